@@ -1,0 +1,56 @@
+# Everything a visitor runs. `make` alone lists the targets.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint bench clean browser
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.stamp
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with exact versions and compile the kernels (nothing to do the second time)
+
+# Setuptools comes first and the project is built without isolation, so that a repeated install needs no network.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make setup PYTHON=python3.11")'
+	@echo 'Setting up .venv (a minute or two the first time)'
+	@$(PYTHON) -m venv .venv
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,serve]'
+	@$(BIN)/python -m solver_models.warm
+	@touch $@
+
+demo: setup ## plan a real measured workload: table on the screen, picture and trace in out/
+	@mkdir -p out
+	@$(BIN)/pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o out/plan.json --html out/plan.html --trace out/trace.json
+
+lint: setup ## style, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict api planner profiles solver_models
+	$(BIN)/lint-imports
+
+test: setup browser lint ## every check and every test
+	$(BIN)/python -m pytest
+
+bench: setup ## plan every workload of benchmarks/workloads and write the table
+	@$(BIN)/python -m benchmarks.run
+
+clean: ## remove the environment, the caches and the demo's output
+	rm -rf .venv build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find api benchmarks planner profiles solver_models tests -name __pycache__ -prune -exec rm -rf {} +
+
+# The viewer's tests paint in a real browser: Debian's own, installed where it is missing and we may.
+browser:
+	@if [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo 'The viewer tests need /usr/bin/chromium and /usr/bin/chromedriver, and only root may install them.' >&2; \
+		echo 'Run: sudo apt-get update && sudo apt-get install chromium chromium-driver' >&2; \
+		exit 1; \
+	fi; \
+	echo 'Installing chromium and chromium-driver'; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium chromium-driver >/dev/null

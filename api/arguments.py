@@ -1,0 +1,148 @@
+"""What the commands accept: every argument and option that is more than a word, with its help text."""
+
+from typing import Annotated, Literal
+
+import typer
+
+_WHAT = "What may be decided"
+_HOW = "When to stop"
+_OUT = "Output"
+
+Workload = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKLOAD",
+        help="A workload (our form, the neutral one or PipeDream's graph.txt), demo:NAME, or - for standard input.",
+        show_default=False,
+    ),
+]
+PlanFile = Annotated[
+    str, typer.Argument(metavar="PLAN", help="A plan document, or - for standard input.", show_default=False)
+]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PLAN... [WORKLOAD]",
+        help="Plan documents, then the workload unless --workload gives it.",
+        show_default=False,
+    ),
+]
+WorkloadOption = Annotated[
+    str | None, typer.Option("--workload", "-w", metavar="WORKLOAD", help="The workload that the plans answer.")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", "-c", metavar="CLUSTER", help="The machine: a cluster document, or a workload that holds one."
+    ),
+]
+NumMicrobatches = Annotated[
+    int | None, typer.Option("--num-microbatches", "-m", metavar="N", help="Microbatches per iteration.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Say it in JSON.", rich_help_panel=_OUT)]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Where the document goes; - is standard output.", rich_help_panel=_OUT
+    ),
+]
+Html = Annotated[
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Also draw the timeline: one HTML file.", rich_help_panel=_OUT),
+]
+Trace = Annotated[
+    str | None,
+    typer.Option("--trace", metavar="FILE", help="Also write a Chrome trace for Perfetto.", rich_help_panel=_OUT),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.", rich_help_panel=_OUT)]
+
+TimeLimit = Annotated[
+    float, typer.Option("--time-limit", "-t", metavar="SECONDS", help="Wall-clock limit.", rich_help_panel=_HOW)
+]
+Gap = Annotated[
+    float | None,
+    typer.Option(
+        "--gap",
+        metavar="FRACTION",
+        help="Stop once (plan - bound) / plan is at most this; exit with 4 if it is not reached.",
+        rich_help_panel=_HOW,
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of every random choice.", rich_help_panel=_HOW)]
+
+Objective = Annotated[
+    Literal["makespan", "span"] | None,
+    typer.Option(
+        "--objective",
+        metavar="WHAT",
+        help="makespan: end of the iteration; span: longest busy stretch of a device.",
+        rich_help_panel=_WHAT,
+    ),
+]
+MaxStages = Annotated[
+    int | None,
+    typer.Option("--max-stages-per-device", metavar="N", help="1: one stage per device.", rich_help_panel=_WHAT),
+]
+MaxReplicas = Annotated[
+    int | None,
+    typer.Option("--max-replicas", metavar="N", help="Largest number of replicas of a stage.", rich_help_panel=_WHAT),
+]
+NoReplication = Annotated[
+    bool, typer.Option("--no-replication", help="The same as --max-replicas 1.", rich_help_panel=_WHAT)
+]
+MaxWidth = Annotated[
+    int | None,
+    typer.Option(
+        "--max-width",
+        metavar="N",
+        help="Devices that may share a stage (needs costs measured so).",
+        rich_help_panel=_WHAT,
+    ),
+]
+NoSplit = Annotated[
+    bool, typer.Option("--no-split-backward", help="The executor cannot run I and W apart.", rich_help_panel=_WHAT)
+]
+NoUneven = Annotated[
+    bool, typer.Option("--no-uneven-replication", help="Equal replicas in all stages.", rich_help_panel=_WHAT)
+]
+NoSkips = Annotated[
+    bool, typer.Option("--no-skip-edges", help="Tensors flow between neighbours only.", rich_help_panel=_WHAT)
+]
+NoIdle = Annotated[bool, typer.Option("--no-idle-devices", help="Every device holds a stage.", rich_help_panel=_WHAT)]
+Recompute = Annotated[
+    bool,
+    typer.Option("--recompute", help="Stages may recompute their activations.", rich_help_panel=_WHAT),
+]
+ReceiveBuffers = Annotated[
+    int | None,
+    typer.Option(
+        "--receive-buffers", metavar="N", help="Per edge into a stage; 0 ignores them.",
+        rich_help_panel=_WHAT,
+    ),
+]  # fmt: skip
+Synchronisation = Annotated[
+    Literal["after", "bucketed"] | None,
+    typer.Option(
+        "--synchronisation",
+        metavar="HOW",
+        help="Gradients beside transfers (after) or queueing with them (bucketed).",
+        rich_help_panel=_WHAT,
+    ),
+]
+Pins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pin", metavar="LAYER=DEVICE", help="A layer whose device is decided; repeatable.", rich_help_panel=_WHAT
+    ),
+]
+
+OpenIt = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
+Against = Annotated[
+    str | None, typer.Option("--against", metavar="PLAN", help="A second plan, drawn below on the same scale.")
+]
+Baselines = Annotated[bool, typer.Option("--baselines", help="Also play what others would have done.")]
+DeviceType = Annotated[
+    str | None,
+    typer.Option("--device-type", metavar="TYPE", help="The device type that the figures were measured on."),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")]

@@ -1,0 +1,60 @@
+"""The bundle that is saved when our own verifier rejects a plan: all that is needed to see it happen again."""
+
+import json
+import platform
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from planner.document import plan_to_plain
+from planner.plan import Plan
+from planner.problem import Problem
+from profiles.document import to_plain
+
+if TYPE_CHECKING:
+    from planner.planning import Limits
+
+BUNDLE_FORMAT = "pipeplan-bundle/1"
+
+
+def render_bundle(problem: Problem, limits: "Limits", *, error: BaseException) -> str:
+    """The workload, the limits, the versions, what was said, and the rejected plan where the error carries it."""
+    plan = getattr(error, "plan", None)
+    bundle = {
+        "format": BUNDLE_FORMAT,
+        "message": str(error),
+        "limits": to_plain(limits),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "workload": {
+            "format": "pipeline-workload/1",
+            "profile": to_plain(problem.profile),
+            "cluster": to_plain(problem.cluster),
+            "num_microbatches": problem.num_microbatches,
+            "options": to_plain(problem.options),
+        },
+        "rejected_plan": plan_to_plain(plan) if isinstance(plan, Plan) else None,
+    }
+    return json.dumps(bundle, ensure_ascii=False) + "\n"
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("pipeline-planner", "ortools", "highspy", "pulp", "numba"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def save_bundle(text: str) -> Path:
+    """Write the bundle beside the user, or in the temporary folder where that is not allowed."""
+    for folder in (Path.cwd(), Path(tempfile.gettempdir())):
+        path = folder / "pipeplan-bundle.json"
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError:
+            continue
+        return path
+    raise OSError("no folder to write the bundle to")

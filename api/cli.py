@@ -1,0 +1,400 @@
+"""The command line: artefacts go to standard output, everything else to standard error; no other file prints."""
+
+# typer fills the parameters by name; plan reads its switches from the context, so most are not mentioned again
+# ruff: noqa: ARG001
+
+import json as jsonlib
+import os
+import sys
+import traceback
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from api import arguments as arg
+from api.failures import Exit, InputError, describe_failure
+
+if TYPE_CHECKING:  # every command imports what it needs: the help must not wait for solvers
+    from rich.console import Console, RenderableType
+
+    from api.progress import Run, Voice
+    from planner.plan import Plan
+    from planner.problem import Problem
+
+DEBUG = "PIPEPLAN_DEBUG"
+"""Environment variable that asks for the traceback of an internal error, as `--debug` does."""
+
+WIDTH_OF_FILES = 120
+"""Columns of what is not shown on a terminal."""
+
+app = typer.Typer(
+    name="pipeplan",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Try: pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html\n\n"
+    "Exit codes: 0 done, 1 internal error, 2 bad usage or input, 3 proved infeasible, 4 gap not reached, "
+    "5 no plan found, 6 plan rejected, 130 interrupted.",
+)
+export_app = typer.Typer(no_args_is_help=True, help="Write a plan in another program's format.")
+app.add_typer(export_app, name="export")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; the answer is its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        app(args=given, prog_name="pipeplan")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except Exception as error:
+        return _fail(error, is_json="--json" in given)
+    return Exit.DONE
+
+
+def _fail(error: Exception, *, is_json: bool) -> int:
+    """Say what went wrong, in one message."""
+    failure = describe_failure(error)
+    if os.environ.get(DEBUG) and not isinstance(error, InputError):
+        traceback.print_exception(error)
+    if is_json:
+        event = {"event": "error", "code": int(failure.code), "message": failure.message}
+        print(jsonlib.dumps(event, ensure_ascii=False), file=sys.stderr)
+    else:
+        print(f"error: {failure.message}", file=sys.stderr)
+    return failure.code
+
+
+def _console(*, is_report: bool) -> "Console":
+    """Where people read: standard output for reports that were asked for, standard error for everything else."""
+    from rich.console import Console
+
+    stream = sys.stdout if is_report else sys.stderr
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else WIDTH_OF_FILES
+    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+
+
+def _report(table: "RenderableType") -> None:
+    _console(is_report=True).print(table)
+
+
+def _report_json(summary: Any) -> None:
+    print(jsonlib.dumps(summary, ensure_ascii=False, indent=1))
+
+
+def _write(text: str, target: str | None) -> None:
+    """The artefact: to its file, or to standard output."""
+    if target is None or target == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written ({error.strerror}); choose another file") from None
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"pipeplan {version('pipeline-planner')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    debug: arg.Debug = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Turn a measured model profile and a cluster into a verified pipeline-parallel plan, with a proven gap."""
+    if debug:
+        os.environ[DEBUG] = "1"
+
+
+@app.command(
+    "plan",
+    epilog="Examples:\n\n"
+    "pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html --trace trace.json\n\n"
+    "pipeplan plan profile.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
+    "pipeplan plan - --json < workload.json > plan.json",
+)
+def plan_command(
+    context: typer.Context,
+    workload: arg.Workload,
+    cluster: arg.Cluster = None,
+    num_microbatches: arg.NumMicrobatches = None,
+    output: arg.Output = None,
+    html: arg.Html = None,
+    trace: arg.Trace = None,
+    json: arg.Json = False,
+    quiet: arg.Quiet = False,
+    time_limit: arg.TimeLimit = 60.0,
+    gap: arg.Gap = None,
+    seed: arg.Seed = 0,
+    objective: arg.Objective = None,
+    max_stages_per_device: arg.MaxStages = None,
+    max_replicas: arg.MaxReplicas = None,
+    no_replication: arg.NoReplication = False,
+    max_width: arg.MaxWidth = None,
+    no_split_backward: arg.NoSplit = False,
+    no_uneven_replication: arg.NoUneven = False,
+    no_skip_edges: arg.NoSkips = False,
+    no_idle_devices: arg.NoIdle = False,
+    recompute: arg.Recompute = False,
+    receive_buffers: arg.ReceiveBuffers = None,
+    synchronisation: arg.Synchronisation = None,
+    pin: arg.Pins = None,
+) -> None:
+    """Make a plan, verify it, and say how far from the best possible it can be at most.
+
+    Ctrl+C ends the search with the best verified plan, a second one aborts. With --json every step is a line of JSON
+    on standard error; the last one has "event": "done".
+    """
+    from api.planning_run import Wishes, run_plan
+    from api.questions import make_problem, parse_changes, read_workload, require_limits, require_writable
+
+    require_writable(output, html, trace)
+    require_limits(time_limit_s=time_limit, gap=gap, seed=seed)
+    problem = make_problem(
+        read_workload(workload, cluster=cluster),
+        num_microbatches=num_microbatches,
+        changes=parse_changes(context.params),
+    )
+    console = _console(is_report=False)
+    wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, voice=_voice(console, is_json=json, is_quiet=quiet))
+    plan, run = run_plan(problem, wishes, console=console)
+    pictures = {"picture": html, "trace": trace}
+    _deliver(problem, plan, run=run, output=output, pictures=pictures, voice=wishes.voice)
+    if wishes.is_missed_by(plan):
+        raise typer.Exit(Exit.GAP_MISSED)
+
+
+def _voice(console: "Console", *, is_json: bool, is_quiet: bool) -> "Voice":
+    if is_json:
+        return "json"
+    if is_quiet:
+        return "quiet"
+    return "live" if console.is_terminal and not console.is_dumb_terminal else "lines"
+
+
+def _deliver(
+    problem: "Problem", plan: "Plan", *, run: "Run", output: str | None, pictures: dict[str, str | None], voice: "Voice"
+) -> None:
+    """Write the plan and its pictures, then say what was made."""
+    from planner.document import render_plan
+
+    if output is not None or not sys.stdout.isatty():
+        _write(render_plan(plan), output)
+    files = {"plan": output} if output not in (None, "-") else {}
+    for what, target in pictures.items():
+        if target is not None:
+            _write(_draw(what, problem, plan), target)
+            files[what] = target
+    _tell(problem, plan, run=replace(run, files=files), voice=voice)
+
+
+def _draw(what: str, problem: "Problem", plan: "Plan") -> str:
+    from planner.simulate import simulate
+
+    if what == "trace":
+        from planner.export.trace import render_trace
+
+        return render_trace(problem, plan, simulate(problem, plan))
+    from api.viewer import render_picture
+
+    return render_picture(problem, plan, simulate(problem, plan))
+
+
+def _tell(problem: "Problem", plan: "Plan", *, run: "Run", voice: "Voice") -> None:
+    """The closing words of a planning run, on standard error."""
+    if voice == "json":
+        from api.summaries import summarise_plan
+
+        print(jsonlib.dumps(summarise_plan(plan, run), ensure_ascii=False), file=sys.stderr)
+    elif voice != "quiet":
+        from api.screen import render_screen
+
+        _console(is_report=False).print(render_screen(problem, plan, run=run))
+
+
+@app.command("verify", epilog="Example: pipeplan verify plan.json demo:resnet50-two-hosts")
+def verify_command(
+    plan: arg.PlanFile, workload: arg.Workload, cluster: arg.Cluster = None, json: arg.Json = False
+) -> None:
+    """Check a plan against every rule; exit with 6 if one is broken."""
+    from api.questions import read_plan_and_problem
+    from planner.verify import verify
+
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    verdict = verify(problem, answer)
+    if json:
+        _report_json(verdict.summary())
+    else:
+        from api.reports import render_verdict
+
+        _report(render_verdict(problem, verdict))
+    if not verdict.passed:
+        raise typer.Exit(Exit.REJECTED)
+
+
+@app.command("simulate", epilog="Example: pipeplan simulate plan.json demo:resnet50-two-hosts --json")
+def simulate_command(
+    plan: arg.PlanFile, workload: arg.Workload, cluster: arg.Cluster = None, json: arg.Json = False
+) -> None:
+    """Play a plan: makespan, work and memory of every device."""
+    from api.questions import play, read_plan_and_problem
+
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    timeline = play(problem, answer, source=plan)
+    if json:
+        from api.summaries import summarise_timeline
+
+        _report_json(summarise_timeline(problem, timeline))
+    else:
+        from api.reports import render_simulation
+
+        _report(render_simulation(problem, timeline))
+
+
+@app.command("explain", epilog="Example: pipeplan explain plan.json demo:resnet50-two-hosts")
+def explain_command(
+    plan: arg.PlanFile, workload: arg.Workload, cluster: arg.Cluster = None, json: arg.Json = False
+) -> None:
+    """Say where the time goes: work, fill and drain, transfers, memory, synchronisation, per device."""
+    from api.questions import play, read_plan_and_problem
+    from planner.explain import explain
+
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    explanation = explain(problem, answer, timeline=play(problem, answer, source=plan))
+    if json:
+        from api.summaries import summarise_explanation
+
+        _report_json(summarise_explanation(explanation))
+    else:
+        from api.reports import render_explanation
+
+        _report(render_explanation(problem, explanation))
+
+
+@app.command("compare", epilog="Example: pipeplan compare plan.json other.json demo:resnet50-two-hosts --baselines")
+def compare_command(
+    files: arg.Files,
+    workload: arg.WorkloadOption = None,
+    cluster: arg.Cluster = None,
+    baselines: arg.Baselines = False,
+    json: arg.Json = False,
+) -> None:
+    """Play and verify several plans of one workload, side by side."""
+    from api.comparison import compare
+
+    problem, contenders = compare(files, workload=workload, cluster=cluster, has_baselines=baselines)
+    if json:
+        _report_json([asdict(contender) for contender in contenders])
+    else:
+        from api.reports import render_comparison
+
+        _report(render_comparison(problem, contenders))
+
+
+@export_app.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")
+def export_trace_command(
+    plan: arg.PlanFile, workload: arg.Workload, cluster: arg.Cluster = None, output: arg.Output = None
+) -> None:
+    """Write the timeline as a Chrome trace, for Perfetto or chrome://tracing."""
+    from api.questions import play, read_plan_and_problem, require_writable
+    from planner.export.trace import render_trace
+
+    require_writable(output)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    _write(render_trace(problem, answer, play(problem, answer, source=plan)), output)
+
+
+@app.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")
+def view_command(
+    plan: arg.PlanFile,
+    workload: arg.Workload,
+    cluster: arg.Cluster = None,
+    output: arg.Output = None,
+    against: arg.Against = None,
+    open_it: arg.OpenIt = False,
+) -> None:
+    """Draw the timeline of a plan: one HTML file that works offline."""
+    from api.questions import play, read_plan, read_plan_and_problem, require_writable
+    from api.viewer import render_picture
+
+    if output is None and (open_it or sys.stdout.isatty()):
+        raise InputError("the picture needs a file; add -o plan.html (or -o - for standard output)")
+    require_writable(output)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    other = None
+    if against is not None:
+        second = read_plan(against)
+        other = second, play(problem, second, source=against)
+    _write(render_picture(problem, answer, play(problem, answer, source=plan), other=other), output)
+    if open_it and output not in (None, "-"):
+        import webbrowser
+
+        webbrowser.open(Path(str(output)).resolve().as_uri())
+
+
+@app.command("import", epilog="Example: pipeplan import graph.txt --cluster cluster.json -m 32 -o workload.json")
+def import_command(
+    source: arg.Workload,
+    cluster: arg.Cluster = None,
+    num_microbatches: arg.NumMicrobatches = None,
+    device_type: arg.DeviceType = None,
+    output: arg.Output = None,
+) -> None:
+    """Turn a workload in any form that is read here into a document in ours."""
+    from api.questions import read_workload, rename_device_type, require_writable
+    from profiles.workload import dump_workload
+
+    require_writable(output)
+    workload = read_workload(source, cluster=cluster)
+    if device_type is not None:
+        workload = rename_device_type(workload, device_type)
+    if num_microbatches is not None:
+        workload = replace(workload, num_microbatches=num_microbatches)
+    _write(dump_workload(workload), output)
+
+
+@app.command("demos", epilog="Example: pipeplan plan demo:resnet50-two-hosts --time-limit 20")
+def demos_command(json: arg.Json = False) -> None:
+    """List the workloads that come along, each measured on real hardware or taken from a publication."""
+    from api.questions import describe_demos
+
+    demos = describe_demos()
+    if json:
+        _report_json(demos)
+    else:
+        from api.reports import render_demos
+
+        _report(render_demos(demos))
+
+
+@app.command("doctor")
+def doctor_command(json: arg.Json = False) -> None:
+    """Check this installation: versions, kernels, the machine, and a toy plan made and verified."""
+    from api.doctor import run_checks
+
+    checks = list(run_checks())
+    if json:
+        _report_json({what: {"is_well": is_well, "detail": detail} for what, is_well, detail in checks})
+    else:
+        from api.reports import render_checks
+
+        _report(render_checks(checks))
+    if any(is_well is False for _, is_well, _ in checks):
+        raise typer.Exit(Exit.INTERNAL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

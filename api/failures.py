@@ -1,0 +1,65 @@
+"""What a command's exit code means, and which one a failure leads to: the only table of either."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
+
+
+class Exit(IntEnum):
+    """Exit codes of every command."""
+
+    DONE = 0
+    """A verified plan, or whatever else was asked for."""
+    INTERNAL = 1
+    """Something broke that should not."""
+    USAGE = 2
+    """Bad usage or bad input."""
+    INFEASIBLE = 3
+    """Proved: no plan satisfies the limits."""
+    GAP_MISSED = 4
+    """The plan is written, but misses the gap that was asked for."""
+    NOT_FOUND = 5
+    """No plan was found within the limits."""
+    REJECTED = 6
+    """The verifier rejected a plan."""
+    INTERRUPTED = 130
+    """Aborted by the second Ctrl+C, or before there was anything to save."""
+
+
+class InputError(Exception):
+    """The command was asked for something impossible; the message says what and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """How a failed command ends."""
+
+    code: Exit
+    """Its exit code."""
+    message: str
+    """What the user reads, after `error: `."""
+
+
+def describe_failure(error: BaseException) -> Failure:
+    """Exit code and message of an exception that reached the command line."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, InputError):
+        return Failure(code=Exit.USAGE, message=text)
+    if isinstance(error, InfeasibleProblemError):
+        return Failure(code=Exit.INFEASIBLE, message=f"no plan can exist: {text}")
+    if isinstance(error, NoPlanFoundError):
+        return Failure(code=Exit.NOT_FOUND, message=f"no plan found: {text}; a longer --time-limit may help")
+    if isinstance(error, PlanError):
+        return Failure(code=Exit.REJECTED, message=f"our own verifier rejected the plan: {text}; please report this")
+    if isinstance(error, KeyboardInterrupt):
+        return Failure(code=Exit.INTERRUPTED, message="interrupted")
+    if isinstance(error, MemoryError):
+        return Failure(code=Exit.INTERNAL, message="out of memory; use fewer microbatches, or merge layers")
+    return Failure(
+        code=Exit.INTERNAL,
+        message=(
+            f"internal error, not your fault: {type(error).__name__}: {text[:300]}; please report it with the command, "
+            "its input and what `pipeplan --debug ...` prints"
+        ),
+    )

@@ -1,0 +1,127 @@
+"""What a run says while it solves: a live line on a terminal, plain lines elsewhere, JSON for programs, or nothing."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from api.figures import ABSENT, render_ms, render_percent
+
+if TYPE_CHECKING:  # planning brings the solvers along: half a second in which nothing would be on the screen
+    from planner.planning import Progress
+
+Voice = Literal["live", "lines", "json", "quiet"]
+"""How a run reports: see the module."""
+
+MIN_PAUSE_S = 1.0
+"""Plain lines come at most once in this time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How a planning run went, as far as the plan itself does not say."""
+
+    elapsed_s: float
+    """Seconds from the first look at the problem to the plan."""
+    first_plan_s: float | None = None
+    """Seconds to the first verified plan."""
+    files: Mapping[str, str] | None = None
+    """What was written where."""
+
+
+def render_progress(progress: "Progress | None", elapsed_s: float) -> str:
+    """The line: elapsed time, phase, incumbent, bound, gap and who found the incumbent."""
+    clock = f"{elapsed_s:6.1f} s"
+    if progress is None:
+        return f"{clock}  starting"
+    parts = [f"{clock}  {progress.phase:<10}"]
+    parts.append(f"incumbent {_ms(progress.incumbent_ns):>12}  bound {_ms(progress.lower_bound_ns):>12}")
+    parts.append(f"gap {render_percent(progress.gap):>7}")
+    return "  ".join(parts) + (f"  {progress.source}" if progress.source else "")
+
+
+def _ms(nanoseconds: int | None) -> str:
+    return ABSENT if nanoseconds is None else f"{render_ms(nanoseconds)} ms"
+
+
+def render_event(progress: "Progress") -> str:
+    """One step as one line of JSON."""
+    event = {
+        "event": "progress",
+        "elapsed_s": round(progress.elapsed_s, 3),
+        "phase": progress.phase,
+        "incumbent_ns": progress.incumbent_ns,
+        "lower_bound_ns": progress.lower_bound_ns,
+        "gap": progress.gap,
+        "source": progress.source,
+    }
+    return json.dumps(event, ensure_ascii=False)
+
+
+class Reporter:
+    """Hears of every step of a run and tells the console in its voice."""
+
+    def __init__(self, console: Console, voice: Voice) -> None:
+        self.console, self.voice = console, voice
+        self.started = time.monotonic()
+        self.first_plan_s: float | None = None
+        self.is_stopping = False
+        self._last: Progress | None = None
+        self._last_line_at = 0.0
+        self._live: Live | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the reporter was made."""
+        return time.monotonic() - self.started
+
+    def hear(self, progress: "Progress") -> None:
+        """Take note of a step, and tell if it is time to."""
+        self._last = progress
+        if self.first_plan_s is None and progress.incumbent_ns is not None:
+            self.first_plan_s = self.elapsed_s
+        if self.voice == "json":
+            self.write(render_event(progress))
+        elif self.voice == "lines" and time.monotonic() - self._last_line_at >= MIN_PAUSE_S:
+            self._last_line_at = time.monotonic()
+            self.write(render_progress(progress, self.elapsed_s))
+
+    def stop(self) -> None:
+        """Say that the first Ctrl+C was heard."""
+        self.is_stopping = True
+        if self.voice == "lines":
+            self.write("stopping with the best plan so far; Ctrl+C again aborts")
+
+    def write(self, line: str) -> None:
+        """One line as it stands: not wrapped, not coloured."""
+        self.console.file.write(line + "\n")
+        self.console.file.flush()
+
+    def __enter__(self) -> "Reporter":
+        if self.voice == "live":
+            self._spinner = Spinner("dots")
+            self._live = Live(
+                get_renderable=self._render_live, console=self.console, transient=True, refresh_per_second=8
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _render_live(self) -> Spinner:
+        line = Text(render_progress(self._last, self.elapsed_s), no_wrap=True, overflow="ellipsis")
+        if self.is_stopping:
+            line.append("  stopping, Ctrl+C again aborts", style="yellow")
+        self._spinner.update(text=line)
+        return self._spinner

@@ -1,0 +1,188 @@
+"""The other commands' reports as tables: a verdict, a timeline's figures, where the time goes, plans side by side."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from api.comparison import Contender
+from api.figures import render_bytes, render_ms, render_percent, render_ratio
+from api.screen import render_header, render_memory
+from planner.explain import DeviceTime, Explanation
+from planner.problem import Problem
+from planner.simulate import Timeline
+
+if TYPE_CHECKING:
+    from planner.verify import Verdict
+
+MAX_VIOLATIONS = 40
+"""Violations that a report lists; the others are counted."""
+
+_IDLE_COLUMNS = {
+    "fill_ns": "fill",
+    "others_ns": "others' work",
+    "transfer_ns": "transfers",
+    "link_ns": "busy links",
+    "memory_ns": "memory",
+    "order_ns": "order",
+    "synchronisation_ns": "sync",
+    "drain_ns": "drain",
+    "optimizer_ns": "optimizer",
+}
+
+_IDLE_MEANINGS = {
+    "fill_ns": "before the first action",
+    "others_ns": "what the next action needs was still being computed elsewhere",
+    "transfer_ns": "an input was on its way",
+    "link_ns": "an input waited for a link that was busy",
+    "memory_ns": "a later action was ready and would have fitted into the time, but not into the memory",
+    "order_ns": "a later action would have fitted into time and memory: the order has it later",
+    "synchronisation_ns": "gradients of replicated stages were synchronised",
+    "drain_ns": "after the last action, until the last device has ended",
+    "optimizer_ns": "the optimizer step",
+}
+
+_STEP_NAMES = {
+    "F": "forward",
+    "I": "input gradient",
+    "W": "weight gradient",
+    "B": "backward",
+    "transfer": "transfers",
+    "link": "waiting for busy links",
+    "synchronisation": "synchronisation",
+    "optimizer": "optimizer",
+    "wait": "waiting",
+}
+
+
+def render_verdict(problem: Problem, verdict: "Verdict") -> RenderableType:
+    """`passed`, or every violation with what was expected and what was found."""
+    if verdict.passed:
+        return Group(render_header(problem), Text.assemble(("✓ passed", "green"), ": no rule is broken"))
+    table = _table("rule", "where", "expected", "actual", "what is wrong")
+    for violation in verdict.violations[:MAX_VIOLATIONS]:
+        cells = (violation.rule, violation.subject, violation.expected, violation.actual, violation.message)
+        table.add_row(*(Text(str(cell)) for cell in cells))
+    if len(verdict.violations) > MAX_VIOLATIONS:
+        table.add_row("…", f"{len(verdict.violations) - MAX_VIOLATIONS} more")
+    count = Text(f"✗ rejected: {len(verdict.violations)} violations", style="red")
+    return Group(render_header(problem), count, "", table)
+
+
+def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
+    """The figures of a timeline, per device and together."""
+    table = _table("device", "actions", "first start ms", "last end ms", "work ms", "busy", "peak memory / limit", "")
+    for column in table.columns[1:7]:
+        column.justify = "right"
+    for device, word in timeline.actions.items():
+        work = sum(timed.end_ns - timed.start_ns for timed in word)
+        limit, peak = problem.cluster.by_name[device].memory_bytes, timeline.peak_bytes[device]
+        table.add_row(
+            device,
+            f"{len(word):,}",
+            render_ms(word[0].start_ns) if word else "",
+            render_ms(word[-1].end_ns) if word else "",
+            render_ms(work),
+            render_percent(work / timeline.makespan_ns if timeline.makespan_ns else 0.0),
+            f"{render_bytes(peak)} / {render_bytes(limit)}",
+            render_memory(peak / max(1, limit)),
+        )
+    sent = sum(transfer.end_ns - transfer.start_ns for transfer in timeline.transfers)
+    summary = (
+        f"makespan {render_ms(timeline.makespan_ns)} ms   span {render_ms(timeline.span_ns)} ms   "
+        f"bubble {render_percent(timeline.bubble)}   {len(timeline.transfers):,} transfers, {render_ms(sent)} ms"
+    )
+    return Group(render_header(problem), "", table, "", summary)
+
+
+def render_explanation(problem: Problem, explanation: Explanation) -> RenderableType:
+    """Where every device's time goes, what the columns mean, and what the critical chain is made of."""
+    shown = [name for name in _IDLE_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
+    table = _table("device", "F", "I", "W", "B", *(_IDLE_COLUMNS[name] for name in shown), "makespan")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in explanation.devices:
+        work = (row.forward_ns, row.input_grad_ns, row.weight_grad_ns, row.backward_ns)
+        idle = (getattr(row, name) for name in shown)
+        table.add_row(row.device, *(_ms_or_blank(part) for part in (*work, *idle)), render_ms(row.total_ns))
+    table.add_section()
+    table.add_row("all", *_shares(explanation.devices, shown), "100.0 %", style="bold")
+    meanings = Table.grid(padding=(0, 2))
+    for name in shown:
+        meanings.add_row(_IDLE_COLUMNS[name], Text(_IDLE_MEANINGS[name], style="dim"))
+    return Group(
+        render_header(problem), "", "Milliseconds per device", table, "", meanings, "", _render_path(explanation)
+    )
+
+
+def _ms_or_blank(nanoseconds: int) -> str:
+    return render_ms(nanoseconds) if nanoseconds else ""
+
+
+def _shares(devices: Sequence[DeviceTime], shown: Sequence[str]) -> list[str]:
+    total = sum(row.total_ns for row in devices) or 1
+    names = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", *shown)
+    return [render_percent(sum(getattr(row, name) for row in devices) / total) for name in names]
+
+
+def _render_path(explanation: Explanation) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_row("The chain of events that sets the makespan:")
+    shares = list(explanation.path_shares().items())
+    for (kind, stage), nanoseconds in shares[:8]:
+        where = "" if stage is None else f" of stage {stage}"
+        share = nanoseconds / explanation.makespan_ns if explanation.makespan_ns else 0.0
+        table.add_row(f"  {_STEP_NAMES[kind]}{where}", f"{render_ms(nanoseconds)} ms", render_percent(share))
+    if len(shares) > 8:
+        rest = sum(nanoseconds for _, nanoseconds in shares[8:])
+        table.add_row(
+            f"  {len(shares) - 8} others", f"{render_ms(rest)} ms", render_percent(rest / explanation.makespan_ns)
+        )
+    return table
+
+
+def render_comparison(problem: Problem, contenders: Sequence[Contender]) -> RenderableType:
+    """Plans side by side, the fastest that passes ticked; ratios are to the first."""
+    table = _table("", "plan", "makespan ms", "ratio", "span ms", "bubble", "stages", "devices", "memory", "verdict")
+    for column in table.columns[2:9]:
+        column.justify = "right"
+    best = min((c.makespan_ns for c in contenders if c.num_violations == 0), default=None)
+    for contender in contenders:
+        passed = contender.num_violations == 0
+        verdict = Text("passed", "green") if passed else Text(f"{contender.num_violations} violations", "red")
+        table.add_row(
+            "✓" if passed and contender.makespan_ns == best else "",
+            contender.name,
+            render_ms(contender.makespan_ns),
+            render_ratio(contender.makespan_ns, contenders[0].makespan_ns),
+            render_ms(contender.span_ns),
+            render_percent(contender.bubble),
+            str(contender.num_stages),
+            str(contender.num_devices),
+            f"{100 * contender.peak_fraction:.0f} %",
+            verdict,
+        )
+    return Group(render_header(problem), "", table)
+
+
+def render_checks(checks: Sequence[tuple[str, bool | None, str]]) -> RenderableType:
+    """The doctor's findings: what, whether it is well (None: worth knowing, no more), and the detail."""
+    marks = {True: Text("✓", "green"), False: Text("✗", "red"), None: Text("·", "dim")}
+    table = Table.grid(padding=(0, 2))
+    for what, is_well, detail in checks:
+        table.add_row(marks[is_well], what, Text(detail))
+    return table
+
+
+def render_demos(demos: Mapping[str, str]) -> RenderableType:
+    """The demo workloads, a line each."""
+    table = Table.grid(padding=(0, 2))
+    for name, line in demos.items():
+        table.add_row(Text(f"demo:{name}", style="bold"), line)
+    return table
+
+
+def _table(*headers: str) -> Table:
+    return Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

@@ -1,0 +1,228 @@
+"""The screen that `plan` ends with: stages, the baselines considered beside our plan, bound, verdict and files."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from api.figures import (
+    ABSENT,
+    render_bar,
+    render_bytes,
+    render_groups,
+    render_layers,
+    render_ms,
+    render_percent,
+    render_ratio,
+    render_seconds,
+)
+from api.progress import Run
+from planner.costs import CostModel
+from planner.plan import BaselineResult, Evidence, Plan
+from planner.problem import Problem
+
+MAX_STAGE_ROWS = 16
+"""Rows of the stage table; of more stages the middle ones are left out."""
+
+MAX_BASELINE_ROWS = 16
+"""Rows of the table of baselines; of more the slowest that fit are left out first."""
+
+
+def render_screen(problem: Problem, plan: Plan, *, run: Run) -> RenderableType:
+    """Everything a person wants to know about a plan that was just made."""
+    evidence = plan.evidence
+    assert evidence is not None, "a finished plan carries its evidence"
+    return Group(
+        render_header(problem),
+        "",
+        render_stages(problem, plan, peak_bytes=evidence.peak_bytes),
+        "",
+        render_baselines(problem, evidence),
+        "",
+        _render_outcome(problem, evidence, run=run),
+    )
+
+
+def render_header(problem: Problem) -> Text:
+    """One or two lines: the workload, the machine, and what is asked for beyond the defaults."""
+    profile, cluster = problem.profile, problem.cluster
+    types = ", ".join(
+        f"{sum(device.type == kind for device in cluster.devices)} × {kind}" for kind in cluster.device_types
+    )
+    shape = "chain" if profile.is_chain else "graph"
+    size = f" of {profile.microbatch_size} samples" if profile.microbatch_size > 1 else ""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(profile.name, style="bold")
+    text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {types} · ")
+    text.append(f"{problem.num_microbatches} microbatches{size}")
+    asked = ", ".join(
+        f"{name} = {value if not isinstance(value, list) else f'{len(value)} given'}"
+        for name, value in problem.reference().options.items()
+    )
+    return text.append(f"\noptions: {asked}", style="dim") if asked else text
+
+
+def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]) -> Table:
+    """One row per stage: layers, devices, what a microbatch costs, and the memory of the fullest device."""
+    table = _table()
+    table.add_column("stage", justify="right")
+    table.add_column("layers")
+    table.add_column("devices")
+    for kind in "FIW":
+        table.add_column(f"{kind} ms", justify="right")
+    table.add_column("memory, peak / limit", justify="right")
+    table.add_column("")
+    costs = CostModel(problem)
+    for number in _shortened(len(plan.stages), MAX_STAGE_ROWS):
+        if number is None:
+            table.add_row("…", f"{len(plan.stages) - MAX_STAGE_ROWS + 1} more", *[""] * 6, style="dim")
+        else:
+            table.add_row(*_stage_row(costs, plan, number=number, peak_bytes=peak_bytes))
+    return table
+
+
+def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping[str, int]) -> Iterator[RenderableType]:
+    stage = plan.stages[number]
+    cost = costs.stage_cost(stage, 0)
+    devices = [costs.problem.cluster.by_name[name] for group in stage.replicas for name in group]
+    fullest = max(devices, key=lambda device: peak_bytes.get(device.name, 0) / max(1, device.memory_bytes))
+    peak = peak_bytes.get(fullest.name, 0)
+    yield str(number)
+    yield render_layers(stage.layers) + (" recomputed" if stage.recompute else "")
+    yield render_groups(stage.replicas)
+    yield render_ms(cost.forward_ns)
+    yield render_ms(cost.input_grad_ns)
+    yield render_ms(cost.weight_grad_ns) if cost.has_weight_grad else ABSENT
+    yield f"{render_bytes(peak)} / {render_bytes(fullest.memory_bytes)}"
+    yield render_memory(peak / max(1, fullest.memory_bytes))
+
+
+def render_memory(fraction: float) -> Text:
+    """A bar and a percentage, red where the limit is broken."""
+    style = "red" if fraction > 1 else "yellow" if fraction > 0.95 else "green"
+    return Text.assemble((render_bar(fraction), style), f" {100 * fraction:3.0f} %")
+
+
+def render_baselines(problem: Problem, evidence: Evidence) -> Table:
+    """What others would have done, fastest first, with our plan among them and the one to take ticked."""
+    has_span = problem.options.objective == "span"
+    table = _table()
+    table.add_column("")
+    table.add_column("plan")
+    table.add_column("makespan ms", justify="right")
+    if has_span:
+        table.add_column("span ms", justify="right")
+    table.add_column("vs ours", justify="right")
+    table.add_column("bubble", justify="right")
+    table.add_column("memory", justify="right")
+    table.add_column("fits")
+    ours = _our_row(problem, evidence)
+    rows, num_hidden = _ranked(problem, evidence.baselines)
+    for row in [ours, *rows]:
+        tick = "✓" if row is ours else ""
+        style = "bold green" if row is ours else "" if row.fits_memory else "dim"
+        table.add_row(tick, *_baseline_cells(row, ours, has_span=has_span), style=style)
+    if num_hidden:
+        table.add_row("", f"… {num_hidden} more in the plan's evidence", style="dim")
+    return table
+
+
+def _our_row(problem: Problem, evidence: Evidence) -> BaselineResult:
+    peak = max(
+        (
+            num_bytes / max(1, problem.cluster.by_name[name].memory_bytes)
+            for name, num_bytes in evidence.peak_bytes.items()
+        ),
+        default=None,
+    )
+    return BaselineResult(
+        name="this plan",
+        makespan_ns=evidence.makespan_ns,
+        span_ns=evidence.span_ns,
+        bubble=evidence.bubble,
+        peak_fraction=peak,
+        fits_memory=True,
+        note=evidence.source,
+    )
+
+
+def _ranked(problem: Problem, rows: Sequence[BaselineResult]) -> tuple[list[BaselineResult], int]:
+    """Those that fit, those that do not, those that do not apply, each fastest first; and how many are hidden."""
+    is_span = problem.options.objective == "span"
+
+    def rank(row: BaselineResult) -> tuple[bool, bool, int]:
+        time_ns = row.span_ns if is_span else row.makespan_ns
+        return time_ns is None, not row.fits_memory, time_ns or 0
+
+    ranked = sorted(rows, key=rank)
+    if len(ranked) <= MAX_BASELINE_ROWS:
+        return ranked, 0
+    return ranked[: MAX_BASELINE_ROWS - 1], len(ranked) - MAX_BASELINE_ROWS + 1
+
+
+def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool) -> Iterator[RenderableType]:
+    yield row.name
+    yield render_ms(row.makespan_ns)
+    if has_span:
+        yield render_ms(row.span_ns)
+    yield render_ratio(row.span_ns, ours.span_ns) if has_span else render_ratio(row.makespan_ns, ours.makespan_ns)
+    yield render_percent(row.bubble)
+    yield Text(ABSENT if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f} %", style=_memory_style(row))
+    yield Text(
+        "yes" if row.fits_memory else ABSENT if row.makespan_ns is None else "no", style=_memory_style(row)
+    ) + Text(f"  {row.note}" if row.note else "", style="dim not bold")
+
+
+def _memory_style(row: BaselineResult) -> str:
+    return "red" if row.makespan_ns is not None and not row.fits_memory else ""
+
+
+def _render_outcome(problem: Problem, evidence: Evidence, *, run: Run) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    objective_ns = evidence.span_ns if problem.options.objective == "span" else evidence.makespan_ns
+    table.add_row(
+        problem.options.objective,
+        f"{render_ms(objective_ns)} ms, and no plan is below {render_ms(evidence.lower_bound_ns)} ms "
+        f"({evidence.bound_kind}): gap {render_percent(evidence.gap)}",
+    )
+    if evidence.schedule_bound_ns is not None:
+        table.add_row("", f"with these stages no order is below {render_ms(evidence.schedule_bound_ns)} ms")
+    table.add_row("verdict", _render_verdict(evidence))
+    first = "" if run.first_plan_s is None else f", first plan after {render_seconds(run.first_plan_s)}"
+    table.add_row("search", f"{render_seconds(run.elapsed_s)}{first}; stopped by {_STOPS[evidence.stopped_by]}")
+    for what, where in (run.files or {}).items():
+        table.add_row(what, where)
+    for note in evidence.interpolated_costs:
+        table.add_row("note", Text(note, style="yellow"))
+    return table
+
+
+_STOPS = {
+    "proof": "proof: nothing can be faster",
+    "gap": "the gap asked for",
+    "time": "the time limit",
+    "no_improvement": "lack of improvement",
+    "user": "you",
+}
+
+
+def _render_verdict(evidence: Evidence) -> Text:
+    passed = bool(evidence.verdict.get("passed"))
+    if passed:
+        return Text.assemble(("✓ passed", "green"), " every rule of the independent verifier")
+    return Text(f"✗ {len(evidence.verdict.get('violations', []))} violations", style="red")
+
+
+def _shortened(count: int, limit: int) -> list[int | None]:
+    """The numbers below `count`, with None for the middle ones if there are more than `limit`."""
+    if count <= limit:
+        return list(range(count))
+    head = limit // 2
+    return [*range(head), None, *range(count - (limit - 1 - head), count)]
+
+
+def _table() -> Table:
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

@@ -1,0 +1,65 @@
+"""What the commands say with `--json`: plain dictionaries of nanoseconds, bytes and names."""
+
+from dataclasses import asdict
+from typing import Any
+
+from api.progress import Run
+from planner.explain import Explanation
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.simulate import Timeline
+
+_LEFT_OUT = {"certificate", "verdict", "baselines", "peak_bytes"}
+
+
+def summarise_plan(plan: Plan, run: Run) -> dict[str, Any]:
+    """The evidence of a plan without its longest parts, and how the run went."""
+    evidence = {} if plan.evidence is None else asdict(plan.evidence)
+    return {
+        "event": "done",
+        "elapsed_s": round(run.elapsed_s, 3),
+        "first_plan_s": None if run.first_plan_s is None else round(run.first_plan_s, 3),
+        "num_stages": len(plan.stages),
+        "devices": list(plan.devices),
+        **{key: value for key, value in evidence.items() if key not in _LEFT_OUT},
+        "baselines": [
+            {key: row[key] for key in ("name", "makespan_ns", "span_ns", "fits_memory")}
+            for row in evidence.get("baselines", ())
+        ],
+        "verdict_passed": bool(evidence.get("verdict", {}).get("passed")),
+        "files": dict(run.files or {}),
+    }
+
+
+def summarise_timeline(problem: Problem, timeline: Timeline) -> dict[str, Any]:
+    """The figures of a timeline, per device and together."""
+    return {
+        "makespan_ns": timeline.makespan_ns,
+        "span_ns": timeline.span_ns,
+        "bubble": timeline.bubble,
+        "num_transfers": len(timeline.transfers),
+        "transfer_ns": sum(transfer.end_ns - transfer.start_ns for transfer in timeline.transfers),
+        "devices": {
+            device: {
+                "num_actions": len(word),
+                "first_start_ns": word[0].start_ns if word else None,
+                "last_end_ns": word[-1].end_ns if word else None,
+                "work_ns": sum(timed.end_ns - timed.start_ns for timed in word),
+                "peak_bytes": timeline.peak_bytes[device],
+                "memory_bytes": problem.cluster.by_name[device].memory_bytes,
+            }
+            for device, word in timeline.actions.items()
+        },
+    }
+
+
+def summarise_explanation(explanation: Explanation) -> dict[str, Any]:
+    """Where the time goes: parts per device, and shares of the critical chain."""
+    return {
+        "makespan_ns": explanation.makespan_ns,
+        "devices": [asdict(row) for row in explanation.devices],
+        "path": [
+            {"kind": kind, "stage": stage, "nanoseconds": nanoseconds}
+            for (kind, stage), nanoseconds in explanation.path_shares().items()
+        ],
+    }

@@ -1,0 +1,68 @@
+"""The picture of a plan: one HTML file that holds everything it needs and asks nothing of the network."""
+
+import base64
+import hashlib
+import json
+import re
+from functools import cache
+from importlib.resources import files
+
+from api.viewer.content import plan_content, problem_content
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.simulate import Timeline
+
+SCRIPTS = ("model.js", "view.js", "describe.js", "paint.js", "overlay.js", "page.js", "controls.js", "main.js")
+"""The parts of the script, in the order in which they are put together."""
+
+_PLACE = re.compile(r"\{\{(policy|style|content|script)\}\}")
+
+
+def render_picture(
+    problem: Problem,
+    plan: Plan,
+    timeline: Timeline,
+    *,
+    other: tuple[Plan, Timeline] | None = None,
+    lower_bound_ns: int | None = None,
+) -> str:
+    """The timeline of a plan as one HTML file; with `other`, a second plan below it on the same time scale.
+
+    `lower_bound_ns` is drawn as a line; without it, the bound of the plan's evidence is, if there is one.
+    """
+    content = problem_content(problem) | {
+        "lowerBoundNs": _bound(plan) if lower_bound_ns is None else lower_bound_ns,
+        "plans": [plan_content(problem, *drawn) for drawn in ((plan, timeline), other) if drawn is not None],
+    }
+    parts = _fixed_parts() | {"content": embed_json(content)}
+    return _PLACE.sub(lambda place: parts[place[1]], _read("viewer.html"))
+
+
+def _bound(plan: Plan) -> int | None:
+    return None if plan.evidence is None else plan.evidence.lower_bound_ns
+
+
+def embed_json(value: object) -> str:
+    """JSON that is inert inside a script element: ASCII only, and no character that HTML could take for markup."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+@cache
+def _fixed_parts() -> dict[str, str]:
+    """What is the same in every picture; the policy admits this script and this style by their hashes and nothing else."""
+    style = _read("viewer.css")
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_read, SCRIPTS)) + "})();\n"
+    policy = (
+        f"default-src 'none'; script-src '{_source_hash(script)}'; style-src '{_source_hash(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return {"style": style, "script": script, "policy": policy}
+
+
+def _source_hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _read(name: str) -> str:
+    return files(__name__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,182 @@
+"""What a picture shows, as plain data: names once, times and bytes as flat lists of small integers.
+
+Times are written as differences, so that most numbers are short; `model.js` is the reader of every list made here.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from planner.actions import KINDS
+from planner.costs import CostModel
+from planner.plan import BaselineResult, Evidence, Plan, Stage
+from planner.problem import Problem
+from planner.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline, make_lanes
+
+LegKey = tuple[str, str, int, int, Direction]
+"""Sender, receiver, their stages, and the direction: everything that the transfers of one leg share."""
+
+_KIND_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+
+
+def problem_content(problem: Problem) -> dict[str, Any]:
+    """What all plans of a picture share."""
+    return {
+        "profile": problem.profile.name,
+        "provenance": problem.profile.provenance,
+        "cluster": problem.cluster.name,
+        "numMicrobatches": problem.num_microbatches,
+        "microbatchSize": problem.profile.microbatch_size,
+        "objective": problem.options.objective,
+        "optimizerNs": problem.profile.optimizer_ns,
+    }
+
+
+def plan_content(problem: Problem, plan: Plan, timeline: Timeline) -> dict[str, Any]:
+    """One plan: figures, stages, a row per device, and what moves between the devices."""
+    costs = CostModel(problem)
+    rows = {device: number for number, device in enumerate(_rows(plan, timeline))}
+    stages = [_stage(costs, stage, rows) for stage in plan.stages]
+    return {
+        "figures": _figures(plan, timeline),
+        "stages": stages,
+        "devices": [_device(problem, timeline, device, stages=stages) for device in rows],
+        "legs": _legs(problem, plan, timeline, rows=rows, costs=costs),
+        "synchronisations": [list(sync) for sync in timeline.synchronisations],
+        "baselines": [_baseline(row) for row in plan.evidence.baselines] if plan.evidence else [],
+    }
+
+
+def _rows(plan: Plan, timeline: Timeline) -> Iterable[str]:
+    """Devices in order of their first stage; any that only the timeline knows come last."""
+    return dict.fromkeys([*plan.devices, *timeline.actions])
+
+
+def _figures(plan: Plan, timeline: Timeline) -> dict[str, Any]:
+    figures = {
+        "makespanNs": timeline.makespan_ns,
+        "spanNs": timeline.span_ns,
+        "bubble": timeline.bubble,
+    }
+    return figures if plan.evidence is None else figures | _evidence(plan.evidence)
+
+
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    return {
+        "lowerBoundNs": evidence.lower_bound_ns,
+        "boundKind": evidence.bound_kind,
+        "gap": evidence.gap,
+        "scheduleBoundNs": evidence.schedule_bound_ns,
+        "solutionStatus": evidence.solution_status,
+        "stoppedBy": evidence.stopped_by,
+        "source": evidence.source,
+        "passed": evidence.verdict.get("passed"),
+        "numViolations": len(evidence.verdict.get("violations", ())),
+        "interpolatedCosts": list(evidence.interpolated_costs),
+        "plannerVersion": evidence.planner_version,
+    }
+
+
+def _stage(costs: CostModel, stage: Stage, rows: Mapping[str, int]) -> dict[str, Any]:
+    cost = costs.stage_cost(stage, 0)
+    return {
+        "layers": list(stage.layers),
+        "replicas": [[rows[device] for device in group] for group in stage.replicas],
+        "recompute": stage.recompute,
+        "durationsNs": [cost.duration_ns(kind) for kind in KINDS],
+        "hasWeightGrad": cost.has_weight_grad,
+    }
+
+
+def _device(problem: Problem, timeline: Timeline, name: str, *, stages: list[dict[str, Any]]) -> dict[str, Any]:
+    usual = [duration for stage in stages for duration in stage["durationsNs"]]
+    device = problem.cluster.by_name[name]
+    return {
+        "name": name,
+        "type": device.type,
+        "host": device.host,
+        "limitBytes": device.memory_bytes,
+        "peakBytes": timeline.peak_bytes.get(name, 0),
+        "actions": _flat_actions(timeline.actions.get(name, ()), usual),
+        **_flat_memory(timeline.memory.get(name, ())),
+    }
+
+
+def _flat_actions(word: Iterable[TimedAction], usual: list[int]) -> list[int]:
+    """Four integers per action: 4 x stage + kind, microbatch, idle time before it, duration less the usual one."""
+    flat, free = [], 0
+    for (kind, stage, microbatch), start, end in word:
+        code = 4 * stage + _KIND_NUMBER[kind]
+        flat += [code, microbatch, start - free, end - start - usual[code]]
+        free = end
+    return flat
+
+
+def _flat_memory(trace: Iterable[MemoryPoint]) -> dict[str, list[int]]:
+    """Two integers per step: time since the last step, and which of the `memorySteps` (bytes more or less) it is."""
+    steps: dict[int, int] = {}
+    flat, last, held = [], 0, 0
+    for time, num_bytes in trace:
+        if num_bytes != held:
+            flat += [time - last, steps.setdefault(num_bytes - held, len(steps))]
+            last, held = time, num_bytes
+    return {"memory": flat, "memorySteps": list(steps)}
+
+
+def _legs(
+    problem: Problem, plan: Plan, timeline: Timeline, *, rows: Mapping[str, int], costs: CostModel
+) -> list[dict[str, Any]]:
+    """Every way that tensors take between two stages on two devices, with its transfers (none inside one device)."""
+    moved: dict[LegKey, list[TimedTransfer]] = defaultdict(list)
+    for lane in make_lanes(problem, plan, costs):
+        ways: tuple[tuple[Direction, Any], ...] = (("forward", lane.forward_to), ("backward", lane.backward_to))
+        for direction, targets in ways:
+            for target, _, _ in targets:
+                _ = moved[lane.group[0], target.group[0], lane.stage, target.stage, direction]
+    for transfer in timeline.transfers:
+        key = (transfer.sender, transfer.receiver, transfer.from_stage, transfer.to_stage, transfer.direction)
+        moved[key].append(transfer)
+    return [_leg(problem, key, transfers, rows=rows) for key, transfers in moved.items()]
+
+
+def _leg(problem: Problem, key: LegKey, transfers: list[TimedTransfer], *, rows: Mapping[str, int]) -> dict[str, Any]:
+    sender, receiver, from_stage, to_stage, direction = key
+    return {
+        "from": rows[sender],
+        "to": rows[receiver],
+        "fromStage": from_stage,
+        "toStage": to_stage,
+        "backward": int(direction == "backward"),
+        "bytes": transfers[0].num_bytes if transfers else 0,
+        "route": [_link_name(problem, resource) for resource in transfers[0].links] if transfers else [],
+        "durationNs": transfers[0].end_ns - transfers[0].start_ns if transfers else 0,
+        "transfers": _flat_transfers(transfers),
+    }
+
+
+def _flat_transfers(transfers: list[TimedTransfer]) -> list[int]:
+    """Four integers per transfer: microbatch, time since the last became ready, time in the queue, duration less the first's."""
+    flat, last = [], 0
+    for transfer in sorted(transfers, key=lambda transfer: transfer.ready_ns):
+        wait, duration = transfer.start_ns - transfer.ready_ns, transfer.end_ns - transfer.start_ns
+        flat += [transfer.microbatch, transfer.ready_ns - last, wait, duration - (transfers[0].end_ns - transfers[0].start_ns)]
+        last = transfer.ready_ns
+    return flat
+
+
+def _link_name(problem: Problem, resource: int) -> str:
+    link = problem.cluster.links[resource // 2]
+    ends = (link.a, link.b) if resource % 2 == 0 else (link.b, link.a)
+    return " → ".join(ends) if link.duplex else " ↔ ".join(ends)
+
+
+def _baseline(row: BaselineResult) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "makespanNs": row.makespan_ns,
+        "spanNs": row.span_ns,
+        "bubble": row.bubble,
+        "peakFraction": row.peak_fraction,
+        "fits": row.fits_memory,
+        "note": row.note,
+    }

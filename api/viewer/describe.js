@@ -1,0 +1,187 @@
+// Words for what is drawn: numbers with units, what an action depends on, and why it waited.
+
+function isNumber(value) { return typeof value === "number" && Number.isFinite(value); }
+
+function inMs(ns) {
+  if (!isNumber(ns)) return "–";
+  const ms = ns / 1e6;
+  const digits = Math.max(0, 4 - Math.floor(Math.log10(Math.max(Math.abs(ms), 1e-3))) - 1);
+  return `${ms.toFixed(Math.min(digits, 6))} ms`;
+}
+
+function inPercent(fraction, digits = 1) {
+  return isNumber(fraction) ? `${(100 * fraction).toFixed(digits)} %` : "–";
+}
+
+function inBytes(bytes) {
+  if (!isNumber(bytes)) return "–";
+  const power = Math.min(5, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(bytes))) / 10)));
+  const value = bytes / 1024 ** power;
+  return `${power ? value.toPrecision(Math.abs(value) >= 1000 ? 4 : 3) : value} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][power]}`;
+}
+
+function plural(count, word) { return `${count} ${word}${count === 1 ? "" : "s"}`; }
+
+function shorten(text, length) {
+  const letters = [...text];
+  return letters.length <= length ? text : `${letters.slice(0, length - 1).join("")}…`;
+}
+
+function stageList(stages) {
+  return `${stages.length === 1 ? "stage" : "stages"} ${stages.length > 8 ? `${stages.slice(0, 7).join(", ")} …` : stages.join(", ")}`;
+}
+
+// Everything an action waited for: [{device, index, arrival, leg?, transfer?, why}], the previous action on the device first.
+function causesOf(plan, device, index) {
+  const { code, microbatch, end } = device.action;
+  const stage = code[index] >> 2, kind = code[index] % 4;
+  const causes = [];
+  if (index > 0) causes.push({ device, index: index - 1, arrival: end[index - 1], why: "order" });
+  const own = (kinds) => {
+    const found = findAction(plan, device, { stage, kinds, microbatch: microbatch[index] });
+    if (found >= 0) causes.push({ device, index: found, arrival: end[found], why: "order" });
+  };
+  if (kind === WEIGHT_GRAD) own([INPUT_GRAD]);
+  if (kind === INPUT_GRAD || kind === BACKWARD) own([FORWARD]);
+  if (kind !== WEIGHT_GRAD) causes.push(...arrivals(plan, device, { stage, microbatch: microbatch[index], backward: kind !== FORWARD }));
+  return causes.filter((cause, place) => causes.findIndex((c) => c.device === cause.device && c.index === cause.index) === place);
+}
+
+// The inputs that reach a stage for one microbatch, with the transfers that carried them.
+function arrivals(plan, device, { stage, microbatch, backward }) {
+  const leader = leaderOf(plan, stage, device.row);
+  const found = [];
+  for (const leg of plan.legs) {
+    if (leg.toStage !== stage || leg.to !== leader || Boolean(leg.backward) !== backward) continue;
+    const sender = plan.devices[leg.from];
+    const index = findAction(plan, sender, { stage: leg.fromStage, kinds: backward ? [INPUT_GRAD, BACKWARD] : [FORWARD], microbatch });
+    const transfer = leg.count ? leg.microbatch.indexOf(microbatch) : -1;
+    if (index < 0) continue;
+    const arrival = transfer < 0 ? sender.action.end[index] : leg.end[transfer];
+    found.push({ device: sender, index, arrival, leg, transfer, why: backward ? "gradient" : "activation" });
+  }
+  return found;
+}
+
+// Everything that waits for an action: [{device, index, leg?, transfer?}], the next action on the device first.
+function effectsOf(plan, device, index) {
+  const { code, microbatch } = device.action;
+  const stage = code[index] >> 2, kind = code[index] % 4;
+  const effects = [];
+  const add = (target, kinds, { to = stage, leg = null } = {}) => {
+    const found = findAction(plan, target, { stage: to, kinds, microbatch: microbatch[index] });
+    const isNew = !effects.some((effect) => effect.device === target && effect.index === found);
+    if (found >= 0 && isNew) effects.push({ device: target, index: found, leg, transfer: leg && leg.count ? leg.microbatch.indexOf(microbatch[index]) : -1 });
+  };
+  if (index + 1 < device.action.count) effects.push({ device, index: index + 1, leg: null, transfer: -1 });
+  if (kind === FORWARD) add(device, [INPUT_GRAD, BACKWARD]);
+  if (kind === INPUT_GRAD) add(device, [WEIGHT_GRAD]);
+  if (kind === WEIGHT_GRAD) return effects;
+  const backward = kind !== FORWARD;
+  for (const leg of plan.legs) {
+    if (leg.fromStage !== stage || leg.from !== leaderOf(plan, stage, device.row) || Boolean(leg.backward) !== backward) continue;
+    add(plan.devices[leg.to], backward ? [INPUT_GRAD, BACKWARD] : [FORWARD], { to: leg.toStage, leg });
+  }
+  return effects;
+}
+
+// Why the device stood idle before an action, in words.
+function waitingReason(plan, device, index) {
+  const { start, end } = device.action;
+  const free = index > 0 ? end[index - 1] : 0;
+  const idle = start[index] - free;
+  if (idle <= 0) return index > 0 ? "no wait: the device was busy until then" : "no wait: starts at once";
+  const before = index > 0 ? `idle for ${inMs(idle)}` : `first action, after ${inMs(idle)}`;
+  const last = causesOf(plan, device, index).reduce((a, b) => (b.arrival > a.arrival ? b : a), { arrival: -1 });
+  if (last.arrival < start[index]) return `${before}: the link was in use, or the other devices of its group were`;
+  return `${before}, until ${causeInWords(last)}`;
+}
+
+function causeInWords({ device, index, leg, transfer, why }) {
+  const name = actionName(device, index);
+  if (why === "order") return `${name} ended`;
+  if (transfer < 0) return `the ${why} of ${name} was ready`;
+  const queue = leg.start[transfer] - leg.ready[transfer];
+  const queued = queue > 0 ? `, ${inMs(queue)} of it queueing` : "";
+  return `the ${why} of ${name} came from ${device.name} (${inMs(leg.end[transfer] - leg.ready[transfer])} on the way${queued})`;
+}
+
+function describeHit(hit) {
+  if (hit.lane === "action") return describeAction(hit.row.plan, hit.row.device, hit.index);
+  if (hit.lane === "transfers") return describeTransfer(hit);
+  if (hit.lane === "sync") return describeSynchronisation(hit.row.plan, hit.sync);
+  return describeIdle(hit);
+}
+
+function describeAction(plan, device, index) {
+  const { code, microbatch, start, end } = device.action;
+  const stage = code[index] >> 2, kind = code[index] % 4;
+  return {
+    title: `${actionName(device, index)} · ${KIND_WORDS[kind]} of stage ${stage}, microbatch ${microbatch[index]}`,
+    facts: [
+      ["device", device.name],
+      ["time", `${inMs(start[index])} to ${inMs(end[index])}`],
+      ["duration", inMs(end[index] - start[index])],
+      ["waiting", waitingReason(plan, device, index)],
+      ["memory", memoryInWords(device, start[index])],
+    ],
+  };
+}
+
+function memoryInWords(device, time) {
+  const bytes = bytesAt(device, time);
+  return `${inBytes(bytes)} of ${inBytes(device.limitBytes)} (${inPercent(bytes / device.limitBytes, 0)})`;
+}
+
+function describeTransfer({ row, leg, index }) {
+  const what = leg.backward ? "gradient" : "activation";
+  const queue = leg.start[index] - leg.ready[index];
+  return {
+    title: `${what} of microbatch ${leg.microbatch[index]}, stage ${leg.fromStage} to ${leg.toStage}`,
+    facts: [
+      ["from", row.device.name],
+      ["to", row.plan.devices[leg.to].name],
+      ["size", inBytes(leg.bytes)],
+      ["route", leg.route.join(", ")],
+      ["time", `${inMs(leg.start[index])} to ${inMs(leg.end[index])}`],
+      ["duration", inMs(leg.end[index] - leg.start[index])],
+      ["queue", queue > 0 ? `${inMs(queue)} until its links were free` : "none"],
+    ],
+  };
+}
+
+function describeSynchronisation(plan, sync) {
+  return {
+    title: `gradient synchronisation of stage ${sync.stage}`,
+    facts: [
+      ["replicas", String(plan.stages[sync.stage].replicas.length)],
+      ["time", `${inMs(sync.start)} to ${inMs(sync.end)}`],
+      ["duration", inMs(sync.end - sync.start)],
+    ],
+  };
+}
+
+function describeIdle({ row, time }) {
+  const { plan, device } = row;
+  const next = firstAbove(device.action.start, time);
+  const running = next > 0 && device.action.end[next - 1] > time ? actionName(device, next - 1) : null;
+  const facts = [["device", device.name], ["time", inMs(time)], ["memory", memoryInWords(device, time)]];
+  for (const sync of plan.synchronisations) {
+    if (sync.start <= time && time <= sync.end && device.stages.includes(sync.stage)) facts.push(["now", `synchronises stage ${sync.stage}`]);
+  }
+  if (running) return { title: `running ${running}`, facts };
+  if (next < device.action.count) facts.push(["next", actionName(device, next)], ["waiting", waitingReason(plan, device, next)]);
+  return { title: time <= plan.figures.makespanNs ? "idle" : "after the end", facts };
+}
+
+// One sentence for those who do not see the picture.
+function summaryOf(content) {
+  const plans = content.plans.map((plan) => {
+    const name = plan.letter ? `plan ${plan.letter}` : "the plan";
+    const { makespanNs, bubble } = plan.figures;
+    return `${name} runs ${plural(content.numMicrobatches, "microbatch").replace("chs", "ches")} through ${plural(plan.stages.length, "stage")} ` +
+      `on ${plural(plan.devices.length, "device")} in ${inMs(makespanNs)}, ${inPercent(bubble)} of it idle`;
+  });
+  const bound = isNumber(content.lowerBoundNs) ? `; no plan takes less than ${inMs(content.lowerBoundNs)}` : "";
+  return `Timeline of ${content.profile} on ${content.cluster}: ${plans.join("; ")}${bound}.`;
+}

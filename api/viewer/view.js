@@ -1,0 +1,158 @@
+// Where things are: the visible span of time, the rows, and the way between nanoseconds and pixels.
+
+const AXIS_HEIGHT = 40, FOOT_HEIGHT = 12, PANEL_HEIGHT = 22, BUSY_WIDTH = 52;
+const ROOMY = { action: 30, transfers: 9, memory: 26, gap: 9 };
+const TIGHT = { action: 8, transfers: 4, memory: 13, gap: 1 };
+
+function makeView(content) {
+  return {
+    content, from: 0, to: content.endNs, scroll: 0, showTransfers: false, showMemory: false,
+    width: 0, height: 0, pixelRatio: 1, gutter: 120, rows: [], panels: [], contentHeight: 0,
+  };
+}
+
+function plotLeft(view) { return view.gutter; }
+function plotRight(view) { return view.width - BUSY_WIDTH; }
+function scaleOf(view) { return (plotRight(view) - plotLeft(view)) / (view.to - view.from); }
+function xOf(view, time) { return plotLeft(view) + (time - view.from) * scaleOf(view); }
+function timeAt(view, x) { return view.from + (x - plotLeft(view)) / scaleOf(view); }
+
+function isPair(view) { return view.content.plans.length > 1; }
+function countRows(view) { return view.content.plans.reduce((sum, plan) => sum + plan.devices.length, 0); }
+
+function rowHeight(view, sizes) {
+  return sizes.action + sizes.gap + (view.showTransfers ? sizes.transfers : 0) + (view.showMemory ? sizes.memory : 0);
+}
+
+// Transfers and memory are shown from the start if they fit without scrolling.
+function chooseLanes(view, room) {
+  view.showTransfers = view.showMemory = true;
+  if (rowHeight(view, TIGHT) * countRows(view) > room) view.showTransfers = view.showMemory = false;
+}
+
+function fixedHeight(view) {
+  return AXIS_HEIGHT + FOOT_HEIGHT + (isPair(view) ? PANEL_HEIGHT * view.content.plans.length : 0);
+}
+
+// Rows share the room between a tight and a roomy size; what does not fit is scrolled to.
+function layOut(view, room) {
+  const share = (room - fixedHeight(view)) / countRows(view);
+  const [least, most] = [rowHeight(view, TIGHT), rowHeight(view, ROOMY)];
+  const part = Math.min(1, Math.max(0, (share - least) / (most - least)));
+  const size = {};
+  for (const key of Object.keys(ROOMY)) size[key] = Math.floor((TIGHT[key] + part * (ROOMY[key] - TIGHT[key])) * 2) / 2;
+  size.gap = Math.round(size.gap);
+  view.rows = [];
+  view.panels = [];
+  let top = AXIS_HEIGHT;
+  for (const plan of view.content.plans) {
+    if (isPair(view)) top += PANEL_HEIGHT;
+    const first = top;
+    for (const device of plan.devices) {
+      view.rows.push(makeRow(view, { plan, device, top, size }));
+      top += rowHeight(view, size);
+    }
+    view.panels.push({ plan, top: first, bottom: top });
+  }
+  view.contentHeight = top + FOOT_HEIGHT;
+  view.height = Math.ceil(Math.min(view.contentHeight, Math.max(room, 240)));
+  view.scroll = Math.min(view.scroll, maxScroll(view));
+}
+
+function makeRow(view, { plan, device, top, size }) {
+  const lanes = { action: { top, height: size.action }, transfers: null, memory: null };
+  let next = top + size.action;
+  for (const [name, shown] of [["transfers", view.showTransfers], ["memory", view.showMemory]]) {
+    if (!shown) continue;
+    lanes[name] = { top: next + 1, height: size[name] - 1 };
+    next += size[name];
+  }
+  return { plan, device, top, bottom: next, ...lanes };
+}
+
+function maxScroll(view) { return Math.max(0, view.contentHeight - view.height); }
+
+function clampView(view) {
+  const whole = fullSpan(view);
+  const span = Math.min(whole.to - whole.from, Math.max(view.to - view.from, 40));
+  view.from = Math.min(Math.max(view.from, whole.from), whole.to - span);
+  view.to = view.from + span;
+  view.scroll = Math.min(Math.max(view.scroll, 0), maxScroll(view));
+}
+
+function fullSpan(view) { return { from: 0, to: view.content.endNs * 1.012 }; }
+
+function showAll(view) { Object.assign(view, fullSpan(view), { scroll: 0 }); }
+
+function zoom(view, factor, x) {
+  const time = timeAt(view, x ?? (plotLeft(view) + plotRight(view)) / 2);
+  view.from = time - (time - view.from) * factor;
+  view.to = time + (view.to - time) * factor;
+  clampView(view);
+}
+
+function pan(view, { dx = 0, dy = 0 }) {
+  const time = dx / scaleOf(view);
+  const whole = fullSpan(view);
+  const shift = Math.min(Math.max(time, whole.from - view.from), whole.to - view.to);
+  view.from += shift;
+  view.to += shift;
+  view.scroll += dy;
+  clampView(view);
+}
+
+// Brings a span of time and a row into sight, changing the zoom only if it must.
+function reveal(view, { row, start, end }) {
+  const span = view.to - view.from;
+  if (start < view.from || end > view.to) {
+    view.from = (start + end - span) / 2;
+    view.to = view.from + span;
+  }
+  if (row.top - AXIS_HEIGHT < view.scroll) view.scroll = row.top - AXIS_HEIGHT;
+  if (row.bottom > view.scroll + view.height) view.scroll = row.bottom - view.height + FOOT_HEIGHT;
+  clampView(view);
+}
+
+function rowOf(view, plan, device) { return view.rows.find((row) => row.plan === plan && row.device === device); }
+
+// What is under a point: {row, lane, index, leg?} or null.
+function hitTest(view, x, y) {
+  if (x < plotLeft(view) || x > plotRight(view) || y < AXIS_HEIGHT) return null;
+  const inside = y + view.scroll;
+  const row = view.rows.find((candidate) => inside >= candidate.top && inside < candidate.bottom);
+  if (!row) return null;
+  const time = timeAt(view, x);
+  if (row.transfers && inside >= row.transfers.top && inside < row.transfers.top + row.transfers.height) {
+    return hitTransfer(view, { row, time, inside }) ?? { row, time, lane: "idle", index: -1 };
+  }
+  if (row.memory && inside >= row.memory.top) return { row, time, lane: "memory", index: -1 };
+  return hitAction(view, row, time);
+}
+
+function hitAction(view, row, time) {
+  const action = row.device.action;
+  const slack = 1.5 / scaleOf(view);
+  let index = Math.max(0, firstAbove(action.end, time));
+  if (index === action.count || action.start[index] > time) {
+    const before = index - 1, near = [];
+    if (before >= 0) near.push([time - action.end[before], before]);
+    if (index < action.count) near.push([action.start[index] - time, index]);
+    near.sort((a, b) => a[0] - b[0]);
+    index = near.length && near[0][0] <= slack ? near[0][1] : -1;
+  }
+  return { row, time, lane: index < 0 ? "idle" : "action", index };
+}
+
+function hitTransfer(view, { row, time, inside }) {
+  const slack = 1.5 / scaleOf(view);
+  const lower = inside >= row.transfers.top + row.transfers.height / 2;
+  for (const leg of row.device.legs) {
+    if (Boolean(leg.backward) !== lower) continue;
+    const index = firstAbove(leg.end, time - slack);
+    if (index < leg.count && leg.ready[index] <= time + slack) return { row, time, lane: "transfers", leg, index };
+  }
+  for (const sync of row.plan.synchronisations) {
+    if (sync.start <= time && time <= sync.end && row.device.stages.includes(sync.stage)) return { row, time, lane: "sync", sync, index: -1 };
+  }
+  return null;
+}

@@ -1,0 +1,60 @@
+"""Whether a published method can honour what a problem has decided: one rule per function, each with its reason."""
+
+from collections.abc import Sequence
+
+from planner.costs import CostModel
+from planner.plan import Stage
+from planner.problem import Problem
+
+
+class DoesNotApplyError(ValueError):
+    """The method cannot answer this problem as published; the message is the reason, in a phrase."""
+
+
+def require_split_backward(problem: Problem) -> None:
+    """A method that runs I and W apart needs an executor that can."""
+    if not problem.options.split_backward:
+        raise DoesNotApplyError("needs split_backward")
+
+
+def require_chunks(problem: Problem, chunks: int) -> None:
+    """A method with several stages per device needs an executor that can hold them."""
+    limit = problem.options.max_stages_per_device
+    if chunks > limit:
+        raise DoesNotApplyError(f"needs {chunks} stages per device, max_stages_per_device = {limit}")
+
+
+def require_choices(costs: CostModel, stages: Sequence[Stage]) -> None:
+    """The stages agree with everything that the options have decided."""
+    _require_pins(costs.problem, stages)
+    _require_no_idle_device(costs.problem, stages)
+    _require_no_skip(costs, stages)
+    _require_replicas(costs.problem, stages)
+
+
+def _require_pins(problem: Problem, stages: Sequence[Stage]) -> None:
+    stage_of = {name: stage for stage in stages for name in stage.layers}
+    for pin in problem.options.pinned:
+        if any(pin.device not in group for group in stage_of[pin.layer].replicas):
+            raise DoesNotApplyError(f"does not put layer {pin.layer!r} on {pin.device!r}, where it is pinned")
+
+
+def _require_no_idle_device(problem: Problem, stages: Sequence[Stage]) -> None:
+    used = {device for stage in stages for group in stage.replicas for device in group}
+    idle = len(problem.cluster.devices) - len(used)
+    if idle and not problem.options.idle_devices:
+        raise DoesNotApplyError(f"leaves {idle} of {len(problem.cluster.devices)} devices idle")
+
+
+def _require_no_skip(costs: CostModel, stages: Sequence[Stage]) -> None:
+    if costs.problem.options.skip_edges:
+        return
+    for a, b in costs.traffic(stages):
+        if b != a + 1:
+            raise DoesNotApplyError(f"a tensor would skip from stage {a} to stage {b}, skip_edges = false")
+
+
+def _require_replicas(problem: Problem, stages: Sequence[Stage]) -> None:
+    most = max(len(stage.replicas) for stage in stages)
+    if most > problem.max_replicas:
+        raise DoesNotApplyError(f"needs {most} replicas, max_replicas = {problem.max_replicas}")

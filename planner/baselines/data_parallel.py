@@ -1,0 +1,28 @@
+"""Pure data parallelism: the whole model on every device, gradients synchronised at the end of the iteration."""
+
+from planner.actions import Action
+from planner.baselines.alternation import fused_backward
+from planner.baselines.applicability import DoesNotApplyError
+from planner.baselines.pipeline import Pipeline, Words
+from planner.costs import CostModel
+from planner.plan import DeviceGroup, Stage
+
+
+def make_replicated_stage(costs: CostModel) -> tuple[Stage, ...]:
+    """One stage, replicated on every device of the cluster (or as its placement is given)."""
+    options = costs.problem.options
+    layers = costs.problem.profile.topological_order
+    if options.partition is not None and len(options.partition) != 1:
+        raise DoesNotApplyError(f"the given partition has {len(options.partition)} stages, the method 1")
+    replicas: tuple[DeviceGroup, ...] = tuple((device.name,) for device in costs.problem.cluster.devices)
+    if options.placement is not None:
+        replicas = options.placement[0]
+    return (Stage(layers=layers, replicas=replicas),)
+
+
+def order_data_parallel(pipeline: Pipeline) -> Words:
+    """Forward and backward of one microbatch after the other: F0 B0 F1 B1 F2 B2."""
+    word: list[Action] = []
+    for microbatch in range(pipeline.num_microbatches):
+        word += [Action("F", 0, microbatch), fused_backward(pipeline, 0, microbatch=microbatch)]
+    return [word]

@@ -1,0 +1,159 @@
+"""Every baseline of a problem, one after the other, and the row that each of them gets in a comparison."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from math import ceil
+
+from planner.baselines.applicability import DoesNotApplyError, require_choices, require_split_backward
+from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
+from planner.baselines.gpipe import order_gpipe
+from planner.baselines.interleaved import order_interleaved
+from planner.baselines.layouts import (
+    EVEN,
+    GIVEN,
+    LOOPED,
+    ONE_EACH,
+    SMALLEST_LARGEST,
+    TRANSFERS_TOO,
+    V_SHAPED,
+    Cut,
+    Placement,
+    make_stages,
+)
+from planner.baselines.one_f_one_b import order_one_f_one_b
+from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
+from planner.baselines.zb_automatic import order_zb_automatic
+from planner.baselines.zb_h1 import order_zb_h1
+from planner.baselines.zb_h2 import order_zb_h2
+from planner.baselines.zb_v import order_zb_v
+from planner.costs import CostModel
+from planner.plan import BaselineResult, Plan, Stage
+from planner.problem import Problem
+from planner.simulate import Timeline, simulate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What one published method makes of a problem."""
+
+    name: str
+    """Method and partition, e.g. `1F1B (even layers)`."""
+    plan: Plan | None
+    """None if the method does not apply; it may break the memory limit, as the method may."""
+    note: str = ""
+    """Why there is no plan, in a phrase."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A published way to run a pipeline."""
+
+    name: str
+    """As its authors call it."""
+    placement: Placement
+    """Which device holds which stages."""
+    order: Callable[[Pipeline], Words]
+    """The order of actions on every device."""
+    splits_backward: bool
+    """Whether it runs I and W apart."""
+
+
+METHODS = (
+    Method(name="GPipe", placement=ONE_EACH, order=order_gpipe, splits_backward=False),
+    Method(name="1F1B", placement=ONE_EACH, order=order_one_f_one_b, splits_backward=False),
+    Method(name="ZB-H1", placement=ONE_EACH, order=order_zb_h1, splits_backward=True),
+    Method(name="ZB-H2", placement=ONE_EACH, order=order_zb_h2, splits_backward=True),
+    Method(name="ZB automatic", placement=ONE_EACH, order=order_zb_automatic, splits_backward=True),
+    Method(name="interleaved 1F1B", placement=LOOPED, order=order_interleaved, splits_backward=False),
+    Method(name="ZB-V", placement=V_SHAPED, order=order_zb_v, splits_backward=True),
+)
+"""From simple to elaborate."""
+
+
+def make_baselines(problem: Problem, costs: CostModel) -> Iterator[Baseline]:
+    """Pure data parallelism, then every method with every cut, each made when it is asked for.
+
+    The cut that counts transfers is left out where it is the same as without them.
+    """
+    maker = _Maker(costs)
+    yield _attempt("data parallel", maker.make_data_parallel)
+    cuts = (EVEN, SMALLEST_LARGEST, TRANSFERS_TOO) if problem.options.partition is None else (GIVEN,)
+    for method in METHODS:
+        for cut in cuts:
+            if cut is not TRANSFERS_TOO or maker.depends_on_transfers(method):
+                yield _attempt(f"{method.name} ({cut.name})", partial(maker.make, method, cut=cut))
+
+
+def make_method_plan(costs: CostModel, method: Method, *, cut: Cut) -> Plan:
+    """The plan of one pipelined method; raises DoesNotApplyError if the options exclude it."""
+    return _Maker(costs).make(method, cut=cut)
+
+
+def _attempt(name: str, make: Callable[[], Plan]) -> Baseline:
+    try:
+        return Baseline(name=name, plan=make())
+    except DoesNotApplyError as reason:
+        return Baseline(name=name, plan=None, note=str(reason))
+
+
+class _Maker:
+    """Makes plans for one problem; methods that place their stages alike share them."""
+
+    def __init__(self, costs: CostModel) -> None:
+        self.costs = costs
+        self.stages = cache(self._make_stages)
+        self.pipeline = cache(self._make_pipeline)
+
+    def make_data_parallel(self) -> Plan:
+        stages = make_replicated_stage(self.costs)
+        require_choices(self.costs, stages)
+        return make_plan(self.costs, stages, words=order_data_parallel(self.pipeline(stages)))
+
+    def make(self, method: Method, *, cut: Cut) -> Plan:
+        if method.splits_backward:
+            require_split_backward(self.costs.problem)
+        stages = self.stages(method.placement, cut)
+        return make_plan(self.costs, stages, words=method.order(self.pipeline(stages)))
+
+    def depends_on_transfers(self, method: Method) -> bool:
+        """Whether counting transfers changes the stages, as far as the method has any."""
+        try:
+            return self.stages(method.placement, TRANSFERS_TOO) != self.stages(method.placement, SMALLEST_LARGEST)
+        except DoesNotApplyError:
+            return False
+
+    def _make_stages(self, placement: Placement, cut: Cut) -> tuple[Stage, ...]:
+        stages = make_stages(self.costs, placement, cut=cut)
+        require_choices(self.costs, stages)
+        return stages
+
+    def _make_pipeline(self, stages: tuple[Stage, ...]) -> Pipeline:
+        return make_pipeline(self.costs, stages)
+
+
+def play_baseline(problem: Problem, baseline: Baseline, *, costs: CostModel) -> tuple[BaselineResult, Timeline | None]:
+    """Play a baseline; its row for the evidence, and its timeline if it has a plan."""
+    if baseline.plan is None:
+        return BaselineResult(name=baseline.name, makespan_ns=None, note=baseline.note), None
+    timeline = simulate(problem, baseline.plan, costs=costs)
+    device, fraction = _fullest(problem, timeline)
+    excess = f"needs {ceil(100 * fraction) / 100:.2f} x the memory of {device}" if fraction > 1 else ""
+    row = BaselineResult(
+        name=baseline.name,
+        makespan_ns=timeline.makespan_ns,
+        span_ns=timeline.span_ns,
+        bubble=timeline.bubble,
+        peak_fraction=fraction,
+        fits_memory=fraction <= 1,
+        note=excess,
+    )
+    return row, timeline
+
+
+def _fullest(problem: Problem, timeline: Timeline) -> tuple[str, float]:
+    """The device whose peak is the largest part of its memory, and that part."""
+    memory = problem.cluster.by_name
+    parts = {name: peak / max(1, memory[name].memory_bytes) for name, peak in timeline.peak_bytes.items()}
+    device = max(parts, key=lambda name: parts[name])
+    return device, parts[device]

@@ -1,0 +1,284 @@
+"""What a stage costs on a device group, and what flows between stages: the one place where layer costs are added up.
+
+Durations are rounded up to whole nanoseconds, byte counts to whole bytes (MODEL.md sections 1, 2 and 5).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from planner.plan import DeviceGroup, Stage
+from planner.problem import Problem
+from profiles.model_profile import Layer, LayerCost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWork:
+    """Device time that one microbatch takes in one layer, summed over the `r` replicas of its stage, in nanoseconds.
+
+    Replicas that each take the cost at `microbatch_size` have `r` times that work; under linear scaling the work does
+    not depend on `r`. A stage's time on one replica is the sum of its layers' work over `r`, rounded up.
+    """
+
+    forward_ns: int
+    input_grad_ns: int
+    weight_grad_ns: int
+    backward_ns: int
+    recompute_ns: int
+    source: str
+    """`measured`, `interpolated` (between two measured sizes) or `scaled` (linearly, from the nearest size)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCost:
+    """What one replica of a stage costs, per microbatch."""
+
+    forward_ns: int
+    input_grad_ns: int
+    """Includes the recomputation if the stage recomputes."""
+    weight_grad_ns: int
+    backward_ns: int
+    """Includes the recomputation if the stage recomputes."""
+    has_weight_grad: bool
+    """Whether the stage has a W action."""
+    state_bytes: int
+    """Resident on every device of the group."""
+    held_bytes: int
+    """Taken by F at its start: the stash, or the checkpoint if the stage recomputes."""
+    stash_bytes: int
+    """Held while I or B runs; at least `held_bytes`."""
+    weight_stash_bytes: int
+    """Held from the end of I to the end of W; 0 without W."""
+    workspace_bytes: int
+    """Held while any action runs."""
+
+    def duration_ns(self, kind: str) -> int:
+        """Time of an action of kind F, I, W or B."""
+        if kind == "F":
+            return self.forward_ns
+        if kind == "I":
+            return self.input_grad_ns
+        return self.weight_grad_ns if kind == "W" else self.backward_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What flows between two stages per microbatch, before it is cut over replicas."""
+
+    forward_bytes: int
+    """Activations: each producing layer's output once, however many layers of the consuming stage read it."""
+    backward_bytes: int
+    """Gradients on the way back."""
+    has_gradient: bool
+    """Whether a gradient flows back at all."""
+
+
+def layer_work(layer: Layer, *, device_type: str, width: int, replicas: int, microbatch_size: int) -> LayerWork | None:
+    """Work of `layer` when each of `replicas` groups of `width` devices takes `microbatch_size / replicas` samples.
+
+    The profile's figures at exactly that size are used where they exist, else those interpolated between the two
+    neighbouring sizes, else those of the nearest size scaled linearly; None if nothing was measured on that type and width.
+    """
+    points = {
+        cost.microbatch_size or microbatch_size: cost
+        for cost in layer.costs
+        if cost.device_type == device_type and cost.width == width
+    }
+    if not points:
+        return None
+    below = max((size for size in points if size * replicas <= microbatch_size), default=None)
+    above = min((size for size in points if size * replicas >= microbatch_size), default=None)
+    if below is not None and below == above:
+        return _work(points[below], points[below], (replicas, 0, 1), "measured")
+    if below is not None and above is not None:
+        shares = (replicas * above - microbatch_size, microbatch_size - replicas * below, above - below)
+        return _work(points[below], points[above], shares, "interpolated")
+    nearest = above if above is not None else below
+    assert nearest is not None
+    return _work(points[nearest], points[nearest], (microbatch_size, 0, nearest), "scaled")
+
+
+def _work(low: LayerCost, high: LayerCost, shares: tuple[int, int, int], source: str) -> LayerWork:
+    """(low * shares[0] + high * shares[1]) / shares[2], rounded up."""
+
+    def mix(a: int, b: int) -> int:
+        return -(-(a * shares[0] + b * shares[1]) // shares[2])
+
+    return LayerWork(
+        forward_ns=mix(low.forward_ns, high.forward_ns),
+        input_grad_ns=mix(low.input_grad_ns, high.input_grad_ns),
+        weight_grad_ns=mix(low.weight_grad_ns, high.weight_grad_ns),
+        backward_ns=mix(low.fused_backward_ns, high.fused_backward_ns),
+        recompute_ns=mix(low.recompute_ns, high.recompute_ns),
+        source=source,
+    )
+
+
+class CostModel:
+    """Costs of the stages of one problem; remembers what it has added up."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.layer_work = cache(self._layer_work)
+        self._cost_on = cache(self._make_stage_cost)
+
+    def _layer_work(self, name: str, device_type: str, width: int, replicas: int) -> LayerWork | None:
+        """`layer_work` of the layer `name`, or None if it was not measured at that type and width."""
+        profile = self.problem.profile
+        return layer_work(
+            profile.by_name[name],
+            device_type=device_type,
+            width=width,
+            replicas=replicas,
+            microbatch_size=profile.microbatch_size,
+        )
+
+    def group_type(self, group: DeviceGroup) -> str:
+        """The device type of a group.
+
+        Raises ValueError if its devices are of different types: layers are measured on groups of one type only.
+        """
+        types = {self.problem.cluster.by_name[name].type for name in group}
+        if len(types) != 1:
+            raise ValueError(f"device group {list(group)} mixes the types {sorted(types)}; use devices of one type")
+        return types.pop()
+
+    def stage_cost(self, stage: Stage, replica: int) -> StageCost:
+        """Cost of replica number `replica` of `stage`; raises ValueError where a cost was not measured."""
+        group = stage.replicas[replica]
+        return self._cost_on(stage, self.group_type(group), len(group))
+
+    def _make_stage_cost(self, stage: Stage, device_type: str, width: int) -> StageCost:
+        replicas = len(stage.replicas)
+        forward = input_grad = weight_grad = backward = recompute = 0
+        for name in stage.layers:
+            work = self.layer_work(name, device_type, width, replicas)
+            if work is None:
+                raise ValueError(
+                    f"layer {name!r} has no cost on {device_type!r} at width {width}; measure it or use another width"
+                )
+            forward += work.forward_ns
+            input_grad += work.input_grad_ns
+            weight_grad += work.weight_grad_ns
+            backward += work.backward_ns
+            recompute += work.recompute_ns
+        extra = recompute if stage.recompute else 0
+        return StageCost(
+            forward_ns=_ceil(forward, replicas),
+            input_grad_ns=_ceil(input_grad + extra, replicas),
+            weight_grad_ns=_ceil(weight_grad, replicas),
+            backward_ns=_ceil(backward + extra, replicas),
+            **self._stage_bytes(stage, width),
+        )
+
+    def _stage_bytes(self, stage: Stage, width: int) -> dict[str, int]:
+        replicas = len(stage.replicas)
+        layers = [self.problem.profile.by_name[name] for name in stage.layers]
+        sizes = []
+        for layer in layers:
+            size = layer.bytes_at(width)
+            if size is None:
+                raise ValueError(f"layer {layer.name!r} has no bytes at width {width}; give them under `wider`")
+            sizes.append(size)
+        has_weight_grad = any(layer.is_trainable for layer in layers)
+        stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
+        held = _ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash
+        weight_stash = _ceil(sum(size.weight_stash_bytes for size in sizes), replicas) if has_weight_grad else 0
+        return {
+            "has_weight_grad": has_weight_grad,
+            "state_bytes": sum(size.state_bytes for size in sizes),
+            "held_bytes": held,
+            "stash_bytes": stash,
+            "weight_stash_bytes": weight_stash,
+            "workspace_bytes": max(size.workspace_bytes for size in sizes),
+        }
+
+    def traffic(self, stages: Sequence[Stage]) -> dict[tuple[int, int], Traffic]:
+        """Traffic for every pair (producing stage, consuming stage) that an edge connects, in order of its first edge."""
+        stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
+        sent: dict[tuple[int, int], dict[str, tuple[int, int, bool]]] = {}
+        for edge in self.problem.profile.edges:
+            pair = stage_of[edge.producer], stage_of[edge.consumer]
+            if pair[0] != pair[1]:
+                outputs = sent.setdefault(pair, {})
+                forward, backward, has_gradient = outputs.get(edge.producer, (0, 0, False))
+                outputs[edge.producer] = (
+                    max(forward, edge.bytes),
+                    max(backward, edge.backward_bytes),
+                    has_gradient or edge.has_gradient,
+                )
+        return {
+            pair: Traffic(
+                forward_bytes=sum(size[0] for size in outputs.values()),
+                backward_bytes=sum(size[1] for size in outputs.values()),
+                has_gradient=any(size[2] for size in outputs.values()),
+            )
+            for pair, outputs in sent.items()
+        }
+
+    def static_bytes(self, stages: Sequence[Stage]) -> dict[str, int]:
+        """Bytes that stay resident on every used device: state, and receive buffers for every edge from elsewhere."""
+        static: dict[str, int] = {}
+        for stage in stages:
+            for replica, group in enumerate(stage.replicas):
+                for device in group:
+                    static[device] = static.get(device, 0) + self.stage_cost(stage, replica).state_bytes
+        buffers = self.problem.options.receive_buffers
+        for (a, b), traffic in self.traffic(stages).items():
+            for receiver, sender, size in ((b, a, traffic.forward_bytes), (a, b, traffic.backward_bytes)):
+                for group in stages[receiver].replicas:
+                    if stages[sender].replicas != (group,):
+                        for device in group:
+                            static[device] += _ceil(buffers * size, len(stages[receiver].replicas))
+        return static
+
+    def gradient_bytes(self, stage: Stage) -> int:
+        """Gradient bytes that the replicas of a stage synchronise (per device of a group)."""
+        total = sum(self.problem.profile.by_name[name].gradient_bytes for name in stage.layers)
+        return _ceil(total, len(stage.replicas[0]))
+
+    def synchronisation_ns(self, stage: Stage) -> int:
+        """Ring all-reduce time of a replicated stage; 0 if it has one replica or is frozen as a whole.
+
+        2 (r - 1) / r x gradient bytes / slowest link + 2 (r - 1) x largest latency over the ring, in listed order.
+        """
+        replicas = len(stage.replicas)
+        if replicas == 1 or all(self.problem.profile.by_name[name].frozen for name in stage.layers):
+            return 0
+        size = self.gradient_bytes(stage)
+        routes = [
+            self.problem.cluster.route(a[0], b[0], num_bytes=size)
+            for a, b in zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
+        ]
+        slowest = min(route.bandwidth_bytes_per_s for route in routes)
+        latency = max(route.latency_ns for route in routes)
+        return _ceil(2 * (replicas - 1) * size * 10**9, replicas * slowest) + 2 * (replicas - 1) * latency
+
+    def unmeasured_costs(self, stages: Sequence[Stage]) -> tuple[str, ...]:
+        """The costs among `stages` that were interpolated or scaled, in words, for a plan's evidence."""
+        found: dict[tuple[str, str, int, int], int] = {}
+        for stage in stages:
+            for group in dict.fromkeys((self.group_type(g), len(g)) for g in stage.replicas):
+                for name in stage.layers:
+                    work = self.layer_work(name, group[0], group[1], len(stage.replicas))
+                    if work is not None and work.source != "measured":
+                        key = (work.source, *group, len(stage.replicas))
+                        found[key] = found.get(key, 0) + 1
+        return tuple(
+            f"{count} layers on {device_type} at width {width}: {source} to 1/{replicas} of the microbatch"
+            for (source, device_type, width, replicas), count in found.items()
+        )
+
+
+def overlap(i: int, num_senders: int, j: int, num_receivers: int) -> tuple[int, int]:
+    """Share of a microbatch that sender `i` of `num_senders` holds and receiver `j` of `num_receivers` needs.
+
+    Both sides cut the sample range evenly; the share is the numerator and denominator of an exact fraction.
+    """
+    start = max(i * num_receivers, j * num_senders)
+    end = min((i + 1) * num_receivers, (j + 1) * num_senders)
+    return max(0, end - start), num_senders * num_receivers
+
+
+def _ceil(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)

@@ -1,0 +1,151 @@
+"""Plan documents: a `Plan` to `pipeline-plan/1` JSON and back. Standard library only, so that executors can read them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from planner.actions import parse_action
+from planner.plan import PLAN_FORMAT, BaselineResult, Evidence, Plan, ProblemReference, Stage
+
+
+def render_plan(plan: Plan) -> str:
+    """The document of a plan: stable order, one line per stage, device and piece of evidence, ends with a newline."""
+    plain = plan_to_plain(plan)
+    stages = ",\n  ".join(_text(stage) for stage in plain["stages"])
+    evidence = "null" if plain["evidence"] is None else _lines(plain["evidence"])
+    return (
+        f'{{"format": {_text(plain["format"])},\n'
+        f' "problem": {_text(plain["problem"])},\n'
+        f' "stages": [\n  {stages}],\n'
+        f' "schedule": {_lines(plain["schedule"])},\n'
+        f' "evidence": {evidence}}}\n'
+    )
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _lines(mapping: Mapping[str, Any]) -> str:
+    return "{\n  " + ",\n  ".join(f"{_text(key)}: {_text(value)}" for key, value in mapping.items()) + "}"
+
+
+def plan_to_plain(plan: Plan) -> dict[str, Any]:
+    """The document of a plan as plain dictionaries and lists."""
+    return {
+        "format": PLAN_FORMAT,
+        "problem": _fields(plan.problem),
+        "stages": [
+            {"layers": list(stage.layers), "replicas": [list(g) for g in stage.replicas], "recompute": stage.recompute}
+            for stage in plan.stages
+        ],
+        "schedule": {device: [str(action) for action in word] for device, word in plan.schedule.items()},
+        "evidence": None if plan.evidence is None else _evidence_to_plain(plan.evidence),
+    }
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _evidence_to_plain(evidence: Evidence) -> dict[str, Any]:
+    return _fields(evidence) | {
+        "baselines": [_fields(row) for row in evidence.baselines],
+        "interpolated_costs": list(evidence.interpolated_costs),
+    }
+
+
+def parse_plan(text: str | bytes, *, source: str = "plan") -> Plan:
+    """Read a plan document.
+
+    Raises ValueError that names the source, the path inside the document, the value and the remedy.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{source}: not JSON ({str(error)[:120]}); give a plan document as written by `pipeplan plan`") from None
+    return plan_from_plain(document, source=source)
+
+
+def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
+    """Build a plan from the parsed document; raises ValueError as `parse_plan` does."""
+    top = _Reader(source, "", document, dict)
+    if top.get("format", str).value != PLAN_FORMAT:
+        raise top.get("format", str).error(f"is not {PLAN_FORMAT!r}; convert the document or use a matching version")
+    evidence = top.optional("evidence", dict)
+    return Plan(
+        problem=_read_problem(top.get("problem", dict)),
+        stages=tuple(_read_stage(item) for item in top.get("stages", list).items(dict)),
+        schedule={
+            device: tuple(item.action() for item in top.get("schedule", dict).get(device, list).items(str))
+            for device in top.get("schedule", dict).value
+        },
+        evidence=None if evidence is None else _read_evidence(evidence),
+    )
+
+
+def _read_problem(reader: "_Reader") -> ProblemReference:
+    return ProblemReference(
+        profile=reader.get("profile", str).value,
+        profile_sha256=reader.get("profile_sha256", str).value,
+        cluster_sha256=reader.get("cluster_sha256", str).value,
+        num_microbatches=reader.get("num_microbatches", int).value,
+        options=reader.get("options", dict).value,
+    )
+
+
+def _read_stage(reader: "_Reader") -> Stage:
+    recompute = reader.optional("recompute", bool)
+    return Stage(
+        layers=tuple(item.value for item in reader.get("layers", list).items(str)),
+        replicas=tuple(
+            tuple(item.value for item in group.items(str)) for group in reader.get("replicas", list).items(list)
+        ),
+        recompute=recompute is not None and recompute.value,
+    )
+
+
+def _read_evidence(reader: "_Reader") -> Evidence:
+    """Evidence is taken as it stands: the verifier recomputes whatever matters."""
+    values = {field.name: reader.get(field.name, object).value for field in fields(Evidence)}
+    known = {field.name for field in fields(BaselineResult)}
+    rows = [item.value for item in reader.get("baselines", list).items(dict)]
+    values["baselines"] = tuple(BaselineResult(**{k: v for k, v in row.items() if k in known}) for row in rows)
+    values["interpolated_costs"] = tuple(values["interpolated_costs"])
+    return Evidence(**values)
+
+
+class _Reader:
+    """A value of a parsed document together with the path that led to it."""
+
+    def __init__(self, source: str, path: str, value: Any, kind: type) -> None:
+        self.source, self.path, self.value = source, path, value
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self.error(f"is not {_KIND_NAMES[kind]}; see the plan format")
+
+    def error(self, problem: str) -> ValueError:
+        return ValueError(f"{self.source}: {self.path or 'the document'} = {repr(self.value)[:60]} {problem}")
+
+    def get(self, key: str, kind: type) -> "_Reader":
+        if key not in self.value:
+            raise ValueError(f"{self.source}: {self._at(key)} is missing; see the plan format")
+        return _Reader(self.source, self._at(key), self.value[key], kind)
+
+    def optional(self, key: str, kind: type) -> "_Reader | None":
+        return None if self.value.get(key) is None else self.get(key, kind)
+
+    def items(self, kind: type) -> list["_Reader"]:
+        return [_Reader(self.source, f"{self.path}[{index}]", item, kind) for index, item in enumerate(self.value)]
+
+    def action(self) -> Any:
+        try:
+            return parse_action(self.value)
+        except ValueError as error:
+            raise ValueError(f"{self.source}: {self.path}: {error}") from None
+
+    def _at(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+
+_KIND_NAMES = {dict: "an object", list: "an array", str: "a string", int: "an integer", bool: "true or false", object: "a value"}

@@ -1,0 +1,54 @@
+"""A played plan drawn as text: one row per device, one column per tick."""
+
+from collections.abc import Sequence
+
+from planner.simulate import TimedAction, Timeline
+
+MAX_COLUMNS = 2000
+"""Wider drawings are cut off there."""
+
+
+def draw_schedule(timeline: Timeline, *, tick_ns: int) -> str:
+    """Every device's actions over time, in columns of `tick_ns`; ends with a newline.
+
+    An action stands where it starts as its kind and microbatch, `F0`; dashes fill the rest of its time, dots are idle.
+    The second stage of a device is in lower case, `f0`; where a device has more than two stages, all are named, `2F0`.
+    An action that starts in the same column as the next one is hidden by it.
+    """
+    labels = {device: _labels(word) for device, word in timeline.actions.items()}
+    column = 1 + max(len(label) for words in labels.values() for label in words)
+    num_columns = min(MAX_COLUMNS, max(-(-word[-1].end_ns // tick_ns) for word in timeline.actions.values()))
+    margin = max(len(device) for device in labels)
+    rows = [_row("", [str(number) for number in range(num_columns)], column=column, margin=margin)]
+    for device, word in timeline.actions.items():
+        cells = _cells(word, labels[device], tick_ns=tick_ns)[:num_columns]
+        rows.append(_row(device, cells, column=column, margin=margin))
+    return "".join(f"{row}\n" for row in rows)
+
+
+def _labels(word: Sequence[TimedAction]) -> list[str]:
+    """What is written for every action of a device."""
+    stages = sorted({timed.action.stage for timed in word})
+    if len(stages) > 2:
+        return [str(timed.action) for timed in word]
+    kinds = [timed.action.kind if timed.action.stage == stages[0] else timed.action.kind.lower() for timed in word]
+    return [f"{kind}{timed.action.microbatch}" for kind, timed in zip(kinds, word, strict=True)]
+
+
+def _cells(word: Sequence[TimedAction], labels: Sequence[str], *, tick_ns: int) -> list[str]:
+    cells: list[str] = []
+    for timed, label in zip(word, labels, strict=True):
+        start = timed.start_ns // tick_ns
+        cells += ["."] * (start - len(cells))
+        length = max(1, -(-timed.end_ns // tick_ns) - start)
+        cells[start:] = [label, *["-" * len(label)] * (length - 1)]
+    return cells
+
+
+def _row(name: str, cells: Sequence[str], *, column: int, margin: int) -> str:
+    body = "".join(_joined(cell, column) for cell in cells)
+    return f"{name:>{margin}} |{body}".rstrip()
+
+
+def _joined(cell: str, column: int) -> str:
+    return cell.rjust(column, "-" if cell.startswith("-") else " ")

@@ -1,0 +1,25 @@
+"""The exception tree: what can go wrong between a question and a plan.
+
+    PipeplanError
+    ├── InfeasibleProblemError   no plan exists: which limit binds is proved
+    ├── NoPlanFoundError         none was found within the limits; one may exist
+    └── PlanError                our own broken promise: a plan that its verifier rejects or that cannot be played
+
+Mistakes in the input are plain `ValueError`; outcomes (status, violations, bounds) are data, never exceptions.
+"""
+
+
+class PipeplanError(Exception):
+    """Base of everything this project raises on purpose, apart from ValueError for bad input."""
+
+
+class InfeasibleProblemError(PipeplanError):
+    """No plan can satisfy the limits; the message names the limit that binds and by how much."""
+
+
+class NoPlanFoundError(PipeplanError):
+    """No plan was found within the limits given, and none was proved impossible."""
+
+
+class PlanError(PipeplanError):
+    """A plan breaks its own rules: it cannot be played, or the verifier rejected it."""

@@ -1,0 +1,212 @@
+"""Nanoseconds and names to ticks and indices, and back."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy
+
+from planner.actions import KINDS, Action
+from planner.costs import CostModel, overlap
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+from solver_models.instance import Flow, Instance, Integers, Lane, ScheduleInstance, Word
+
+
+def make_instance(problem: Problem, costs: CostModel) -> Instance:
+    """The whole planning problem in integers: layers in topological order, devices and links in the cluster's order."""
+    profile, cluster, options = problem.profile, problem.cluster, problem.options
+    layers = [profile.by_name[name] for name in profile.topological_order]
+    work, table_of_replicas = _work_tables(problem, costs)
+    latency, bandwidth, route_start, route_links = _route_tables(problem)
+    device_index = {device.name: number for number, device in enumerate(cluster.devices)}
+    pins = {pin.layer: device_index[pin.device] for pin in options.pinned}
+    return Instance(
+        num_microbatches=problem.num_microbatches,
+        work=work,
+        table_of_replicas=table_of_replicas,
+        gradient=_column(layer.gradient_bytes for layer in layers),
+        state=_column(layer.state_bytes for layer in layers),
+        stash=_column(layer.stash_bytes for layer in layers),
+        weight_stash=_column(layer.weight_stash_bytes for layer in layers),
+        checkpoint=_column(layer.checkpoint_bytes for layer in layers),
+        workspace=_column(layer.workspace_bytes for layer in layers),
+        trainable=_column(int(layer.is_trainable) for layer in layers),
+        frozen=_column(int(layer.frozen) for layer in layers),
+        edges=_edge_table(problem),
+        device_type=_column(cluster.device_types.index(device.type) for device in cluster.devices),
+        capacity=_column(device.memory_bytes for device in cluster.devices),
+        latency=latency,
+        bandwidth=bandwidth,
+        route_start=route_start,
+        route_links=route_links,
+        num_links=2 * len(cluster.links),
+        receive_buffers=options.receive_buffers,
+        tail=profile.optimizer_ns,
+        can_split=options.split_backward,
+        max_stages_per_device=options.max_stages_per_device,
+        uneven_replication=options.uneven_replication,
+        skip_edges=options.skip_edges,
+        idle_devices=options.idle_devices,
+        recompute=options.recompute,
+        pinned=_column(pins.get(layer.name, -1) for layer in layers),
+        fixed_partition=options.partition is not None,
+        fixed_mapping=options.placement is not None,
+        objective=options.objective,
+    )
+
+
+def _column(values: Iterable[int]) -> Integers:
+    return numpy.array(list(values), dtype=numpy.int64)
+
+
+def _work_tables(problem: Problem, costs: CostModel) -> tuple[Integers, Integers]:
+    """Work per number of replicas; numbers with the same figures share a table."""
+    names, types = problem.profile.topological_order, problem.cluster.device_types
+    tables: dict[bytes, int] = {}
+    arrays: list[Integers] = []
+    table_of_replicas = [0]
+    scales = {c.microbatch_size for layer in problem.profile.layers for c in layer.costs} <= {None, problem.profile.microbatch_size}
+    for replicas in range(1, problem.max_replicas + 1):
+        if scales and arrays:
+            table_of_replicas.append(0)
+            continue
+        rows = [[costs.layer_work(name, t, 1, replicas) for name in names] for t in types]
+        array = numpy.array(
+            [[[getattr(work, field) for work in row] for row in rows] for field in _WORK_FIELDS], dtype=numpy.int64
+        )
+        key = array.tobytes()
+        if key not in tables:
+            tables[key] = len(arrays)
+            arrays.append(array)
+        table_of_replicas.append(tables[key])
+    return numpy.stack(arrays), _column(table_of_replicas)
+
+
+_WORK_FIELDS = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", "recompute_ns")
+
+
+def _edge_table(problem: Problem) -> Integers:
+    index = {name: number for number, name in enumerate(problem.profile.topological_order)}
+    rows = [
+        (index[e.producer], index[e.consumer], e.bytes, e.backward_bytes, int(e.has_gradient)) for e in problem.profile.edges
+    ]
+    rows.sort(key=lambda row: row[0])
+    return numpy.array(rows, dtype=numpy.int64).reshape(len(rows), 5)
+
+
+def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integers]:
+    """Routes between all pairs of devices, for a transfer of median size: the simulator has the last word on others."""
+    devices = problem.cluster.devices
+    sizes = sorted(edge.bytes for edge in problem.profile.edges) or [0]
+    latency = numpy.zeros((len(devices), len(devices)), dtype=numpy.int64)
+    bandwidth = numpy.ones((len(devices), len(devices)), dtype=numpy.int64)
+    starts, links = [0], list[int]()
+    for a, source in enumerate(devices):
+        for b, target in enumerate(devices):
+            if a != b:
+                route = problem.cluster.route(source.name, target.name, num_bytes=sizes[len(sizes) // 2])
+                latency[a, b], bandwidth[a, b] = route.latency_ns, route.bandwidth_bytes_per_s
+                links.extend(route.links)
+            starts.append(len(links))
+    return latency, bandwidth, _column(starts), _column(links)
+
+
+def make_stages(problem: Problem, stage_of: Integers, groups: Sequence[Sequence[int]], recompute: Integers) -> tuple[Stage, ...]:
+    """Stages with names again: `stage_of` [L] per layer in topological order, `groups` the device indices per stage."""
+    devices = problem.cluster.devices
+    layers: list[list[str]] = [[] for _ in groups]
+    for name, number in zip(problem.profile.topological_order, stage_of.tolist(), strict=True):
+        layers[number].append(name)
+    return tuple(
+        Stage(
+            layers=tuple(names),
+            replicas=tuple((devices[device].name,) for device in group),
+            recompute=bool(flag),
+        )
+        for names, group, flag in zip(layers, groups, recompute.tolist(), strict=True)
+    )
+
+
+def make_candidate_arrays(problem: Problem, stages: Sequence[Stage]) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
+    """The inverse of `make_stages`: stage of every layer in topological order, and devices (first of each group) per stage."""
+    stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
+    index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
+    groups = tuple(tuple(index[group[0]] for group in stage.replicas) for stage in stages)
+    return _column(stage_of[name] for name in problem.profile.topological_order), groups
+
+
+def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], words: dict[int, Word]) -> Plan:
+    """A plan whose orders are given per device index as (kind, stage, microbatch) triples."""
+    first = {group[0]: group for stage in stages for group in stage.replicas}
+    schedule: dict[str, tuple[Action, ...]] = {}
+    for index, word in words.items():
+        if word:
+            actions = tuple(Action(KINDS[kind], stage, microbatch) for kind, stage, microbatch in word)
+            schedule.update(dict.fromkeys(first[problem.cluster.devices[index].name], actions))
+    return Plan(problem=problem.reference(), stages=stages, schedule=schedule)
+
+
+def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], costs: CostModel) -> ScheduleInstance:
+    """The ordering problem that remains once the stages and their devices are fixed.
+
+    Devices are numbered as in the cluster; a group is represented by its first device (its devices act as one).
+    """
+    index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
+    static = costs.static_bytes(stages)
+    lanes, lane_of = [], {}
+    for number, stage in enumerate(stages):
+        for replica, group in enumerate(stage.replicas):
+            cost = costs.stage_cost(stage, replica)
+            lane_of[number, replica] = len(lanes)
+            lanes.append(
+                Lane(
+                    stage=number,
+                    device=index[group[0]],
+                    forward=cost.forward_ns,
+                    input_grad=cost.input_grad_ns,
+                    weight_grad=cost.weight_grad_ns,
+                    backward=cost.backward_ns,
+                    has_weight_grad=cost.has_weight_grad,
+                    held=cost.held_bytes,
+                    stash=cost.stash_bytes,
+                    weight_stash=cost.weight_stash_bytes,
+                    workspace=cost.workspace_bytes,
+                )
+            )
+    return ScheduleInstance(
+        num_microbatches=problem.num_microbatches,
+        lanes=tuple(lanes),
+        flows=tuple(_make_flows(problem, stages, costs, lane_of)),
+        budgets=tuple(d.memory_bytes - static.get(d.name, 0) for d in problem.cluster.devices),
+        synchronisation=tuple(costs.synchronisation_ns(stage) for stage in stages),
+        tail=problem.profile.optimizer_ns,
+        can_split=problem.options.split_backward,
+        objective=problem.options.objective,
+    )
+
+
+def _make_flows(
+    problem: Problem, stages: tuple[Stage, ...], costs: CostModel, lane_of: dict[tuple[int, int], int]
+) -> list[Flow]:
+    flows = []
+    for (a, b), traffic in costs.traffic(stages).items():
+        for i, sender in enumerate(stages[a].replicas):
+            for j, receiver in enumerate(stages[b].replicas):
+                share, whole = overlap(i, len(stages[a].replicas), j, len(stages[b].replicas))
+                if not share:
+                    continue
+                ends = [(sender[0], receiver[0], traffic.forward_bytes, (a, i), (b, j), False)]
+                if traffic.has_gradient:
+                    ends.append((receiver[0], sender[0], traffic.backward_bytes, (b, j), (a, i), True))
+                for source, target, size, from_lane, to_lane, is_backward in ends:
+                    part = -(-size * share // whole)
+                    route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
+                    flows.append(
+                        Flow(
+                            sender=lane_of[from_lane],
+                            receiver=lane_of[to_lane],
+                            is_backward=is_backward,
+                            duration=0 if route is None else route.duration_ns(part),
+                            links=() if route is None else route.links,
+                        )
+                    )
+    return flows

@@ -1,0 +1,126 @@
+"""The answer: stages on device groups, one order of actions per device, and the evidence (MODEL.md section 7)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.actions import Action
+
+PLAN_FORMAT = "pipeline-plan/1"
+
+DeviceGroup = tuple[str, ...]
+"""The devices that work on one replica together; one device is the usual case."""
+
+Schedule = Mapping[str, tuple[Action, ...]]
+"""For every device that holds a stage, its actions in the order it runs them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A convex set of layers on one or more device groups; its index in the plan is its stage number."""
+
+    layers: tuple[str, ...]
+    """Names of the layers, in the profile's topological order."""
+    replicas: tuple[DeviceGroup, ...]
+    """The device groups; each takes an equal share of every microbatch."""
+    recompute: bool = False
+    """Whether activations are recomputed in the backward pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemReference:
+    """Which question a plan answers."""
+
+    profile: str
+    """Name of the model profile."""
+    profile_sha256: str
+    """Its content hash."""
+    cluster_sha256: str
+    """Content hash of the cluster."""
+    num_microbatches: int
+    """Microbatches per iteration."""
+    options: Mapping[str, Any]
+    """The options that differ from their defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineResult:
+    """What one baseline achieves on the same problem, played by the same simulator."""
+
+    name: str
+    """Method and partition, e.g. `1F1B (even layers)`."""
+    makespan_ns: int | None
+    """None if the method does not apply to the problem (then `note` says why)."""
+    span_ns: int | None = None
+    """Longest time from first to last action of a device."""
+    bubble: float | None = None
+    """1 - total work / (devices used x makespan)."""
+    peak_fraction: float | None = None
+    """Peak memory over the limit, on the device where that is largest."""
+    fits_memory: bool = False
+    """Whether every device stays within its memory."""
+    note: str = ""
+    """Why it does not apply or does not fit, in a phrase."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known about a plan: its figures, its bound, and how it was found."""
+
+    makespan_ns: int
+    """End of the iteration."""
+    span_ns: int
+    """Longest time from first to last action of a device."""
+    bubble: float
+    """1 - total work / (devices used x makespan)."""
+    peak_bytes: Mapping[str, int]
+    """Peak memory of every device used."""
+    lower_bound_ns: int
+    """No plan that the options allow is faster; re-derivable from `certificate` without a solver."""
+    bound_kind: str
+    """Which bound it is."""
+    certificate: Mapping[str, Any]
+    """The numbers needed to recompute the bound."""
+    gap: float
+    """(objective - lower bound) / objective."""
+    schedule_bound_ns: int | None
+    """No order of actions is faster with this partition and mapping."""
+    solver_bound_ns: int | None
+    """A bound that a solver claims; not re-derived."""
+    solution_status: str
+    """`optimal` (gap 0) or `feasible`."""
+    stopped_by: str
+    """`proof`, `gap`, `time`, `no_improvement` or `user`."""
+    source: str
+    """Which part of the planner found the plan."""
+    baselines: tuple[BaselineResult, ...]
+    """Every baseline on the same problem."""
+    interpolated_costs: tuple[str, ...]
+    """Costs that were interpolated or scaled rather than measured."""
+    planner_version: str
+    """Version of this distribution."""
+    solver_versions: Mapping[str, str]
+    """Versions of the solvers that took part."""
+    seed: int
+    """Seed of the search."""
+    verdict: Mapping[str, Any]
+    """Result of the independent verifier: `{"passed": true, "violations": []}`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A complete plan; it has no times in it: those come from playing it (`planner.simulate`)."""
+
+    problem: ProblemReference
+    """The question it answers."""
+    stages: tuple[Stage, ...]
+    """The stages, index = stage number."""
+    schedule: Schedule
+    """The order of actions on every device."""
+    evidence: Evidence | None = None
+    """Figures, bound and history; None while a plan is being made."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices used, in order of stage number, each once."""
+        return tuple(dict.fromkeys(name for stage in self.stages for group in stage.replicas for name in group))

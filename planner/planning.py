@@ -1,0 +1,309 @@
+"""The recipe that turns a problem into a verified plan."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.metadata import version
+
+from planner.baselines.portfolio import make_baselines, play_baseline
+from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
+from planner.costs import CostModel
+from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
+from planner.lowering import (
+    make_candidate_arrays,
+    make_instance,
+    make_plan_from_words,
+    make_schedule_instance,
+    make_stages,
+)
+from planner.plan import BaselineResult, Evidence, Plan
+from planner.problem import Problem
+from planner.progress import Limits, Progress
+from planner.simulate import Timeline, simulate
+from planner.verify import Verdict, verify
+from solver_models.joint import open_cases
+from solver_models.kernels import FAR
+from solver_models.portfolio import JointSearch
+from solver_models.search import Candidate
+from solver_models.seeds import make_seeds
+
+EXACT_AFTER_ROUNDS = 3
+"""Rounds of joint search before a small problem is searched exactly."""
+
+MAX_CASES = 20_000
+"""Largest number of partitions x mappings that is searched exactly."""
+
+MAX_WORDS, FEW_PLAYS, MANY_PLAYS = 20_000, 3_000, 300_000
+"""Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed."""
+
+ORDER_LIMIT_S = 10.0
+"""Seconds that CP-SAT gets for one order."""
+
+__all__ = ["Limits", "Progress", "make_plan"]
+
+
+def make_plan(
+    problem: Problem,
+    *,
+    limits: Limits | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Plan:
+    """The best verified plan found within the limits, never worse than any baseline that fits.
+
+    `on_progress` hears of every step; `should_stop` is asked several times a second and ends the search early.
+    Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
+    PlanError if our own verifier rejects every plan found.
+    """
+    recipe = _Recipe(problem, limits or Limits(), on_progress or _ignore, should_stop or _never)
+    recipe.prove_feasible()
+    recipe.play_baselines()
+    recipe.bound()
+    recipe.search()
+    return recipe.finish()
+
+
+def _ignore(progress: Progress) -> None:
+    del progress
+
+
+def _never() -> bool:
+    return False
+
+
+class _Recipe:
+    """The steps of `make_plan` and what they share: the incumbent, the bound, the clock."""
+
+    def __init__(
+        self, problem: Problem, limits: Limits, on_progress: Callable[[Progress], None], should_stop: Callable[[], bool]
+    ) -> None:
+        self.problem, self.limits = problem, limits
+        self.on_progress, self.should_stop = on_progress, should_stop
+        self.costs = CostModel(problem)
+        self.begin = self.improved = time.monotonic()
+        self.plan: Plan | None = None
+        self.timeline: Timeline | None = None
+        self.source = ""
+        self.lower_bound: Bound | None = None
+        self.solver_bound_ns: int | None = None
+        self.baselines: list[BaselineResult] = []
+        self.rejected: Verdict | None = None
+        self.stopped_by = ""
+        self.solvers: dict[str, str] = {}
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.begin
+
+    @property
+    def incumbent_ns(self) -> int | None:
+        return None if self.timeline is None else self.timeline.objective_ns(self.problem.options.objective)
+
+    @property
+    def gap(self) -> float | None:
+        if self.incumbent_ns is None or self.lower_bound is None:
+            return None
+        return (self.incumbent_ns - self.lower_bound.value_ns) / max(self.incumbent_ns, 1)
+
+    def report(self, phase: str) -> None:
+        self.on_progress(
+            Progress(
+                elapsed_s=self.elapsed_s,
+                phase=phase,
+                incumbent=self.plan,
+                incumbent_ns=self.incumbent_ns,
+                lower_bound_ns=None if self.lower_bound is None else self.lower_bound.value_ns,
+                gap=self.gap,
+                source=self.source,
+            )
+        )
+
+    def prove_feasible(self) -> None:
+        """Raise InfeasibleProblemError if a limit alone rules out every plan."""
+        reason = prove_infeasible(self.problem, self.costs)
+        if reason is not None:
+            raise InfeasibleProblemError(reason)
+
+    def play_baselines(self) -> None:
+        """Every baseline is played; those that fit become incumbents in turn."""
+        for baseline in make_baselines(self.problem, self.costs):
+            row, timeline = play_baseline(self.problem, baseline, costs=self.costs)
+            self.baselines.append(row)
+            if baseline.plan is not None and timeline is not None and row.fits_memory:
+                self.offer(baseline.plan, timeline, source=row.name)
+                self.report("baselines")
+
+    def offer(self, plan: Plan, timeline: Timeline | None, *, source: str) -> bool:
+        """Make `plan` the incumbent if it is better and the verifier passes it."""
+        best = self.incumbent_ns
+        if timeline is not None and best is not None and timeline.objective_ns(self.problem.options.objective) >= best:
+            return False
+        verdict = verify(self.problem, plan)
+        if verdict.timeline is None or not verdict.passed:
+            self.rejected = verdict
+            return False
+        if best is not None and verdict.timeline.objective_ns(self.problem.options.objective) >= best:
+            return False
+        self.plan, self.timeline, self.source = plan, verdict.timeline, source
+        self.improved = time.monotonic()
+        return True
+
+    def bound(self) -> None:
+        """The certified bound over every plan that the options allow."""
+        self.lower_bound = make_bound(self.problem, self.costs)
+        self.report("bound")
+
+    def is_over(self) -> bool:
+        """Whether a limit is reached; remembers which."""
+        patience = self.limits.patience_s
+        if patience is None:
+            patience = max(5.0, self.limits.time_limit_s / 3)
+        if self.gap is not None and self.gap <= 0:
+            self.stopped_by = "proof"
+        elif self.gap is not None and self.gap <= self.limits.gap:
+            self.stopped_by = "gap"
+        elif self.should_stop():
+            self.stopped_by = "user"
+        elif self.elapsed_s >= self.limits.time_limit_s:
+            self.stopped_by = "time"
+        elif self.plan is not None and time.monotonic() - self.improved > patience and self.limits.max_rounds is None:
+            self.stopped_by = "no_improvement"
+        return bool(self.stopped_by)
+
+    def search(self) -> None:
+        """Solvers propose, the verifier disposes, until a limit is reached."""
+        if self.is_over():
+            return
+        for plan, source in self.proposals():
+            if plan is not None and self.offer(plan, None, source=source):
+                self.report("search")
+            if self.is_over():
+                return
+
+    def proposals(self) -> Iterator[tuple[Plan | None, str]]:
+        """Plans to consider, one every fraction of a second, None where nothing new was found."""
+        instance = make_instance(self.problem, self.costs)
+        search = JointSearch(instance, seed=self.limits.seed)
+        try:
+            search.add(make_seeds(search.searcher))
+            search.add(self._baseline_candidates(search))
+            yield self._to_plan(search, search.best), "balanced seeds"
+            while self.limits.max_rounds is None or search.round < self.limits.max_rounds:
+                before = search.best
+                search.end_round(search.start_round())
+                yield (None if search.best is before else self._to_plan(search, search.best)), "joint search"
+                if search.round == EXACT_AFTER_ROUNDS:
+                    yield from self._exact_proposals(search)
+        finally:
+            search.close()
+
+    def _exact_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
+        """Close every partition and mapping of a small problem by its floor or by its best order."""
+        cases = open_cases(search.searcher, limit=MAX_CASES)
+        if cases is None:
+            return
+        unsettled: list[int] = []
+        for case in cases:
+            if self.incumbent_ns is not None and case.floor >= self.incumbent_ns:
+                break
+            candidate = search.searcher.rate(case.stage_of, case.groups)
+            plan, is_settled = self._settle(search, candidate)
+            if not is_settled:
+                unsettled.append(case.floor)
+            yield plan, "exact search"
+        if self.incumbent_ns is not None:
+            self.solver_bound_ns = min([self.incumbent_ns, *unsettled])
+            if not unsettled:
+                self.stopped_by = "no_improvement"
+                yield None, "exact search"
+
+    def _settle(self, search: JointSearch, candidate: Candidate) -> tuple[Plan | None, bool]:
+        """The best order of one partition and mapping if it beats the incumbent, and whether that is beyond doubt."""
+        below = FAR if self.incumbent_ns is None else self.incumbent_ns
+        for most_plays in (FEW_PLAYS, MANY_PLAYS):
+            is_done, better = search.searcher.enumerate_orders(
+                candidate, threshold=below, most_words=MAX_WORDS, most_plays=most_plays
+            )
+            if is_done:
+                return self._to_plan(search, better), True
+            if most_plays == FEW_PLAYS:
+                plan, is_settled = self._solve_order(candidate, below)
+                if is_settled:
+                    return plan, True
+        return plan, False
+
+    def _solve_order(self, candidate: Candidate, below: int) -> tuple[Plan | None, bool]:
+        """What CP-SAT makes of the order; settled if it closes it and its words replay to what it claims."""
+        # takes a second to import, and most problems never need it
+        from solver_models.schedule.solve import solve_order
+
+        stages = make_stages(self.problem, candidate.stage_of, candidate.groups, candidate.recompute)
+        instance = make_schedule_instance(self.problem, stages, self.costs)
+        result = solve_order(
+            instance,
+            upper_bound=below - 1,
+            time_limit_s=min(ORDER_LIMIT_S, max(0.1, self.limits.time_limit_s - self.elapsed_s)),
+            seed=self.limits.seed,
+            should_stop=self.should_stop,
+        )
+        self.solvers["ortools"] = result.solver
+        if result.words is None:
+            return None, result.status == "infeasible"
+        plan = make_plan_from_words(self.problem, stages, result.words)
+        played = simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
+        return plan, result.status == "optimal" and played == result.objective
+
+    def _baseline_candidates(self, search: JointSearch) -> Iterator[Candidate]:
+        for baseline in make_baselines(self.problem, self.costs):
+            if baseline.plan is not None:
+                yield search.searcher.rate(*make_candidate_arrays(self.problem, baseline.plan.stages))
+
+    def _to_plan(self, search: JointSearch, candidate: Candidate | None) -> Plan | None:
+        if candidate is None:
+            return None
+        words, _ = search.searcher.words(candidate)
+        stages = make_stages(self.problem, candidate.stage_of, candidate.groups, candidate.recompute)
+        return make_plan_from_words(self.problem, stages, words)
+
+    def finish(self) -> Plan:
+        """The incumbent with its evidence, verified once more as a whole."""
+        if self.plan is None or self.timeline is None:
+            if self.rejected is not None:
+                first = self.rejected.violations[0]
+                raise PlanError(f"the verifier rejected every plan found; the last one: {first.message}")
+            raise NoPlanFoundError(
+                f"no plan was found in {self.elapsed_s:.0f} s; no limit was proved to rule one out: allow more time, more memory, "
+                "recomputation or more stages per device"
+            )
+        plan = replace(self.plan, evidence=self._evidence(self.plan, self.timeline))
+        verdict = verify(self.problem, plan)
+        if not verdict.passed:
+            raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
+        return plan
+
+    def _evidence(self, plan: Plan, timeline: Timeline) -> Evidence:
+        assert self.lower_bound is not None
+        objective = timeline.objective_ns(self.problem.options.objective)
+        gap = self.gap or 0.0
+        fixed = schedule_bound(self.problem, plan.stages, self.costs)
+        return Evidence(
+            makespan_ns=timeline.makespan_ns,
+            span_ns=timeline.span_ns,
+            bubble=timeline.bubble,
+            peak_bytes=dict(timeline.peak_bytes),
+            lower_bound_ns=self.lower_bound.value_ns,
+            bound_kind=self.lower_bound.kind,
+            certificate=self.lower_bound.certificate,
+            gap=gap,
+            schedule_bound_ns=max(fixed, self.lower_bound.value_ns),
+            solver_bound_ns=self.solver_bound_ns,
+            solution_status="optimal" if objective <= self.lower_bound.value_ns else "feasible",
+            stopped_by=self.stopped_by or "proof",
+            source=self.source,
+            baselines=tuple(self.baselines),
+            interpolated_costs=self.costs.unmeasured_costs(plan.stages),
+            planner_version=version("pipeline-planner"),
+            solver_versions=self.solvers,
+            seed=self.limits.seed,
+            verdict={"passed": True, "violations": []},
+        )

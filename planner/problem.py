@@ -1,0 +1,163 @@
+"""The question: a model profile, a cluster, a number of microbatches, and what may be decided."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from planner.plan import ProblemReference
+from profiles.cluster import Cluster
+from profiles.document import content_sha256, to_plain
+from profiles.model_profile import ModelProfile, require_distinct, require_integer
+
+MAX_ACTIONS = 4_000_000
+"""Largest schedule that is planned: microbatches x devices x 3 actions (or x stages, if a partition is given)."""
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+Objective = Literal["makespan", "span"]
+"""`makespan`: end of the iteration; `span`: longest time from first to last action of a device."""
+
+Synchronisation = Literal["after", "bucketed"]
+"""`after`: a stage synchronises once its last W has ended, beside the transfers; `bucketed`: the same, queueing on the links."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedLayer:
+    """A layer that must run on a given device (every replica of its stage includes the device's group)."""
+
+    __pydantic_config__ = _STRICT
+
+    layer: str
+    """Name of the layer."""
+    device: str
+    """Name of the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the executor can do, what the planner may decide, and what is decided already."""
+
+    __pydantic_config__ = _STRICT
+
+    split_backward: bool = True
+    """The executor can run I and W apart; otherwise only B."""
+    max_stages_per_device: int = 2
+    """Largest number of stages (chunks) a device may hold; 1: one stage per device."""
+    max_replicas: int | None = None
+    """Largest number of replicas of a stage; None: as many as there are devices; 1: no replication."""
+    uneven_replication: bool = True
+    """Stages may have different numbers of replicas."""
+    skip_edges: bool = True
+    """Tensors may flow between stages that are not neighbours."""
+    max_width: int = 1
+    """Largest number of devices that may share the layers of a stage (needs measured costs at that width)."""
+    recompute: bool = False
+    """Stages may recompute their activations (needs `checkpoint_bytes` and `recompute_ns` in the profile)."""
+    idle_devices: bool = True
+    """Devices may stay without a stage."""
+    receive_buffers: int = 2
+    """Receive buffers per edge that enters a stage from another device; 0 ignores them."""
+    synchronisation: Synchronisation = "after"
+    """When and where the gradients of a replicated stage are synchronised."""
+    pinned: tuple[PinnedLayer, ...] = ()
+    """Layers whose device is decided."""
+    partition: tuple[tuple[str, ...], ...] | None = None
+    """The stages, if they are decided: layer names per stage, in stage order."""
+    placement: tuple[tuple[tuple[str, ...], ...], ...] | None = None
+    """The device groups of every stage of `partition`, if they are decided."""
+    objective: Objective = "makespan"
+    """What is minimised."""
+
+    def __post_init__(self) -> None:
+        require_integer("options", "max_stages_per_device", self.max_stages_per_device, least=1, most=1024)
+        if self.max_replicas is not None:
+            require_integer("options", "max_replicas", self.max_replicas, least=1, most=2**20)
+        require_integer("options", "max_width", self.max_width, least=1, most=4096)
+        require_integer("options", "receive_buffers", self.receive_buffers, most=2**20)
+        require_distinct("options", "pinned layer", (pin.layer for pin in self.pinned))
+        if self.placement is not None:
+            if self.partition is None:
+                raise ValueError("options: placement is given without a partition; give options.partition as well")
+            if len(self.placement) != len(self.partition):
+                raise ValueError(
+                    f"options: placement has {len(self.placement)} entries for {len(self.partition)} stages; "
+                    "give one list of device groups per stage"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Everything that a plan is an answer to. References between its parts are checked here."""
+
+    profile: ModelProfile
+    """What the layers cost."""
+    cluster: Cluster
+    """What the machine offers."""
+    num_microbatches: int
+    """Microbatches per synchronous iteration."""
+    options: Options = field(default_factory=Options)
+    """What may be decided."""
+
+    def __post_init__(self) -> None:
+        require_integer("problem", "num_microbatches", self.num_microbatches, least=1, most=2**30)
+        actions = 3 * self.num_microbatches * min(len(self.cluster.devices), len(self.profile.layers))
+        if actions > MAX_ACTIONS:
+            raise ValueError(
+                f"problem: num_microbatches = {self.num_microbatches} asks for {actions:,} actions, above the limit of "
+                f"{MAX_ACTIONS:,}; use fewer microbatches, or merge layers"
+            )
+        self._require_costs()
+        self._require_known_choices()
+
+    def _require_costs(self) -> None:
+        for layer in self.profile.layers:
+            measured = {cost.device_type for cost in layer.costs if cost.width == 1}
+            for device in self.cluster.devices:
+                if device.type not in measured:
+                    raise ValueError(
+                        f"layer {layer.name!r} has no cost at width 1 for device type {device.type!r} (device {device.name!r}); "
+                        f"measured types: {', '.join(sorted(measured)) or 'none'}; measure it there or mend the device's type"
+                    )
+
+    def _require_known_choices(self) -> None:
+        layers, devices = self.profile.by_name, self.cluster.by_name
+        for pin in self.options.pinned:
+            if pin.layer not in layers:
+                raise ValueError(f"options: pinned names the unknown layer {pin.layer!r}; use a name of the profile")
+            if pin.device not in devices:
+                raise ValueError(f"options: pinned names the unknown device {pin.device!r}; use a name of the cluster")
+        if self.options.partition is not None:
+            listed = [name for stage in self.options.partition for name in stage]
+            require_distinct("options", "layer in partition", listed)
+            if set(listed) != set(layers):
+                name = min(set(listed) ^ set(layers))
+                raise ValueError(f"options: partition and profile differ in layer {name!r}; list every layer exactly once")
+        for groups in self.options.placement or ():
+            for name in (name for group in groups for name in group):
+                if name not in devices:
+                    raise ValueError(f"options: placement names the unknown device {name!r}; use a name of the cluster")
+
+    @property
+    def max_replicas(self) -> int:
+        """Largest number of replicas a stage may have."""
+        return min(self.options.max_replicas or len(self.cluster.devices), len(self.cluster.devices))
+
+    @cached_property
+    def profile_sha256(self) -> str:
+        """Content hash of the profile."""
+        return content_sha256(self.profile)
+
+    @cached_property
+    def cluster_sha256(self) -> str:
+        """Content hash of the cluster."""
+        return content_sha256(self.cluster)
+
+    def reference(self) -> ProblemReference:
+        """How a plan names the question it answers."""
+        return ProblemReference(
+            profile=self.profile.name,
+            profile_sha256=self.profile_sha256,
+            cluster_sha256=self.cluster_sha256,
+            num_microbatches=self.num_microbatches,
+            options=to_plain(self.options),
+        )

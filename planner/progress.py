@@ -1,0 +1,51 @@
+"""What a caller may ask of the planner's patience, and what it hears meanwhile."""
+
+from dataclasses import dataclass
+
+from planner.plan import Plan
+from profiles.model_profile import require_integer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When to stop."""
+
+    time_limit_s: float = 60.0
+    """Wall-clock seconds from the call on."""
+    gap: float = 0.0
+    """Stop once (objective - lower bound) / objective is at most this."""
+    seed: int = 0
+    """Seed of every random choice."""
+    max_rounds: int | None = None
+    """Deterministic limit: rounds of the joint search; None: as many as the time allows."""
+    patience_s: float | None = None
+    """Stop after so many seconds without improvement; None: a third of the time limit, at least 5 s."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.time_limit_s <= 10**6:
+            raise ValueError(f"limits: time_limit_s = {self.time_limit_s} is out of range; give seconds above 0, at most 1000000")
+        if not 0 <= self.gap < 1:
+            raise ValueError(f"limits: gap = {self.gap} is not a fraction; give a number from 0 to below 1, e.g. 0.01")
+        require_integer("limits", "seed", self.seed, most=2**31 - 1)
+        if self.max_rounds is not None:
+            require_integer("limits", "max_rounds", self.max_rounds, most=10**9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One step forward: a better verified plan, a better bound, or a new phase."""
+
+    elapsed_s: float
+    """Seconds since the call."""
+    phase: str
+    """What is running: `baselines`, `bound`, `search` or `exact`."""
+    incumbent: Plan | None
+    """The best verified plan so far (its evidence is filled in at the end only)."""
+    incumbent_ns: int | None
+    """Its objective."""
+    lower_bound_ns: int | None
+    """The certified bound so far."""
+    gap: float | None
+    """(incumbent - bound) / incumbent."""
+    source: str
+    """Who found the latest improvement."""

@@ -1,0 +1,371 @@
+"""Plays a plan: every action, transfer and synchronisation gets its time, every device its memory trace.
+
+Event driven: nothing is decided here, everything runs in the plan's order as early as the rules allow (MODEL.md 3, 4).
+What takes no time occupies nothing. Transfers equal in readiness, stage, microbatch and direction go in the order of
+the sending replicas, then of the edges, then of the receiving replicas.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Literal, NamedTuple
+
+from planner.actions import Action
+from planner.costs import CostModel, StageCost, overlap
+from planner.errors import PlanError
+from planner.plan import DeviceGroup, Plan
+from planner.problem import Problem
+from profiles.cluster import Route
+
+Direction = Literal["forward", "backward"]
+
+_Call = tuple[object, ...]
+"""What happens at an event: the method and its arguments after the time."""
+
+
+class TimedAction(NamedTuple):
+    """One action on one device, from `start_ns` to `end_ns`."""
+
+    action: Action
+    start_ns: int
+    end_ns: int
+
+
+class TimedTransfer(NamedTuple):
+    """One transfer between two devices for one microbatch; it waited on its links from `ready_ns` to `start_ns`."""
+
+    sender: str
+    receiver: str
+    from_stage: int
+    to_stage: int
+    microbatch: int
+    direction: Direction
+    num_bytes: int
+    links: tuple[int, ...]
+    ready_ns: int
+    start_ns: int
+    end_ns: int
+
+
+class TimedSynchronisation(NamedTuple):
+    """The all-reduce of one replicated stage."""
+
+    stage: int
+    start_ns: int
+    end_ns: int
+
+
+class MemoryPoint(NamedTuple):
+    """From `time_ns` on, `num_bytes` are held, until the next point."""
+
+    time_ns: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """A played plan."""
+
+    actions: Mapping[str, tuple[TimedAction, ...]]
+    """Per device, in the plan's order."""
+    transfers: tuple[TimedTransfer, ...]
+    """In order of readiness."""
+    synchronisations: tuple[TimedSynchronisation, ...]
+    """In order of their start."""
+    makespan_ns: int
+    """End of the iteration, optimizer included."""
+    span_ns: int
+    """Longest time from the start of the first to the end of the last action of a device."""
+    bubble: float
+    """1 - total work / (devices used x makespan)."""
+    memory: Mapping[str, tuple[MemoryPoint, ...]]
+    """Bytes held on every device over time."""
+    peak_bytes: Mapping[str, int]
+    """Largest value of `memory` per device."""
+
+    def objective_ns(self, objective: str) -> int:
+        """Makespan or span, whichever is minimised."""
+        return self.span_ns if objective == "span" else self.makespan_ns
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lane:
+    """One replica of one stage while it is played."""
+
+    stage: int
+    replica: int
+    group: DeviceGroup
+    cost: StageCost
+    forward_to: list[tuple["_Lane", int, Route | None]]
+    """Receivers of its activations: (lane, bytes, route; None inside the same group)."""
+    backward_to: list[tuple["_Lane", int, Route | None]]
+    """Receivers of its gradients."""
+    num_inputs: int = 0
+    num_gradients: int = 0
+    missing_inputs: list[int]
+    missing_gradients: list[int]
+    forward_done: list[bool]
+    input_grad_done: list[bool]
+
+
+def simulate(problem: Problem, plan: Plan, *, costs: CostModel | None = None) -> Timeline:
+    """Play `plan` on `problem`.
+
+    Raises PlanError if the plan cannot be played to its end (`planner.verify` says in detail why).
+    """
+    return _Player(problem, plan, costs or CostModel(problem)).play()
+
+
+class _Player:
+    """The state of one game: what has happened up to the event at hand."""
+
+    def __init__(self, problem: Problem, plan: Plan, costs: CostModel) -> None:
+        self.problem, self.plan, self.costs = problem, plan, costs
+        self.lanes = make_lanes(problem, plan, costs)
+        self.lane_of = {(device, lane.stage): lane for lane in self.lanes for device in lane.group}
+        self.words = {device: list(word) for device, word in plan.schedule.items()}
+        self.position = dict.fromkeys(self.words, 0)
+        self.action_end = dict.fromkeys(self.words, 0)
+        self.device_free = dict.fromkeys(self.words, 0)  # later than action_end only where transfers do not overlap
+        self.link_free: dict[int, int] = {}
+        self.actions: dict[str, list[TimedAction]] = {device: [] for device in self.words}
+        self.transfers: list[TimedTransfer] = []
+        self.synchronisations: list[TimedSynchronisation] = []
+        self.unfinished = [0] * len(plan.stages)
+        for device, word in self.words.items():
+            for action in word:
+                lane = self._lane(device, action)
+                self.unfinished[action.stage] += device == lane.group[0]
+        self.events: list[tuple[int, int, tuple[int, ...], int, _Call]] = []
+        self.num_events = 0
+
+    def _lane(self, device: str, action: Action) -> _Lane:
+        lane = self.lane_of.get((device, action.stage))
+        if lane is None or not 0 <= action.microbatch < self.problem.num_microbatches:
+            raise PlanError(f"{device} cannot run {action}: it holds no such stage, or there is no such microbatch")
+        return lane
+
+    def _push(self, time: int, order: int, key: tuple[int, ...], payload: _Call) -> None:
+        self.num_events += 1
+        heappush(self.events, (time, order, key, self.num_events, payload))
+
+    def play(self) -> Timeline:
+        self._resume(0, tuple(self.words))
+        while self.events:
+            time, *_, payload = heappop(self.events)
+            handler, *arguments = payload
+            handler(time, *arguments)  # type: ignore[operator]
+        stuck = [f"{d} at {self.words[d][p]}" for d, p in self.position.items() if p < len(self.words[d])]
+        if stuck:
+            raise PlanError(f"the schedule deadlocks: {'; '.join(stuck[:5])}")
+        return self._timeline()
+
+    def _try_run(self, device: str, now: int, *, is_instant: bool = False) -> None:
+        """Start the next action of `device` if everything it needs is there (if `is_instant`: and it takes no time)."""
+        position = self.position[device]
+        if position >= len(self.words[device]) or self.action_end[device] > now:
+            return
+        action = self.words[device][position]
+        lane = self.lane_of[device, action.stage]
+        end = now + lane.cost.duration_ns(action.kind)
+        if (is_instant and end > now) or not _is_ready(lane, action):
+            return
+        free = self.device_free if end > now else self.action_end
+        if not all(free[other] <= now and self._is_at(other, action) for other in lane.group):
+            return
+        for other in lane.group:
+            self.position[other] += 1
+            self.action_end[other] = end
+            self.device_free[other] = max(self.device_free[other], end)
+            self.actions[other].append(TimedAction(action, now, end))
+        self._push(end, 0, (), (self._on_end, lane, action))
+
+    def _is_at(self, device: str, action: Action) -> bool:
+        position = self.position[device]
+        word = self.words[device]
+        return position < len(word) and word[position] == action
+
+    def _on_end(self, now: int, lane: _Lane, action: Action) -> None:
+        microbatch = action.microbatch
+        if action.kind == "F":
+            lane.forward_done[microbatch] = True
+            self._send_all(now, lane, microbatch, "forward")
+        elif action.kind in "IB":
+            lane.input_grad_done[microbatch] = True
+            self._send_all(now, lane, microbatch, "backward")
+        self.unfinished[lane.stage] -= 1
+        if self.unfinished[lane.stage] == 0:
+            self._push(now, 1, (lane.stage, self.problem.num_microbatches, 2), (self._on_synchronise, lane.stage))
+        self._resume(now, lane.group)
+
+    def _send_all(self, now: int, lane: _Lane, microbatch: int, direction: Direction) -> None:
+        """Queue the transfers; one that takes no time occupies nothing and arrives at once."""
+        way = direction == "backward"
+        for rank, (target, num_bytes, route) in enumerate(lane.backward_to if way else lane.forward_to):
+            arrival = (self._on_arrival, target, microbatch, direction)
+            ends = (lane.group[0], target.group[0], lane.stage, target.stage, microbatch, direction, num_bytes)
+            duration = 0 if route is None else route.duration_ns(num_bytes)
+            if route is not None and duration:
+                key = (lane.stage, microbatch, int(way), lane.replica, rank)
+                self._push(now, 1, key, (self._on_send, ends, route, duration, arrival))
+                continue
+            if route is not None:
+                self.transfers.append(TimedTransfer(*ends, route.links, now, now, now))
+            self._push(now, 0, (), arrival)
+
+    def _on_send(
+        self,
+        now: int,
+        ends: tuple[str, str, int, int, int, Direction, int],
+        route: Route,
+        duration: int,
+        arrival: _Call,
+    ) -> None:
+        start = max([now, *(self.link_free.get(link, 0) for link in route.links)])
+        if not self.problem.cluster.overlap:
+            start = max([start, *(self.device_free[device] for device in ends[:2])])
+            for device in ends[:2]:
+                self.device_free[device] = start + duration
+                self._push(start + duration, 3, (), (self._resume, (device,)))
+        end = start + duration
+        for link in route.links:
+            self.link_free[link] = end
+        self.transfers.append(TimedTransfer(*ends, route.links, now, start, end))
+        self._push(end, 0, (), arrival)
+
+    def _on_arrival(self, now: int, lane: _Lane, microbatch: int, direction: Direction) -> None:
+        missing = lane.missing_inputs if direction == "forward" else lane.missing_gradients
+        missing[microbatch] -= 1
+        self._resume(now, lane.group)
+
+    def _resume(self, now: int, devices: DeviceGroup) -> None:
+        """Let devices go on; without overlap, actions that take time come after the transfers ready at this instant."""
+        for device in devices:
+            self._try_run(device, now, is_instant=not self.problem.cluster.overlap)
+        if not self.problem.cluster.overlap:
+            self._push(now, 2, (), (self._on_resume, devices))
+
+    def _on_resume(self, now: int, devices: DeviceGroup) -> None:
+        for device in devices:
+            self._try_run(device, now)
+
+    def _on_synchronise(self, now: int, number: int) -> None:
+        stage = self.plan.stages[number]
+        duration = self.costs.synchronisation_ns(stage)
+        if duration == 0:
+            return
+        start = now
+        if self.problem.options.synchronisation == "bucketed":
+            links = self._ring_links(number)
+            start = max([now, *(self.link_free.get(link, 0) for link in links)])
+            self.link_free.update(dict.fromkeys(links, start + duration))
+        self.synchronisations.append(TimedSynchronisation(number, start, start + duration))
+
+    def _ring_links(self, number: int) -> list[int]:
+        stage = self.plan.stages[number]
+        size = self.costs.gradient_bytes(stage)
+        ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
+        return [link for a, b in ring for link in self.problem.cluster.route(a[0], b[0], num_bytes=size).links]
+
+    def _timeline(self) -> Timeline:
+        ends = [timed.end_ns for word in self.actions.values() for timed in word]
+        ends += [timed.end_ns for timed in self.synchronisations]
+        makespan = max(ends, default=0) + self.problem.profile.optimizer_ns
+        work = sum(timed.end_ns - timed.start_ns for word in self.actions.values() for timed in word)
+        memory = self._memory()
+        return Timeline(
+            actions={device: tuple(word) for device, word in self.actions.items()},
+            transfers=tuple(self.transfers),
+            synchronisations=tuple(sorted(self.synchronisations, key=lambda timed: timed.start_ns)),
+            makespan_ns=makespan,
+            span_ns=max((word[-1].end_ns - word[0].start_ns for word in self.actions.values() if word), default=0),
+            bubble=1 - work / (len(self.actions) * makespan) if makespan else 0.0,
+            memory=memory,
+            peak_bytes={device: max(point.num_bytes for point in trace) for device, trace in memory.items()},
+        )
+
+    def _memory(self) -> dict[str, tuple[MemoryPoint, ...]]:
+        """Replay the words: what is held depends on their order alone, only the times come from the game."""
+        static = self.costs.static_bytes(self.plan.stages)
+        traces = {}
+        for device, word in self.actions.items():
+            held = static[device]
+            trace = [MemoryPoint(0, held)]
+            for action, start, end in word:
+                cost = self.lane_of[device, action.stage].cost
+                during, after = memory_steps(cost, action.kind)
+                trace.append(MemoryPoint(start, held + during))
+                held += after
+                trace.append(MemoryPoint(end, held))
+            traces[device] = tuple(trace)
+        return traces
+
+
+def memory_steps(cost: StageCost, kind: str) -> tuple[int, int]:
+    """Bytes that an action adds while it runs, and bytes it adds (or gives back, negative) for good."""
+    if kind == "F":
+        return cost.held_bytes + cost.workspace_bytes, cost.held_bytes
+    rest = cost.stash_bytes - cost.held_bytes
+    if kind == "I":
+        return rest + cost.workspace_bytes, cost.weight_stash_bytes - cost.held_bytes
+    if kind == "W":
+        return cost.workspace_bytes, -cost.weight_stash_bytes
+    return rest + cost.workspace_bytes, -cost.held_bytes
+
+
+def _is_ready(lane: _Lane, action: Action) -> bool:
+    microbatch = action.microbatch
+    if action.kind == "F":
+        return lane.missing_inputs[microbatch] == 0
+    if action.kind == "W":
+        return lane.input_grad_done[microbatch]
+    return lane.forward_done[microbatch] and lane.missing_gradients[microbatch] == 0
+
+
+def make_lanes(problem: Problem, plan: Plan, costs: CostModel) -> list[_Lane]:
+    """One lane per stage and replica, connected by the transfers between them."""
+    lanes = [
+        [_new_lane(problem, costs, plan, (number, replica)) for replica in range(len(stage.replicas))]
+        for number, stage in enumerate(plan.stages)
+    ]
+    for (a, b), traffic in costs.traffic(plan.stages).items():
+        for sender in lanes[a]:
+            for receiver in lanes[b]:
+                share, whole = overlap(sender.replica, len(lanes[a]), receiver.replica, len(lanes[b]))
+                if share:
+                    sender.forward_to.append(
+                        _leg(problem, sender, receiver, -(-traffic.forward_bytes * share // whole))
+                    )
+                    receiver.num_inputs += 1
+                if share and traffic.has_gradient:
+                    receiver.backward_to.append(
+                        _leg(problem, receiver, sender, -(-traffic.backward_bytes * share // whole))
+                    )
+                    sender.num_gradients += 1
+    flat = [lane for group in lanes for lane in group]
+    for lane in flat:
+        lane.missing_inputs = [lane.num_inputs] * problem.num_microbatches
+        lane.missing_gradients = [lane.num_gradients] * problem.num_microbatches
+    return flat
+
+
+def _new_lane(problem: Problem, costs: CostModel, plan: Plan, where: tuple[int, int]) -> _Lane:
+    stage = plan.stages[where[0]]
+    return _Lane(
+        stage=where[0],
+        replica=where[1],
+        group=stage.replicas[where[1]],
+        cost=costs.stage_cost(stage, where[1]),
+        forward_to=[],
+        backward_to=[],
+        missing_inputs=[],
+        missing_gradients=[],
+        forward_done=[False] * problem.num_microbatches,
+        input_grad_done=[False] * problem.num_microbatches,
+    )
+
+
+def _leg(problem: Problem, sender: _Lane, receiver: _Lane, num_bytes: int) -> tuple[_Lane, int, Route | None]:
+    """Transfers go between the first devices of the groups; inside one device nothing moves."""
+    a, b = sender.group[0], receiver.group[0]
+    return receiver, num_bytes, None if a == b else problem.cluster.route(a, b, num_bytes=num_bytes)

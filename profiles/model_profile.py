@@ -1,0 +1,315 @@
+"""What the layers of a model cost: measured times and bytes as frozen data.
+
+Every time is an integer number of nanoseconds, every size an integer number of bytes, and both are *per microbatch* of
+`ModelProfile.microbatch_size` samples unless a field says otherwise.
+"""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+
+MAX_NANOSECONDS = 10**13
+"""Largest time a document may state (about 2.8 hours), so that every sum stays below 2**53."""
+
+MAX_BYTES = 2**50
+"""Largest size a document may state (1 PiB), so that every sum stays below 2**63."""
+
+MAX_NAME_LENGTH = 300
+"""Longest name of a layer, device, host or switch."""
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+def require_name(owner: str, field: str, value: str) -> None:
+    """Raise ValueError unless `value` is a printable, non-empty name of at most `MAX_NAME_LENGTH` characters."""
+    if not isinstance(value, str) or not value or len(value) > MAX_NAME_LENGTH or not value.isprintable():
+        shown = repr(value)[:60]
+        raise ValueError(f"{owner}: {field} = {shown} is not a name; give 1 to {MAX_NAME_LENGTH} printable characters")
+
+
+def require_integer(owner: str, field: str, value: int, *, least: int = 0, most: int = MAX_BYTES) -> None:
+    """Raise ValueError unless `value` is an int (not a bool or float) with `least <= value <= most`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{owner}: {field} = {str(value)[:60]!r} is not an integer; round it to a whole number")
+    if not least <= value <= most:
+        raise ValueError(
+            f"{owner}: {field} = {str(value)[:60]} is out of range; give an integer from {least} to {most}"
+        )
+
+
+def require_distinct(owner: str, field: str, names: Iterable[str]) -> None:
+    """Raise ValueError if a name occurs twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{owner}: {field} {name!r} occurs twice; rename or remove one of them")
+        seen.add(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCost:
+    """Times of one layer, measured on one device type at one width and one microbatch size."""
+
+    __pydantic_config__ = _STRICT
+
+    device_type: str
+    """The device type the times were measured on, e.g. `A100`."""
+    width: int = 1
+    """Devices (GPUs) or cores (CPU hosts) that worked on the layer together."""
+    microbatch_size: int | None = None
+    """Samples per microbatch at which the times were measured; None: the profile's own `microbatch_size`."""
+    forward_ns: int
+    """F: the forward pass of one microbatch."""
+    input_grad_ns: int
+    """I: the gradient with respect to the layer's input."""
+    weight_grad_ns: int
+    """W: the gradient with respect to the layer's weights; 0 for a layer without trainable weights."""
+    backward_ns: int | None = None
+    """B: both gradients in one fused call, at most I + W; None: I + W (no fusion gain measured)."""
+    recompute_ns: int = 0
+    """Extra time before I or B when the stage recomputes its activations."""
+
+    def __post_init__(self) -> None:
+        owner = f"cost on {self.device_type!r}"
+        require_name(owner, "device_type", self.device_type)
+        require_integer(owner, "width", self.width, least=1, most=4096)
+        if self.microbatch_size is not None:
+            require_integer(owner, "microbatch_size", self.microbatch_size, least=1, most=2**30)
+        for field in ("forward_ns", "input_grad_ns", "weight_grad_ns", "recompute_ns"):
+            require_integer(owner, field, getattr(self, field), most=MAX_NANOSECONDS)
+        if self.backward_ns is not None:
+            require_integer(owner, "backward_ns", self.backward_ns, most=2 * MAX_NANOSECONDS)
+            if self.backward_ns > self.input_grad_ns + self.weight_grad_ns:
+                raise ValueError(
+                    f"{owner}: backward_ns = {self.backward_ns} exceeds input_grad_ns + weight_grad_ns = "
+                    f"{self.input_grad_ns + self.weight_grad_ns}; a fused backward is at most their sum: "
+                    "measure it again or leave it out"
+                )
+
+    @property
+    def fused_backward_ns(self) -> int:
+        """B in nanoseconds: as measured, else I + W."""
+        return self.input_grad_ns + self.weight_grad_ns if self.backward_ns is None else self.backward_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WidthBytes:
+    """Bytes that one layer holds on *each* device of a group of `width` devices."""
+
+    __pydantic_config__ = _STRICT
+
+    width: int
+    """Number of devices (or cores) that share the layer."""
+    state_bytes: int
+    """Parameters, gradients and optimizer state resident on each device."""
+    stash_bytes: int
+    """Held from the start of F to the end of I, per microbatch."""
+    weight_stash_bytes: int = 0
+    """The part of the stash that stays until the end of W."""
+    checkpoint_bytes: int = 0
+    """What remains of the stash when the stage recomputes."""
+    workspace_bytes: int = 0
+    """Held only while an action runs."""
+
+    def __post_init__(self) -> None:
+        _require_bytes(f"bytes at width {self.width}", self)
+        require_integer("bytes", "width", self.width, least=1, most=4096)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One profiled unit: a node of the model's graph."""
+
+    __pydantic_config__ = _STRICT
+
+    name: str
+    """Unique within the profile."""
+    costs: tuple[LayerCost, ...]
+    """What was measured, one entry per (device type, width, microbatch size)."""
+    parameter_bytes: int = 0
+    """Bytes of the weights; also the gradient bytes that replicas synchronise, unless `frozen`."""
+    state_bytes: int = 0
+    """Parameters + gradients + optimizer state that stay resident on a device of width 1."""
+    stash_bytes: int = 0
+    """Held from the start of F to the end of I, per microbatch."""
+    weight_stash_bytes: int = 0
+    """The part of the stash that stays until the end of W; 0 for a layer without W."""
+    checkpoint_bytes: int = 0
+    """What remains of the stash when the stage recomputes."""
+    workspace_bytes: int = 0
+    """Held only while an action of the layer runs."""
+    frozen: bool = False
+    """The weights are not trained: no W and no gradient to synchronise."""
+    wider: tuple[WidthBytes, ...] = ()
+    """The same bytes at widths above 1, one entry per width."""
+
+    def __post_init__(self) -> None:
+        owner = f"layer {str(self.name)[:MAX_NAME_LENGTH]!r}"
+        require_name(owner, "name", self.name)
+        require_integer(owner, "parameter_bytes", self.parameter_bytes)
+        _require_bytes(owner, self)
+        if not self.costs:
+            raise ValueError(f"{owner}: costs is empty; measure the layer on at least one device type")
+        require_distinct(
+            owner, "cost of", (f"{c.device_type} width {c.width} size {c.microbatch_size}" for c in self.costs)
+        )
+        require_distinct(owner, "wider entry of width", (str(w.width) for w in self.wider))
+        if not self.is_trainable:
+            for cost in self.costs:
+                if cost.weight_grad_ns:
+                    raise ValueError(
+                        f"{owner}: weight_grad_ns = {cost.weight_grad_ns}, but the layer has no trainable weights; "
+                        "set it to 0, or give parameter_bytes and frozen = false"
+                    )
+
+    @property
+    def is_trainable(self) -> bool:
+        """Whether the layer has weights to train, hence a W and a gradient to synchronise."""
+        return self.parameter_bytes > 0 and not self.frozen
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes that replicas of the layer synchronise once per iteration."""
+        return self.parameter_bytes if self.is_trainable else 0
+
+    def bytes_at(self, width: int) -> "Layer | WidthBytes | None":
+        """The byte fields per device at `width`, or None where they were not measured."""
+        if width == 1:
+            return self
+        return next((entry for entry in self.wider if entry.width == width), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A tensor that flows from one layer to another, once per microbatch."""
+
+    __pydantic_config__ = _STRICT
+
+    producer: str
+    """Name of the layer whose output it is."""
+    consumer: str
+    """Name of the layer that reads it."""
+    bytes: int
+    """Size of the tensor per microbatch."""
+    gradient_bytes: int | None = None
+    """Size of the gradient that flows back; None: the same as `bytes`; 0: no gradient flows (a frozen prefix)."""
+
+    def __post_init__(self) -> None:
+        owner = f"edge {str(self.producer)[:80]!r} -> {str(self.consumer)[:80]!r}"
+        require_name(owner, "producer", self.producer)
+        require_name(owner, "consumer", self.consumer)
+        require_integer(owner, "bytes", self.bytes)
+        if self.gradient_bytes is not None:
+            require_integer(owner, "gradient_bytes", self.gradient_bytes)
+        if self.producer == self.consumer:
+            raise ValueError(f"{owner}: a layer cannot feed itself; remove the edge")
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether a gradient flows back over the edge."""
+        return self.gradient_bytes != 0
+
+    @property
+    def backward_bytes(self) -> int:
+        """Bytes of the gradient that flows back."""
+        return self.bytes if self.gradient_bytes is None else self.gradient_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelProfile:
+    """A model as the planner sees it: a directed acyclic graph of measured layers."""
+
+    __pydantic_config__ = _STRICT
+
+    name: str
+    """Shown in tables and pictures."""
+    layers: tuple[Layer, ...]
+    """The layers, in any order; at least one."""
+    edges: tuple[Edge, ...]
+    """The tensors between them; together acyclic."""
+    microbatch_size: int = 1
+    """Samples in one microbatch."""
+    optimizer_ns: int = 0
+    """Time of the optimizer step on every device, after the last gradient is synchronised."""
+    provenance: str = ""
+    """Where the figures come from and what was assumed, in a sentence or more."""
+
+    def __post_init__(self) -> None:
+        owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"
+        require_name(owner, "name", self.name)
+        require_integer(owner, "microbatch_size", self.microbatch_size, least=1, most=2**30)
+        require_integer(owner, "optimizer_ns", self.optimizer_ns, most=MAX_NANOSECONDS)
+        if not self.layers:
+            raise ValueError(f"{owner}: layers is empty; a profile needs at least one layer")
+        require_distinct(owner, "layer", (layer.name for layer in self.layers))
+        require_distinct(owner, "edge", (f"{edge.producer!r} -> {edge.consumer!r}" for edge in self.edges))
+        known = {layer.name for layer in self.layers}
+        for position, edge in enumerate(self.edges):
+            for end in (edge.producer, edge.consumer):
+                if end not in known:
+                    raise ValueError(
+                        f"{owner}: edges[{position}] names the unknown layer {end!r}; add the layer or mend the name"
+                    )
+        _ = self.topological_order
+
+    @cached_property
+    def by_name(self) -> dict[str, Layer]:
+        """The layers by their names."""
+        return {layer.name: layer for layer in self.layers}
+
+    @cached_property
+    def topological_order(self) -> tuple[str, ...]:
+        """Layer names such that every edge points forward, as close to the listed order as the edges allow.
+
+        Raises ValueError naming the layers of a cycle if there is one.
+        """
+        position = {layer.name: index for index, layer in enumerate(self.layers)}
+        consumers: dict[str, list[str]] = {name: [] for name in position}
+        waiting = dict.fromkeys(position, 0)
+        for edge in self.edges:
+            consumers[edge.producer].append(edge.consumer)
+            waiting[edge.consumer] += 1
+        ready = [position[name] for name, count in waiting.items() if count == 0]
+        heapify(ready)
+        order: list[str] = []
+        while ready:
+            name = self.layers[heappop(ready)].name
+            order.append(name)
+            for consumer in consumers[name]:
+                waiting[consumer] -= 1
+                if waiting[consumer] == 0:
+                    heappush(ready, position[consumer])
+        if len(order) < len(position):
+            raise ValueError(
+                f"profile {self.name!r}: the edges form a cycle: {self._cycle(set(order))}; remove one of them"
+            )
+        return tuple(order)
+
+    def _cycle(self, done: set[str]) -> str:
+        """One cycle among the layers not in `done`, as text."""
+        producer_of = {e.consumer: e.producer for e in self.edges if e.producer not in done and e.consumer not in done}
+        walk = [next(iter(producer_of))]
+        while walk[-1] not in walk[:-1]:
+            walk.append(producer_of[walk[-1]])
+        cycle = walk[walk.index(walk[-1]) :][::-1]
+        shown = cycle if len(cycle) <= 8 else [*cycle[:4], "...", *cycle[-3:]]
+        return " -> ".join(shown)
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether every layer feeds exactly the next one in topological order and no other."""
+        order = self.topological_order
+        return {(e.producer, e.consumer) for e in self.edges} == set(itertools.pairwise(order))
+
+
+def _require_bytes(owner: str, sizes: Layer | WidthBytes) -> None:
+    for field in ("state_bytes", "stash_bytes", "weight_stash_bytes", "checkpoint_bytes", "workspace_bytes"):
+        require_integer(owner, field, getattr(sizes, field))
+    for field in ("weight_stash_bytes", "checkpoint_bytes"):
+        if getattr(sizes, field) > sizes.stash_bytes:
+            raise ValueError(
+                f"{owner}: {field} = {getattr(sizes, field)} exceeds stash_bytes = {sizes.stash_bytes}; "
+                "it is a part of the stash: lower it or raise stash_bytes"
+            )

@@ -1,0 +1,155 @@
+"""The problem in ticks and units: integers only, no names. One tick is one nanosecond, one unit one byte.
+
+`planner/lowering.py` makes these from a `Problem`; nothing here knows what a pipeline plan document looks like.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy
+from numpy.typing import NDArray
+
+Integers = NDArray[numpy.int64]
+
+FORWARD, INPUT_GRAD, WEIGHT_GRAD, BACKWARD = 0, 1, 2, 3
+"""Codes of the action kinds F, I, W and B in words."""
+
+Word = list[tuple[int, int, int]]
+"""The order of one device: (kind, stage, microbatch) triples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One replica of one stage: a sequence of F, I, W (or B) per microbatch on one device (or one group, as a whole)."""
+
+    stage: int
+    """Stage number."""
+    device: int
+    """Device (resource) that runs it; lanes of several stages may share one."""
+    forward: int
+    """Ticks of F."""
+    input_grad: int
+    """Ticks of I."""
+    weight_grad: int
+    """Ticks of W; there is no W if `has_weight_grad` is false."""
+    backward: int
+    """Ticks of B, at most I + W."""
+    has_weight_grad: bool
+    """Whether the lane has W actions."""
+    held: int
+    """Units taken at the start of F, given back at the end of I (except `weight_stash`) or B."""
+    stash: int
+    """Units held while I or B runs (`held` unless activations are recomputed)."""
+    weight_stash: int
+    """Units kept from the end of I to the end of W."""
+    workspace: int
+    """Units held only while any action runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """What one lane sends another for every microbatch, after its F (forward) or its I or B (backward)."""
+
+    sender: int
+    """Index of the sending lane."""
+    receiver: int
+    """Index of the lane whose F (forward) or whose I or B (backward) waits for it."""
+    is_backward: bool
+    """Whether it is a gradient."""
+    duration: int
+    """Ticks on the links; 0 inside a device."""
+    links: tuple[int, ...]
+    """Links it occupies for its whole duration; empty inside a device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleInstance:
+    """Partition and mapping are fixed; only the order of actions on every device is open."""
+
+    num_microbatches: int
+    """Identical microbatches, taken in order by every lane."""
+    lanes: tuple[Lane, ...]
+    """Ordered by stage, then replica."""
+    flows: tuple[Flow, ...]
+    """All transfers, same-device ones included (duration 0, no links)."""
+    budgets: tuple[int, ...]
+    """Per device: units left for stashes and workspace once everything resident is subtracted."""
+    synchronisation: tuple[int, ...]
+    """Per stage: ticks of the all-reduce after the last action of its lanes; 0 if none."""
+    tail: int
+    """Ticks after everything else (the optimizer step)."""
+    can_split: bool
+    """Whether I and W may run apart; otherwise only B."""
+    objective: Literal["makespan", "span"]
+    """What is minimised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """The whole problem: which layers go where, and in which order, is open.
+
+    Layers are numbered in a topological order, L of them; D devices of T types; K link resources.
+    """
+
+    num_microbatches: int
+    """Identical microbatches per iteration."""
+    work: Integers
+    """[tables, 5, T, L] ticks of F, I, W, B and recomputation of a microbatch, summed over the replicas of a stage."""
+    table_of_replicas: Integers
+    """[max replicas + 1] which table of `work` holds for a number of replicas; its length limits the replicas."""
+    gradient: Integers
+    """[L] units that replicas synchronise."""
+    state: Integers
+    """[L] resident units."""
+    stash: Integers
+    """[L] units from F to I."""
+    weight_stash: Integers
+    """[L] units of it that stay to the end of W."""
+    checkpoint: Integers
+    """[L] units that remain when the stage recomputes."""
+    workspace: Integers
+    """[L] units while an action runs."""
+    trainable: Integers
+    """[L] 1 if the layer has a W."""
+    frozen: Integers
+    """[L] 1 if it is frozen."""
+    edges: Integers
+    """[E, 5] producer, consumer, forward units, backward units, 1 if a gradient flows; sorted by producer."""
+    device_type: Integers
+    """[D] type index of every device."""
+    capacity: Integers
+    """[D] memory units of every device."""
+    latency: Integers
+    """[D, D] ticks of the route between two devices."""
+    bandwidth: Integers
+    """[D, D] units per 10**9 ticks on the route between two devices."""
+    route_start: Integers
+    """[D * D + 1] where the links of the route from a to b begin in `route_links`, at index a * D + b."""
+    route_links: Integers
+    """Link resources of all routes."""
+    num_links: int
+    """Number of link resources K."""
+    receive_buffers: int
+    """Receive buffers per edge that enters a stage from another device."""
+    tail: int
+    """Ticks after everything else."""
+    can_split: bool
+    """Whether I and W may run apart."""
+    max_stages_per_device: int
+    """How many stages a device may hold."""
+    uneven_replication: bool
+    """Whether stages may have different numbers of replicas."""
+    skip_edges: bool
+    """Whether tensors may skip stages."""
+    idle_devices: bool
+    """Whether devices may stay unused."""
+    recompute: bool
+    """Whether stages may recompute."""
+    pinned: Integers
+    """[L] device that must hold the layer, or -1 where it is free."""
+    fixed_partition: bool
+    """Whether the stages are given."""
+    fixed_mapping: bool
+    """Whether their devices are given too."""
+    objective: Literal["makespan", "span"]
+    """What is minimised."""

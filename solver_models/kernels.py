@@ -1,0 +1,529 @@
+"""The compiled evaluator: a partition, a mapping and an order (or a policy that makes one) to times and memory.
+
+`assemble` adds layers up to lanes and flows, `play` runs them event by event under the rules of MODEL.md sections 3 and 4.
+Everything is an int64 array; microbatches are taken in order by every lane, so counters describe the state.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.compiled import kernel
+from solver_models.instance import Integers
+
+FAR = 1 << 61
+"""Time of something that never happens."""
+
+# fmt: off
+class Layers(NamedTuple):
+    """The open problem as arrays (see `Instance`)."""
+
+    work: Integers; table_of_replicas: Integers; gradient: Integers; state: Integers; stash: Integers
+    weight_stash: Integers; checkpoint: Integers; workspace: Integers; trainable: Integers; frozen: Integers
+    edges: Integers; device_type: Integers; capacity: Integers; latency: Integers; bandwidth: Integers
+    route_start: Integers; route_links: Integers; options: Integers
+
+
+class Net(NamedTuple):
+    """Lanes (replicas of stages) and the flows between them, ready to be played."""
+
+    lane_stage: Integers; lane_device: Integers; duration: Integers; has_weight: Integers; held: Integers
+    stash: Integers; weight_stash: Integers; workspace: Integers
+    device_start: Integers; device_lanes: Integers; budget: Integers
+    flow_start: Integers; flow_target: Integers; flow_duration: Integers; flow_route: Integers; flow_shared: Integers
+    num_inputs: Integers; num_gradients: Integers
+    route_start: Integers; route_links: Integers
+    synchronisation: Integers; scalars: Integers
+
+
+class Policy(NamedTuple):
+    """How a list schedule chooses; one number per lane or device."""
+
+    cap: Integers; lag: Integers; mode: Integers
+# fmt: on
+
+MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT = 0, 1, 2, 3, 4
+"""Indices into `options` of Layers and `scalars` of Net."""
+
+FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT = 1, 2, 4, 8
+"""Bits of `Policy.mode`: fuse I and W; F before I; deepest stage first; no W while an I is about to come."""
+
+
+@kernel
+def ceil_div(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -((-a) // b)
+
+
+@kernel
+def stage_sums(layers, stage_of, num_stages, replicas, recompute):
+    """[S, T, 4] ticks of F, I, W, B and [S, 8] units and flags of every stage."""
+    num_layers, num_types = stage_of.shape[0], layers.work.shape[2]
+    times = np.zeros((num_stages, num_types, 4), np.int64)
+    sizes = np.zeros((num_stages, 8), np.int64)
+    for l in range(num_layers):
+        s = stage_of[l]
+        table = layers.table_of_replicas[replicas[s]]
+        for t in range(num_types):
+            extra = layers.work[table, 4, t, l] if recompute[s] else 0
+            times[s, t, 0] += layers.work[table, 0, t, l]
+            times[s, t, 1] += layers.work[table, 1, t, l] + extra
+            times[s, t, 2] += layers.work[table, 2, t, l]
+            times[s, t, 3] += layers.work[table, 3, t, l] + extra
+        sizes[s, 0] += layers.state[l]
+        sizes[s, 1] += layers.checkpoint[l] if recompute[s] else layers.stash[l]
+        sizes[s, 2] += layers.stash[l]
+        sizes[s, 3] += layers.weight_stash[l]
+        sizes[s, 4] = max(sizes[s, 4], layers.workspace[l])
+        sizes[s, 5] = max(sizes[s, 5], layers.trainable[l])
+        sizes[s, 6] += layers.gradient[l]
+        sizes[s, 7] += 1 - layers.frozen[l]
+    for s in range(num_stages):
+        for t in range(num_types):
+            for k in range(4):
+                times[s, t, k] = ceil_div(times[s, t, k], replicas[s])
+        for k in range(1, 4):
+            sizes[s, k] = ceil_div(sizes[s, k], replicas[s])
+        if sizes[s, 5] == 0:
+            sizes[s, 3] = 0
+    return times, sizes
+
+
+@kernel
+def stage_traffic(layers, stage_of, num_stages):
+    """[P, 5] sender stage, receiver stage, forward units, backward units, gradient flag, in order of the first edge."""
+    edges = layers.edges
+    pair_of = np.full(num_stages * num_stages, -1, np.int64)
+    pairs = np.zeros((min(edges.shape[0], num_stages * num_stages), 5), np.int64)
+    last_producer = np.full(pairs.shape[0], -1, np.int64)
+    last = np.zeros((pairs.shape[0], 2), np.int64)
+    count = 0
+    for e in range(edges.shape[0]):
+        a, b = stage_of[edges[e, 0]], stage_of[edges[e, 1]]
+        if a == b:
+            continue
+        p = pair_of[a * num_stages + b]
+        if p < 0:
+            p = count
+            count += 1
+            pair_of[a * num_stages + b] = p
+            pairs[p, 0], pairs[p, 1] = a, b
+        if last_producer[p] != edges[e, 0]:
+            last_producer[p] = edges[e, 0]
+            last[p, 0], last[p, 1] = 0, 0
+        forward, backward = max(last[p, 0], edges[e, 2]), max(last[p, 1], edges[e, 3])
+        pairs[p, 2] += forward - last[p, 0]
+        pairs[p, 3] += backward - last[p, 1]
+        last[p, 0], last[p, 1] = forward, backward
+        pairs[p, 4] = max(pairs[p, 4], edges[e, 4])
+    return pairs[:count]
+
+
+@kernel
+def ticks_for(size, bandwidth):
+    """10**9 * size / bandwidth rounded up, without overflow for bandwidths below 9e15."""
+    quotient, rest = size // bandwidth, size % bandwidth
+    for _ in range(3):
+        rest *= 1000
+        quotient = quotient * 1000 + rest // bandwidth
+        rest %= bandwidth
+    return quotient + (1 if rest > 0 else 0)
+
+
+@kernel
+def ring_ticks(layers, size, devices):
+    """All-reduce of `size` units over `devices` in the order listed."""
+    r = devices.shape[0]
+    slowest, latency = FAR, 0
+    for i in range(r):
+        a, b = devices[i], devices[(i + 1) % r]
+        slowest = min(slowest, layers.bandwidth[a, b])
+        latency = max(latency, layers.latency[a, b])
+    return ticks_for(2 * (r - 1) * size, r * slowest) + 2 * (r - 1) * latency
+
+
+@kernel
+def transfer_ticks(layers, a, b, size):
+    """Ticks of a transfer of `size` units between two different devices."""
+    return layers.latency[a, b] + ticks_for(size, layers.bandwidth[a, b])
+
+
+@kernel
+def make_flows(layers, pairs, start, devices):
+    """[P', 5] sender lane, receiver lane, is backward, ticks, route index (-1 inside a device), unsorted.
+
+    Lane `start[s] + j` is replica j of stage s; lanes that share samples of a microbatch are connected.
+    """
+    count = 0
+    for p in range(pairs.shape[0]):
+        a, b = pairs[p, 0], pairs[p, 1]
+        count += 2 * (start[a + 1] - start[a] + start[b + 1] - start[b])
+    flows = np.zeros((count, 5), np.int64)
+    num_devices = layers.capacity.shape[0]
+    count = 0
+    for p in range(pairs.shape[0]):
+        a, b = pairs[p, 0], pairs[p, 1]
+        ra, rb = start[a + 1] - start[a], start[b + 1] - start[b]
+        i, j = 0, 0
+        while i < ra and j < rb:
+            share = min((i + 1) * rb, (j + 1) * ra) - max(i * rb, j * ra)
+            x, y = start[a] + i, start[b] + j
+            dx, dy = devices[x], devices[y]
+            for way in range(2):
+                if way == 1 and pairs[p, 4] == 0:
+                    continue
+                source, target = (dx, dy) if way == 0 else (dy, dx)
+                flows[count, 0], flows[count, 1] = (x, y) if way == 0 else (y, x)
+                flows[count, 2] = way
+                flows[count, 4] = -1
+                if source != target:
+                    flows[count, 3] = transfer_ticks(layers, source, target, ceil_div(pairs[p, 2 + way] * share, ra * rb))
+                    flows[count, 4] = source * num_devices + target
+                count += 1
+            if (i + 1) * rb <= (j + 1) * ra:
+                i += 1
+                if i * rb == (j + 1) * ra:
+                    j += 1
+            else:
+                j += 1
+    return flows[:count]
+
+
+@kernel
+def static_units(layers, pairs, sizes, start, devices):
+    """[D] resident units: state and receive buffers."""
+    static = np.zeros(layers.capacity.shape[0], np.int64)
+    for s in range(sizes.shape[0]):
+        for n in range(start[s], start[s + 1]):
+            static[devices[n]] += sizes[s, 0]
+    for p in range(pairs.shape[0]):
+        for way in range(2):
+            sender, receiver = (pairs[p, 0], pairs[p, 1]) if way == 0 else (pairs[p, 1], pairs[p, 0])
+            alone = start[sender + 1] - start[sender] == 1
+            r = start[receiver + 1] - start[receiver]
+            for n in range(start[receiver], start[receiver + 1]):
+                if not (alone and devices[start[sender]] == devices[n]):
+                    static[devices[n]] += ceil_div(layers.options[BUFFERS] * pairs[p, 2 + way], r)
+    return static
+
+
+@kernel
+def assemble(layers, stage_of, start, devices, recompute):
+    """The Net of a partition (`stage_of` [L]) and a mapping: stage s runs on devices[start[s]:start[s + 1]]."""
+    num_stages, num_lanes = start.shape[0] - 1, devices.shape[0]
+    num_devices = layers.capacity.shape[0]
+    replicas = start[1:] - start[:-1]
+    times, sizes = stage_sums(layers, stage_of, num_stages, replicas, recompute)
+    pairs = stage_traffic(layers, stage_of, num_stages)
+    lane_stage = np.zeros(num_lanes, np.int64)
+    lane_size = np.zeros((6, num_lanes), np.int64)
+    duration = np.zeros((num_lanes, 4), np.int64)
+    synchronisation = np.zeros(num_stages, np.int64)
+    device_start = np.zeros(num_devices + 1, np.int64)
+    for s in range(num_stages):
+        for n in range(start[s], start[s + 1]):
+            lane_stage[n] = s
+            device_start[devices[n] + 1] += 1
+            duration[n] = times[s, layers.device_type[devices[n]]]
+            for k in range(5):
+                lane_size[k, n] = sizes[s, k + 1]
+        if replicas[s] > 1 and sizes[s, 7] > 0:
+            synchronisation[s] = ring_ticks(layers, sizes[s, 6], devices[start[s] : start[s + 1]])
+    device_start = np.cumsum(device_start)
+    fill = device_start[:-1].copy()
+    device_lanes = np.zeros(num_lanes, np.int64)
+    for n in range(num_lanes):
+        device_lanes[fill[devices[n]]] = n
+        fill[devices[n]] += 1
+    flows = make_flows(layers, pairs, start, devices)
+    budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
+    return connect(
+        layers, lane_stage, devices, duration, lane_size, device_start, device_lanes, budget, flows, synchronisation
+    )
+
+
+@kernel
+def connect(layers, lane_stage, devices, duration, lane_size, device_start, device_lanes, budget, flows, synchronisation):
+    """Sort the flows by sender and direction and mark those that share a link with another."""
+    num_lanes = lane_stage.shape[0]
+    flow_start = np.zeros(2 * num_lanes + 1, np.int64)
+    num_inputs, num_gradients = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
+    users = np.zeros(layers.options[LINKS], np.int64)
+    for f in range(flows.shape[0]):
+        flow_start[2 * flows[f, 0] + flows[f, 2] + 1] += 1
+        if flows[f, 2] == 0:
+            num_inputs[flows[f, 1]] += 1
+        else:
+            num_gradients[flows[f, 1]] += 1
+        if flows[f, 4] >= 0:
+            for k in range(layers.route_start[flows[f, 4]], layers.route_start[flows[f, 4] + 1]):
+                users[layers.route_links[k]] += 1
+    flow_start = np.cumsum(flow_start)
+    fill = flow_start[:-1].copy()
+    table = np.zeros((4, flows.shape[0]), np.int64)
+    for f in range(flows.shape[0]):
+        at = fill[2 * flows[f, 0] + flows[f, 2]]
+        fill[2 * flows[f, 0] + flows[f, 2]] += 1
+        table[0, at], table[1, at], table[2, at] = flows[f, 1], flows[f, 3], flows[f, 4]
+        if flows[f, 4] >= 0:
+            for k in range(layers.route_start[flows[f, 4]], layers.route_start[flows[f, 4] + 1]):
+                if users[layers.route_links[k]] > 1:
+                    table[3, at] = 1
+    return Net(
+        lane_stage, devices, duration, lane_size[4], lane_size[0], lane_size[1], lane_size[2], lane_size[3],
+        device_start, device_lanes, budget, flow_start, table[0], table[1], table[2], table[3],
+        num_inputs, num_gradients, layers.route_start, layers.route_links, synchronisation, layers.options,
+    )  # fmt: skip
+
+
+ARRIVAL, SEND = 4, 5
+"""Codes of the events that are not the end of an action (whose code is its kind)."""
+
+
+@kernel
+def event_key(order, stage, microbatch, way, index, code):
+    """Everything that decides between events of the same time, and what the event is, in one integer."""
+    return (((((order << 11 | stage) << 21 | microbatch) << 1 | way) << 23 | index) << 3) | code
+
+
+@kernel
+def heap_push(heap, size, time, key):
+    """Insert (time, key) into the binary heap `heap` [capacity, 2] of `size` events."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        if heap[parent, 0] < time or (heap[parent, 0] == time and heap[parent, 1] <= key):
+            break
+        heap[at, 0], heap[at, 1] = heap[parent, 0], heap[parent, 1]
+        at = parent
+    heap[at, 0], heap[at, 1] = time, key
+
+
+@kernel
+def heap_pop(heap, size):
+    """Remove the first of `size` events; the caller has read it at heap[0]."""
+    time, key = heap[size - 1, 0], heap[size - 1, 1]
+    last = size - 1
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= last:
+            break
+        right = child + 1
+        if right < last and (
+            heap[right, 0] < heap[child, 0] or (heap[right, 0] == heap[child, 0] and heap[right, 1] < heap[child, 1])
+        ):
+            child = right
+        if time < heap[child, 0] or (time == heap[child, 0] and key <= heap[child, 1]):
+            break
+        heap[at, 0], heap[at, 1] = heap[child, 0], heap[child, 1]
+        at = child
+    heap[at, 0], heap[at, 1] = time, key
+
+
+@kernel
+def next_in_word(net, count, missing, words, position, d):
+    """The next action of the device's word if it can start now, else -1."""
+    code = words[d, position[d]]
+    n, kind = code >> 2, code & 3
+    if kind == 0:
+        return code if missing[n, 0, count[n, 0]] == 0 else -1
+    if kind == 2:
+        return code if count[n, 2] < count[n, 1] else -1
+    m = count[n, 1]
+    return code if m < count[n, 0] and missing[n, 1, m] == 0 else -1
+
+
+@kernel
+def forward_fits(net, policy, count, held, d, n):
+    """Whether device d has room for one more F of lane n, and for one F of each deeper lane that holds nothing yet."""
+    if count[n, 0] - count[n, 1] >= policy.cap[n]:
+        return False
+    need = net.held[n]
+    for k in range(net.device_start[d], net.device_start[d + 1]):
+        other = net.device_lanes[k]
+        if net.lane_stage[other] > net.lane_stage[n] and count[other, 0] == count[other, 1] and count[other, 0] < net.scalars[0]:
+            need += net.held[other]
+    return held[d] + need + net.workspace[n] <= net.budget[d]
+
+
+@kernel
+def choose(net, policy, count, missing, held, d):
+    """The action (lane * 4 + kind) that the policy starts on the idle device d, or -1 to wait."""
+    mode = policy.mode[d]
+    forward, backward, weight = -1, -1, -1
+    forward_rank, backward_rank, pending = FAR, FAR, -1
+    for k in range(net.device_start[d], net.device_start[d + 1]):
+        n = net.device_lanes[k]
+        f, i, w = count[n, 0], count[n, 1], count[n, 2]
+        deep = -net.lane_stage[n]
+        if net.has_weight[n] and i - w > max(pending, 0) and held[d] + net.workspace[n] <= net.budget[d]:
+            weight, pending = n * 4 + 2, i - w
+        if i < f and missing[n, 1, i] == 0 and held[d] + net.stash[n] - net.held[n] + net.workspace[n] <= net.budget[d]:
+            rank = deep if mode & DEPTH_FIRST else i * 4096 + deep
+            if rank < backward_rank:
+                fused = net.has_weight[n] and (mode & FUSE or net.scalars[SPLIT] == 0)
+                backward, backward_rank = n * 4 + (3 if fused else 1), rank
+        if f < net.scalars[MICROBATCHES] and missing[n, 0, f] == 0:
+            rank = deep if mode & DEPTH_FIRST else f * 4096 + deep
+            if rank < forward_rank and forward_fits(net, policy, count, held, d, n):
+                forward, forward_rank = n * 4, rank
+    if weight >= 0 and pending >= policy.lag[d] and (policy.lag[d] == 0 or backward < 0):
+        return weight
+    if mode & FORWARD_FIRST and forward >= 0:
+        return forward
+    if backward >= 0:
+        return backward
+    return forward if forward >= 0 else weight
+
+
+@kernel
+def send(net, n, way, m, now, heap, size, link_free, missing):
+    """Let every flow of lane n in direction `way` go off for microbatch m; returns the new number of events."""
+    for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
+        route, target = net.flow_route[f], net.flow_target[f]
+        if route < 0:
+            missing[target, way, m] -= 1
+        elif net.flow_shared[f]:
+            heap_push(heap, size, now, event_key(1, net.lane_stage[n], m, way, f, SEND))
+            size += 1
+        else:
+            size = depart(net, f, way, m, now, heap, size, link_free)
+    return size
+
+
+@kernel
+def depart(net, f, way, m, now, heap, size, link_free):
+    """Put flow f on its links once they are free; returns the new number of events."""
+    route = net.flow_route[f]
+    begin = now
+    for k in range(net.route_start[route], net.route_start[route + 1]):
+        begin = max(begin, link_free[net.route_links[k]])
+    end = begin + net.flow_duration[f]
+    for k in range(net.route_start[route], net.route_start[route + 1]):
+        link_free[net.route_links[k]] = end
+    heap_push(heap, size, end, event_key(0, net.lane_stage[net.flow_target[f]], m, way, f, ARRIVAL))
+    return size + 1
+
+
+@kernel
+def account(net, count, held, n, kind):
+    """Count an action that starts now and book its memory as it stands after its end."""
+    d = net.lane_device[n]
+    if kind == 0:
+        count[n, 0] += 1
+        held[d] += net.held[n]
+    elif kind == 1:
+        count[n, 1] += 1
+        held[d] += net.weight_stash[n] - net.held[n]
+    elif kind == 2:
+        count[n, 2] += 1
+        held[d] -= net.weight_stash[n]
+    else:
+        count[n, 1] += 1
+        count[n, 2] += 1
+        held[d] -= net.held[n]
+
+
+@kernel
+def play(net, policy, words, lengths, follow):
+    """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
+
+    `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
+    last ends); FAR for all three if the game deadlocks. Memory is respected by policies, not checked for given words.
+    One long function on purpose: handing the net to helpers per event costs three times the work itself.
+    """
+    num_lanes, num_devices, total = net.lane_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
+    count = np.zeros((num_lanes, 3), np.int64)  # F, I (or B), W (or B) started
+    missing = np.empty((num_lanes, 2, total), np.int32)  # inputs and gradients yet to arrive
+    for n in range(num_lanes):
+        missing[n, 0, :] = net.num_inputs[n]
+        missing[n, 1, :] = net.num_gradients[n]
+    heap, size = np.empty((net.flow_target.shape[0] * total + num_devices + 1, 2), np.int64), 0
+    link_free, stage_end = np.zeros(net.scalars[LINKS], np.int64), np.zeros(net.synchronisation.shape[0], np.int64)
+    held, position = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
+    busy, first, last = np.zeros(num_devices, np.bool_), np.full(num_devices, -1), np.zeros(num_devices, np.int64)
+    dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
+    if not follow:
+        lengths[:] = 0
+    now = np.int64(0)
+    while True:
+        for x in range(num_dirty):
+            d = dirty[x]
+            is_dirty[d] = False
+            if busy[d] or (follow and position[d] >= lengths[d]):
+                continue
+            if follow:
+                code = next_in_word(net, count, missing, words, position, d)
+            else:
+                code = choose(net, policy, count, missing, held, d)
+            if code < 0:
+                continue
+            n, kind = code >> 2, code & 3
+            m = count[n, 0] if kind == 0 else (count[n, 2] if kind == 2 else count[n, 1])
+            account(net, count, held, n, kind)
+            if not follow:
+                words[d, position[d]] = code
+                lengths[d] += 1
+            position[d] += 1
+            busy[d] = True
+            if first[d] < 0:
+                first[d] = now
+            heap_push(heap, size, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
+            size += 1
+        num_dirty = 0
+        if size == 0:
+            break
+        now = heap[0, 0]
+        while size > 0 and heap[0, 0] == now:
+            key = heap[0, 1]
+            heap_pop(heap, size)
+            size -= 1
+            code, index = key & 7, (key >> 3) & 0x7FFFFF
+            way, m = (key >> 26) & 1, (key >> 27) & 0x1FFFFF
+            if code == SEND:
+                size = depart(net, index, way, m, now, heap, size, link_free)
+                continue
+            if code == ARRIVAL:
+                n = net.flow_target[index]
+                missing[n, way, m] -= 1
+            else:
+                n = index
+                busy[net.lane_device[n]] = False
+                last[net.lane_device[n]] = now
+                stage_end[net.lane_stage[n]] = now
+                if code != 2:
+                    size = send(net, n, 0 if code == 0 else 1, m, now, heap, size, link_free, missing)
+            d = net.lane_device[n]
+            if not is_dirty[d]:
+                is_dirty[d] = True
+                dirty[num_dirty] = d
+                num_dirty += 1
+    for n in range(num_lanes):
+        if count[n, 0] < total or count[n, 1] < total or (net.has_weight[n] and count[n, 2] < total):
+            return FAR, FAR, FAR
+    makespan = np.max(stage_end + net.synchronisation) + net.scalars[TAIL]
+    return makespan, np.max(last - first * (first >= 0)), np.sum(last)
+
+
+@kernel
+def peak_excess(net, words, lengths):
+    """Largest number of units by which a device exceeds its budget when it runs its word; 0 if none does."""
+    worst = np.int64(0)
+    for d in range(net.budget.shape[0]):
+        held = np.int64(0)
+        for x in range(lengths[d]):
+            n, kind = words[d, x] >> 2, words[d, x] & 3
+            peak = net.workspace[n]
+            if kind == 0:
+                held += net.held[n]
+                peak += held
+            elif kind == 2:
+                peak += held
+                held -= net.weight_stash[n]
+            else:
+                peak += held + net.stash[n] - net.held[n]
+                held += (net.weight_stash[n] if kind == 1 else 0) - net.held[n]
+            worst = max(worst, peak - net.budget[d])
+        worst = max(worst, -net.budget[d] if net.device_start[d + 1] > net.device_start[d] else 0)
+    return worst

@@ -1,0 +1,104 @@
+"""The joint search as a sequence of rounds: every round anneals or polishes from a pool of good candidates, on all threads.
+
+Rounds are synchronous and their seeds fixed, so that the same number of rounds gives the same result everywhere.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from solver_models.instance import Instance
+from solver_models.search import Candidate, Searcher
+
+POOL_SIZE = 8
+"""Candidates kept to start from, all with different stages or devices."""
+
+ROUND_TICKS = 4_000_000
+"""Work of one round of one thread, in played actions (about a quarter of a second)."""
+
+HEATS = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
+"""First and last temperature of a round, as parts of the objective; rounds take turns."""
+
+
+class JointSearch:
+    """Candidates for partition, mapping and order, better with every round."""
+
+    def __init__(self, instance: Instance, *, seed: int = 0, num_threads: int = 2) -> None:
+        self.searcher = Searcher(instance)
+        self.seed = seed
+        self.num_threads = num_threads
+        self.pool: list[Candidate] = []
+        self.polished: list[Candidate] = []
+        self.round = 0
+        num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
+        self.iterations = int(min(max(ROUND_TICKS // (num_actions + 150), 20), 20_000))
+        self._executor = ThreadPoolExecutor(num_threads)
+
+    def add(self, candidates: Iterable[Candidate]) -> None:
+        """Offer candidates to the pool; those that break a rule are dropped, the best `POOL_SIZE` are kept."""
+        best = {_signature(candidate): candidate for candidate in self.pool}
+        for candidate in candidates:
+            if not self.searcher.is_allowed(candidate):
+                continue
+            key = _signature(candidate)
+            if key not in best or candidate.objective < best[key].objective:
+                best[key] = candidate
+        self.pool = sorted(best.values(), key=lambda candidate: candidate.objective)[:POOL_SIZE]
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best feasible candidate so far."""
+        found = [c for c in (*self.pool[:1], *self.polished[:1]) if c.is_feasible]
+        return min(found, key=lambda candidate: candidate.objective, default=None)
+
+    def start_round(self) -> list["Future[Candidate]"]:
+        """Begin one round on every thread."""
+        self.round += 1
+        return [self._executor.submit(self._task, self.round * self.num_threads + k) for k in range(self.num_threads)]
+
+    def end_round(self, futures: list["Future[Candidate]"]) -> None:
+        """Wait for a round and take in what it found."""
+        for future in futures:
+            candidate = future.result()
+            if candidate.words is None:
+                self.add([candidate])
+            else:
+                self.polished = _keep(self.polished, candidate)
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _task(self, number: int) -> Candidate:
+        """One thread's share of a round: every third polishes words, the others anneal."""
+        seed = (self.seed * 1_000_003 + number) % 2**31
+        feasible = [candidate for candidate in self.pool if candidate.is_feasible]
+        if number % 3 == 2 and feasible:
+            return self._polish(feasible, number, seed)
+        rng = np.random.default_rng(seed)
+        weights = 0.7 ** np.arange(len(self.pool))
+        start = self.pool[int(rng.choice(len(self.pool), p=weights / weights.sum()))]
+        heat = HEATS[(number // 2) % len(HEATS)]
+        return self.searcher.anneal(start, iterations=self.iterations, heat=heat, seed=seed)
+
+    def _polish(self, feasible: list[Candidate], number: int, seed: int) -> Candidate:
+        turn = (number // 3) % 4
+        heat = (0.0, 0.0003, 0.001, 0.0001)[(number // 3) % 4]
+        if self.polished and turn % 2:
+            start = self.polished[(number // 6) % len(self.polished)]
+        else:
+            start = feasible[(number // 6) % min(3, len(feasible))]
+        return self.searcher.polish(start, iterations=2 * self.iterations, heat=heat, seed=seed)
+
+
+def _signature(candidate: Candidate) -> tuple[bytes, tuple[tuple[int, ...], ...], bytes]:
+    return candidate.stage_of.tobytes(), candidate.groups, candidate.recompute.tobytes()
+
+
+def _keep(polished: list[Candidate], candidate: Candidate) -> list[Candidate]:
+    """The best three polished candidates, at most one per partition and mapping."""
+    others = [c for c in polished if _signature(c) != _signature(candidate)]
+    same = [c for c in polished if _signature(c) == _signature(candidate)]
+    winner = min([*same, candidate], key=lambda c: c.objective)
+    return sorted([*others, winner], key=lambda c: c.objective)[:3]

@@ -1,0 +1,40 @@
+"""How a solve went: an incumbent and a bound, each of which may be absent and neither of which is ever made up."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from solver_models.instance import Word
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleResult:
+    """Outcome of a search for the order of actions."""
+
+    status: Status
+    """What the solver claims."""
+    objective: int | None
+    """Ticks of the incumbent as the solver counts them."""
+    bound: int | None
+    """Ticks that the solver claims no schedule can beat."""
+    words: dict[int, Word] | None
+    """Per device, the incumbent's order."""
+    solver: str
+    """Name and version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionResult:
+    """Outcome of a search for the partition and its mapping."""
+
+    status: Status
+    """What the solver claims."""
+    objective: int | None
+    """Ticks of the incumbent: the largest load of a device per microbatch."""
+    bound: int | None
+    """Ticks that the solver claims no partition can beat."""
+    stages: tuple[tuple[int, int, int], ...] | None
+    """(first layer position, one past the last, device) per stage, in order."""
+    solver: str
+    """Name and version."""

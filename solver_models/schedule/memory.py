@@ -1,0 +1,105 @@
+"""Memory on one device (MODEL.md section 4): what F takes at its start, I gives back in part at its end, W and B in full."""
+
+from collections.abc import Iterator, Sequence
+
+from ortools.sat.python.cp_model import CpModel, IntervalVar
+
+from solver_models.instance import FORWARD, Lane, ScheduleInstance
+from solver_models.schedule.variables import LaneTasks, Task, Variables
+
+Hold = tuple[IntervalVar, int]
+"""Units that a device holds for some time."""
+
+
+class MemoryRule:
+    """Adds the memory of a device to a model.
+
+    Every stash is an interval of variable length in a cumulative constraint; since a lane takes its microbatches in
+    order, F(m) also waits for what frees the stash of m - K, where K stashes fit. A device with one lane whose stashes
+    are all of one size needs no more than that.
+    """
+
+    def __init__(self, model: CpModel, instance: ScheduleInstance, variables: Variables) -> None:
+        self.model, self.instance, self.variables = model, instance, variables
+
+    def add(self, device: int, numbers: Sequence[int]) -> None:
+        """The rule for `device`, whose lanes have these numbers."""
+        lanes = [(self.instance.lanes[number], self.variables.lanes[number]) for number in numbers]
+        budget = self.instance.budgets[device]
+        if any(max(lane.held, lane.stash) + lane.workspace > budget for lane, _ in lanes):
+            self.model.add_bool_or([])  # not even one microbatch fits
+            return
+        for lane, own in lanes:
+            self._wait_for_release(lane, own, budget)
+        if len(lanes) == 1 and _is_counted(*lanes[0]):
+            return
+        always = min(lane.workspace for lane, _ in lanes)
+        holds = [hold for number in numbers for hold in self._stashes(number)]
+        holds += [hold for lane, own in lanes for hold in _extras(lane, own, always=always)]
+        if sum(units for _, units in holds) > budget - always:
+            self.model.add_cumulative([interval for interval, _ in holds], [units for _, units in holds], budget - always)
+
+    def _wait_for_release(self, lane: Lane, own: LaneTasks, budget: int) -> None:
+        """Until the end of I or B a microbatch holds `held`, until the end of W at least min(held, weight_stash)."""
+        if lane.held:
+            self._chain(own.forward, own.backward, (budget - lane.workspace) // lane.held)
+        least = min(lane.held, lane.weight_stash)
+        if least and own.weight_grad and not own.fused:
+            self._chain(own.forward, own.weight_grad, (budget - lane.workspace) // least)
+
+    def _chain(self, takers: Sequence[Task], givers: Sequence[Task], most: int) -> None:
+        for taker, giver in zip(takers[most:], givers, strict=False):
+            self.model.add(giver.end <= taker.start)
+
+    def _stashes(self, number: int) -> Iterator[Hold]:
+        """What each microbatch of a lane holds from the start of F to the end of I, and from there to the end of W."""
+        lane, own = self.instance.lanes[number], self.variables.lanes[number]
+        if own.weight_grad and not own.fused and lane.weight_stash == lane.held:
+            yield from ((self._until_weight_grad(number, m), lane.held) for m in range(len(own.forward)))
+            return
+        for m in range(len(own.forward)):
+            yield self._until_backward(number, m), lane.held
+            if own.weight_grad:
+                yield self._between(number, m), lane.weight_stash
+
+    def _until_weight_grad(self, number: int, m: int) -> IntervalVar:
+        lane, own = self.instance.lanes[number], self.variables.lanes[number]
+        size = self.variables.number(
+            f"{lane.stage}stash{m}",
+            reader=lambda played: played.weight_start(number, m) + lane.weight_grad - played.starts[FORWARD, number, m],
+        )
+        return self.model.new_interval_var(own.forward[m].start, size, own.weight_grad[m].end, f"{lane.stage}stash{m}")
+
+    def _until_backward(self, number: int, m: int) -> IntervalVar:
+        lane, own = self.instance.lanes[number], self.variables.lanes[number]
+        size = self.variables.number(
+            f"{lane.stage}stash{m}",
+            reader=lambda played: played.backward_end(number, m) - played.starts[FORWARD, number, m],
+        )
+        return self.model.new_interval_var(own.forward[m].start, size, own.backward[m].end, f"{lane.stage}stash{m}")
+
+    def _between(self, number: int, m: int) -> IntervalVar:
+        """Absent where I and W are one B."""
+        lane, own = self.instance.lanes[number], self.variables.lanes[number]
+        name, start, weight_grad = f"{lane.stage}kept{m}", own.backward[m].end, own.weight_grad[m]
+        size = self.variables.number(name, reader=lambda played: played.kept(number, m))
+        end = weight_grad.start + lane.weight_grad
+        if not own.fused:
+            return self.model.new_interval_var(start, size, end, name)
+        return self.model.new_optional_interval_var(start, size, end, own.fused[m].negated(), name)
+
+
+def _is_counted(lane: Lane, own: LaneTasks) -> bool:
+    """Whether the precedences alone say everything: one size, one moment of release."""
+    if lane.stash > lane.held or own.fused:
+        return False
+    return not own.weight_grad or lane.weight_stash in (0, lane.held)
+
+
+def _extras(lane: Lane, own: LaneTasks, *, always: int) -> Iterator[Hold]:
+    """What the actions themselves need while they run, beyond the workspace that any action of the device needs."""
+    workspace = lane.workspace - always
+    rest = max(0, lane.stash - lane.held + workspace)
+    for tasks, units in ((own.forward, workspace), (own.backward, rest), (own.weight_grad, workspace)):
+        if units:
+            yield from ((task.interval, units) for task in tasks)

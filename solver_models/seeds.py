@@ -1,0 +1,57 @@
+"""First candidates for the joint search: balanced cuts for every number of stages, whole, replicated and chunked."""
+
+import numpy as np
+
+from solver_models.instance import Instance, Integers
+from solver_models.search import Candidate, Searcher
+
+
+def make_seeds(searcher: Searcher) -> list[Candidate]:
+    """Rated candidates: S stages on S devices, on all devices evenly, and S = 2 D stages as a V and as a loop."""
+    instance = searcher.instance
+    num_devices, num_layers = len(instance.capacity), len(instance.state)
+    found = []
+    for num_stages in _stage_counts(min(num_devices, num_layers)):
+        devices = np.argsort(-_speeds(instance), kind="stable")
+        for shares in (np.arange(num_devices), devices):
+            groups = tuple(tuple(part.tolist()) for part in np.array_split(shares, num_stages))
+            found.append((balanced_cut(instance, groups), groups))
+            single = tuple((group[0],) for group in groups)
+            found.append((balanced_cut(instance, single), single))
+    if instance.max_stages_per_device > 1 and num_layers >= 2 * num_devices:
+        loop = tuple((device,) for device in (*range(num_devices), *range(num_devices)))
+        vee = tuple((device,) for device in (*range(num_devices), *reversed(range(num_devices))))
+        found.extend((balanced_cut(instance, groups), groups) for groups in (loop, vee))
+    return [searcher.rate(stage_of, groups) for stage_of, groups in found if stage_of.max() == len(groups) - 1]
+
+
+def balanced_cut(instance: Instance, groups: tuple[tuple[int, ...], ...]) -> Integers:
+    """Layers in topological order cut so that every stage's work is proportional to the speed of its devices."""
+    speeds = _speeds(instance)
+    power = np.array([speeds[list(group)].sum() for group in groups])
+    work = instance.work[0, [0, 1, 2]].sum(axis=0).mean(axis=0)
+    middle = (np.cumsum(work) - work / 2) / max(work.sum(), 1)
+    stage_of = np.searchsorted(np.cumsum(power)[:-1] / power.sum(), middle, side="right").astype(np.int64)
+    return _without_gaps(stage_of, len(groups))
+
+
+def _speeds(instance: Instance) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Relative speed of every device: the reciprocal of its type's total work."""
+    total = instance.work[0, [0, 1, 2]].sum(axis=(0, 2)).astype(float)
+    speed: np.ndarray[tuple[int], np.dtype[np.float64]] = (1 / np.maximum(total, 1))[instance.device_type]
+    return speed
+
+
+def _without_gaps(stage_of: Integers, num_stages: int) -> Integers:
+    """`stage_of` if every stage has a layer; otherwise equal numbers of layers (a heavy layer swallowed a cut)."""
+    if len(np.unique(stage_of)) == num_stages:
+        return stage_of
+    return np.arange(len(stage_of), dtype=np.int64) * num_stages // len(stage_of)
+
+
+def _stage_counts(most: int) -> list[int]:
+    """All counts up to 16, then ever fewer."""
+    counts = list(range(1, min(most, 16) + 1))
+    while counts[-1] < most:
+        counts.append(min(most, max(counts[-1] + 1, counts[-1] * 5 // 4)))
+    return counts

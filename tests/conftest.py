@@ -1,0 +1,26 @@
+"""What every test shares: where the repository is, and how long hypothesis may think."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# No deadline: the first example may compile a kernel. Derandomized: the same commit always gives the same verdict.
+settings.register_profile(
+    "house",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("search", parent=settings.get_profile("house"), derandomize=False, max_examples=1000)
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def repository_root() -> Path:
+    """The folder that holds pyproject.toml."""
+    return ROOT

@@ -1,0 +1,374 @@
+"""MODEL.md read a second time, naively: figures of a plan instant by instant, and the best plan among all there are.
+
+Nothing here uses planner.costs, planner.simulate, planner.replay or solver_models; speed matters to `brute_force` only,
+whose inner loop is in `exhaustive.py`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import permutations, product
+from math import ceil
+from typing import NamedTuple
+
+import numpy
+
+from planner.actions import Action
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+from profiles.model_profile import Layer
+from tests.planner.exhaustive import explore
+
+Seat = tuple[int, int]
+"""Stage and replica."""
+
+
+class RefusedError(Exception):
+    """The plan breaks a rule, or cannot be played, or does not fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What a plan amounts to."""
+
+    makespan_ns: int
+    span_ns: int
+    bubble: float
+    peak_bytes: dict[str, int]
+
+
+class Leg(NamedTuple):
+    """What flows from one seat to another for every microbatch."""
+
+    sender: Seat
+    receiver: Seat
+    is_backward: bool
+    rank: int
+    duration: int
+    links: tuple[int, ...]
+    is_local: bool
+
+
+def evaluate(problem: Problem, plan: Plan) -> Figures:
+    """The figures of a plan; raises RefusedError for one that is not valid."""
+    check(problem, plan)
+    reading = Reading(problem, plan.stages)
+    peaks = {device: reading.peak(device, plan.schedule[device]) for device in plan.schedule}
+    for device, peak in peaks.items():
+        if peak > problem.cluster.by_name[device].memory_bytes:
+            raise RefusedError(f"{device} holds {peak} bytes")
+    return Game(problem, plan, reading).play(peaks)
+
+
+def demand(condition: bool, what: str) -> None:
+    """Raise RefusedError unless the condition holds."""
+    if not condition:
+        raise RefusedError(what)
+
+
+def check(problem: Problem, plan: Plan) -> None:
+    """Stages, groups and lists are what MODEL.md sections 1 to 3 ask for."""
+    listed = [name for stage in plan.stages for name in stage.layers]
+    demand(sorted(listed) == sorted(problem.profile.by_name), "every layer is in one stage")
+    demand(all(stage.layers and stage.replicas and all(stage.replicas) for stage in plan.stages), "nothing is empty")
+    place = {name: (number, i) for number, s in enumerate(plan.stages) for i, name in enumerate(s.layers)}
+    demand(all(place[e.producer] < place[e.consumer] for e in problem.profile.edges), "edges point forward")
+    devices = problem.cluster.by_name
+    for number, stage in enumerate(plan.stages):
+        used = [name for group in stage.replicas for name in group]
+        demand(set(used) <= set(devices) and len(set(used)) == len(used), "a stage's devices are known and differ")
+        widths = {len(group) for group in stage.replicas}
+        demand(len(widths) == 1 and max(widths) <= problem.options.max_width, "one width, within the limit")
+        demand(all(len({devices[d].type for d in group}) == 1 for group in stage.replicas), "one type per group")
+        demand(len(stage.replicas) <= problem.max_replicas, "not too many replicas")
+        demand(problem.options.recompute or not stage.recompute, "recomputation is allowed")
+        for group in stage.replicas:
+            for layer in (problem.profile.by_name[name] for name in stage.layers):
+                measured = {(cost.device_type, cost.width) for cost in layer.costs}
+                demand((devices[group[0]].type, len(group)) in measured, "measured there")
+                demand(len(group) == 1 or any(w.width == len(group) for w in layer.wider), "measured at that width")
+            for device in group:
+                demand(device in plan.schedule, "every device has a list")
+                check_list(problem, stage, [a for a in plan.schedule[device] if a.stage == number])
+    for device, word in plan.schedule.items():
+        held = {s for s, stage in enumerate(plan.stages) if any(device in group for group in stage.replicas)}
+        demand(0 < len(held) <= problem.options.max_stages_per_device, "not too many stages on a device")
+        demand({action.stage for action in word} <= held, "no foreign actions")
+
+
+def check_list(problem: Problem, stage: Stage, word: list[Action]) -> None:
+    """One device runs everything of one stage once, and F before I before W."""
+    has_weights = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
+    allowed = ("FIW", "FB") if has_weights else ("FI",)
+    if not problem.options.split_backward and has_weights:
+        allowed = ("FB",)
+    by_microbatch: dict[int, str] = {}
+    for action in word:
+        by_microbatch[action.microbatch] = by_microbatch.get(action.microbatch, "") + action.kind
+    demand(set(by_microbatch) == set(range(problem.num_microbatches)), "all microbatches and no others")
+    demand(all(kinds in allowed for kinds in by_microbatch.values()), "F, then I and W or B")
+
+
+class Reading:
+    """Costs, flows and memory of stages, straight from the profile."""
+
+    def __init__(self, problem: Problem, stages: Sequence[Stage]) -> None:
+        self.problem, self.stages = problem, stages
+        self.layers = [[problem.profile.by_name[name] for name in stage.layers] for stage in stages]
+        self.seats = [(s, r) for s, stage in enumerate(stages) for r in range(len(stage.replicas))]
+        self.has_weights = [any(layer.parameter_bytes and not layer.frozen for layer in ls) for ls in self.layers]
+        self.durations = {seat: {kind: self.duration(seat, kind) for kind in "FIWB"} for seat in self.seats}
+        self.pairs = self.traffic()
+        self.legs = self.make_legs()
+
+    def duration(self, seat: Seat, kind: str) -> int:
+        """Sum over the layers of their device time, over the replicas that share it, rounded up."""
+        stage = self.stages[seat[0]]
+        r, total = len(stage.replicas), 0
+        for layer in self.layers[seat[0]]:
+            total += ceil(r * self.layer_time(layer, seat, kind))
+            if stage.recompute and kind in "IB":
+                total += ceil(r * self.layer_time(layer, seat, "R"))
+        return ceil(Fraction(total, r))
+
+    def layer_time(self, layer: Layer, seat: Seat, kind: str) -> Fraction:
+        """Time for a replica's share of a microbatch: measured, between two measurements, or in proportion to one."""
+        group = self.stages[seat[0]].replicas[seat[1]]
+        device_type = self.problem.cluster.by_name[group[0]].type
+        whole = self.problem.profile.microbatch_size
+        size = Fraction(whole, len(self.stages[seat[0]].replicas))
+        points = {}
+        for cost in layer.costs:
+            if (cost.device_type, cost.width) == (device_type, len(group)):
+                both = cost.input_grad_ns + cost.weight_grad_ns
+                fused = both if cost.backward_ns is None else cost.backward_ns
+                times = {"F": cost.forward_ns, "I": cost.input_grad_ns, "W": cost.weight_grad_ns, "B": fused}
+                points[cost.microbatch_size or whole] = (times | {"R": cost.recompute_ns})[kind]
+        lower, upper = [x for x in points if x <= size], [x for x in points if x >= size]
+        if not lower:
+            return points[min(upper)] * size / min(upper)
+        if not upper:
+            return points[max(lower)] * size / max(lower)
+        a, b = max(lower), min(upper)
+        return Fraction(points[a]) if a == b else points[a] + (points[b] - points[a]) * (size - a) / (b - a)
+
+    def traffic(self) -> dict[tuple[int, int], tuple[int, int, bool]]:
+        """Forward bytes, backward bytes and whether a gradient flows, per pair of stages."""
+        stage_of = {layer.name: s for s, layers in enumerate(self.layers) for layer in layers}
+        edges: dict[tuple[int, int], dict[str, list]] = {}
+        for edge in self.problem.profile.edges:
+            a, b = stage_of[edge.producer], stage_of[edge.consumer]
+            if a != b:
+                edges.setdefault((a, b), {}).setdefault(edge.producer, []).append(edge)
+        return {
+            pair: (
+                sum(max(e.bytes for e in es) for es in outputs.values()),
+                sum(max(e.bytes if e.gradient_bytes is None else e.gradient_bytes for e in es) for es in outputs.values()),
+                any(e.gradient_bytes != 0 for es in outputs.values() for e in es),
+            )
+            for pair, outputs in edges.items()
+        }
+
+    def make_legs(self) -> list[Leg]:
+        """Every pair of replicas of two stages exchanges the overlap of its sample ranges."""
+        legs: list[Leg] = []
+        for (a, b), (forward, backward, has_gradient) in self.pairs.items():
+            ra, rb = len(self.stages[a].replicas), len(self.stages[b].replicas)
+            for i, j in product(range(ra), range(rb)):
+                share = min(Fraction(i + 1, ra), Fraction(j + 1, rb)) - max(Fraction(i, ra), Fraction(j, rb))
+                if share > 0:
+                    legs.append(self.make_leg((a, i), (b, j), legs, ceil(forward * share)))
+                    if has_gradient:
+                        legs.append(self.make_leg((b, j), (a, i), legs, ceil(backward * share)))
+        return legs
+
+    def make_leg(self, sender: Seat, receiver: Seat, legs: list[Leg], num_bytes: int) -> Leg:
+        a, b = (self.stages[s].replicas[r][0] for s, r in (sender, receiver))
+        is_backward = sender > receiver
+        rank = sum(leg.sender == sender and leg.is_backward == is_backward for leg in legs)
+        if a == b:
+            return Leg(sender, receiver, is_backward, rank, 0, (), True)
+        route = self.problem.cluster.route(a, b, num_bytes=num_bytes)
+        duration = route.latency_ns + ceil(Fraction(num_bytes * 10**9, route.bandwidth_bytes_per_s))
+        return Leg(sender, receiver, is_backward, rank, duration, route.links, False)
+
+    def ring(self, stage: int) -> tuple[int, tuple[int, ...]]:
+        """Time of a stage's all-reduce, and the links under it."""
+        groups = self.stages[stage].replicas
+        r = len(groups)
+        if r == 1 or all(layer.frozen for layer in self.layers[stage]):
+            return 0, ()
+        size = ceil(Fraction(sum(x.parameter_bytes for x in self.layers[stage] if not x.frozen), len(groups[0])))
+        routes = [self.problem.cluster.route(groups[i][0], groups[(i + 1) % r][0], num_bytes=size) for i in range(r)]
+        slowest = min(route.bandwidth_bytes_per_s for route in routes)
+        latency = 2 * (r - 1) * max(route.latency_ns for route in routes)
+        time = ceil(Fraction(2 * (r - 1) * size * 10**9, r * slowest)) + latency
+        return time, tuple(link for route in routes for link in route.links)
+
+    def size(self, stage: int, field: str) -> int:
+        """Bytes of a stage per device: state undivided, everything that grows with the batch over the replicas."""
+        groups = self.stages[stage].replicas
+        entries = [
+            layer if len(groups[0]) == 1 else next(w for w in layer.wider if w.width == len(groups[0]))
+            for layer in self.layers[stage]
+        ]
+        values = [getattr(entry, field) for entry in entries]
+        if field == "workspace_bytes":
+            return max(values)
+        return sum(values) if field == "state_bytes" else ceil(Fraction(sum(values), len(groups)))
+
+    def static(self, device: str) -> int:
+        """State and receive buffers of a device."""
+        held = [s for s, stage in enumerate(self.stages) if any(device in group for group in stage.replicas)]
+        total = sum(self.size(s, "state_bytes") for s in held)
+        for (a, b), (forward, backward, _) in self.pairs.items():
+            for mine, other, num_bytes in ((b, a, forward), (a, b, backward)):
+                groups = self.stages[mine].replicas
+                own = next((group for group in groups if device in group), None)
+                if own is not None and self.stages[other].replicas != (own,):
+                    total += ceil(Fraction(self.problem.options.receive_buffers * num_bytes, len(groups)))
+        return total
+
+    def peak(self, device: str, word: Sequence[Action]) -> int:
+        """The most that a device ever holds, by looking at all that went before, for every action anew."""
+        static = self.static(device)
+        peak = static
+        for index, action in enumerate(word):
+            before = static + sum(self.held_after(word[:index], s, m) for s, m in {a[1:] for a in word[:index]})
+            peak = max(peak, before, before + self.extra(action))
+        return peak
+
+    def held_after(self, word: Sequence[Action], stage: int, microbatch: int) -> int:
+        """What a stage holds for a microbatch once `word` is done."""
+        kinds = "".join(action.kind for action in word if action[1:] == (stage, microbatch))
+        if kinds == "F":
+            return self.size(stage, "checkpoint_bytes" if self.stages[stage].recompute else "stash_bytes")
+        return self.size(stage, "weight_stash_bytes") if kinds == "FI" and self.has_weights[stage] else 0
+
+    def extra(self, action: Action) -> int:
+        """What an action holds on top while it runs."""
+        held = self.size(action.stage, "checkpoint_bytes" if self.stages[action.stage].recompute else "stash_bytes")
+        own = {"F": held, "W": 0}.get(action.kind, self.size(action.stage, "stash_bytes") - held)
+        return own + self.size(action.stage, "workspace_bytes")
+
+
+class Game:
+    """A plan played instant by instant: at every instant everything is looked at anew."""
+
+    def __init__(self, problem: Problem, plan: Plan, reading: Reading) -> None:
+        self.problem, self.plan, self.reading = problem, plan, reading
+        self.seat_of = {
+            (device, s): (s, r) for s, r in reading.seats for device in plan.stages[s].replicas[r]
+        }
+        self.position = dict.fromkeys(plan.schedule, 0)
+        self.first: dict[str, int] = {}
+        self.last_end = dict.fromkeys(plan.schedule, 0)
+        self.blocked = dict.fromkeys(plan.schedule, 0)
+        self.link_free: dict[int, int] = {}
+        self.end: dict[tuple[Seat, str, int], int] = {}
+        self.arrival: dict[tuple[Leg, int], int] = {}
+        self.sync_end: dict[int, int] = {}
+        self.work = 0
+
+    def play(self, peaks: dict[str, int]) -> Figures:
+        now = 0
+        while now is not None:
+            while any([self.start(device, now, lasting=False) for device in self.plan.schedule]):
+                pass
+            self.send(now)
+            for device in self.plan.schedule:
+                self.start(device, now, lasting=True)
+            times = [*self.last_end.values(), *self.blocked.values(), *self.arrival.values()]
+            now = min((time for time in times if time > now), default=None)
+        demand(all(self.position[d] == len(word) for d, word in self.plan.schedule.items()), "no deadlock")
+        makespan = max([*self.end.values(), *self.sync_end.values()]) + self.problem.profile.optimizer_ns
+        return Figures(
+            makespan_ns=makespan,
+            span_ns=max(self.last_end[device] - self.first[device] for device in self.first),
+            bubble=1 - self.work / (len(self.plan.schedule) * makespan) if makespan else 0.0,
+            peak_bytes=peaks,
+        )
+
+    def start(self, device: str, now: int, *, lasting: bool) -> bool:
+        """Start the next action of a device (one that takes time, or one that takes none) if it can."""
+        word = self.plan.schedule[device]
+        if self.position[device] == len(word):
+            return False
+        action = word[self.position[device]]
+        seat = self.seat_of[device, action.stage]
+        group = self.plan.stages[seat[0]].replicas[seat[1]]
+        duration = self.reading.durations[seat][action.kind]
+        if (duration > 0) != lasting or not self.has_inputs(seat, action, now):
+            return False
+        for other in group:
+            at = self.position[other]
+            is_here = at < len(self.plan.schedule[other]) and self.plan.schedule[other][at] == action
+            if not is_here or self.last_end[other] > now or (lasting and self.blocked[other] > now):
+                return False
+        for other in group:
+            self.position[other] += 1
+            self.first.setdefault(other, now)
+            self.last_end[other] = now + duration
+            self.work += duration
+        self.end[seat, action.kind.replace("B", "I"), action.microbatch] = now + duration
+        if action.kind == "W":
+            self.end[seat, "W", action.microbatch] = now + duration
+        return True
+
+    def has_inputs(self, seat: Seat, action: Action, now: int) -> bool:
+        if action.kind == "W":
+            return self.has_ended(seat, "I", action.microbatch, now)
+        is_backward = action.kind != "F"
+        if is_backward and not self.has_ended(seat, "F", action.microbatch, now):
+            return False
+        return all(
+            self.has_arrived(leg, action.microbatch, now)
+            for leg in self.reading.legs
+            if leg.receiver == seat and leg.is_backward == is_backward
+        )
+
+    def has_ended(self, seat: Seat, kind: str, microbatch: int, now: int) -> bool:
+        return self.end.get((seat, kind, microbatch), now + 1) <= now
+
+    def has_arrived(self, leg: Leg, microbatch: int, now: int) -> bool:
+        if leg.duration == 0:
+            return self.has_ended(leg.sender, "I" if leg.is_backward else "F", microbatch, now)
+        return self.arrival.get((leg, microbatch), now + 1) <= now
+
+    def send(self, now: int) -> None:
+        """Everything that has become ready at this instant takes its links, in order."""
+        ready = [
+            ((leg.sender[0], m, int(leg.is_backward), leg.sender[1], leg.rank), leg)
+            for leg in self.reading.legs
+            for m in range(self.problem.num_microbatches)
+            if leg.duration and self.end.get((leg.sender, "I" if leg.is_backward else "F", m)) == now
+        ]
+        ready += [((s, self.problem.num_microbatches, 2), None) for s in range(len(self.plan.stages)) if self.is_done(s, now)]
+        for key, leg in sorted(ready, key=lambda item: item[0]):
+            if leg is None:
+                self.synchronise(key[0], now)
+                continue
+            devices = [self.plan.stages[s].replicas[r][0] for s, r in (leg.sender, leg.receiver)]
+            waits = [now, *(self.link_free.get(link, 0) for link in leg.links)]
+            if not self.problem.cluster.overlap:
+                waits += [max(self.blocked[d], self.last_end[d]) for d in devices]
+            end = max(waits) + leg.duration
+            self.arrival[leg, key[1]] = end
+            self.link_free.update(dict.fromkeys(leg.links, end))
+            if not self.problem.cluster.overlap:
+                self.blocked.update(dict.fromkeys(devices, end))
+
+    def is_done(self, stage: int, now: int) -> bool:
+        """Whether the last action of a stage has ended, and it has not synchronised yet."""
+        per_seat = 2 + self.reading.has_weights[stage]
+        ends = [end for (seat, _, _), end in self.end.items() if seat[0] == stage]
+        left = any(a.stage == stage for d, word in self.plan.schedule.items() for a in word[self.position[d] :])
+        return per_seat > 0 and not left and max(ends) <= now and stage not in self.sync_end
+
+    def synchronise(self, stage: int, now: int) -> None:
+        duration, links = self.reading.ring(stage)
+        start = now
+        if self.problem.options.synchronisation == "bucketed" and duration:
+            start = max([now, *(self.link_free.get(link, 0) for link in links)])
+            self.link_free.update(dict.fromkeys(links, start + duration))
+        self.sync_end[stage] = start + duration

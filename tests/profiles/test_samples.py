@@ -1,0 +1,125 @@
+"""The demos: all of them load, fit together, and hold the figures that their README states."""
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from planner.problem import Options, Problem
+from profiles.load import Workload, demo_names, dump_workload, load_workload
+
+# layers, edges, devices, microbatches, forward, backward (ns), of which weight gradient, parameters, stash (bytes)
+FIGURES = {
+    "alexnet-two-gpus": (22, 22, 2, 4, 44_801_000, 40_520_000, 18_116_500, 244_403_360, 1_124_573_188),
+    "bert24-six-accelerators": (32, 55, 6, 12, 92_406_000, 125_407_000, 62_703_500, 1_594_940_672, 229_883_920),
+    "bert32-a100": (37, 67, 8, 32, 324_287_998, 648_576_002, 324_287_998, 5_879_481_600, 19_457_540_096),
+    "gnmt8-four-gpus": (37, 46, 4, 8, 33_533_000, 55_883_000, 27_445_000, 775_063_808, 402_081_792),
+    "gpt-1.5b-zero-bubble": (24, 23, 8, 24, 148_176_000, 219_384_000, 74_695_992, 3_057_647_616, 29_670_506_496),
+    "gpt-6.2b-zero-bubble": (32, 31, 8, 24, 237_744_000, 394_968_000, 159_416_000, 12_884_901_888, 29_796_335_616),
+    "resnet101-mixed-gpus": (346, 379, 6, 16, 197_306_000, 213_786_000, 94_100_500, 178_196_640, 14_419_879_940),
+    "resnet50-two-hosts": (176, 192, 8, 16, 182_488_000, 260_931_000, 114_537_000, 102_228_128, 19_231_657_988),
+    "resnext50-tight-memory": (176, 192, 4, 16, 221_803_000, 368_990_000, 165_852_500, 100_115_616, 24_279_764_996),
+    "vgg16-ethernet": (40, 40, 4, 8, 233_902_000, 438_633_000, 202_321_000, 553_430_176, 14_682_148_868),
+}
+SAMPLES = resources.files("profiles.samples")
+
+
+def load_problem(name: str) -> Problem:
+    workload = load_workload(f"demo:{name}")
+    assert workload.cluster is not None
+    assert workload.num_microbatches is not None
+    options = Options(receive_buffers=0) if workload.options == {"receive_buffers": 0} else Options()
+    return Problem(
+        profile=workload.profile, cluster=workload.cluster, num_microbatches=workload.num_microbatches, options=options
+    )
+
+
+def test_every_demo_has_its_figures_stated():
+    """Tests that the table above and the folder name the same demos."""
+    assert sorted(FIGURES) == list(demo_names())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures(name: str):
+    """Tests counts and sums over all layers on the reference device."""
+    problem = load_problem(name)
+    profile, cluster = problem.profile, problem.cluster
+    costs = [layer.costs[0] for layer in profile.layers]
+    assert {cost.device_type for cost in costs} == {"reference"}
+    assert FIGURES[name] == (
+        len(profile.layers),
+        len(profile.edges),
+        len(cluster.devices),
+        problem.num_microbatches,
+        sum(cost.forward_ns for cost in costs),
+        sum(cost.fused_backward_ns for cost in costs),
+        sum(cost.weight_grad_ns for cost in costs),
+        sum(layer.parameter_bytes for layer in profile.layers),
+        sum(layer.stash_bytes for layer in profile.layers),
+    )
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_readme_row(name: str):
+    """Tests that the table of the samples' README states the same figures."""
+    layers, edges, devices, microbatches, forward, backward, _, parameters, _ = FIGURES[name]
+    cells = (
+        f"`{name}`",
+        f"{layers} / {edges}",
+        str(devices),
+        str(microbatches),
+        f"{forward / 1e6:.3f}, {backward / 1e6:.3f}",
+        f"{parameters / 1e9:.3f}",
+    )
+    assert f"| {' | '.join(cells)} | " in (SAMPLES / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_document_is_as_we_would_write_it(name: str):
+    """Tests that import then export is the identity on every sample, and that none is large."""
+    text = (SAMPLES / f"{name}.json").read_text(encoding="utf-8")
+    assert dump_workload(load_workload(f"demo:{name}")) == text
+    assert len(text) < 400_000
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_provenance(name: str):
+    """Tests that every sample tells its source and licence."""
+    provenance = load_workload(f"demo:{name}").profile.provenance
+    assert provenance.startswith("Source: ")
+    assert "(MIT)" in provenance or "BSD-style licence" in provenance
+
+
+def test_what_the_demos_are_for():
+    """Tests that there are a chain, DAGs, unlike devices, activation budgets, and a stash beyond one device."""
+    problems = {name: load_problem(name) for name in FIGURES}
+    assert {name for name, problem in problems.items() if problem.profile.is_chain} == {
+        "gpt-1.5b-zero-bubble",
+        "gpt-6.2b-zero-bubble",
+    }
+    assert problems["resnet101-mixed-gpus"].cluster.device_types == ("reference", "reference/0.68", "reference/0.52")
+    assert problems["gpt-1.5b-zero-bubble"].options.receive_buffers == 0
+    tight = problems["resnext50-tight-memory"]
+    assert sum(layer.stash_bytes for layer in tight.profile.layers) > tight.cluster.devices[0].memory_bytes
+
+
+def test_speeds_of_the_mixed_cluster():
+    """Tests the first layer of ResNet-101 on all three types: 6.396 ms and 2.341 ms over 1, 0.68 and 0.52."""
+    costs = load_problem("resnet101-mixed-gpus").profile.layers[0].costs
+    assert [cost.forward_ns for cost in costs] == [6_396_000, 9_405_882, 12_300_000]
+    assert [cost.input_grad_ns for cost in costs] == [1_170_500, 1_721_324, 2_250_962]
+
+
+def test_samples_are_plain_json(repository_root: Path):
+    """Tests that other programs can read the samples: one JSON object each, no path of a machine in it."""
+    for path in (repository_root / "profiles" / "samples").glob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        assert json.loads(text)["format"] == "pipeline-workload/1"
+        assert "shared/" not in text
+
+
+def test_workloads_compare_by_value():
+    """Tests that loading a demo twice gives equal workloads."""
+    first: Workload = load_workload("demo:vgg16-ethernet")
+    assert first == load_workload("demo:vgg16-ethernet")

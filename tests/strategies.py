@@ -1,0 +1,331 @@
+"""Random small problems and plans, for hypothesis (`problems`, `cases`) and for plain seeds (`random_problem`, ...).
+
+Everything is drawn from a `random.Random`; under hypothesis it is one whose choices hypothesis records and shrinks.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from random import Random
+
+from hypothesis import strategies as st
+
+from planner.actions import Action
+from planner.plan import DeviceGroup, Plan, Stage
+from planner.problem import Options, Problem
+from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+
+AMPLE = 2**40
+"""More memory than any plan here needs."""
+
+BANDWIDTHS = (10**9, 2 * 10**9, 5 * 10**8, 3 * 10**8)
+"""A byte takes 1, 0.5, 2 or 10/3 nanoseconds."""
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Problems of every kind the model knows, with ample memory and permissive options."""
+    return random_problem(draw(st.randoms(use_true_random=False)))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Problem, Plan]:
+    """Problems with a valid plan each."""
+    rng = draw(st.randoms(use_true_random=False))
+    problem = random_problem(rng)
+    return problem, random_plan(rng, problem)
+
+
+@st.composite
+def chain_problems(
+    draw: st.DrawFn, *, max_layers: int = 6, max_devices: int = 3, max_microbatches: int = 3, tight: bool = True
+) -> Problem:
+    """Chains small enough for `tests.planner.oracle.brute_force`: one stage per device, no replicas."""
+    rng = draw(st.randoms(use_true_random=False))
+    return random_chain(rng, sizes=(max_layers, max_devices, max_microbatches), tight=tight)
+
+
+def random_chain(rng: Random, *, sizes: tuple[int, int, int], tight: bool) -> Problem:
+    """A chain with at most `sizes` layers, devices and microbatches; `tight`: memory often binds."""
+    types = ("fast", "slow")[: rng.randint(1, 2)]
+    layers = tuple(
+        random_layer(rng, f"l{i}", types=types, widths=(1,), size=1) for i in range(rng.randint(1, sizes[0]))
+    )
+    needed = sum(layer.state_bytes for layer in layers) + sizes[2] * sum(layer.stash_bytes for layer in layers)
+    num_devices = rng.randint(1, sizes[1])
+    devices = tuple(
+        Device(
+            name=f"d{i}",
+            type=rng.choice(types),
+            memory_bytes=rng.randint(max(1, needed // num_devices), needed + 1) if tight else AMPLE,
+        )
+        for i in range(num_devices)
+    )
+    edges = tuple(Edge(producer=f"l{i}", consumer=f"l{i + 1}", bytes=rng.randint(0, 8)) for i in range(len(layers) - 1))
+    return Problem(
+        profile=ModelProfile(name="chain", layers=layers, edges=edges),
+        cluster=Cluster(name="cluster", devices=devices, links=random_links(rng, [d.name for d in devices])),
+        num_microbatches=rng.randint(1, sizes[2]),
+        options=Options(max_stages_per_device=1, max_replicas=1, receive_buffers=rng.randint(0, 2)),
+    )
+
+
+def random_problem(rng: Random) -> Problem:
+    """A chain or a graph of up to six layers on up to four devices, with everything the model knows."""
+    types = ("fast", "slow")[: rng.randint(1, 2)]
+    widths = (1, 2) if rng.random() < 0.3 else (1,)
+    size = rng.choice([1, 1, 2, 4, 6])
+    layers = tuple(random_layer(rng, f"l{i}", types=types, widths=widths, size=size) for i in range(rng.randint(1, 6)))
+    return Problem(
+        profile=ModelProfile(
+            name="profile",
+            layers=layers,
+            edges=random_edges(rng, [layer.name for layer in layers]),
+            microbatch_size=size,
+            optimizer_ns=rng.choice([0, 0, 5]),
+        ),
+        cluster=random_cluster(rng, types),
+        num_microbatches=rng.randint(1, 4),
+        options=Options(
+            split_backward=rng.random() < 0.8,
+            max_stages_per_device=6,
+            max_width=max(widths),
+            recompute=rng.random() < 0.5,
+            receive_buffers=rng.randint(0, 2),
+            synchronisation=rng.choice(["after", "bucketed"]),
+            objective=rng.choice(["makespan", "makespan", "span"]),
+        ),
+    )
+
+
+def random_layer(rng: Random, name: str, *, types: Iterable[str], widths: Sequence[int], size: int) -> Layer:
+    """A layer, now and then without weights or frozen, measured on every type and width."""
+    parameter_bytes = rng.choice([0, 3, 8, 20])
+    frozen = rng.random() < 0.15
+    has_weight_grad = parameter_bytes > 0 and not frozen
+    sizes = [None, *rng.sample([s for s in (1, 2, 3, 8) if s != size], rng.choice([0, 0, 1, 2]))]
+    return Layer(
+        name=name,
+        parameter_bytes=parameter_bytes,
+        frozen=frozen,
+        costs=tuple(
+            random_cost(rng, where=(device_type, width, measured), has_weight_grad=has_weight_grad)
+            for device_type in types
+            for width in widths
+            for measured in sizes
+        ),
+        wider=tuple(WidthBytes(width=width, **random_bytes(rng, has_weight_grad)) for width in widths if width > 1),
+        **random_bytes(rng, has_weight_grad),
+    )
+
+
+def random_cost(rng: Random, *, where: tuple[str, int, int | None], has_weight_grad: bool) -> LayerCost:
+    """Times from 0 to 9 ns, so that ties abound; sometimes a fused backward that saves something."""
+    input_grad, weight_grad = rng.randint(0, 9), rng.randint(0, 9) if has_weight_grad else 0
+    return LayerCost(
+        device_type=where[0],
+        width=where[1],
+        microbatch_size=where[2],
+        forward_ns=rng.randint(0, 9),
+        input_grad_ns=input_grad,
+        weight_grad_ns=weight_grad,
+        backward_ns=rng.choice([None, None, rng.randint(0, input_grad + weight_grad)]),
+        recompute_ns=rng.randint(0, 5),
+    )
+
+
+def random_bytes(rng: Random, has_weight_grad: bool) -> dict[str, int]:
+    """The byte fields of a layer."""
+    stash = rng.randint(0, 12)
+    return {
+        "state_bytes": rng.randint(0, 20),
+        "stash_bytes": stash,
+        "weight_stash_bytes": rng.randint(0, stash) if has_weight_grad else 0,
+        "checkpoint_bytes": rng.randint(0, stash),
+        "workspace_bytes": rng.choice([0, 0, 7]),
+    }
+
+
+def random_edges(rng: Random, names: Sequence[str]) -> tuple[Edge, ...]:
+    """A chain, or a graph in which some edges skip layers and others are missing."""
+    is_chain = rng.random() < 0.4
+    pairs = [
+        (a, b)
+        for a in range(len(names))
+        for b in range(a + 1, len(names))
+        if (b == a + 1 and (is_chain or rng.random() < 0.7)) or (not is_chain and rng.random() < 0.25)
+    ]
+    return tuple(
+        Edge(
+            producer=names[a],
+            consumer=names[b],
+            bytes=rng.randint(0, 9),
+            gradient_bytes=rng.choice([None, None, 0, rng.randint(0, 9)]),
+        )
+        for a, b in pairs
+    )
+
+
+def random_cluster(rng: Random, types: Sequence[str]) -> Cluster:
+    """Up to four devices of one or two types; links may be few, shared, slow, or go through a switch or a host."""
+    devices = tuple(
+        Device(name=f"d{i}", type=rng.choice(types), memory_bytes=AMPLE, host=rng.choice(["", "host"]))
+        for i in range(rng.randint(1, 4))
+    )
+    ends = [device.name for device in devices]
+    switches = ("switch",) if rng.random() < 0.3 else ()
+    inner = [*switches, *sorted({device.host for device in devices} - {""})]
+    links = random_links(rng, [*ends, *(end for end in inner if rng.random() < 0.6)])
+    return Cluster(name="cluster", devices=devices, links=links, switches=switches, overlap=rng.random() < 0.75)
+
+
+def random_links(rng: Random, ends: Sequence[str]) -> tuple[Link, ...]:
+    """A random tree over all ends, and some links more."""
+    order = list(ends)
+    rng.shuffle(order)
+    pairs = [(order[rng.randrange(i)], order[i]) for i in range(1, len(order))]
+    pairs += [
+        (a, b)
+        for index, a in enumerate(ends)
+        for b in ends[index + 1 :]
+        if rng.random() < 0.4 and (a, b) not in pairs and (b, a) not in pairs
+    ]
+    return tuple(
+        Link(
+            a=a,
+            b=b,
+            bandwidth_bytes_per_s=rng.choice(BANDWIDTHS),
+            latency_ns=rng.choice([0, 0, 1, 4]),
+            duplex=rng.random() < 0.7,
+        )
+        for a, b in pairs
+    )
+
+
+def random_plan(rng: Random, problem: Problem) -> Plan:
+    """A plan that can be played to its end: random stages, groups and orders."""
+    stages = random_stages(rng, problem)
+    return Plan(problem=problem.reference(), stages=stages, schedule=random_schedule(rng, problem, stages=stages))
+
+
+def random_stages(rng: Random, problem: Problem) -> tuple[Stage, ...]:
+    """A random topological order cut into stages, each on random groups of devices of one width."""
+    order = random_topological_order(rng, problem.profile)
+    position = {name: index for index, name in enumerate(problem.profile.topological_order)}
+    cuts = sorted(rng.sample(range(1, len(order)), rng.randint(0, min(3, len(order) - 1))))
+    return tuple(
+        Stage(
+            layers=tuple(sorted(order[start:end], key=position.__getitem__)),
+            replicas=random_groups(rng, problem),
+            recompute=problem.options.recompute and rng.random() < 0.5,
+        )
+        for start, end in zip([0, *cuts], [*cuts, len(order)], strict=True)
+    )
+
+
+def random_topological_order(rng: Random, profile: ModelProfile) -> list[str]:
+    """The layers in an order in which every edge points forward."""
+    producers: dict[str, set[str]] = {layer.name: set() for layer in profile.layers}
+    for edge in profile.edges:
+        producers[edge.consumer].add(edge.producer)
+    order: list[str] = []
+    while len(order) < len(producers):
+        order.append(rng.choice([n for n in producers if n not in order and producers[n] <= set(order)]))
+    return order
+
+
+def random_groups(rng: Random, problem: Problem) -> tuple[DeviceGroup, ...]:
+    """One to three groups of one or two devices; the devices of a group are of one type."""
+    width = rng.randint(1, problem.options.max_width)
+    left = list(problem.cluster.devices)
+    rng.shuffle(left)
+    groups: list[DeviceGroup] = []
+    wanted = rng.choice([1, 1, 1, 2, 2, 3])
+    while left and len(groups) < wanted:
+        first = left.pop()
+        mates = [device for device in left if device.type == first.type][: width - 1]
+        if len(mates) == width - 1:
+            groups.append((first.name, *(mate.name for mate in mates)))
+            left = [device for device in left if device not in mates]
+    return tuple(groups) or ((rng.choice(problem.cluster.devices).name,),)
+
+
+def random_schedule(rng: Random, problem: Problem, *, stages: tuple[Stage, ...]) -> dict[str, tuple[Action, ...]]:
+    """Orders that arise from running, again and again, a random action whose inputs are there."""
+    seats = [(s, r) for s, stage in enumerate(stages) for r in range(len(stage.replicas))]
+    forward, backward = _links_between(problem, stages)
+    words: dict[str, list[Action]] = {d: [] for stage in stages for group in stage.replicas for d in group}
+    todo = {
+        (s, r, Action(kind, s, m))
+        for s, r in seats
+        for m in range(problem.num_microbatches)
+        for kind in random_kinds(rng, problem, stages[s])
+    }
+    finished = {(s, r, m, kind): False for s, r in seats for m in range(problem.num_microbatches) for kind in "FI"}
+    while todo:
+        ready = [
+            (s, r, action)
+            for s, r, action in sorted(todo)
+            if _is_ready((s, r, action), finished, needs=(forward, backward))
+        ]
+        s, r, action = rng.choice(ready)
+        todo.remove((s, r, action))
+        if action.kind != "W":
+            finished[s, r, action.microbatch, "F" if action.kind == "F" else "I"] = True
+        for device in stages[s].replicas[r]:
+            words[device].append(action)
+    return {device: tuple(word) for device, word in words.items()}
+
+
+def random_kinds(rng: Random, problem: Problem, stage: Stage) -> str:
+    """F with I alone, with B, or with I and W, as the stage and the options allow."""
+    if not any(problem.profile.by_name[name].is_trainable for name in stage.layers):
+        return "FI"
+    return "FIW" if problem.options.split_backward and rng.random() < 0.7 else "FB"
+
+
+Seats = dict[tuple[int, int], list[tuple[int, int]]]
+
+
+def _links_between(problem: Problem, stages: Sequence[Stage]) -> tuple[Seats, Seats]:
+    """For every (stage, replica): those whose F it needs, and those whose I it needs."""
+    stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
+    forward: Seats = {(s, r): [] for s, stage in enumerate(stages) for r in range(len(stage.replicas))}
+    backward: Seats = {seat: [] for seat in forward}
+    for edge in problem.profile.edges:
+        a, b = stage_of[edge.producer], stage_of[edge.consumer]
+        if a != b:
+            counts = len(stages[a].replicas), len(stages[b].replicas)
+            pairs = [(i, j) for i in range(counts[0]) for j in range(counts[1])]
+            for i, j in pairs:
+                if i * counts[1] < (j + 1) * counts[0] and j * counts[0] < (i + 1) * counts[1]:
+                    forward[b, j].append((a, i))
+                    if edge.has_gradient:
+                        backward[a, i].append((b, j))
+    return forward, backward
+
+
+def _is_ready(
+    item: tuple[int, int, Action], finished: dict[tuple[int, int, int, str], bool], *, needs: tuple[Seats, Seats]
+) -> bool:
+    stage, replica, action = item
+    if action.kind == "F":
+        return all(finished[s, r, action.microbatch, "F"] for s, r in needs[0][stage, replica])
+    if action.kind == "W":
+        return finished[stage, replica, action.microbatch, "I"]
+    own = finished[stage, replica, action.microbatch, "F"]
+    return own and all(finished[s, r, action.microbatch, "I"] for s, r in needs[1][stage, replica])
+
+
+def with_memory(problem: Problem, memory_bytes: dict[str, int]) -> Problem:
+    """The same problem with other memory sizes on some devices."""
+    devices = tuple(
+        replace(device, memory_bytes=memory_bytes.get(device.name, device.memory_bytes))
+        for device in problem.cluster.devices
+    )
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
+
+
+def with_reference(problem: Problem, plan: Plan) -> Plan:
+    """The same plan as an answer to `problem`."""
+    return replace(plan, problem=problem.reference())

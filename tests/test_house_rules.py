@@ -1,0 +1,295 @@
+"""The house rules as ratchets: each names every offender as file:line."""
+
+import ast
+import os
+import statistics
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("api", "planner", "profiles", "solver_models")
+MEASURED = (*PACKAGES, "benchmarks")
+
+MAX_FUNCTION_LINES = 60
+MAX_MEDIAN_LINES = 12
+MAX_P90_LINES = 35
+MAX_POSITIONAL = 2
+
+# Compiled kernels that are longer than a function may be, with their present length. A length here only ever goes
+# down: the test fails when a kernel grows past its entry, and also when it shrinks and the entry stays behind.
+LONG_KERNELS: dict[str, int] = {}
+
+# planner's only two rooms that talk to the solvers; every other one is a judge and stands in the contract "judge".
+ADVOCATES = {"planner/lowering.py", "planner/planning.py"}
+
+# In two halves, so that this file does not offend against its own rule.
+FOREIGN_ADDRESSES = tuple(
+    head + tail
+    for head, tail in [
+        ("pypi", ".org"),
+        ("files.python", "hosted"),
+        ("download.pyt", "orch.org"),
+        ("registry.", "npmjs"),
+        ("/wo", "rk/"),
+        ("/tmp/bash", "_jobs"),
+        ("/opt/", "pypi"),
+        ("/opt/", "wheels"),
+        ("/ro", "ot/"),
+        (".libr", "ary/"),
+    ]
+)
+GENERATED = {"build", "dist", "out", "__pycache__", "node_modules"}
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One function definition and where it stands."""
+
+    path: str
+    node: FunctionNode
+    owners: tuple[ast.AST, ...]
+    """The classes and functions around it, outermost first."""
+
+    @property
+    def lines(self) -> int:
+        """From def to its last line, docstring included, decorators not."""
+        assert self.node.end_lineno is not None
+        return self.node.end_lineno - self.node.lineno + 1
+
+    @property
+    def is_method(self) -> bool:
+        return bool(self.owners) and isinstance(self.owners[-1], ast.ClassDef)
+
+    @property
+    def is_kernel(self) -> bool:
+        return self.path.startswith("solver_models/") and (
+            self.path.startswith("solver_models/kernels") or bool({"njit", "jit", "cfunc"} & self.decorators)
+        )
+
+    @property
+    def is_nested(self) -> bool:
+        """Inside another function: often a callback, whose signature its caller dictates."""
+        return any(isinstance(owner, FunctionNode) for owner in self.owners)
+
+    @property
+    def is_command(self) -> bool:
+        return self.path == "api/cli.py" and bool({"command", "callback"} & self.decorators)
+
+    @property
+    def decorators(self) -> set[str]:
+        """The last name of each decorator: `njit` for @numba.njit(cache=True)."""
+        calls = (
+            decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in self.node.decorator_list
+        )
+        return {ast.unparse(call).rpartition(".")[2] for call in calls}
+
+    @property
+    def num_positional(self) -> int:
+        """Parameters that a caller may pass by position, self and cls aside."""
+        count = len(self.node.args.posonlyargs) + len(self.node.args.args)
+        return count - (self.is_method and "staticmethod" not in self.decorators)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.node.lineno} {self.node.name}"
+
+
+def python_files(*folders: str) -> list[str]:
+    """Every module under the folders, as paths from the root with forward slashes."""
+    return sorted(path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@cache
+def parse(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"), filename=path)
+
+
+def definitions(
+    node: ast.AST, owners: tuple[ast.AST, ...] = ()
+) -> Iterator[tuple[ast.ClassDef | FunctionNode, tuple[ast.AST, ...]]]:
+    """Every class and function below the node, with the classes and functions around it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child, owners
+            yield from definitions(child, (*owners, child))
+        else:
+            yield from definitions(child, owners)
+
+
+def functions(*folders: str) -> list[Function]:
+    return [
+        Function(path=path, node=node, owners=owners)
+        for path in python_files(*folders)
+        for node, owners in definitions(parse(path))
+        if not isinstance(node, ast.ClassDef)
+    ]
+
+
+def text_files() -> Iterator[tuple[str, str]]:
+    """Every text file of the repository that is not generated, with its text."""
+    for folder, subfolders, names in os.walk(ROOT):
+        subfolders[:] = [
+            name
+            for name in subfolders
+            if name == ".ci" or not (name.startswith(".") or name in GENERATED or name.endswith(".egg-info"))
+        ]
+        for name in names:
+            path = Path(folder, name)
+            try:
+                yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+
+
+def imported_modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.lineno, node.module
+
+
+def configuration() -> dict[str, Any]:
+    """What pyproject.toml says."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def assert_none(offenders: list[str], rule: str) -> None:
+    if offenders:
+        listing = "\n  ".join(offenders)
+        pytest.fail(f"{rule}\n  {listing}\n({len(offenders)} in all)", pytrace=False)
+
+
+def test_no_function_is_long():
+    """Tests that no function is over 60 lines, the listed kernels aside."""
+    offenders = [
+        f"{function}: {function.lines} lines"
+        for function in functions(*MEASURED)
+        if function.lines > MAX_FUNCTION_LINES
+        and not (function.is_kernel and f"{function.path}:{function.node.name}" in LONG_KERNELS)
+    ]
+    assert_none(offenders, f"A function has at most {MAX_FUNCTION_LINES} lines; split these:")
+
+
+def test_long_kernels_only_shrink():
+    """Tests that each listed kernel exists and has exactly the length it is listed with."""
+    lengths = {f"{function.path}:{function.node.name}": function.lines for function in functions("solver_models")}
+    offenders = [
+        f"{name}: listed with {listed} lines, has {lengths.get(name, 'no definition')}"
+        for name, listed in LONG_KERNELS.items()
+        if lengths.get(name) != listed
+    ]
+    assert_none(offenders, "LONG_KERNELS only shrinks; shorten the kernel or lower its entry:")
+
+
+@pytest.mark.parametrize(("decile", "limit"), [(5, MAX_MEDIAN_LINES), (9, MAX_P90_LINES)], ids=["median", "p90"])
+def test_functions_are_short(decile: int, limit: int):
+    """Tests that the median and the ninetieth percentile of all function lengths stay low."""
+    everything = sorted(functions(*MEASURED), key=lambda function: -function.lines)
+    if len(everything) < 10:
+        pytest.skip("fewer than ten functions")
+    length = statistics.quantiles((function.lines for function in everything), n=10)[decile - 1]
+    longest = [f"{function}: {function.lines} lines" for function in everything[:15]]
+    if length > limit:
+        assert_none(longest, f"Decile {decile} of function lengths is {length:.1f}, allowed {limit}; the longest are:")
+
+
+def test_no_utils():
+    """Tests that no file is called utils: a file is named for the one thing it does."""
+    offenders = [f"{path}:1" for path in python_files(*MEASURED, "tests") if Path(path).stem in {"utils", "util"}]
+    assert_none(offenders, "Name the file for what it does:")
+
+
+def test_only_the_command_line_prints():
+    """Tests that print is called nowhere in the packages but in api/cli.py."""
+    offenders = [
+        f"{path}:{node.lineno}"
+        for path in python_files(*PACKAGES)
+        if path != "api/cli.py"
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert_none(offenders, "Only api/cli.py prints; return the text instead:")
+
+
+def test_every_test_says_what_it_tests():
+    """Tests that every test has a docstring that begins with these two words."""
+    offenders = [
+        str(function)
+        for function in functions("tests")
+        if function.node.name.startswith("test_")
+        and not function.is_nested
+        and not (ast.get_docstring(function.node) or "").startswith("Tests that ")
+    ]
+    assert_none(offenders, 'A test\'s docstring begins "Tests that ":')
+
+
+def test_no_registry_and_no_machine():
+    """Tests that no file names a package registry's host or a path of the machine it was written on."""
+    offenders = [
+        f"{path}:{number} {address}"
+        for path, text in text_files()
+        for address in FOREIGN_ADDRESSES
+        if address in text
+        for number, line in enumerate(text.splitlines(), start=1)
+        if address in line
+    ]
+    assert_none(offenders, "The repository stands alone; take these addresses out:")
+
+
+def test_public_definitions_are_documented():
+    """Tests that every public class, function and method of the four packages has a docstring."""
+    offenders = [
+        f"{path}:{node.lineno} {node.name}"
+        for path in python_files(*PACKAGES)
+        for node, owners in definitions(parse(path))
+        if all(isinstance(owner, ast.ClassDef) and not owner.name.startswith("_") for owner in owners)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+    ]
+    assert_none(offenders, "Say in one sentence what it is or does:")
+
+
+def test_keyword_only_beyond_two():
+    """Tests that at most two parameters may be passed by position; kernels, commands and callbacks aside."""
+    offenders = [
+        f"{function}: {function.num_positional} positional parameters"
+        for function in functions(*PACKAGES)
+        if function.num_positional > MAX_POSITIONAL
+        and not (function.is_kernel or function.is_command or function.is_nested)
+        and function.node.name not in {"__exit__", "__aexit__"}
+    ]
+    assert_none(offenders, "Put a * after the second parameter:")
+
+
+def test_only_advocates_import_the_solvers_floor():
+    """Tests that in planner only lowering and planning import solver_models."""
+    offenders = [
+        f"{path}:{line} imports {module}"
+        for path in python_files("planner")
+        if path not in ADVOCATES
+        for line, module in imported_modules(parse(path))
+        if module.partition(".")[0] == "solver_models"
+    ]
+    assert_none(offenders, "The judge does not read the advocate's notes:")
+
+
+def test_contract_lists_every_judge():
+    """Tests that the import contract names every room of planner but lowering and planning, and no other."""
+    contracts = configuration()["tool"]["importlinter"]["contracts"]
+    (listed,) = (contract["source_modules"] for contract in contracts if contract["id"] == "judge")
+    rooms = {Path(path).parts[1].removesuffix(".py") for path in python_files("planner") if path not in ADVOCATES}
+    assert sorted(listed) == sorted(f"planner.{room}" for room in rooms - {"__init__"})
+
+
+def test_every_package_is_listed():
+    """Tests that pyproject.toml installs each folder that holds Python, and no other."""
+    folders = {Path(path).parent.as_posix().replace("/", ".") for path in python_files(*PACKAGES)}
+    assert sorted(configuration()["tool"]["setuptools"]["packages"]) == sorted(folders)

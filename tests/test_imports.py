@@ -1,0 +1,103 @@
+"""Who may share a process with whom, each asked of a fresh interpreter."""
+
+import itertools
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+SOLVERS = ("ortools.sat.python.cp_model", "pulp", "highspy")
+HEAVY = {
+    "fastapi",
+    "highspy",
+    "numba",
+    "ortools",
+    "pulp",
+    "rich",
+    "solver_models",
+    "starlette",
+    "torch",
+    "typer",
+    "uvicorn",
+}
+
+SOLVE_CP_SAT = """
+from ortools.sat.python import cp_model
+model = cp_model.CpModel()
+x, y = model.new_int_var(0, 10, "x"), model.new_int_var(0, 10, "y")
+model.add(2 * x + 3 * y <= 12)
+model.maximize(3 * x + 4 * y)
+solver = cp_model.CpSolver()
+solver.parameters.num_workers = 2
+assert solver.solve(model) == cp_model.OPTIMAL
+assert round(solver.objective_value) == 18, solver.objective_value
+"""
+
+SOLVE_HIGHS = """
+import pulp
+problem = pulp.LpProblem("toy", pulp.LpMaximize)
+x, y = (pulp.LpVariable(name, 0, 10, cat="Integer") for name in "xy")
+problem += 3 * x + 4 * y
+problem += 2 * x + 3 * y <= 12
+assert problem.solve(pulp.HiGHS(msg=False)) == pulp.LpStatusOptimal
+assert round(pulp.value(problem.objective)) == 18, pulp.value(problem.objective)
+"""
+
+
+def run_python(code: str, *, root: Path) -> str:
+    """Run code in a fresh interpreter at the repository's root and return what it printed."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"exit {done.returncode} from:\n{textwrap.indent(code, '    ')}\n{done.stderr}"
+    return done.stdout
+
+
+def loaded_packages(statement: str, *, root: Path) -> set[str]:
+    """The top-level names in sys.modules after the statement."""
+    report = "import json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    return set(json.loads(run_python(f"{statement}\n{report}", root=root)))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(SOLVERS)), ids="-".join)
+def test_solvers_import_in_any_order(order: tuple[str, ...], repository_root: Path):
+    """Tests that the three solver libraries share a process whichever comes first."""
+    run_python("\n".join(f"import {name}" for name in order), root=repository_root)
+
+
+@pytest.mark.parametrize("halves", [(SOLVE_CP_SAT, SOLVE_HIGHS), (SOLVE_HIGHS, SOLVE_CP_SAT)], ids=["sat-lp", "lp-sat"])
+def test_both_solvers_solve_in_one_process(halves: tuple[str, str], repository_root: Path):
+    """Tests that CP-SAT and HiGHS (through PuLP) each find the optimum after the other has run."""
+    run_python("\n".join(halves), root=repository_root)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import planner",
+        "import planner.simulate, planner.verify",
+        "import planner.plan, planner.problem, planner.actions",
+        "import profiles.model_profile, profiles.cluster, profiles.load",
+    ],
+)
+def test_import_stays_light(statement: str, repository_root: Path):
+    """Tests that the judge and the data come without a solver, a compiler, torch or a web framework."""
+    assert loaded_packages(statement, root=repository_root) & HEAVY == set()
+
+
+def test_planner_init_is_empty(repository_root: Path):
+    """Tests that importing one room of planner runs no other: planner/__init__.py holds nothing."""
+    assert (repository_root / "planner" / "__init__.py").read_text(encoding="utf-8") == ""
+
+
+@pytest.mark.parametrize("package", ["planner", "profiles", "solver_models"])
+def test_inner_floors_import_without_the_doors(package: str, repository_root: Path):
+    """Tests that importing every module below api brings in neither the web, the terminal nor torch."""
+    walk = f"""
+        import importlib, pkgutil, {package}
+        for module in pkgutil.walk_packages({package}.__path__, "{package}."):
+            importlib.import_module(module.name)
+    """
+    loaded = loaded_packages(textwrap.dedent(walk), root=repository_root)
+    assert loaded & {"api", "fastapi", "rich", "starlette", "torch", "typer", "uvicorn"} == set()
