@@ -5,20 +5,17 @@ import platform
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from planner.document import plan_to_plain
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.progress import Limits
 from profiles.document import to_plain
-
-if TYPE_CHECKING:
-    from planner.planning import Limits
 
 BUNDLE_FORMAT = "pipeplan-bundle/1"
 
 
-def render_bundle(problem: Problem, limits: "Limits", *, error: BaseException) -> str:
+def render_bundle(problem: Problem, limits: Limits, *, error: BaseException) -> str:
     """The workload, the limits, the versions, what was said, and the rejected plan where the error carries it."""
     plan = getattr(error, "plan", None)
     bundle = {

@@ -59,7 +59,8 @@ def _kernel_cache() -> Check:
 
 
 def _toy_plan() -> Check:
-    from planner.planning import Limits, make_plan
+    from planner.planning import make_plan
+    from planner.progress import Limits
     from planner.verify import verify
 
     started = time.monotonic()

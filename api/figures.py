@@ -24,6 +24,13 @@ def render_bytes(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:,.1f} MiB" if abs(num_bytes) >= 2**20 // 10 else f"{num_bytes:,} bytes"
 
 
+def render_of_limit(num_bytes: int, limit_bytes: int) -> str:
+    """`9.31 / 16.00 GiB`; the unit only once where both have the same."""
+    value, unit = render_bytes(num_bytes).split(" ")
+    limit, limit_unit = render_bytes(limit_bytes).split(" ")
+    return f"{value} / {limit} {limit_unit}" if unit == limit_unit else f"{value} {unit} / {limit} {limit_unit}"
+
+
 def render_percent(fraction: float | None) -> str:
     """One digit: `12.3 %`; a fraction that only rounds to zero is `<0.1 %`."""
     if fraction is None:
@@ -41,14 +48,14 @@ def render_seconds(seconds: float) -> str:
     return f"{seconds:.{2 if seconds < 10 else 1 if seconds < 100 else 0}f} s"
 
 
-def render_bar(fraction: float, *, width: int = 10) -> str:
+def render_bar(fraction: float, *, width: int = 8) -> str:
     """A bar `width` cells long, filled up to `fraction`."""
     filled = min(width, max(0, round(fraction * width)))
     return "█" * filled + "░" * (width - filled)
 
 
-def render_layers(names: Sequence[str], *, width: int = 34) -> str:
-    """`first … last (n)`, long names cut in the middle."""
+def render_layers(names: Sequence[str], *, width: int = 32) -> str:
+    """`first … last (n)`, long names cut."""
     if len(names) == 1:
         return _cut(names[0], width)
     tail = f" ({len(names)})"
@@ -56,7 +63,7 @@ def render_layers(names: Sequence[str], *, width: int = 34) -> str:
     return f"{_cut(names[0], each)} … {_cut(names[-1], each)}{tail}"
 
 
-def render_groups(groups: Sequence[DeviceGroup], *, width: int = 26) -> str:
+def render_groups(groups: Sequence[DeviceGroup], *, width: int = 20) -> str:
     """The device groups of a stage: `gpu0 gpu1 ×2`, or `gpu0 … gpu7 ×8`; the devices of a wide group joined by `+`."""
     tail = f" ×{len(groups)}" if len(groups) > 1 else ""
     names = ["+".join(group) for group in groups]
@@ -68,7 +75,4 @@ def render_groups(groups: Sequence[DeviceGroup], *, width: int = 26) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    if len(text) <= width:
-        return text
-    head = (width - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+    return text if len(text) <= width else f"{text[: width - 1]}…"

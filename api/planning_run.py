@@ -10,6 +10,7 @@ from api.progress import Reporter, Run, Voice
 from planner.errors import NoPlanFoundError, PlanError
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.progress import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Wishes:
 def run_plan(problem: Problem, wishes: Wishes, *, console: Console) -> tuple[Plan, Run]:
     """The best plan found under `wishes`, and how the run went; raises as `make_plan` does, or KeyboardInterrupt."""
     with Reporter(console, wishes.voice) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
-        from planner.planning import Limits, make_plan  # the solvers come with it, so the live line comes first
+        from planner.planning import make_plan  # the solvers come with it, so the live line comes first
 
         limits = Limits(time_limit_s=wishes.time_limit_s, gap=wishes.gap or 0.0, seed=wishes.seed)
         try:

@@ -5,23 +5,22 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rich.console import Console
 from rich.live import Live
-from rich.spinner import Spinner
 from rich.text import Text
 
 from api.figures import ABSENT, render_ms, render_percent
-
-if TYPE_CHECKING:  # planning brings the solvers along: half a second in which nothing would be on the screen
-    from planner.planning import Progress
+from planner.progress import Progress
 
 Voice = Literal["live", "lines", "json", "quiet"]
 """How a run reports: see the module."""
 
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
 MIN_PAUSE_S = 1.0
-"""Plain lines come at most once in this time."""
+"""Plain lines come at most once in this time; JSON lines without news too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +35,14 @@ class Run:
     """What was written where."""
 
 
-def render_progress(progress: "Progress | None", elapsed_s: float) -> str:
+def render_progress(progress: Progress | None, elapsed_s: float) -> str:
     """The line: elapsed time, phase, incumbent, bound, gap and who found the incumbent."""
     clock = f"{elapsed_s:6.1f} s"
     if progress is None:
         return f"{clock}  starting"
-    parts = [f"{clock}  {progress.phase:<10}"]
-    parts.append(f"incumbent {_ms(progress.incumbent_ns):>12}  bound {_ms(progress.lower_bound_ns):>12}")
-    parts.append(f"gap {render_percent(progress.gap):>7}")
+    parts = [f"{clock}  {progress.phase:<9}"]
+    parts.append(f"incumbent {_ms(progress.incumbent_ns):>10}  bound {_ms(progress.lower_bound_ns):>10}")
+    parts.append(f"gap {render_percent(progress.gap):>6}")
     return "  ".join(parts) + (f"  {progress.source}" if progress.source else "")
 
 
@@ -51,7 +50,7 @@ def _ms(nanoseconds: int | None) -> str:
     return ABSENT if nanoseconds is None else f"{render_ms(nanoseconds)} ms"
 
 
-def render_event(progress: "Progress") -> str:
+def render_event(progress: Progress) -> str:
     """One step as one line of JSON."""
     event = {
         "event": "progress",
@@ -63,6 +62,10 @@ def render_event(progress: "Progress") -> str:
         "source": progress.source,
     }
     return json.dumps(event, ensure_ascii=False)
+
+
+def _news(progress: Progress) -> tuple[object, ...]:
+    return progress.phase, progress.incumbent_ns, progress.lower_bound_ns
 
 
 class Reporter:
@@ -82,16 +85,21 @@ class Reporter:
         """Seconds since the reporter was made."""
         return time.monotonic() - self.started
 
-    def hear(self, progress: "Progress") -> None:
+    def hear(self, progress: Progress) -> None:
         """Take note of a step, and tell if it is time to."""
+        is_news = self._last is None or _news(progress) != _news(self._last)
+        is_time = time.monotonic() - self._last_line_at >= MIN_PAUSE_S
         self._last = progress
         if self.first_plan_s is None and progress.incumbent_ns is not None:
             self.first_plan_s = self.elapsed_s
-        if self.voice == "json":
-            self.write(render_event(progress))
-        elif self.voice == "lines" and time.monotonic() - self._last_line_at >= MIN_PAUSE_S:
-            self._last_line_at = time.monotonic()
-            self.write(render_progress(progress, self.elapsed_s))
+        if self.voice == "json" and (is_news or is_time):
+            self._tell(render_event(progress))
+        elif self.voice == "lines" and is_time:
+            self._tell(render_progress(progress, self.elapsed_s))
+
+    def _tell(self, line: str) -> None:
+        self._last_line_at = time.monotonic()
+        self.write(line)
 
     def stop(self) -> None:
         """Say that the first Ctrl+C was heard."""
@@ -106,7 +114,6 @@ class Reporter:
 
     def __enter__(self) -> "Reporter":
         if self.voice == "live":
-            self._spinner = Spinner("dots")
             self._live = Live(
                 get_renderable=self._render_live, console=self.console, transient=True, refresh_per_second=8
             )
@@ -119,9 +126,9 @@ class Reporter:
         if self._live is not None:
             self._live.stop()
 
-    def _render_live(self) -> Spinner:
-        line = Text(render_progress(self._last, self.elapsed_s), no_wrap=True, overflow="ellipsis")
+    def _render_live(self) -> Text:
+        frame = _FRAMES[int(10 * self.elapsed_s) % len(_FRAMES)]
+        line = Text(frame, style="green", no_wrap=True, overflow="ellipsis")
         if self.is_stopping:
-            line.append("  stopping, Ctrl+C again aborts", style="yellow")
-        self._spinner.update(text=line)
-        return self._spinner
+            line.append(" stopping, Ctrl+C again aborts", style="yellow")
+        return line.append(render_progress(self._last, self.elapsed_s), style="default")

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from api.comparison import Contender
-from api.figures import render_bytes, render_ms, render_percent, render_ratio
-from api.screen import render_header, render_memory
+from api.figures import render_ms, render_of_limit, render_percent, render_ratio
+from api.screen import make_table, one_line, render_header, render_memory
 from planner.explain import DeviceTime, Explanation
 from planner.problem import Problem
 from planner.simulate import Timeline
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_VIOLATIONS = 40
 """Violations that a report lists; the others are counted."""
+
+_WORK_COLUMNS = {"forward_ns": "F", "input_grad_ns": "I", "weight_grad_ns": "W", "backward_ns": "B"}
 
 _IDLE_COLUMNS = {
     "fill_ns": "fill",
@@ -61,7 +63,7 @@ def render_verdict(problem: Problem, verdict: "Verdict") -> RenderableType:
     """`passed`, or every violation with what was expected and what was found."""
     if verdict.passed:
         return Group(render_header(problem), Text.assemble(("✓ passed", "green"), ": no rule is broken"))
-    table = _table("rule", "where", "expected", "actual", "what is wrong")
+    table = make_table("rule", "where", "expected", "actual", "what is wrong")
     for violation in verdict.violations[:MAX_VIOLATIONS]:
         cells = (violation.rule, violation.subject, violation.expected, violation.actual, violation.message)
         table.add_row(*(Text(str(cell)) for cell in cells))
@@ -73,7 +75,9 @@ def render_verdict(problem: Problem, verdict: "Verdict") -> RenderableType:
 
 def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
     """The figures of a timeline, per device and together."""
-    table = _table("device", "actions", "first start ms", "last end ms", "work ms", "busy", "peak memory / limit", "")
+    table = make_table(
+        "device", "actions", "first start ms", "last end ms", "work ms", "busy", "peak memory", "of limit"
+    )
     for column in table.columns[1:7]:
         column.justify = "right"
     for device, word in timeline.actions.items():
@@ -86,7 +90,7 @@ def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
             render_ms(word[-1].end_ns) if word else "",
             render_ms(work),
             render_percent(work / timeline.makespan_ns if timeline.makespan_ns else 0.0),
-            f"{render_bytes(peak)} / {render_bytes(limit)}",
+            render_of_limit(peak, limit),
             render_memory(peak / max(1, limit)),
         )
     sent = sum(transfer.end_ns - transfer.start_ns for transfer in timeline.transfers)
@@ -100,15 +104,14 @@ def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
 def render_explanation(problem: Problem, explanation: Explanation) -> RenderableType:
     """Where every device's time goes, what the columns mean, and what the critical chain is made of."""
     shown = [name for name in _IDLE_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
-    table = _table("device", "F", "I", "W", "B", *(_IDLE_COLUMNS[name] for name in shown), "makespan")
+    work = [name for name in _WORK_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
+    names = {name: column for name, column in {**_WORK_COLUMNS, **_IDLE_COLUMNS}.items() if name in (*work, *shown)}
+    table = make_table("device", *names.values(), "makespan")
     for column in table.columns[1:]:
         column.justify = "right"
     for row in explanation.devices:
-        work = (row.forward_ns, row.input_grad_ns, row.weight_grad_ns, row.backward_ns)
-        idle = (getattr(row, name) for name in shown)
-        table.add_row(row.device, *(_ms_or_blank(part) for part in (*work, *idle)), render_ms(row.total_ns))
-    table.add_section()
-    table.add_row("all", *_shares(explanation.devices, shown), "100.0 %", style="bold")
+        table.add_row(row.device, *(_ms_or_blank(getattr(row, name)) for name in names), render_ms(row.total_ns))
+    table.add_row("all", *_shares(explanation.devices, list(names)), "100.0 %", style="bold")
     meanings = Table.grid(padding=(0, 2))
     for name in shown:
         meanings.add_row(_IDLE_COLUMNS[name], Text(_IDLE_MEANINGS[name], style="dim"))
@@ -121,14 +124,15 @@ def _ms_or_blank(nanoseconds: int) -> str:
     return render_ms(nanoseconds) if nanoseconds else ""
 
 
-def _shares(devices: Sequence[DeviceTime], shown: Sequence[str]) -> list[str]:
+def _shares(devices: Sequence[DeviceTime], names: Sequence[str]) -> list[str]:
     total = sum(row.total_ns for row in devices) or 1
-    names = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", *shown)
     return [render_percent(sum(getattr(row, name) for row in devices) / total) for name in names]
 
 
 def _render_path(explanation: Explanation) -> Table:
     table = Table.grid(padding=(0, 2))
+    for justify in ("left", "right", "right"):
+        table.add_column(justify=justify)
     table.add_row("The chain of events that sets the makespan:")
     shares = list(explanation.path_shares().items())
     for (kind, stage), nanoseconds in shares[:8]:
@@ -145,7 +149,9 @@ def _render_path(explanation: Explanation) -> Table:
 
 def render_comparison(problem: Problem, contenders: Sequence[Contender]) -> RenderableType:
     """Plans side by side, the fastest that passes ticked; ratios are to the first."""
-    table = _table("", "plan", "makespan ms", "ratio", "span ms", "bubble", "stages", "devices", "memory", "verdict")
+    table = make_table(
+        "", "plan", "makespan ms", "ratio", "span ms", "bubble", "stages", "devices", "memory", "verdict"
+    )
     for column in table.columns[2:9]:
         column.justify = "right"
     best = min((c.makespan_ns for c in contenders if c.num_violations == 0), default=None)
@@ -154,7 +160,7 @@ def render_comparison(problem: Problem, contenders: Sequence[Contender]) -> Rend
         verdict = Text("passed", "green") if passed else Text(f"{contender.num_violations} violations", "red")
         table.add_row(
             "✓" if passed and contender.makespan_ns == best else "",
-            contender.name,
+            one_line(contender.name),
             render_ms(contender.makespan_ns),
             render_ratio(contender.makespan_ns, contenders[0].makespan_ns),
             render_ms(contender.span_ns),
@@ -182,7 +188,3 @@ def render_demos(demos: Mapping[str, str]) -> RenderableType:
     for name, line in demos.items():
         table.add_row(Text(f"demo:{name}", style="bold"), line)
     return table
-
-
-def _table(*headers: str) -> Table:
-    return Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

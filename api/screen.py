@@ -9,10 +9,10 @@ from rich.text import Text
 from api.figures import (
     ABSENT,
     render_bar,
-    render_bytes,
     render_groups,
     render_layers,
     render_ms,
+    render_of_limit,
     render_percent,
     render_ratio,
     render_seconds,
@@ -20,10 +20,13 @@ from api.figures import (
 from api.progress import Run
 from planner.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan
-from planner.problem import Problem
+from planner.problem import Objective, Problem
 
-MAX_STAGE_ROWS = 16
+MAX_STAGE_ROWS = 14
 """Rows of the stage table; of more stages the middle ones are left out."""
+
+MAX_NOTES = 3
+"""Lines of remarks about costs that were not measured."""
 
 MAX_BASELINE_ROWS = 16
 """Rows of the table of baselines; of more the slowest that fit are left out first."""
@@ -65,14 +68,14 @@ def render_header(problem: Problem) -> Text:
 
 def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]) -> Table:
     """One row per stage: layers, devices, what a microbatch costs, and the memory of the fullest device."""
-    table = _table()
-    table.add_column("stage", justify="right")
+    table = make_table()
+    table.add_column("stage", justify="right", no_wrap=True)
     table.add_column("layers")
     table.add_column("devices")
     for kind in "FIW":
-        table.add_column(f"{kind} ms", justify="right")
-    table.add_column("memory, peak / limit", justify="right")
-    table.add_column("")
+        table.add_column(f"{kind} ms", justify="right", no_wrap=True)
+    table.add_column("peak memory", justify="right", no_wrap=True)
+    table.add_column("of limit", no_wrap=True)
     costs = CostModel(problem)
     for number in _shortened(len(plan.stages), MAX_STAGE_ROWS):
         if number is None:
@@ -89,12 +92,12 @@ def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping
     fullest = max(devices, key=lambda device: peak_bytes.get(device.name, 0) / max(1, device.memory_bytes))
     peak = peak_bytes.get(fullest.name, 0)
     yield str(number)
-    yield render_layers(stage.layers) + (" recomputed" if stage.recompute else "")
-    yield render_groups(stage.replicas)
+    yield one_line(("↻ " if stage.recompute else "") + render_layers(stage.layers))
+    yield one_line(render_groups(stage.replicas))
     yield render_ms(cost.forward_ns)
     yield render_ms(cost.input_grad_ns)
     yield render_ms(cost.weight_grad_ns) if cost.has_weight_grad else ABSENT
-    yield f"{render_bytes(peak)} / {render_bytes(fullest.memory_bytes)}"
+    yield render_of_limit(peak, fullest.memory_bytes)
     yield render_memory(peak / max(1, fullest.memory_bytes))
 
 
@@ -107,16 +110,14 @@ def render_memory(fraction: float) -> Text:
 def render_baselines(problem: Problem, evidence: Evidence) -> Table:
     """What others would have done, fastest first, with our plan among them and the one to take ticked."""
     has_span = problem.options.objective == "span"
-    table = _table()
-    table.add_column("")
+    table = make_table()
+    table.add_column("", no_wrap=True)
     table.add_column("plan")
-    table.add_column("makespan ms", justify="right")
-    if has_span:
-        table.add_column("span ms", justify="right")
-    table.add_column("vs ours", justify="right")
-    table.add_column("bubble", justify="right")
-    table.add_column("memory", justify="right")
-    table.add_column("fits")
+    times = ("makespan ms", "span ms") if has_span else ("makespan ms",)
+    for header in (*times, "vs ours", "bubble", "memory"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("fits", no_wrap=True)
+    table.add_column("")
     ours = _our_row(problem, evidence)
     rows, num_hidden = _ranked(problem, evidence.baselines)
     for row in [ours, *rows]:
@@ -124,7 +125,7 @@ def render_baselines(problem: Problem, evidence: Evidence) -> Table:
         style = "bold green" if row is ours else "" if row.fits_memory else "dim"
         table.add_row(tick, *_baseline_cells(row, ours, has_span=has_span), style=style)
     if num_hidden:
-        table.add_row("", f"… {num_hidden} more in the plan's evidence", style="dim")
+        table.add_row("", one_line(f"… {num_hidden} more in the plan's evidence"), style="dim")
     return table
 
 
@@ -162,16 +163,15 @@ def _ranked(problem: Problem, rows: Sequence[BaselineResult]) -> tuple[list[Base
 
 
 def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool) -> Iterator[RenderableType]:
-    yield row.name
+    yield one_line(row.name)
     yield render_ms(row.makespan_ns)
     if has_span:
         yield render_ms(row.span_ns)
     yield render_ratio(row.span_ns, ours.span_ns) if has_span else render_ratio(row.makespan_ns, ours.makespan_ns)
     yield render_percent(row.bubble)
     yield Text(ABSENT if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f} %", style=_memory_style(row))
-    yield Text(
-        "yes" if row.fits_memory else ABSENT if row.makespan_ns is None else "no", style=_memory_style(row)
-    ) + Text(f"  {row.note}" if row.note else "", style="dim not bold")
+    yield Text("yes" if row.fits_memory else ABSENT if row.makespan_ns is None else "no", style=_memory_style(row))
+    yield one_line(row.note, style="dim not bold")
 
 
 def _memory_style(row: BaselineResult) -> str:
@@ -182,22 +182,51 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: Run) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    objective_ns = evidence.span_ns if problem.options.objective == "span" else evidence.makespan_ns
-    table.add_row(
-        problem.options.objective,
-        f"{render_ms(objective_ns)} ms, and no plan is below {render_ms(evidence.lower_bound_ns)} ms "
-        f"({evidence.bound_kind}): gap {render_percent(evidence.gap)}",
-    )
-    if evidence.schedule_bound_ns is not None:
-        table.add_row("", f"with these stages no order is below {render_ms(evidence.schedule_bound_ns)} ms")
+    table.add_row(problem.options.objective, _render_result(evidence, objective=problem.options.objective))
     table.add_row("verdict", _render_verdict(evidence))
     first = "" if run.first_plan_s is None else f", first plan after {render_seconds(run.first_plan_s)}"
-    table.add_row("search", f"{render_seconds(run.elapsed_s)}{first}; stopped by {_STOPS[evidence.stopped_by]}")
+    table.add_row(
+        "search",
+        f"{render_seconds(run.elapsed_s)}{first}; stopped by {_STOPS.get(evidence.stopped_by, evidence.stopped_by)}",
+    )
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
-    for note in evidence.interpolated_costs:
-        table.add_row("note", Text(note, style="yellow"))
+    notes = evidence.interpolated_costs
+    hidden = len(notes) - MAX_NOTES + 1
+    for note in notes if hidden <= 1 else (*notes[: MAX_NOTES - 1], f"{hidden} more such"):
+        table.add_row("note", one_line(note, style="yellow"))
     return table
+
+
+def _render_result(evidence: Evidence, *, objective: Objective) -> str:
+    """The objective beside the best baseline and between its bounds, a line each."""
+    ours = evidence.span_ns if objective == "span" else evidence.makespan_ns
+    lines = [f"{render_ms(ours)} ms{_render_lead(evidence, ours, objective=objective)}"]
+    kind = f"({evidence.bound_kind.replace('_', ' ')})"
+    if ours <= evidence.lower_bound_ns:
+        return f"{lines[0]}\noptimal: no plan can be faster {kind}"
+    bound = f"no plan can be below {render_ms(evidence.lower_bound_ns)} ms {kind}"
+    lines.append(f"{bound}: gap {render_percent(evidence.gap)}")
+    if evidence.schedule_bound_ns is not None:
+        is_tight = ours <= evidence.schedule_bound_ns
+        best = "faster" if is_tight else f"below {render_ms(evidence.schedule_bound_ns)} ms"
+        lines.append(f"with these stages no order can be {best}")
+    return "\n".join(lines)
+
+
+def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
+    """How far ahead of the best baseline that fits."""
+    times = {
+        row.name: row.span_ns if objective == "span" else row.makespan_ns
+        for row in evidence.baselines
+        if row.fits_memory
+    }
+    rivals = {name: time for name, time in times.items() if time}
+    if not rivals:
+        return ", where no baseline fits into the memory"
+    name = min(rivals, key=lambda name: rivals[name])
+    lead = 1 - ours / rivals[name]
+    return f", as fast as {name}" if lead < 0.0005 else f", {render_percent(lead)} less than {name}, the best that fits"
 
 
 _STOPS = {
@@ -224,5 +253,11 @@ def _shortened(count: int, limit: int) -> list[int | None]:
     return [*range(head), None, *range(count - (limit - 1 - head), count)]
 
 
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def one_line(text: str, *, style: str = "") -> Text:
+    """A cell that is cut rather than wrapped where the screen is narrow."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def make_table(*headers: str) -> Table:
+    """The look of every table here: no lines, faint headers."""
+    return Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

@@ -160,13 +160,15 @@ def span_bubble(setting: Setting, timeline: Timeline) -> float:
     return 1 - 1000 * work_us / timeline.span_ns
 
 
-def _span_line(setting: Setting, published: tuple[str, ...]) -> str:
+def span_line(setting: Setting, published: tuple[str, ...]) -> str:
+    """A row of the first table."""
     free, one, two = (make_problem(setting, limit=limit, objective="span") for limit in (None, 1, 2))
     timelines = (play(free, "1F1B"), play(one, "ZB automatic"), play(two, "ZB automatic"))
     return _line(setting, published, ours=tuple(span_bubble(setting, timeline) for timeline in timelines))
 
 
-def _makespan_line(setting: Setting, published: tuple[str, ...]) -> str:
+def makespan_line(setting: Setting, published: tuple[str, ...]) -> str:
+    """A row of the second table."""
     free, one, two = (make_problem(setting, limit=limit) for limit in (None, 1, 2))
     timelines = (
         play(free, "1F1B"),
@@ -192,17 +194,17 @@ def _row(*cells: str) -> str:
 def render_tables() -> Iterator[str]:
     """Both tables as Markdown, line by line: our bubble, in brackets the published one."""
     head = ("model", "p, m", "T_F/T_B/T_W/T_comm us")
-    yield "By span:"
+    yield "## By span"
     yield ""
     yield _row(*head, "1F1B", "ZB-1p", "ZB-2p")
     yield _row(*["---"] * 6)
-    yield from (_span_line(setting, published) for setting, published in SPAN_ROWS)
+    yield from (span_line(setting, published) for setting, published in SPAN_ROWS)
     yield ""
-    yield "By makespan:"
+    yield "## By makespan"
     yield ""
     yield _row(*head, "1F1B", "interleaved", "ZB-H1", "ZB-1p", "ZB-2p", "ZB-V")
     yield _row(*["---"] * 9)
-    yield from (_makespan_line(setting, published) for setting, published in MAKESPAN_ROWS)
+    yield from (makespan_line(setting, published) for setting, published in MAKESPAN_ROWS)
 
 
 if __name__ == "__main__":

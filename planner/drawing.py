@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from planner.simulate import TimedAction, Timeline
 
 MAX_COLUMNS = 2000
-"""Wider drawings are cut off there."""
+"""Wider drawings are refused."""
 
 
 def draw_schedule(timeline: Timeline, *, tick_ns: int) -> str:
@@ -14,15 +14,19 @@ def draw_schedule(timeline: Timeline, *, tick_ns: int) -> str:
     An action stands where it starts as its kind and microbatch, `F0`; dashes fill the rest of its time, dots are idle.
     The second stage of a device is in lower case, `f0`; where a device has more than two stages, all are named, `2F0`.
     An action that starts in the same column as the next one is hidden by it.
+    Raises ValueError if the drawing would have more than `MAX_COLUMNS` columns.
     """
+    num_columns = max(-(-word[-1].end_ns // tick_ns) for word in timeline.actions.values())
+    if num_columns > MAX_COLUMNS:
+        raise ValueError(
+            f"tick_ns = {tick_ns} makes {num_columns:,} columns; take a tick {num_columns // MAX_COLUMNS + 1} x as long"
+        )
     labels = {device: _labels(word) for device, word in timeline.actions.items()}
     column = 1 + max(len(label) for words in labels.values() for label in words)
-    num_columns = min(MAX_COLUMNS, max(-(-word[-1].end_ns // tick_ns) for word in timeline.actions.values()))
     margin = max(len(device) for device in labels)
     rows = [_row("", [str(number) for number in range(num_columns)], column=column, margin=margin)]
     for device, word in timeline.actions.items():
-        cells = _cells(word, labels[device], tick_ns=tick_ns)[:num_columns]
-        rows.append(_row(device, cells, column=column, margin=margin))
+        rows.append(_row(device, _cells(word, labels[device], tick_ns=tick_ns), column=column, margin=margin))
     return "".join(f"{row}\n" for row in rows)
 
 

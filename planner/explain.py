@@ -213,8 +213,8 @@ class _Game:
         last = self.last_input.get((group[0], timed.action))
         if last is not None and last.end_ns == timed.start_ns:
             return last
-        ended = (t for t in self.own_transfers[group[0]] if t.end_ns == timed.start_ns and t.start_ns < t.end_ns)
-        return next(ended, None)
+        own = (sent for name in group for sent in self.own_transfers[name])
+        return next((t for t in own if t.start_ns < t.end_ns == timed.start_ns), None)
 
     def producer(self, sent: TimedTransfer) -> tuple[str, TimedAction]:
         """The action whose result a transfer carried."""

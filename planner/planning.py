@@ -211,6 +211,11 @@ class _Recipe:
             if not is_settled:
                 unsettled.append(case.floor)
             yield plan, "exact search"
+        if self.incumbent_ns is None and not unsettled:
+            raise InfeasibleProblemError(
+                "every partition, mapping and order was tried and none fits into memory: give more memory, fewer receive "
+                "buffers, recomputation, or more stages per device"
+            )
         if self.incumbent_ns is not None:
             self.solver_bound_ns = min([self.incumbent_ns, *unsettled])
             if not unsettled:

@@ -165,7 +165,7 @@ class Cluster:
         direct = self._directed.get((source, target))
         key = (source, target, -1 if direct else num_bytes)
         if key not in self._routes:
-            hops = [(source, target)] if direct else self._shortest_path(source, target, num_bytes)
+            hops = [(source, target)] if direct else self._shortest_path(source, target, num_bytes=num_bytes)
             self._routes[key] = self._make_route(hops)
         return self._routes[key]
 
@@ -177,7 +177,7 @@ class Cluster:
             bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s for _, link in used),
         )
 
-    def _shortest_path(self, source: str, target: str, num_bytes: int) -> list[tuple[str, str]]:
+    def _shortest_path(self, source: str, target: str, *, num_bytes: int) -> list[tuple[str, str]]:
         scale = 1 << 20  # a tie between paths of equal time goes to the one with fewer links
 
         def weight(a: str, b: str, _: object) -> int:

@@ -23,6 +23,7 @@ _REMEDIES = {
     "dict_type": "is not an object; give {{...}}",
     "dataclass_type": "is not an object; give {{...}}",
     "greater_than_equal": "is too small; give at least {ge}",
+    "literal_error": "is not known; give {expected}",
     "less_than_equal": "is too large; give at most {le}",
 }
 

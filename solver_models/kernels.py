@@ -335,46 +335,63 @@ def next_in_word(net, count, missing, words, position, d):
 
 
 @kernel
-def forward_fits(net, policy, count, held, d, n):
-    """Whether device d has room for one more F of lane n, and for one F of each deeper lane that holds nothing yet."""
-    if count[n, 0] - count[n, 1] >= policy.cap[n]:
+def forward_fits(lanes, budget, cap, count, held, k, last, total):
+    """Whether the device has room for one more F of its lane k, and for one F of each deeper lane that holds nothing yet.
+
+    `lanes` [lanes by device, 6] holds index, stage, has W, held, stash and workspace; those of the device end before `last`.
+    """
+    n = lanes[k, 0]
+    if count[n, 0] - count[n, 1] >= cap[n]:
         return False
-    need = net.held[n]
-    for k in range(net.device_start[d], net.device_start[d + 1]):
-        other = net.device_lanes[k]
-        if net.lane_stage[other] > net.lane_stage[n] and count[other, 0] == count[other, 1] and count[other, 0] < net.scalars[0]:
-            need += net.held[other]
-    return held[d] + need + net.workspace[n] <= net.budget[d]
+    need = lanes[k, 3]
+    for x in range(k + 1, last):
+        other = lanes[x, 0]
+        if count[other, 0] == count[other, 1] and count[other, 0] < total:
+            need += lanes[x, 3]
+    return held + need + lanes[k, 5] <= budget
 
 
 @kernel
-def choose(net, policy, count, missing, held, d):
-    """The action (lane * 4 + kind) that the policy starts on the idle device d, or -1 to wait."""
-    mode = policy.mode[d]
+def choose(lanes, first, last, budget, held, cap, lag, mode, total, can_split, count, missing):
+    """The action (lane * 4 + kind) that the policy starts on an idle device, or -1 to wait.
+
+    `lanes[first:last]` are those of the device, by stage (see `forward_fits`); budget, held, lag and mode are the device's own.
+    """
     forward, backward, weight = -1, -1, -1
     forward_rank, backward_rank, pending = FAR, FAR, -1
-    for k in range(net.device_start[d], net.device_start[d + 1]):
-        n = net.device_lanes[k]
+    for k in range(first, last):
+        n = lanes[k, 0]
         f, i, w = count[n, 0], count[n, 1], count[n, 2]
-        deep = -net.lane_stage[n]
-        if net.has_weight[n] and i - w > max(pending, 0) and held[d] + net.workspace[n] <= net.budget[d]:
+        deep = -lanes[k, 1]
+        if lanes[k, 2] and i - w > max(pending, 0) and held + lanes[k, 5] <= budget:
             weight, pending = n * 4 + 2, i - w
-        if i < f and missing[n, 1, i] == 0 and held[d] + net.stash[n] - net.held[n] + net.workspace[n] <= net.budget[d]:
+        if i < f and missing[n, 1, i] == 0 and held + lanes[k, 4] - lanes[k, 3] + lanes[k, 5] <= budget:
             rank = deep if mode & DEPTH_FIRST else i * 4096 + deep
             if rank < backward_rank:
-                fused = net.has_weight[n] and (mode & FUSE or net.scalars[SPLIT] == 0)
+                fused = lanes[k, 2] and (mode & FUSE or not can_split)
                 backward, backward_rank = n * 4 + (3 if fused else 1), rank
-        if f < net.scalars[MICROBATCHES] and missing[n, 0, f] == 0:
+        if f < total and missing[n, 0, f] == 0:
             rank = deep if mode & DEPTH_FIRST else f * 4096 + deep
-            if rank < forward_rank and forward_fits(net, policy, count, held, d, n):
+            if rank < forward_rank and forward_fits(lanes, budget, cap, count, held, k, last, total):
                 forward, forward_rank = n * 4, rank
-    if weight >= 0 and pending >= policy.lag[d] and (policy.lag[d] == 0 or backward < 0):
+    if weight >= 0 and pending >= lag and (lag == 0 or backward < 0):
         return weight
     if mode & FORWARD_FIRST and forward >= 0:
         return forward
     if backward >= 0:
         return backward
     return forward if forward >= 0 else weight
+
+
+@kernel
+def lane_table(net):
+    """[lanes by device, 6] index, stage, has W, held, stash, workspace: what `choose` reads, side by side."""
+    table = np.empty((net.device_lanes.shape[0], 6), np.int64)
+    for k in range(table.shape[0]):
+        n = net.device_lanes[k]
+        table[k, 0], table[k, 1], table[k, 2] = n, net.lane_stage[n], net.has_weight[n]
+        table[k, 3], table[k, 4], table[k, 5] = net.held[n], net.stash[n], net.workspace[n]
+    return table
 
 
 @kernel
@@ -444,6 +461,8 @@ def play(net, policy, words, lengths, follow):
     held, position = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
     busy, first, last = np.zeros(num_devices, np.bool_), np.full(num_devices, -1), np.zeros(num_devices, np.int64)
     dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
+    lanes, device_start, budget, can_split = lane_table(net), net.device_start, net.budget, net.scalars[SPLIT]
+    cap, lag, mode = policy.cap, policy.lag, policy.mode
     if not follow:
         lengths[:] = 0
     now = np.int64(0)
@@ -456,7 +475,10 @@ def play(net, policy, words, lengths, follow):
             if follow:
                 code = next_in_word(net, count, missing, words, position, d)
             else:
-                code = choose(net, policy, count, missing, held, d)
+                code = choose(
+                    lanes, device_start[d], device_start[d + 1], budget[d], held[d], cap, lag[d], mode[d], total, can_split,
+                    count, missing,
+                )  # fmt: skip
             if code < 0:
                 continue
             n, kind = code >> 2, code & 3

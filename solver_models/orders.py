@@ -87,19 +87,16 @@ def legal_words(net, d, limit):
 
 
 @kernel
-def best_order(net, tables, table_lengths, threshold, by_span):
-    """Play every combination of words; the best objective below `threshold` (else `threshold`) and its combination."""
+def best_order(net, tables, table_lengths, table_sizes, threshold, by_span):
+    """Play every combination of words; the best objective below `threshold` (else `threshold`) and its combination.
+
+    `tables` [D, most words, longest], `table_lengths` [D, most words] and `table_sizes` [D] list the words per device.
+    """
     num_devices = net.budget.shape[0]
-    longest = 1
-    for d in range(num_devices):
-        longest = max(longest, tables[d].shape[1])
-    words, lengths = np.zeros((num_devices, longest), np.int32), np.zeros(num_devices, np.int64)
+    words, lengths = tables[:, 0].copy(), table_lengths[:, 0].copy()
     pick, best_pick = np.zeros(num_devices, np.int64), np.full(num_devices, -1)
     policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
     best = threshold
-    for d in range(num_devices):
-        words[d, : tables[d].shape[1]] = tables[d][0]
-        lengths[d] = table_lengths[d][0]
     while True:
         makespan, span, _ = play(net, policy, words, lengths, True)
         value = span if by_span else makespan
@@ -108,9 +105,9 @@ def best_order(net, tables, table_lengths, threshold, by_span):
             best_pick[:] = pick
         d = 0
         while d < num_devices:
-            pick[d] = (pick[d] + 1) % tables[d].shape[0]
-            words[d, : tables[d].shape[1]] = tables[d][pick[d]]
-            lengths[d] = table_lengths[d][pick[d]]
+            pick[d] = (pick[d] + 1) % table_sizes[d]
+            words[d] = tables[d, pick[d]]
+            lengths[d] = table_lengths[d, pick[d]]
             if pick[d] > 0:
                 break
             d += 1

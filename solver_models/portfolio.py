@@ -3,6 +3,7 @@
 Rounds are synchronous and their seeds fixed, so that the same number of rounds gives the same result everywhere.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -11,11 +12,14 @@ import numpy as np
 from solver_models.instance import Instance
 from solver_models.search import Candidate, Searcher
 
-POOL_SIZE = 8
-"""Candidates kept to start from, all with different stages or devices."""
+POOL_SIZE, PER_SHAPE = 12, 2
+"""Candidates kept to start from, and how many of them may have the same numbers of replicas stage by stage."""
 
 ROUND_TICKS = 4_000_000
 """Work of one round of one thread, in played actions (about a quarter of a second)."""
+
+PARTS = 4
+"""Anneals that follow each other within a round, each from the best of those before."""
 
 HEATS = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
 """First and last temperature of a round, as parts of the objective; rounds take turns."""
@@ -36,7 +40,7 @@ class JointSearch:
         self._executor = ThreadPoolExecutor(num_threads)
 
     def add(self, candidates: Iterable[Candidate]) -> None:
-        """Offer candidates to the pool; those that break a rule are dropped, the best `POOL_SIZE` are kept."""
+        """Offer candidates to the pool; those that break a rule are dropped, the best of different shapes are kept."""
         best = {_signature(candidate): candidate for candidate in self.pool}
         for candidate in candidates:
             if not self.searcher.is_allowed(candidate):
@@ -44,7 +48,14 @@ class JointSearch:
             key = _signature(candidate)
             if key not in best or candidate.objective < best[key].objective:
                 best[key] = candidate
-        self.pool = sorted(best.values(), key=lambda candidate: candidate.objective)[:POOL_SIZE]
+        shapes: Counter[tuple[int, ...]] = Counter()
+        kept = []
+        for candidate in sorted(best.values(), key=lambda candidate: candidate.objective):
+            shape = tuple(len(group) for group in candidate.groups)
+            shapes[shape] += 1
+            if shapes[shape] <= PER_SHAPE:
+                kept.append(candidate)
+        self.pool = kept[:POOL_SIZE]
 
     @property
     def best(self) -> Candidate | None:
@@ -79,8 +90,12 @@ class JointSearch:
         rng = np.random.default_rng(seed)
         weights = 0.7 ** np.arange(len(self.pool))
         start = self.pool[int(rng.choice(len(self.pool), p=weights / weights.sum()))]
-        heat = HEATS[(number // 2) % len(HEATS)]
-        return self.searcher.anneal(start, iterations=self.iterations, heat=heat, seed=seed)
+        best = start
+        for part in range(PARTS):
+            heat = HEATS[(number // 2 + part) % len(HEATS)]
+            found = self.searcher.anneal(best, iterations=self.iterations // PARTS, heat=heat, seed=seed + part)
+            best = min(best, found, key=lambda candidate: candidate.objective)
+        return best
 
     def _polish(self, feasible: list[Candidate], number: int, seed: int) -> Candidate:
         turn = (number // 3) % 4

@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba.typed import List
 
 from solver_models.compiled import kernel
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
@@ -251,9 +250,12 @@ class Searcher:
         self.rules = make_rules(instance)
 
     def rate(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers | None = None) -> Candidate:
-        """The candidate with the best of the standard policies."""
+        """The candidate with the best of the standard policies; at least 4 x PENALTY if it breaks a rule."""
         flags = np.zeros(len(groups), np.int64) if recompute is None else recompute
         start, devices = _flatten(groups)
+        if not is_allowed(self.layers, self.rules, self.instance.pinned, stage_of, start, devices):
+            knobs = STANDARD_KNOBS[0]
+            return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=knobs, objective=4 * PENALTY)
         best: tuple[int, Integers] | None = None
         for knobs in STANDARD_KNOBS:
             value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span)
@@ -290,25 +292,26 @@ class Searcher:
     ) -> tuple[bool, Candidate | None]:
         """Whether every order was played, and the best below `threshold`, if any."""
         net = self._net(candidate.stage_of, candidate.groups, candidate.recompute)
-        tables, lengths, plays = [], [], 1
+        found, plays = [], 1
         for device in range(len(self.instance.capacity)):
-            table, length = legal_words(net, device, most_words)
-            plays *= max(len(table), 1)
-            if (len(length) and length[0] < 0) or plays > most_plays:
-                return False, None
-            if not len(table):
+            words, lengths = legal_words(net, device, most_words)
+            if not len(words):
                 return True, None
-            tables.append(table)
-            lengths.append(length)
-        value, pick = best_order(net, List(tables), List(lengths), threshold, self.by_span)
+            found.append((words, lengths))
+            plays *= len(words)
+            if lengths[0] < 0 or plays > most_plays:
+                return False, None
+        sizes = np.array([len(words) for words, _ in found])
+        tables = np.zeros((len(found), sizes.max(), max(words.shape[1] for words, _ in found)), np.int32)
+        table_lengths = np.zeros((len(found), sizes.max()), np.int64)
+        for device, (words, lengths) in enumerate(found):
+            tables[device, : len(words), : words.shape[1]] = words
+            table_lengths[device, : len(words)] = lengths
+        value, pick = best_order(net, tables, table_lengths, sizes, threshold, self.by_span)
         if pick[0] < 0:
             return True, None
-        longest = max(table.shape[1] for table in tables)
-        words = np.zeros((len(tables), longest), np.int32)
-        for device, table in enumerate(tables):
-            words[device, : table.shape[1]] = table[pick[device]]
-        chosen = np.array([length[pick[device]] for device, length in enumerate(lengths)])
-        return True, replace(candidate, objective=int(value), words=_decode(net, words, chosen))
+        each = np.arange(len(found))
+        return True, replace(candidate, objective=int(value), words=_decode(net, tables[each, pick], table_lengths[each, pick]))
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], recompute: Integers) -> Net:
         start, devices = _flatten(groups)

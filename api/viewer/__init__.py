@@ -32,7 +32,9 @@ def render_picture(
     """
     content = problem_content(problem) | {
         "lowerBoundNs": _bound(plan) if lower_bound_ns is None else lower_bound_ns,
-        "plans": [plan_content(problem, *drawn) for drawn in ((plan, timeline), other) if drawn is not None],
+        "plans": [
+            plan_content(problem, drawn, timeline=played) for drawn, played in filter(None, ((plan, timeline), other))
+        ],
     }
     parts = _fixed_parts() | {"content": embed_json(content)}
     return _PLACE.sub(lambda place: parts[place[1]], _read("viewer.html"))
@@ -50,7 +52,7 @@ def embed_json(value: object) -> str:
 
 @cache
 def _fixed_parts() -> dict[str, str]:
-    """What is the same in every picture; the policy admits this script and this style by their hashes and nothing else."""
+    """What is the same in every picture; the policy admits this script and this style by their hashes, and no other."""
     style = _read("viewer.css")
     script = '"use strict";\n(() => {\n' + "\n".join(map(_read, SCRIPTS)) + "})();\n"
     policy = (

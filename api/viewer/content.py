@@ -32,16 +32,16 @@ def problem_content(problem: Problem) -> dict[str, Any]:
     }
 
 
-def plan_content(problem: Problem, plan: Plan, timeline: Timeline) -> dict[str, Any]:
+def plan_content(problem: Problem, plan: Plan, *, timeline: Timeline) -> dict[str, Any]:
     """One plan: figures, stages, a row per device, and what moves between the devices."""
     costs = CostModel(problem)
     rows = {device: number for number, device in enumerate(_rows(plan, timeline))}
-    stages = [_stage(costs, stage, rows) for stage in plan.stages]
+    stages = [_stage(costs, stage, rows=rows) for stage in plan.stages]
     return {
         "figures": _figures(plan, timeline),
         "stages": stages,
-        "devices": [_device(problem, timeline, device, stages=stages) for device in rows],
-        "legs": _legs(problem, plan, timeline, rows=rows, costs=costs),
+        "devices": [_device(problem, timeline, device=device, stages=stages) for device in rows],
+        "legs": _legs(costs, plan, timeline=timeline, rows=rows),
         "synchronisations": [list(sync) for sync in timeline.synchronisations],
         "baselines": [_baseline(row) for row in plan.evidence.baselines] if plan.evidence else [],
     }
@@ -77,7 +77,7 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _stage(costs: CostModel, stage: Stage, rows: Mapping[str, int]) -> dict[str, Any]:
+def _stage(costs: CostModel, stage: Stage, *, rows: Mapping[str, int]) -> dict[str, Any]:
     cost = costs.stage_cost(stage, 0)
     return {
         "layers": list(stage.layers),
@@ -88,17 +88,17 @@ def _stage(costs: CostModel, stage: Stage, rows: Mapping[str, int]) -> dict[str,
     }
 
 
-def _device(problem: Problem, timeline: Timeline, name: str, *, stages: list[dict[str, Any]]) -> dict[str, Any]:
+def _device(problem: Problem, timeline: Timeline, *, device: str, stages: list[dict[str, Any]]) -> dict[str, Any]:
     usual = [duration for stage in stages for duration in stage["durationsNs"]]
-    device = problem.cluster.by_name[name]
+    about = problem.cluster.by_name[device]
     return {
-        "name": name,
-        "type": device.type,
-        "host": device.host,
-        "limitBytes": device.memory_bytes,
-        "peakBytes": timeline.peak_bytes.get(name, 0),
-        "actions": _flat_actions(timeline.actions.get(name, ()), usual),
-        **_flat_memory(timeline.memory.get(name, ())),
+        "name": device,
+        "type": about.type,
+        "host": about.host,
+        "limitBytes": about.memory_bytes,
+        "peakBytes": timeline.peak_bytes.get(device, 0),
+        "actions": _flat_actions(timeline.actions.get(device, ()), usual),
+        **_flat_memory(timeline.memory.get(device, ())),
     }
 
 
@@ -115,20 +115,19 @@ def _flat_actions(word: Iterable[TimedAction], usual: list[int]) -> list[int]:
 def _flat_memory(trace: Iterable[MemoryPoint]) -> dict[str, list[int]]:
     """Two integers per step: time since the last step, and which of the `memorySteps` (bytes more or less) it is."""
     steps: dict[int, int] = {}
-    flat, last, held = [], 0, 0
+    flat: list[int] = []
+    last, held = 0, 0
     for time, num_bytes in trace:
-        if num_bytes != held:
+        if num_bytes != held or not flat:
             flat += [time - last, steps.setdefault(num_bytes - held, len(steps))]
             last, held = time, num_bytes
     return {"memory": flat, "memorySteps": list(steps)}
 
 
-def _legs(
-    problem: Problem, plan: Plan, timeline: Timeline, *, rows: Mapping[str, int], costs: CostModel
-) -> list[dict[str, Any]]:
+def _legs(costs: CostModel, plan: Plan, *, timeline: Timeline, rows: Mapping[str, int]) -> list[dict[str, Any]]:
     """Every way that tensors take between two stages on two devices, with its transfers (none inside one device)."""
     moved: dict[LegKey, list[TimedTransfer]] = defaultdict(list)
-    for lane in make_lanes(problem, plan, costs):
+    for lane in make_lanes(costs.problem, plan, costs):
         ways: tuple[tuple[Direction, Any], ...] = (("forward", lane.forward_to), ("backward", lane.backward_to))
         for direction, targets in ways:
             for target, _, _ in targets:
@@ -136,10 +135,10 @@ def _legs(
     for transfer in timeline.transfers:
         key = (transfer.sender, transfer.receiver, transfer.from_stage, transfer.to_stage, transfer.direction)
         moved[key].append(transfer)
-    return [_leg(problem, key, transfers, rows=rows) for key, transfers in moved.items()]
+    return [_leg(costs.problem, key, transfers=transfers, rows=rows) for key, transfers in moved.items()]
 
 
-def _leg(problem: Problem, key: LegKey, transfers: list[TimedTransfer], *, rows: Mapping[str, int]) -> dict[str, Any]:
+def _leg(problem: Problem, key: LegKey, *, transfers: list[TimedTransfer], rows: Mapping[str, int]) -> dict[str, Any]:
     sender, receiver, from_stage, to_stage, direction = key
     return {
         "from": rows[sender],
@@ -149,19 +148,23 @@ def _leg(problem: Problem, key: LegKey, transfers: list[TimedTransfer], *, rows:
         "backward": int(direction == "backward"),
         "bytes": transfers[0].num_bytes if transfers else 0,
         "route": [_link_name(problem, resource) for resource in transfers[0].links] if transfers else [],
-        "durationNs": transfers[0].end_ns - transfers[0].start_ns if transfers else 0,
+        "durationNs": _duration(transfers[0]) if transfers else 0,
         "transfers": _flat_transfers(transfers),
     }
 
 
 def _flat_transfers(transfers: list[TimedTransfer]) -> list[int]:
-    """Four integers per transfer: microbatch, time since the last became ready, time in the queue, duration less the first's."""
+    """Four integers per transfer: microbatch, time since the last became ready, queueing, duration less the first's."""
     flat, last = [], 0
     for transfer in sorted(transfers, key=lambda transfer: transfer.ready_ns):
-        wait, duration = transfer.start_ns - transfer.ready_ns, transfer.end_ns - transfer.start_ns
-        flat += [transfer.microbatch, transfer.ready_ns - last, wait, duration - (transfers[0].end_ns - transfers[0].start_ns)]
+        wait = transfer.start_ns - transfer.ready_ns
+        flat += [transfer.microbatch, transfer.ready_ns - last, wait, _duration(transfer) - _duration(transfers[0])]
         last = transfer.ready_ns
     return flat
+
+
+def _duration(transfer: TimedTransfer) -> int:
+    return transfer.end_ns - transfer.start_ns
 
 
 def _link_name(problem: Problem, resource: int) -> str:

@@ -1,4 +1,4 @@
-"""Memory on one device (MODEL.md section 4): what F takes at its start, I gives back in part at its end, W and B in full."""
+"""Memory on one device (MODEL.md section 4): F takes at its start, I gives back in part at its end, W and B in full."""
 
 from collections.abc import Iterator, Sequence
 
@@ -37,7 +37,9 @@ class MemoryRule:
         holds = [hold for number in numbers for hold in self._stashes(number)]
         holds += [hold for lane, own in lanes for hold in _extras(lane, own, always=always)]
         if sum(units for _, units in holds) > budget - always:
-            self.model.add_cumulative([interval for interval, _ in holds], [units for _, units in holds], budget - always)
+            self.model.add_cumulative(
+                [interval for interval, _ in holds], [units for _, units in holds], budget - always
+            )
 
     def _wait_for_release(self, lane: Lane, own: LaneTasks, budget: int) -> None:
         """Until the end of I or B a microbatch holds `held`, until the end of W at least min(held, weight_stash)."""

@@ -63,7 +63,9 @@ class Played:
     def makespan(self) -> int:
         """End of the iteration."""
         lanes = enumerate(self.instance.lanes)
-        return max(self.lane_end(n) + self.instance.synchronisation[lane.stage] for n, lane in lanes) + self.instance.tail
+        return (
+            max(self.lane_end(n) + self.instance.synchronisation[lane.stage] for n, lane in lanes) + self.instance.tail
+        )
 
     @property
     def span(self) -> int:
@@ -157,7 +159,9 @@ class _Player:
                 expected += len(needed)
         return expected == len(self.starts) == sum(map(len, self.words.values()))
 
-    def _push(self, now: int, order: int, *, lane: int, microbatch: int, is_backward: bool, what: tuple[int, ...]) -> None:
+    def _push(
+        self, now: int, order: int, *, lane: int, microbatch: int, is_backward: bool, what: tuple[int, ...]
+    ) -> None:
         self.num_events += 1
         stage = self.instance.lanes[lane].stage
         heappush(self.events, (now, order, stage, microbatch, is_backward, self.num_events, what))

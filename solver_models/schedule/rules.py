@@ -1,5 +1,7 @@
 """The rules of the order model: each is one sentence, one method and one family of constraints."""
 
+from itertools import pairwise
+
 from ortools.sat.python.cp_model import CpModel
 
 from solver_models.instance import Lane, ScheduleInstance
@@ -42,7 +44,7 @@ class Rules:
         """A lane starts an action of a kind only after the same action of the microbatch before has ended."""
         queues = [tasks for _, own in self.lanes for tasks in (own.forward, own.backward, own.weight_grad)]
         for tasks in (*queues, *self.variables.sends.values()):
-            for earlier, later in zip(tasks, tasks[1:], strict=False):
+            for earlier, later in pairwise(tasks):
                 self.model.add(earlier.end <= later.start)
 
     def backward_follows_forward(self) -> None:
@@ -116,11 +118,13 @@ class Rules:
             rule.only_enforce_if(own.fused[number_of].negated())
 
     def device_starts_as_early_as_it_can(self) -> None:
-        """Where the span counts, the first F of a device starts when its inputs arrive: a schedule has no other times."""
+        """Where the span counts, the first F of a device starts when its inputs arrive: nothing may wait by choice."""
         if self.instance.objective != "span":
             return
         for number in leading_lanes(self.instance):
-            inputs = [n for n, flow in enumerate(self.instance.flows) if flow.receiver == number and not flow.is_backward]
+            inputs = [
+                n for n, flow in enumerate(self.instance.flows) if flow.receiver == number and not flow.is_backward
+            ]
             first = self.variables.lanes[number].forward[0].start
             self.model.add_max_equality(first, [0, *(self.variables.arrival(n, 0) for n in inputs)])
 

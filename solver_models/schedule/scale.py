@@ -1,4 +1,4 @@
-"""The same instance in coarser ticks and units: exactly where a common divisor allows, else relaxed until sums are safe."""
+"""The same instance in coarser ticks and units: exact where a common divisor suffices, else relaxed."""
 
 from dataclasses import dataclass, replace
 from math import gcd
@@ -47,9 +47,7 @@ def scaled(instance: ScheduleInstance) -> Scaled:
         budgets[device] = budget // units
         lanes = [_shrink(lane, _SIZES, units) if lane.device == device else lane for lane in lanes]
         is_exact = is_exact and all(size % units == 0 for size in sizes)
-    return Scaled(
-        instance=replace(coarse, lanes=tuple(lanes), budgets=tuple(budgets)), ticks=ticks, is_exact=is_exact
-    )
+    return Scaled(instance=replace(coarse, lanes=tuple(lanes), budgets=tuple(budgets)), ticks=ticks, is_exact=is_exact)
 
 
 def _divisor(numbers: list[int], factor: int) -> int:
@@ -61,7 +59,9 @@ def _divisor(numbers: list[int], factor: int) -> int:
 def _most_units(instance: ScheduleInstance, device: int) -> int:
     """Units that the device would hold if it kept everything."""
     lanes = [lane for lane in instance.lanes if lane.device == device]
-    return sum(lane.workspace + (lane.held + lane.stash + lane.weight_stash) * instance.num_microbatches for lane in lanes)
+    return sum(
+        lane.workspace + (lane.held + lane.stash + lane.weight_stash) * instance.num_microbatches for lane in lanes
+    )
 
 
 def _times(instance: ScheduleInstance) -> list[int]:

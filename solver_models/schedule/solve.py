@@ -1,9 +1,10 @@
 """The best order of actions for a fixed partition and mapping, and a bound on it, as CP-SAT claims them."""
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 
-import ortools
 from ortools.sat.python import cp_model
 
 from solver_models.instance import ScheduleInstance, Word
@@ -15,12 +16,27 @@ from solver_models.schedule.scale import Scaled, horizon_of, scaled
 from solver_models.schedule.variables import Variables, queued_flows
 from solver_models.stoppable import run_stoppable
 
-SOLVER = f"CP-SAT {ortools.__version__}"
+SOLVER = f"CP-SAT {version('ortools')}"
 
 MAX_SIZE = 6_000
-"""Largest model that is built, in actions and queued transfers; beyond about 500 the compiled search is better anyway."""
+"""Largest model that is built, in actions and queued transfers; beyond about 500 the compiled search is better."""
 
-_STATUS: dict[int, Status] = {
+GRACE_S = 1.0
+"""Seconds beyond its time limit after which the solver is told to stop; it does not keep its limit exactly."""
+
+_BRANCHING = "use_dynamic_precedence_in_disjunctive: true"
+
+IMPROVE = _BRANCHING
+"""Finds better orders near a hint."""
+
+IMPROVE_WITHOUT_HINT = f"{_BRANCHING} search_branching: PORTFOLIO_WITH_QUICK_RESTART_SEARCH"
+"""Finds a first order."""
+
+PROVE = f"""{_BRANCHING} subsolvers: "lower"
+subsolver_params {{ name: "lower" linearization_level: 0 use_objective_lb_search: true {_BRANCHING} }}"""
+"""Raises the bound."""
+
+_STATUS: dict[cp_model.CpSolverStatus, Status] = {
     cp_model.OPTIMAL: "optimal",
     cp_model.FEASIBLE: "feasible",
     cp_model.INFEASIBLE: "infeasible",
@@ -39,6 +55,22 @@ class OrderModel:
     """Its variables."""
     beyond: int | None
     """What every schedule takes if the model is infeasible: one tick more than its upper bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long and how to search."""
+
+    time_limit_s: float
+    """Wall-clock seconds."""
+    deterministic_limit: float | None
+    """The solver's own measure of work, the same on every machine."""
+    seed: int
+    """Seed of its random choices."""
+    num_workers: int
+    """Threads."""
+    should_stop: Callable[[], bool] | None
+    """Asked several times a second."""
 
 
 def estimate_size(instance: ScheduleInstance) -> int:
@@ -83,23 +115,47 @@ def solve_order(
 ) -> ScheduleResult:
     """The best order found within the limits, starting from `hint`; `infeasible` if none is at most `upper_bound`.
 
-    Links may take transfers in any order here, so the bound holds for the rule by readiness as well, and the words must
-    be replayed. The same seed gives the same answer with one worker if only `deterministic_limit` stops it.
+    Half of the limits go to better orders, half to a better bound. Links may take transfers in any order here, so the
+    bound holds for the rule by readiness as well, and the words must be replayed. With one worker the same seed gives
+    the same answer if only `deterministic_limit` stops it. Models above `MAX_SIZE` are refused as `unknown`.
     """
     if estimate_size(instance) > MAX_SIZE:
         return _no_answer("unknown")
+    start = time.monotonic()
+    effort = Effort(
+        time_limit_s=time_limit_s / 2,
+        deterministic_limit=None if deterministic_limit is None else deterministic_limit / 2,
+        seed=seed,
+        num_workers=num_workers,
+        should_stop=should_stop,
+    )
     order = make_model(instance, hint=hint, upper_bound=upper_bound)
+    found = _run(order, effort, style=IMPROVE if hint else IMPROVE_WITHOUT_HINT)
+    if found.status in ("optimal", "infeasible") or (should_stop is not None and should_stop()):
+        return found
+    rest = replace(effort, time_limit_s=max(0.0, start + time_limit_s - time.monotonic()))
+    order = make_model(instance, hint=found.words or hint, upper_bound=found.objective or upper_bound)
+    if found.bound is not None:
+        order.model.add(order.variables.objective >= found.bound // order.scaled.ticks)
+    return _better(found, _run(order, rest, style=PROVE))
+
+
+def _run(order: OrderModel, effort: Effort, *, style: str) -> ScheduleResult:
+    """Solve a model on a thread that can be stopped."""
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.random_seed = seed
-    solver.parameters.num_workers = num_workers
-    if deterministic_limit is not None:
-        solver.parameters.max_deterministic_time = deterministic_limit
+    solver.parameters.merge_text_format(style)
+    if effort.num_workers == 1:
+        solver.parameters.linearization_level = 0  # at this size the LP costs more than it prunes
+    solver.parameters.num_workers = effort.num_workers
+    solver.parameters.random_seed = effort.seed
+    solver.parameters.max_time_in_seconds = effort.time_limit_s
+    if effort.deterministic_limit is not None:
+        solver.parameters.max_deterministic_time = effort.deterministic_limit
     status = run_stoppable(
         lambda: solver.solve(order.model),
         stop=solver.stop_search,
-        should_stop=should_stop,
-        deadline_s=2 * time_limit_s + 1,
+        should_stop=effort.should_stop,
+        deadline_s=effort.time_limit_s + GRACE_S,
     )
     if status is None:
         return _no_answer("unknown")
@@ -108,22 +164,33 @@ def solve_order(
     return _read(order, solver, status=_STATUS.get(status, "unknown"))
 
 
-def _no_answer(status: Status, *, bound: int | None = None) -> ScheduleResult:
-    return ScheduleResult(status=status, objective=None, bound=bound, words=None, solver=SOLVER)
-
-
 def _read(order: OrderModel, solver: cp_model.CpSolver, *, status: Status) -> ScheduleResult:
-    """The answer in the instance's own ticks; what rounding has relaxed is no longer called optimal."""
-    ticks = order.scaled.ticks
+    """The answer in the instance's own ticks; what rounding has relaxed is not called optimal."""
+    ticks, coarse = order.scaled.ticks, order.scaled.instance
     if status == "infeasible":
         return _no_answer(status, bound=order.beyond)
     bound = solver.response_proto.inner_objective_lower_bound * ticks
     if status == "unknown":
         return _no_answer(status, bound=bound if bound > 0 else None)
+    words = decode(coarse, order.variables, value=solver.value)
+    played = play(coarse, words)
+    ends = [solver.value(order.variables.objective)] + ([] if played is None else [played.objective])
     return ScheduleResult(
         status=status if order.scaled.is_exact else "feasible",
-        objective=solver.value(order.variables.objective) * ticks,
+        objective=min(ends) * ticks,  # an order that is not proved best may have been left with idle time
         bound=bound,
-        words=decode(order.scaled.instance, order.variables, value=solver.value),
+        words=words,
         solver=SOLVER,
     )
+
+
+def _better(first: ScheduleResult, second: ScheduleResult) -> ScheduleResult:
+    """The better incumbent and the better bound of two runs, the second limited to what the first found."""
+    if first.words is None and second.status == "infeasible":
+        return second
+    bounds = [result.bound for result in (first, second) if result.bound is not None]
+    return replace(first if second.words is None else second, bound=max(bounds, default=None))
+
+
+def _no_answer(status: Status, *, bound: int | None = None) -> ScheduleResult:
+    return ScheduleResult(status=status, objective=None, bound=bound, words=None, solver=SOLVER)

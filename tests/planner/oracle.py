@@ -16,7 +16,7 @@ import numpy
 from planner.actions import Action
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from profiles.model_profile import Layer
+from profiles.model_profile import Edge, Layer
 from tests.planner.exhaustive import explore
 
 Seat = tuple[int, int]
@@ -155,16 +155,20 @@ class Reading:
     def traffic(self) -> dict[tuple[int, int], tuple[int, int, bool]]:
         """Forward bytes, backward bytes and whether a gradient flows, per pair of stages."""
         stage_of = {layer.name: s for s, layers in enumerate(self.layers) for layer in layers}
-        edges: dict[tuple[int, int], dict[str, list]] = {}
+        edges: dict[tuple[int, int], dict[str, list[Edge]]] = {}
         for edge in self.problem.profile.edges:
             a, b = stage_of[edge.producer], stage_of[edge.consumer]
             if a != b:
                 edges.setdefault((a, b), {}).setdefault(edge.producer, []).append(edge)
+
+        def back(edge: Edge) -> int:
+            return edge.bytes if edge.gradient_bytes is None else edge.gradient_bytes
+
         return {
             pair: (
-                sum(max(e.bytes for e in es) for es in outputs.values()),
-                sum(max(e.bytes if e.gradient_bytes is None else e.gradient_bytes for e in es) for es in outputs.values()),
-                any(e.gradient_bytes != 0 for es in outputs.values() for e in es),
+                sum(max(e.bytes for e in same) for same in outputs.values()),
+                sum(max(back(e) for e in same) for same in outputs.values()),
+                any(e.gradient_bytes != 0 for same in outputs.values() for e in same),
             )
             for pair, outputs in edges.items()
         }
@@ -257,9 +261,7 @@ class Game:
 
     def __init__(self, problem: Problem, plan: Plan, reading: Reading) -> None:
         self.problem, self.plan, self.reading = problem, plan, reading
-        self.seat_of = {
-            (device, s): (s, r) for s, r in reading.seats for device in plan.stages[s].replicas[r]
-        }
+        self.seat_of = {(device, s): (s, r) for s, r in reading.seats for device in plan.stages[s].replicas[r]}
         self.position = dict.fromkeys(plan.schedule, 0)
         self.first: dict[str, int] = {}
         self.last_end = dict.fromkeys(plan.schedule, 0)
@@ -273,7 +275,7 @@ class Game:
     def play(self, peaks: dict[str, int]) -> Figures:
         now = 0
         while now is not None:
-            while any([self.start(device, now, lasting=False) for device in self.plan.schedule]):
+            while any(self.start(device, now, lasting=False) for device in self.plan.schedule):
                 pass
             self.send(now)
             for device in self.plan.schedule:
@@ -311,8 +313,6 @@ class Game:
             self.last_end[other] = now + duration
             self.work += duration
         self.end[seat, action.kind.replace("B", "I"), action.microbatch] = now + duration
-        if action.kind == "W":
-            self.end[seat, "W", action.microbatch] = now + duration
         return True
 
     def has_inputs(self, seat: Seat, action: Action, now: int) -> bool:
@@ -343,7 +343,8 @@ class Game:
             for m in range(self.problem.num_microbatches)
             if leg.duration and self.end.get((leg.sender, "I" if leg.is_backward else "F", m)) == now
         ]
-        ready += [((s, self.problem.num_microbatches, 2), None) for s in range(len(self.plan.stages)) if self.is_done(s, now)]
+        done = [stage for stage in range(len(self.plan.stages)) if self.is_done(stage, now)]
+        ready += [((stage, self.problem.num_microbatches, 2), None) for stage in done]
         for key, leg in sorted(ready, key=lambda item: item[0]):
             if leg is None:
                 self.synchronise(key[0], now)
@@ -360,10 +361,9 @@ class Game:
 
     def is_done(self, stage: int, now: int) -> bool:
         """Whether the last action of a stage has ended, and it has not synchronised yet."""
-        per_seat = 2 + self.reading.has_weights[stage]
         ends = [end for (seat, _, _), end in self.end.items() if seat[0] == stage]
         left = any(a.stage == stage for d, word in self.plan.schedule.items() for a in word[self.position[d] :])
-        return per_seat > 0 and not left and max(ends) <= now and stage not in self.sync_end
+        return not left and max(ends) <= now and stage not in self.sync_end
 
     def synchronise(self, stage: int, now: int) -> None:
         duration, links = self.reading.ring(stage)
@@ -372,3 +372,179 @@ class Game:
             start = max([now, *(self.link_free.get(link, 0) for link in links)])
             self.link_free.update(dict.fromkeys(links, start + duration))
         self.sync_end[stage] = start + duration
+
+
+def brute_force(problem: Problem) -> int | None:
+    """The least objective over every partition, mapping and order; None if no plan fits."""
+    best = brute_force_plan(problem)
+    return None if best is None else best[0]
+
+
+def brute_force_plan(problem: Problem) -> tuple[int, Plan] | None:
+    """The same with a plan that attains it.
+
+    Tries every monotone map of layers to stages, every assignment of stages to devices (replicas in every order, and
+    several stages per device, as far as the options allow), every choice of recomputation, and every order on every
+    device in which each stage takes its (identical) microbatches in order, with B as well as with I and W.
+    """
+    if problem.options.max_width > 1:
+        raise ValueError("brute_force knows devices, not groups: set max_width = 1")
+    candidates = []
+    for stages in every_mapping(problem):
+        tables = make_tables(problem, stages)
+        if tables is not None:
+            candidates.append((explore(*tables, LIMIT, True)[0], stages, tables))
+    best, found = LIMIT, None
+    for bound, stages, tables in sorted(candidates, key=lambda candidate: candidate[0]):
+        if bound < best:
+            value, length, path = explore(*tables, best, False)
+            if value < best:
+                best, found = int(value), (stages, path[:length])
+    return None if found is None else (best, make_plan(problem, *found))
+
+
+LIMIT = 2**60
+"""Longer than any plan."""
+
+
+def every_mapping(problem: Problem) -> Iterator[tuple[Stage, ...]]:
+    """All stages on all devices that the options allow; of plans that differ by a symmetry of the cluster only one."""
+    options, names = problem.options, [device.name for device in problem.cluster.devices]
+    most = len(names) * options.max_stages_per_device
+    counts = range(1, problem.max_replicas + 1)
+    groups = [order for r in counts for order in permutations(names, r)]
+    symmetric = is_symmetric(problem)
+    for parts in every_partition(problem, most):
+        for placement in every_placement(groups, len(parts), limit=options.max_stages_per_device):
+            first_used = list(dict.fromkeys(name for group in placement for name in group))
+            if symmetric and first_used != names[: len(first_used)]:
+                continue
+            for flags in product((False, True) if options.recompute else (False,), repeat=len(parts)):
+                stages = tuple(
+                    Stage(layers=part, replicas=tuple((name,) for name in group), recompute=flag)
+                    for part, group, flag in zip(parts, placement, flags, strict=True)
+                )
+                if is_allowed(problem, stages):
+                    yield stages
+
+
+def every_partition(problem: Problem, most: int) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """Every map of layers onto stages 0, 1, ... (at most `most`) under which no edge points backward."""
+    order = problem.profile.topological_order
+    producers = {name: [e.producer for e in problem.profile.edges if e.consumer == name] for name in order}
+
+    def extend(stage_of: dict[str, int]) -> Iterator[dict[str, int]]:
+        if len(stage_of) == len(order):
+            yield stage_of
+            return
+        name = order[len(stage_of)]
+        for number in range(max((stage_of[p] for p in producers[name]), default=0), min(most, len(order))):
+            yield from extend({**stage_of, name: number})
+
+    for stage_of in extend({}):
+        count = max(stage_of.values()) + 1
+        if set(stage_of.values()) == set(range(count)):
+            yield tuple(tuple(name for name in order if stage_of[name] == number) for number in range(count))
+
+
+def every_placement(groups: list[tuple[str, ...]], count: int, *, limit: int) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """A tuple of devices for each of `count` stages, with no device used more than `limit` times."""
+
+    def extend(chosen: tuple[tuple[str, ...], ...]) -> Iterator[tuple[tuple[str, ...], ...]]:
+        if len(chosen) == count:
+            yield chosen
+            return
+        used = [name for group in chosen for name in group]
+        for group in groups:
+            if all(used.count(name) < limit for name in group):
+                yield from extend((*chosen, group))
+
+    yield from extend(())
+
+
+def is_symmetric(problem: Problem) -> bool:
+    """Whether any two devices may change places: equal devices, and equal direct links between all, or none needed."""
+    cluster = problem.cluster
+    if len({(device.type, device.memory_bytes) for device in cluster.devices}) > 1 or problem.options.pinned:
+        return False
+    num_pairs = len(cluster.devices) * (len(cluster.devices) - 1) // 2
+    is_complete = len(cluster.links) == num_pairs and all({x.a, x.b} <= set(cluster.by_name) for x in cluster.links)
+    return is_complete and len({(x.bandwidth_bytes_per_s, x.latency_ns, x.duplex) for x in cluster.links}) <= 1
+
+
+def is_allowed(problem: Problem, stages: tuple[Stage, ...]) -> bool:
+    """Whether the stages obey the options that the enumeration does not know."""
+    options = problem.options
+    stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
+    pairs = {(stage_of[e.producer], stage_of[e.consumer]) for e in problem.profile.edges}
+    counts = {len(stage.replicas) for stage in stages} - {1}
+    used = {group for stage in stages for group in stage.replicas}
+    return (
+        (options.skip_edges or all(b - a <= 1 for a, b in pairs))
+        and (options.uneven_replication or len(counts) <= 1)
+        and (options.idle_devices or len(used) == len(problem.cluster.devices))
+        and all(stages[stage_of[pin.layer]].replicas == ((pin.device,),) for pin in options.pinned)
+        and (options.partition is None or [set(p) for p in options.partition] == [set(s.layers) for s in stages])
+        and (options.placement is None or options.placement == tuple(stage.replicas for stage in stages))
+    )
+
+
+def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndarray, ...] | None:
+    """What `explore` needs; None if the state alone does not fit."""
+    reading = Reading(problem, stages)
+    index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
+    seat_index = {seat: number for number, seat in enumerate(reading.seats)}
+    used = {group[0] for stage in stages for group in stage.replicas}
+    room = [d.memory_bytes - reading.static(d.name) if d.name in used else 0 for d in problem.cluster.devices]
+    if min(room) < 0:
+        return None
+    seats = [
+        [
+            *(s, index[stages[s].replicas[r][0]], int(reading.has_weights[s])),
+            *(reading.durations[s, r][kind] for kind in "FIWB"),
+            reading.size(s, "checkpoint_bytes" if stages[s].recompute else "stash_bytes"),
+            reading.size(s, "stash_bytes"),
+            reading.size(s, "weight_stash_bytes") * reading.has_weights[s],
+            reading.size(s, "workspace_bytes"),
+        ]
+        for s, r in reading.seats
+    ]
+    legs = [
+        [seat_index[x.sender], seat_index[x.receiver], int(x.is_backward), x.duration, x.sender[1] * 1000 + x.rank]
+        for x in reading.legs
+    ]
+    rings = [reading.ring(s) for s in range(len(stages))]
+    options = problem.options
+    scalars = [
+        *(problem.num_microbatches, int(options.split_backward), int(problem.cluster.overlap)),
+        *(int(options.synchronisation == "bucketed"), problem.profile.optimizer_ns, int(options.objective == "span")),
+    ]
+    num_links = 2 * len(problem.cluster.links)
+    return (
+        numpy.array(scalars),
+        numpy.array(seats),
+        numpy.array(legs, dtype=numpy.int64).reshape(-1, 5),
+        incidence([x.links for x in reading.legs], num_links),
+        numpy.array([time for time, _ in rings]),
+        incidence([links for _, links in rings], num_links),
+        numpy.array(room),
+    )
+
+
+def incidence(rows: Sequence[Sequence[int]], num_links: int) -> numpy.ndarray:
+    """[row, link] 1 where the row occupies the link."""
+    table = numpy.zeros((len(rows), num_links), dtype=numpy.int64)
+    for row, links in enumerate(rows):
+        table[row, list(links)] = 1
+    return table
+
+
+def make_plan(problem: Problem, stages: tuple[Stage, ...], path: numpy.ndarray) -> Plan:
+    """The plan that a path of `explore` (rows: seat, kind, microbatch) stands for."""
+    seats = [(s, r) for s, stage in enumerate(stages) for r in range(len(stage.replicas))]
+    words: dict[str, list[Action]] = {d: [] for stage in stages for group in stage.replicas for d in group}
+    for seat, kind, microbatch in path.tolist():
+        stage, replica = seats[seat]
+        words[stages[stage].replicas[replica][0]].append(Action("FIWB"[kind], stage, microbatch))
+    schedule = {device: tuple(word) for device, word in words.items()}
+    return Plan(problem=problem.reference(), stages=stages, schedule=schedule)

@@ -13,11 +13,12 @@ from profiles.load import dump_workload, load_workload, parse_workload
 VALID = dump_workload(load_workload("demo:alexnet-two-gpus")).encode()
 
 NEUTRAL = b"""{"name": "n", "source": "s", "edges": [[0, 1]], "microbatches": 2, "meta": {"static_multiplier": 1.5},
-"layers": [{"name": "a", "forward_ms": 1.5, "backward_ms": 2, "param_bytes": 3, "activation_bytes": 4, "stash_bytes": 5},
+"layers": [{"name": "a", "forward_ms": 1.5, "backward_ms": 2, "param_bytes": 3, "activation_bytes": 4},
 {"name": "b", "forward_ms": 1, "backward_ms": 2, "input_grad_ms": 2, "weight_grad_ms": 0, "param_bytes": 0,
 "activation_bytes": 4}], "cluster": {"devices": [{"name": "x", "memory_bytes": 9, "speed": 0.5}], "links": []}}"""
 
-GRAPH = b"""node1 -- Input0 -- forward_compute_time=1.5, backward_compute_time=0.0, activation_size=8.0, parameter_size=0.0
+GRAPH = b"""
+node1 -- Input0 -- forward_compute_time=1.5, backward_compute_time=0.0, activation_size=8.0, parameter_size=0.0
 node2 -- LSTM(2) -- forward_compute_time=1.5, backward_compute_time=2.5, activation_size=[8.0; 2.0], parameter_size=4.0
 node3 -- Add -- forward_compute_time=0.1, backward_compute_time=0.2, activation_size=8.0, parameter_size=0.0
 \tnode1 -- node2
@@ -61,11 +62,11 @@ CORPUS = {
 @pytest.mark.parametrize(("data", "fragment"), list(CORPUS.values()), ids=list(CORPUS))
 def test_hostile_bytes(data: bytes, fragment: str):
     """Tests that each is refused by name, briefly, in printable ASCII, and in well under a second."""
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ValueError, match=r"^upload: ") as caught:
         parse_workload(data, source="upload")
     message = str(caught.value)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert type(caught.value) is ValueError
     assert fragment in message
     assert len(message) < 600

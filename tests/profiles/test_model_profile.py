@@ -184,7 +184,7 @@ def test_bytes_at_a_width():
 
 
 def test_gradients_are_as_large_as_the_tensor_unless_given():
-    """Tests the three readings of an edge's gradient_bytes: absent, given, none."""
+    """Tests that an edge's gradient_bytes has three readings: as the tensor, as given, none at all."""
     sizes = [Edge(producer="a", consumer="b", bytes=5, gradient_bytes=given) for given in (None, 3, 0)]
     assert [edge.backward_bytes for edge in sizes] == [5, 3, 0]
     assert [edge.has_gradient for edge in sizes] == [True, True, False]

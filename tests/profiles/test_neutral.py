@@ -55,7 +55,7 @@ def cost(device_type: str, forward: int, input_grad: int, weight_grad: int) -> L
 
 
 def test_layers():
-    """Tests rounding, the halves of the backward, speeds, and the defaults of stash, weight stash and state."""
+    """Tests that times are rounded, split and scaled, and that stash, weight stash and state get their defaults."""
     assert imported().profile.layers == (
         Layer(
             name="a",

@@ -42,7 +42,7 @@ def test_every_demo_has_its_figures_stated():
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures(name: str):
-    """Tests counts and sums over all layers on the reference device."""
+    """Tests that counts, and sums over all layers on the reference device, are as stated."""
     problem = load_problem(name)
     profile, cluster = problem.profile, problem.cluster
     costs = [layer.costs[0] for layer in profile.layers]
@@ -105,7 +105,7 @@ def test_what_the_demos_are_for():
 
 
 def test_speeds_of_the_mixed_cluster():
-    """Tests the first layer of ResNet-101 on all three types: 6.396 ms and 2.341 ms over 1, 0.68 and 0.52."""
+    """Tests that ResNet-101's first layer takes 6.396 ms and 2.341 ms, over 1, 0.68 and 0.52."""
     costs = load_problem("resnet101-mixed-gpus").profile.layers[0].costs
     assert [cost.forward_ns for cost in costs] == [6_396_000, 9_405_882, 12_300_000]
     assert [cost.input_grad_ns for cost in costs] == [1_170_500, 1_721_324, 2_250_962]

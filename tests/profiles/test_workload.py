@@ -157,7 +157,7 @@ def test_order_of_the_listing_means_nothing(profile: ModelProfile, random: Rando
 
 
 def test_defaults_are_left_out():
-    """Tests the text of a small document, letter by letter."""
+    """Tests that a small document is as short as it can be, letter by letter."""
     cost = LayerCost(device_type="T4", forward_ns=1, input_grad_ns=2, weight_grad_ns=0)
     devices = (Device(name="x", type="T4", memory_bytes=9),)
     workload = Workload(

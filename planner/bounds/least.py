@@ -1,0 +1,212 @@
+"""The least that a layer, a transfer or a synchronisation costs in any plan that the options allow."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.costs import CostModel, LayerWork
+from planner.problem import Problem
+from profiles.cluster import Cluster, Link
+from profiles.model_profile import Layer
+
+Integers = NDArray[numpy.int64]
+
+SECOND = 10**9
+"""Nanoseconds in a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastWork:
+    """Per layer in topological order: device time of one microbatch, summed over replicas, times a weight per type."""
+
+    forward: Integers
+    """F."""
+    returning: Integers
+    """The shortest action that sends the gradient on: I, or B if that is shorter or I and W cannot run apart."""
+    backward: Integers
+    """All of the backward pass: B, which is never more than I + W."""
+
+    @property
+    def total(self) -> Integers:
+        """F and all of the backward pass."""
+        return self.forward + self.backward
+
+
+class Least:
+    """Least costs of one problem; every figure holds for every plan that its options allow."""
+
+    def __init__(self, problem: Problem, costs: CostModel) -> None:
+        self.problem, self.costs = problem, costs
+        profile = problem.profile
+        self.layers: tuple[Layer, ...] = tuple(profile.by_name[name] for name in profile.topological_order)
+        self.index = {layer.name: number for number, layer in enumerate(self.layers)}
+        self.num_devices = len(problem.cluster.devices)
+        self.types: dict[str, int] = {}
+        for device in problem.cluster.devices:
+            self.types[device.type] = self.types.get(device.type, 0) + 1
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Numbers of devices that may share the layers of a stage."""
+        measured = {cost.width for layer in self.layers for cost in layer.costs}
+        most = min(self.problem.options.max_width, self.num_devices)
+        return tuple(sorted(width for width in measured if width <= most))
+
+    def _options(self, layer: Layer, device_type: str, width: int) -> list[LayerWork]:
+        """Work of a layer for those numbers of replicas between which it is monotone.
+
+        The work is linear between two measured sizes and constant beyond them, hence least where a size begins or ends.
+        """
+        size, most = self.problem.profile.microbatch_size, self.problem.max_replicas
+        points = {
+            cost.microbatch_size or size
+            for cost in layer.costs
+            if (cost.device_type, cost.width) == (device_type, width)
+        }
+        replicas = {1, most}
+        if points != {size}:
+            replicas |= {r for point in points for r in (size // point, -(-size // point)) if 1 <= r <= most}
+        found = [self.costs.layer_work(layer.name, device_type, width, r) for r in sorted(replicas)]
+        return [work for work in found if work is not None]
+
+    @cached_property
+    def _table(self) -> list[list[tuple[str, int, LayerWork]]]:
+        """Per layer: every (type, width, work) it can have at an extreme."""
+        return [
+            [
+                (device_type, width, work)
+                for device_type in self.types
+                for width in self.widths
+                if width == 1 or (width <= self.types[device_type] and layer.bytes_at(width) is not None)
+                for work in self._options(layer, device_type, width)
+            ]
+            for layer in self.layers
+        ]
+
+    def _column(self, figure: Callable[[LayerWork], int], weight: Callable[[str, int], int]) -> Integers:
+        """Per layer: the least of weight x figure over types, widths and numbers of replicas."""
+        return numpy.array(
+            [min(weight(name, width) * figure(work) for name, width, work in row) for row in self._table],
+            dtype=numpy.int64,
+        )
+
+    def _returning(self, work: LayerWork) -> int:
+        if self.problem.options.split_backward:
+            return min(work.input_grad_ns, work.backward_ns)
+        return min(work.backward_ns, work.input_grad_ns + work.weight_grad_ns)
+
+    @cached_property
+    def time(self) -> LeastWork:
+        """Work on the fastest group: divided by the replicas, no replica needs less time."""
+        return self._least(lambda name, width: 1)
+
+    def _least(self, weight: Callable[[str, int], int]) -> LeastWork:
+        return LeastWork(
+            forward=self._column(lambda work: work.forward_ns, weight),
+            returning=self._column(self._returning, weight),
+            backward=self._column(lambda work: work.backward_ns, weight),
+        )
+
+    def work_per_type(self) -> dict[str, Integers]:
+        """Per device type: the least device time (time x width) of F and backward, per layer."""
+
+        def figure(work: LayerWork) -> int:
+            return work.forward_ns + work.backward_ns
+
+        return {
+            device_type: numpy.array(
+                [min(width * figure(work) for name, width, work in row if name == device_type) for row in self._table],
+                dtype=numpy.int64,
+            )
+            for device_type in self.types
+        }
+
+    @cached_property
+    def slots_per_replica(self) -> int:
+        """Devices of the smallest group."""
+        return 1
+
+    def least_bytes(self, field: str) -> list[int]:
+        """Per layer: the least of a byte field over the widths, per device of a group."""
+        return [
+            min(
+                getattr(entry, field) for entry in (layer, *layer.wider) if entry is layer or entry.width in self.widths
+            )
+            for layer in self.layers
+        ]
+
+    def transfer_ns(self, num_bytes: int) -> int:
+        """No transfer of so many bytes between two devices is faster: every route contains a link."""
+        return min(
+            (link.latency_ns + num_bytes * SECOND // link.bandwidth_bytes_per_s for link in self.problem.cluster.links),
+            default=0,
+        )
+
+    @cached_property
+    def gradient_bytes(self) -> list[int]:
+        """Per layer: gradient bytes that a device of a replicated stage synchronises, at least, rounded down."""
+        width = max(self.widths)
+        return [layer.gradient_bytes // width for layer in self.layers]
+
+    @cached_property
+    def rings(self) -> tuple[list[int], list[int]]:
+        """Per number of replicas: the widest slowest link and the smallest largest latency of a ring of so many devices."""
+        return best_bandwidths(self.problem.cluster), best_latencies(self.problem.cluster)
+
+    def synchronisation_ns(self, gradient_bytes: int, replicas: int) -> int:
+        """No `replicas` replicas synchronise so many gradient bytes faster."""
+        if replicas == 1 or gradient_bytes == 0:
+            return 0
+        bandwidths, latencies = self.rings
+        latency = 2 * (replicas - 1) * latencies[replicas]
+        return 2 * (replicas - 1) * gradient_bytes * SECOND // (replicas * bandwidths[replicas]) + latency
+
+
+def best_bandwidths(cluster: Cluster) -> list[int]:
+    """Per number r of devices (0 and 1: 0): the largest bandwidth at which links still connect r devices.
+
+    The devices of a ring are connected by links that are at least as wide as its slowest route.
+    """
+    links = sorted(cluster.links, key=lambda link: -link.bandwidth_bytes_per_s)
+    return _thresholds(cluster, links, lambda link: link.bandwidth_bytes_per_s)
+
+
+def best_latencies(cluster: Cluster) -> list[int]:
+    """Per number r of devices (0 and 1: 0): the least latency below which links connect r devices."""
+    links = sorted(cluster.links, key=lambda link: link.latency_ns)
+    return _thresholds(cluster, links, lambda link: link.latency_ns)
+
+
+def _thresholds(cluster: Cluster, links: Iterable[Link], figure: Callable[[Link], int]) -> list[int]:
+    """Figure of the link, in the given order, with which a component of the link graph first has r devices."""
+    root = {device.name: device.name for device in cluster.devices}
+    count = dict.fromkeys(root, 1)
+
+    def find(end: str) -> str:
+        root.setdefault(end, end)
+        while root[end] != end:
+            root[end] = end = root[root[end]]
+        return end
+
+    found = [0, 0]
+    for link in links:
+        a, b = find(link.a), find(link.b)
+        if a != b:
+            root[a] = b
+            count[b] = count.get(a, 0) + count.get(b, 0)
+            found += [figure(link)] * (count[b] + 1 - len(found))
+    return found
+
+
+def prefix_sums(values: Sequence[int] | Integers) -> Integers:
+    """0, the first, the sum of the first two, ... as 64-bit integers."""
+    return numpy.concatenate([[0], numpy.cumsum(numpy.asarray(values, dtype=numpy.int64))])
+
+
+def is_increasing(values: Sequence[int]) -> bool:
+    """Whether no value is below the one before it."""
+    return all(a <= b for a, b in pairwise(values))

@@ -1,0 +1,80 @@
+"""Proofs that no plan fits into memory."""
+
+from fractions import Fraction
+
+from planner.bounds.least import Least
+from profiles.model_profile import Layer, WidthBytes
+
+
+def prove_infeasible(least: Least) -> str | None:
+    """A sentence that names the limit that rules out every plan, or None if none was found."""
+    return _largest_layer(least) or _everything(least)
+
+
+def _footprint(least: Least, layer: Layer) -> Fraction:
+    """Least bytes of a device that runs the layer: state, one microbatch's stash over the most replicas, and workspace.
+
+    I holds the whole stash of its microbatch even where the stage recomputes.
+    """
+    entries: list[Layer | WidthBytes] = [layer, *(wider for wider in layer.wider if wider.width in least.widths)]
+    return min(
+        entry.state_bytes + entry.workspace_bytes + Fraction(entry.stash_bytes, least.problem.max_replicas)
+        for entry in entries
+    )
+
+
+def _largest_layer(least: Least) -> str | None:
+    largest = max(device.memory_bytes for device in least.problem.cluster.devices)
+    layer = max(least.layers, key=lambda layer: _footprint(least, layer))
+    need = _footprint(least, layer)
+    if need <= largest:
+        return None
+    whole = -(-need.numerator // need.denominator)
+    return (
+        f"layer {layer.name!r} alone needs {whole:,} bytes on a device (state, workspace and the stash of one microbatch over "
+        f"at most {least.problem.max_replicas} replicas), but the largest device has {largest:,}; "
+        "use a larger device, smaller microbatches or more replicas, or split the layer"
+    )
+
+
+def _everything(least: Least) -> str | None:
+    """Every layer's state is somewhere, and when a sink runs, one microbatch is stashed in every layer behind it.
+
+    With a width w each of the w devices holds its own bytes, so the least per device is the least in all.
+    """
+    total = sum(device.memory_bytes for device in least.problem.cluster.devices)
+    state = sum(least.least_bytes("state_bytes"))
+    stash = _most_stashed(least)
+    if state + stash <= total:
+        return None
+    return (
+        f"the layers need at least {state:,} bytes of state and {stash:,} of stash for one microbatch, but all devices together "
+        f"have {total:,}; use more or larger devices, smaller microbatches or recomputation"
+    )
+
+
+def _most_stashed(least: Least) -> int:
+    """Bytes held when the last layer of some chain of gradients runs: the stash of all layers that wait for its gradient."""
+    field = "checkpoint_bytes" if least.problem.options.recompute else "stash_bytes"
+    held = [min(a, b) for a, b in zip(least.least_bytes(field), least.least_bytes("stash_bytes"), strict=True)]
+    behind = [0] * len(least.layers)
+    is_sink = [True] * len(least.layers)
+    for number, edges in enumerate(_gradient_producers(least)):
+        behind[number] = 1 << number
+        for producer in edges:
+            behind[number] |= behind[producer]
+            is_sink[producer] = False
+    return max(
+        sum(size for layer, size in enumerate(held) if behind[number] >> layer & 1)
+        for number in range(len(held))
+        if is_sink[number]
+    )
+
+
+def _gradient_producers(least: Least) -> list[list[int]]:
+    """Per layer: the layers it sends a gradient."""
+    producers: list[list[int]] = [[] for _ in least.layers]
+    for edge in least.problem.profile.edges:
+        if edge.has_gradient:
+            producers[least.index[edge.consumer]].append(least.index[edge.producer])
+    return producers

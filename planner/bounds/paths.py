@@ -1,0 +1,76 @@
+"""Bounds of one layer: what must happen before, in and after it."""
+
+from planner.bounds.least import Integers, Least
+
+
+def heads(least: Least) -> list[int]:
+    """Per layer: the longest chain of F before it, each layer on the fastest group and in the most replicas.
+
+    Stage times are rounded up and stages may hold several layers, so the sums are divided once, rounded down.
+    """
+    return _longest(least, least.time.forward, backward=False)
+
+
+def tails(least: Least) -> list[int]:
+    """Per layer: the longest chain of I after its own, back towards the sources, over edges with gradients."""
+    return _longest(least, least.time.returning, backward=True)
+
+
+def _longest(least: Least, durations: Integers, *, backward: bool) -> list[int]:
+    """Longest sum over the producers' side of every layer, itself excluded.
+
+    Gradients return over the same edges the activations came by, so both directions look towards the sources.
+    """
+    reached = [0] * len(least.layers)
+    out: list[list[int]] = [[] for _ in least.layers]
+    for edge in least.problem.profile.edges:
+        if edge.has_gradient or not backward:
+            out[least.index[edge.producer]].append(least.index[edge.consumer])
+    for number, duration in enumerate(durations.tolist()):
+        for consumer in out[number]:
+            reached[consumer] = max(reached[consumer], reached[number] + duration)
+    return [length // least.problem.max_replicas for length in reached]
+
+
+def layer_bound(least: Least, number: int) -> int:
+    """Makespan >= min over r of (head / R + M x work / r + synchronisation over r), for the layer `number`.
+
+    Proof. Some stage holds the layer, on r replicas, 1 <= r <= R. Each replica runs F and the backward pass of every
+    microbatch one after the other, no sooner than the first microbatch has come through the layers before it (whose
+    stages have at most R replicas), and the stage's gradients, at least the layer's own, are synchronised after that.
+    It is tight for a layer that is too large for one device and too slow to synchronise.
+    """
+    best: int | None = None
+    work = int(least.time.total[number]) * least.problem.num_microbatches
+    head = heads(least)[number]
+    for replicas in range(1, least.problem.max_replicas + 1):
+        value = head + work // replicas + least.synchronisation_ns(least.gradient_bytes[number], replicas)
+        best = value if best is None else min(best, value)
+    assert best is not None
+    return best + least.problem.profile.optimizer_ns
+
+
+def find_layer(least: Least) -> tuple[int, int]:
+    """The layer with the largest `layer_bound`, and that bound."""
+    best = (0, layer_bound(least, 0))
+    before = heads(least)
+    work = [int(total) * least.problem.num_microbatches for total in least.time.total]
+    tail = least.problem.profile.optimizer_ns
+    for number in sorted(range(len(work)), key=lambda layer: -work[layer]):
+        if before[number] + work[number] + tail > best[1]:
+            best = max(best, (number, layer_bound(least, number)), key=lambda found: found[1])
+    return best
+
+
+def path_bound(least: Least) -> int:
+    """Makespan >= max over layers of (head + M x (F + I) / R + tail).
+
+    Proof. The first F of a layer waits for the chain of F before it; its stage then runs M times F and I, and the last
+    of these I is followed by the chain of I back to the sources. No stage has more than R replicas, and a stage's time
+    on one replica is the sum over its layers / r. It is tight for few microbatches on many devices.
+    """
+    before, after = heads(least), tails(least)
+    both = (least.time.forward + least.time.returning).tolist()
+    most, count = least.problem.max_replicas, least.problem.num_microbatches
+    found = [a + count * time // most + b for a, time, b in zip(before, both, after, strict=True)]
+    return max(found) + least.problem.profile.optimizer_ns

@@ -1,0 +1,304 @@
+"""The schedule bound: stages and devices are given, any order of actions is allowed.
+
+Microbatches are told apart by their rank in time only: what is said of the k-th F of a lane holds for whichever microbatch
+that is. If every F waits for something of its own microbatch, the k-th F waits for the k-th such thing (order statistics),
+so all bounds hold for every order, in sequence or not.
+"""
+
+from collections.abc import Iterable
+
+import numpy
+
+from planner.bounds.jackson import Jobs, join, one_machine
+from planner.bounds.lanes import Flow, Lanes, make_lanes
+from planner.bounds.least import Integers
+from planner.costs import CostModel
+from planner.plan import Stage
+from planner.problem import Problem
+
+NEVER = -(1 << 60)
+"""Before every time that matters."""
+
+MAX_PASSES = 24
+"""Passes over all lanes; each leaves valid bounds, a late one rarely changes any."""
+
+MAX_SPAN_DEVICES = 16
+"""Devices whose span is bounded one by one, those with the most work first."""
+
+MAX_FORCED = 60_000
+"""Largest number of lanes x microbatches for which the W that memory forces are counted."""
+
+
+def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
+    """No order of actions makes the objective smaller with these stages on these devices.
+
+    Proof. `Times` holds a head and a tail for the k-th F, I and W of every lane; each device, and each link, then runs
+    jobs with heads and tails, one at a time (`one_machine`). For the span of a device, heads count from its first action
+    and tails to its last: what happens on other devices has no absolute time.
+    """
+    lanes = make_lanes(problem, stages, costs=costs)
+    devices = list(dict.fromkeys(device for lane in lanes.lanes for device in lane.devices))
+    if problem.options.objective == "span":
+        devices.sort(key=lambda device: -_work_on(lanes, device))
+        found = [_on_device(Times(problem, lanes, anchor=device), device) for device in devices[:MAX_SPAN_DEVICES]]
+        return max([*found, *(problem.num_microbatches * _work_on(lanes, device) for device in devices)])
+    times = Times(problem, lanes, anchor=None)
+    found = [_on_device(times, device) for device in devices] + _on_links(times)
+    return max(found) + problem.profile.optimizer_ns
+
+
+def _work_on(lanes: Lanes, device: str) -> int:
+    """Nanoseconds of work per microbatch."""
+    return sum(lanes.lanes[n].forward + lanes.lanes[n].returning + lanes.lanes[n].rest for n in lanes.on(device))
+
+
+def _on_device(times: "Times", device: str) -> int:
+    """The one-machine bound of a device; without overlap, its transfers occupy it too."""
+    parts = [jobs for number in times.lanes.on(device) for jobs in times.actions(number)]
+    if not times.problem.cluster.overlap:
+        for flow in times.flows():
+            ends = {times.lanes.lanes[number].devices[0] for number in (flow.sender, flow.receiver)}
+            if device in ends and flow.links:
+                parts.append(times.transfers(flow))
+    return one_machine(join(parts))
+
+
+def _on_links(times: "Times") -> list[int]:
+    """The one-machine bound of every link."""
+    parts: dict[int, list[Jobs]] = {}
+    for flow in times.flows():
+        for link in flow.links:
+            parts.setdefault(link, []).append(times.transfers(flow))
+    return [one_machine(join(jobs)) for jobs in parts.values()]
+
+
+class Times:
+    """Heads and tails: when the k-th F and I of every lane can end at the earliest, and what must follow at the least.
+
+    `anchor`: None for the makespan; otherwise the device from whose first start to whose last end time is counted.
+    """
+
+    def __init__(self, problem: Problem, lanes: Lanes, *, anchor: str | None) -> None:
+        self.problem, self.lanes, self.anchor = problem, lanes, anchor
+        self.count = problem.num_microbatches
+        self.rank: Integers = numpy.arange(self.count, dtype=numpy.int64)
+        shape = (len(lanes.lanes), self.count)
+        self.forward_end: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
+        self.return_end: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
+        self.forward_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
+        self.return_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
+        self.partners = _Partners(lanes, anchor=anchor)
+        self.in_flight = [self._in_flight(number) for number in range(len(lanes.lanes))]
+        self.forced = [self._forced(number) for number in range(len(lanes.lanes))]
+        self._settle()
+
+    def _settle(self) -> None:
+        """Pass over all lanes until nothing changes."""
+        numbers = range(len(self.lanes.lanes))
+        for _ in range(MAX_PASSES):
+            before = (self.forward_end.sum(), self.return_end.sum(), self.forward_tail.sum(), self.return_tail.sum())
+            for number in numbers:
+                self._raise_forward(number)
+                self._raise_return_tail(number)
+            for number in reversed(numbers):
+                self._raise_return(number)
+                self._raise_forward_tail(number)
+            if before == (
+                self.forward_end.sum(), self.return_end.sum(), self.forward_tail.sum(), self.return_tail.sum()
+            ):  # fmt: skip
+                return
+
+    def _is_anchored(self, number: int) -> bool:
+        return self.anchor is None or self.anchor in self.lanes.lanes[number].devices
+
+    def _in_flight(self, number: int) -> int:
+        """F of the lane that may have started without their I having ended.
+
+        A lane further up on the same device holds every microbatch at least as long, so their bytes add up.
+        """
+        lane, most = self.lanes.lanes[number], self.count
+        for device, budget in zip(lane.devices, lane.budgets, strict=True):
+            held = lane.held + sum(self.lanes.lanes[other].held for other in self.partners.holders(number, device))
+            most = min(most, budget // held if held else most)
+        return max(1, most)
+
+    def _forced(self, number: int) -> Integers:
+        """Per k: the least work of the backward passes that must precede the k-th F on its device.
+
+        With a of I done and p of W pending, (k + 1 - a) x held + p x kept fits the budget. What is left of W is linear in
+        a, and the least work is found where a is least or no W is forced.
+        """
+        lane, partners = self.lanes.lanes[number], self.partners
+        budget = min(lane.budgets)
+        returning = lane.returning + sum(self.lanes.lanes[other].returning for other in partners.returns_from[number])
+        least = numpy.maximum(self.rank + 1 - self.in_flight[number], 0)
+        no_weight = lane.rest == 0 or lane.kept == 0 or self.count * lane.held <= budget
+        if no_weight or self.count * len(self.lanes.lanes) > MAX_FORCED:
+            return least * returning
+
+        def work(a: int, k: int) -> int:
+            excess = max(0, (k + 1 - a) * lane.held + a * lane.kept - budget)
+            return a * returning + min(a * lane.rest, lane.rest * excess // lane.kept)
+
+        found = []
+        for k, a in enumerate(least.tolist()):
+            spare = (k + 1) * lane.held - budget
+            most = k if lane.held == lane.kept else min(k, max(a, spare // (lane.held - lane.kept)))
+            found.append(min(work(a, k), work(most, k), work(min(k, most + 1), k)))
+        return numpy.array(found, dtype=numpy.int64)
+
+    def _base(self, number: int) -> int:
+        """No action on the lane's device starts earlier: the first one is an F."""
+        if self.anchor in self.lanes.lanes[number].devices:
+            return 0
+        return min(int(self.forward_end[n, 0]) - self.lanes.lanes[n].forward for n in self.partners.mates[number])
+
+    def _raise_forward(self, number: int) -> None:
+        """The k-th F ends no sooner than its inputs, its place in the lane, its memory and its device allow."""
+        lane, most = self.lanes.lanes[number], self.in_flight[number]
+        ready = numpy.full(self.count, 0 if self._is_anchored(number) else NEVER, dtype=numpy.int64)
+        for flow in self.lanes.inputs[number]:
+            ready = numpy.maximum(ready, self.forward_end[flow.sender] + flow.duration)
+        ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most])
+        end = _in_line(ready, lane.forward, self.rank)
+        # between the j-th start and the k-th F, memory forces k + 1 - most - j of I
+        both, later = lane.forward + lane.returning, self.rank[most - 1 :]
+        rounds = numpy.maximum.accumulate(ready - self.rank * both)[: self.count - most + 1]
+        end[most - 1 :] = numpy.maximum(
+            end[most - 1 :], rounds + (later + 1) * lane.forward + (later + 1 - most) * lane.returning
+        )
+        device = self._base(number) + (self.rank + 1) * self.partners.forward_work[number] + self.forced[number]
+        self.forward_end[number] = numpy.maximum(self.forward_end[number], numpy.maximum(end, device))
+
+    def _raise_return(self, number: int) -> None:
+        """The k-th I ends no sooner than its gradients, its F, its place in the lane and its device allow."""
+        lane = self.lanes.lanes[number]
+        forward_ready = self.forward_end[number] - lane.forward
+        ready = self.forward_end[number]
+        for flow in self.lanes.gradients[number]:
+            ready = numpy.maximum(ready, self.return_end[flow.sender] + flow.duration)
+        both = lane.forward + lane.returning
+        end = numpy.maximum(_in_line(ready, lane.returning, self.rank), _in_line(forward_ready, both, self.rank))
+        device = self._base(number) + (self.rank + 1) * self.partners.return_work[number]
+        self.return_end[number] = numpy.maximum(self.return_end[number], numpy.maximum(end, device))
+
+    def _raise_return_tail(self, number: int) -> None:
+        """What follows the I after which k more come: theirs, the W, upstream I; memory lets F wait for it."""
+        lane, most = self.lanes.lanes[number], self.in_flight[number]
+        need = numpy.full(self.count, NEVER, dtype=numpy.int64)
+        if self._is_anchored(number):
+            left = numpy.maximum(self.rank + 1 - most, 0) * lane.forward + self.rank * lane.returning
+            need = left + (self.rank + 1) * (lane.rest + self.partners.return_tail_work[number]) + self._last(number)
+        for flow in self.lanes.returns[number]:
+            target = self.lanes.lanes[flow.receiver]
+            need = numpy.maximum(need, flow.duration + target.returning + self.return_tail[flow.receiver])
+        need[most:] = numpy.maximum(need[most:], lane.forward + self.forward_tail[number, : self.count - most])
+        tail = numpy.maximum.accumulate(need - self.rank * lane.returning) + self.rank * lane.returning
+        self.return_tail[number] = numpy.maximum(self.return_tail[number], tail)
+
+    def _raise_forward_tail(self, number: int) -> None:
+        """What follows the F after which k more come: its own I and W, and everything downstream."""
+        lane = self.lanes.lanes[number]
+        need = lane.returning + self.return_tail[number]
+        if self._is_anchored(number):
+            left = self.rank * lane.forward + (self.rank + 1) * self.partners.forward_tail_work[number]
+            need = numpy.maximum(need, left + self._last(number))
+        for flow in self.lanes.outputs[number]:
+            target = self.lanes.lanes[flow.receiver]
+            need = numpy.maximum(need, flow.duration + target.forward + self.forward_tail[flow.receiver])
+        tail = numpy.maximum.accumulate(need - self.rank * lane.forward) + self.rank * lane.forward
+        self.forward_tail[number] = numpy.maximum(self.forward_tail[number], tail)
+
+    def _last(self, number: int) -> int:
+        """What follows the last action of the lane's device, whichever lane it is of."""
+        if self.anchor is not None:
+            return 0
+        return min(self.lanes.lanes[n].synchronisation for n in self.partners.mates[number])
+
+    def actions(self, number: int) -> Iterable[Jobs]:
+        """The F, I and rests of a lane as jobs of its device."""
+        lane, size = self.lanes.lanes[number], self.count
+        durations = [numpy.full(size, time, dtype=numpy.int64) for time in (lane.forward, lane.returning, lane.rest)]
+        tail = numpy.full(size, 0 if self.anchor is not None else lane.synchronisation, dtype=numpy.int64)
+        yield Jobs(
+            heads=self.forward_end[number] - lane.forward, times=durations[0], tails=self.forward_tail[number, ::-1]
+        )
+        yield Jobs(
+            heads=self.return_end[number] - lane.returning, times=durations[1], tails=self.return_tail[number, ::-1]
+        )
+        yield Jobs(heads=self.return_end[number], times=durations[2], tails=tail)
+
+    def transfers(self, flow: Flow) -> Jobs:
+        """The transfers of a flow as jobs of its links."""
+        target = self.lanes.lanes[flow.receiver]
+        ends, tails, time = (
+            (self.return_end, self.return_tail, target.returning)
+            if flow.is_backward
+            else (self.forward_end, self.forward_tail, target.forward)
+        )
+        return Jobs(
+            heads=ends[flow.sender],
+            times=numpy.full(self.count, flow.duration, dtype=numpy.int64),
+            tails=tails[flow.receiver, ::-1] + time,
+        )
+
+    def flows(self) -> Iterable[Flow]:
+        """All transfers."""
+        for group in (*self.lanes.outputs, *self.lanes.returns):
+            yield from group
+
+
+def _in_line(ready: Integers, time: int, rank: Integers) -> Integers:
+    """End of the k-th of equal jobs that one device runs one after the other."""
+    line: Integers = numpy.maximum.accumulate(ready - rank * time) + (rank + 1) * time
+    return line
+
+
+class _Partners:
+    """Lanes on the same device that a lane waits for, or that wait for it, and how much work that is per microbatch.
+
+    Of a group one device is looked at: the anchor, if it belongs to it.
+    """
+
+    def __init__(self, lanes: Lanes, *, anchor: str | None) -> None:
+        self.on: dict[str, list[int]] = {}
+        for number, lane in enumerate(lanes.lanes):
+            for device in lane.devices:
+                self.on.setdefault(device, []).append(number)
+        self.mates = [self.on[anchor if anchor in lane.devices else lane.devices[0]] for lane in lanes.lanes]
+        mates = self.mates
+        needs = _closure([[flow.sender for flow in flows] for flows in lanes.inputs])
+        self.serves = serves = _closure([[flow.sender for flow in flows] for flows in lanes.gradients], backwards=True)
+        numbers = range(len(mates))
+        inputs_from = [[m for m in mates[n] if needs[n] >> m & 1] for n in numbers]
+        outputs_to = [[m for m in mates[n] if needs[m] >> n & 1] for n in numbers]
+        self.returns_from = [[m for m in mates[n] if serves[n] >> m & 1] for n in numbers]
+        self.returns_to = [[m for m in mates[n] if serves[m] >> n & 1] for n in numbers]
+        forward = [lane.forward for lane in lanes.lanes]
+        returning = [lane.returning for lane in lanes.lanes]
+        backward = [lane.returning + lane.rest for lane in lanes.lanes]
+        self.forward_work = [forward[n] + sum(forward[m] for m in inputs_from[n]) for n in numbers]
+        self.return_work = [
+            returning[n] + sum(returning[m] for m in self.returns_from[n])
+            + sum(forward[m] for m in {n, *inputs_from[n], *self.returns_from[n]})
+            for n in numbers
+        ]  # fmt: skip
+        self.return_tail_work = [sum(backward[m] for m in self.returns_to[n]) for n in numbers]
+        self.forward_tail_work = [
+            backward[n] + sum(forward[m] for m in outputs_to[n])
+            + sum(backward[m] for m in {*outputs_to[n], *self.returns_to[n]})
+            for n in numbers
+        ]  # fmt: skip
+
+    def holders(self, number: int, device: str) -> list[int]:
+        """Lanes on the device that hold every microbatch until after the I of the lane."""
+        return [other for other in self.on[device] if self.serves[other] >> number & 1]
+
+
+def _closure(sources: list[list[int]], *, backwards: bool = False) -> list[int]:
+    """Per lane: the set of lanes it waits for, directly or not, as bits."""
+    reached = [0] * len(sources)
+    for number in reversed(range(len(sources))) if backwards else range(len(sources)):
+        for source in sources[number]:
+            reached[number] |= 1 << source | reached[source]
+    return reached

@@ -1,0 +1,76 @@
+"""The work bound: the devices together cannot work faster than each layer's best use of them."""
+
+from fractions import Fraction
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.bounds.least import Least
+
+Floats = NDArray[numpy.float64]
+
+WEIGHT = 1 << 20
+"""Largest weight of a device in a certificate."""
+
+STEPS = 120
+"""Steps of the search for weights where device types are unlike in different ways."""
+
+
+def work_bound(least: Least, weights: dict[str, int]) -> int:
+    """Makespan >= sum over layers of M x min over types t of (y_t x work on t), / sum over devices of y_t.
+
+    Proof. Give every device d a weight y_d >= 0 (that of its type). Its load is at most the makespan T, so
+    (sum of y_d) T >= sum over d of y_d x load_d. A replicated layer spends on every one of its r replicas 1/r of the work
+    it would need there, so its share of the right-hand side is an average over replicas, hence at least its least term:
+    M x min over t of y_t x (device time of F and B on t). B is at most I + W. Every term is the least over the widths
+    and numbers of replicas allowed. Any weights give a bound; those of the dual of the fractional assignment give the
+    largest. It is tight when the work can be spread evenly: a replicated pipeline with nothing to fill or synchronise.
+    """
+    work = least.work_per_type()
+    if set(weights) != set(work) or min(weights.values()) < 0 or not any(weights.values()):
+        raise ValueError(
+            f"weights = {weights} are no weights of the device types {sorted(work)}; give each one, not all 0"
+        )
+    total = sum(min(terms) for terms in zip(*(_scaled(work[name], weights[name]) for name in weights), strict=True))
+    share = sum(weights[name] * count for name, count in least.types.items())
+    bound = Fraction(least.problem.num_microbatches * total, share)
+    return -(-bound.numerator // bound.denominator)
+
+
+def _scaled(values: NDArray[numpy.int64], weight: int) -> list[int]:
+    return [weight * value for value in values.tolist()]
+
+
+def find_weights(least: Least) -> dict[str, int]:
+    """Weights that make `work_bound` large."""
+    work = least.work_per_type()
+    names = list(work)
+    table = numpy.array([work[name] for name in names], dtype=numpy.float64)
+    counts = numpy.array([least.types[name] for name in names], dtype=numpy.float64)
+    best = _normal(1.0 / numpy.maximum(table.sum(axis=1), 1.0), counts)
+    if len(names) > 1:
+        best = _ascend(table, counts, best)
+    scaled = numpy.maximum(numpy.rint(best / best.max() * WEIGHT), 0).astype(int)
+    return dict(zip(names, scaled.tolist(), strict=True))
+
+
+def _normal(weights: Floats, counts: Floats) -> Floats:
+    normal: Floats = weights / (weights @ counts)
+    return normal
+
+
+def _ascend(table: Floats, counts: Floats, start: Floats) -> Floats:
+    """Raise the weights of the types on which the layers crowd, lower the others; the best weights met."""
+    weights, best = start, start
+    most = (start[:, None] * table).min(axis=0).sum()
+    for step in range(STEPS):
+        chosen = (weights[:, None] * table).argmin(axis=0)
+        loads = (
+            numpy.bincount(chosen, weights=table[chosen, numpy.arange(table.shape[1])], minlength=len(counts)) / counts
+        )
+        push = loads / max(loads.max(), 1.0) - (loads * weights * counts).sum() / max(loads.max(), 1.0)
+        weights = _normal(weights * numpy.exp(0.3 / (1 + step) * push), counts)
+        value = (weights[:, None] * table).min(axis=0).sum()
+        if value > most:
+            most, best = value, weights
+    return best

@@ -1,0 +1,159 @@
+"""The screen that `plan` ends with, and the other reports, as text."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from api.figures import render_bytes, render_groups, render_layers, render_ms, render_of_limit, render_percent
+from api.progress import Run
+from api.reports import render_explanation, render_simulation, render_verdict
+from api.screen import MAX_BASELINE_ROWS, MAX_STAGE_ROWS, render_screen
+from planner.explain import explain
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+from planner.simulate import simulate
+from planner.verify import verify
+from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
+
+SCREEN = """\
+toy  chain of 4 layers · desk: 2 × toy · 3 microbatches of 8 samples
+
+stage  layers               devices   F ms   I ms   W ms      peak memory  of limit
+    0  embed … block.0 (2)  gpu0     2.000  2.000  2.000  4.00 / 8.00 GiB  ████░░░░  50 %
+    1  block.1 … head (2)   gpu1     3.000  3.000  3.000  3.00 / 8.00 GiB  ███░░░░░  38 %
+
+   plan                 makespan ms  vs ours  bubble  memory  fits
+✓  this plan                  31.00    1.00×  27.4 %    50 %  yes   joint search
+   1F1B (even layers)         31.00    1.00×  27.4 %    50 %  yes
+   GPipe (even layers)        44.00    1.42×  49.0 %   125 %  no    needs 1.25 x the memory of gpu0
+   data parallel                  –        –       –       –  –     needs no more than one replica
+
+makespan  31.00 ms, as fast as 1F1B (even layers)
+          no plan can be below 30.00 ms (work of the busiest device): gap 3.2 %
+          with these stages no order can be below 30.50 ms
+verdict   ✓ passed every rule of the independent verifier
+search    20.0 s, first plan after 0.41 s; stopped by the time limit
+plan      out/plan.json
+picture   out/plan.html
+note      2 layers on toy at width 1: scaled to 1/2 of the microbatch"""
+
+EXPLANATION = """\
+toy  chain of 4 layers · desk: 2 × toy · 3 microbatches of 8 samples
+
+Milliseconds per device
+device       F       I       W    fill  others' work  transfers  order   drain  makespan
+gpu0     6.000   6.000   6.000                 6.000      1.000  6.000             31.00
+gpu1     9.000   9.000   9.000   2.500                                   1.500     31.00
+all     24.2 %  24.2 %  24.2 %   4.0 %         9.7 %      1.6 %  9.7 %   2.4 %   100.0 %"""
+
+SIMULATION = """\
+device  actions  first start ms  last end ms  work ms    busy      peak memory  of limit
+gpu0          9           0.000        31.00    18.00  58.1 %  4.00 / 8.00 GiB  ████░░░░  50 %
+gpu1          9           2.500        29.50    27.00  87.1 %  3.00 / 8.00 GiB  ███░░░░░  38 %
+
+makespan 31.00 ms   span 31.00 ms   bubble 27.4 %   6 transfers, 3.000 ms"""
+
+
+def text_of(renderable: RenderableType, *, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, highlight=False)
+    console.print(renderable)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+@pytest.fixture
+def problem() -> Problem:
+    return make_problem(make_workload())
+
+
+@pytest.fixture
+def plan(problem: Problem) -> Plan:
+    plan = make_plan(problem)
+    return replace(plan, evidence=make_evidence(problem, plan))
+
+
+def test_screen(problem: Problem, plan: Plan):
+    """Tests that the screen of a small plan is this text."""
+    run = Run(elapsed_s=20.02, first_plan_s=0.41, files={"plan": "out/plan.json", "picture": "out/plan.html"})
+    assert text_of(render_screen(problem, plan, run=run)) == SCREEN
+
+
+def test_large_screen_fits(problem: Problem, plan: Plan):
+    """Tests that many stages with long names, many baselines and many remarks still fit 120 columns and 50 lines."""
+    assert plan.evidence is not None
+    row = replace(plan.evidence.baselines[1], name="interleaved 1F1B (largest stage or transfer minimised)")
+    evidence = replace(plan.evidence, baselines=(row,) * 40, interpolated_costs=("something was scaled " * 10,) * 40)
+    stages = tuple(Stage(layers=("embed", "head"), replicas=(("gpu0",), ("gpu1",))) for _ in range(100))
+    run = Run(elapsed_s=20.0, first_plan_s=0.4, files={"plan": "p" * 60, "picture": "q", "trace": "r"})
+    text = text_of(render_screen(problem, replace(plan, stages=stages, evidence=evidence), run=run))
+    assert len(text.splitlines()) <= 50
+    assert max(map(len, text.splitlines())) <= 120
+    assert f"{100 - MAX_STAGE_ROWS + 1} more" in text
+    assert f"{40 - MAX_BASELINE_ROWS + 1} more in the plan's evidence" in text
+
+
+def test_optimal_and_alone(problem: Problem, plan: Plan):
+    """Tests that a proved optimum and the lack of any baseline that fits are said in words."""
+    assert plan.evidence is not None
+    evidence = replace(plan.evidence, lower_bound_ns=plan.evidence.makespan_ns, gap=0.0, baselines=())
+    text = text_of(render_screen(problem, replace(plan, evidence=evidence), run=Run(elapsed_s=1.0)))
+    assert "31.00 ms, where no baseline fits into the memory\n" in text
+    assert "optimal: no plan can be faster (work of the busiest device)\n" in text
+
+
+def test_names_are_not_markup(problem: Problem, plan: Plan):
+    """Tests that names with brackets and colons are printed as they are."""
+    assert plan.evidence is not None
+    row = replace(plan.evidence.baselines[1], name="[red]x[/red] :smile:")
+    text = text_of(
+        render_screen(problem, replace(plan, evidence=replace(plan.evidence, baselines=(row,))), run=Run(elapsed_s=1))
+    )
+    assert "[red]x[/red] :smile:" in text
+
+
+def test_explanation(problem: Problem, plan: Plan):
+    """Tests that the table of where the time goes is this text, and that the chain adds up to the makespan."""
+    text = text_of(render_explanation(problem, explain(problem, plan, timeline=simulate(problem, plan))))
+    assert text.startswith(EXPLANATION)
+    assert "The chain of events that sets the makespan:\n" in text
+
+
+def test_simulation(problem: Problem, plan: Plan):
+    """Tests that the figures per device are this text."""
+    assert text_of(render_simulation(problem, simulate(problem, plan))).endswith(SIMULATION)
+
+
+def test_verdict(problem: Problem):
+    """Tests that a verdict says passed, or lists what was expected and what was found."""
+    assert text_of(render_verdict(problem, verify(problem, make_plan(problem)))).endswith("✓ passed: no rule is broken")
+    tight = make_problem(make_workload(memory_bytes=2**31))
+    text = text_of(render_verdict(tight, verify(tight, make_plan(tight))))
+    assert "✗ rejected: 2 violations" in text
+    assert "at most 2147483648" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (render_ms(123), "0.000"),
+        (render_ms(12_345_678), "12.35"),
+        (render_ms(1_234_567_890), "1,234.6"),
+        (render_ms(None), "–"),
+        (render_bytes(0), "0.00 GiB"),
+        (render_bytes(3 * 2**20), "3.0 MiB"),
+        (render_bytes(17), "17 bytes"),
+        (render_of_limit(2**20, 2**30), "1.0 MiB / 1.00 GiB"),
+        (render_percent(0.0), "0.0 %"),
+        (render_percent(0.0001), "<0.1 %"),
+        (render_layers(["a"]), "a"),
+        (render_layers(["a" * 50]), "a" * 31 + "…"),
+        (render_layers(["first" * 9, "x", "last"]), "firstfirstf… … last (3)"),
+        (render_groups([("a", "b"), ("c", "d")]), "a+b c+d ×2"),
+        (render_groups([(f"device{i}",) for i in range(8)]), "device0 … device7 ×8"),
+    ],
+)
+def test_figures(text: str, expected: str):
+    """Tests that figures and lists are written for people."""
+    assert text == expected

@@ -1,0 +1,149 @@
+"""Small problems and plans in few words, and played plans as text pictures."""
+
+from dataclasses import replace
+
+from planner.actions import parse_action
+from planner.plan import Evidence, Plan, Stage
+from planner.problem import Options, Problem
+from planner.simulate import Timeline, simulate
+from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+
+GIGABYTE_PER_S = 10**9
+"""The bandwidth at which a byte takes a nanosecond."""
+
+
+def make_layer(name: str, times: tuple[int, ...] = (1, 1, 1), **fields: object) -> Layer:
+    """A layer with times F, I, W (and B) on type `gpu`; it has weights if it has a W."""
+    cost = LayerCost(
+        device_type="gpu",
+        forward_ns=times[0],
+        input_grad_ns=times[1],
+        weight_grad_ns=times[2],
+        backward_ns=times[3] if len(times) > 3 else None,
+    )
+    return Layer(**({"name": name, "costs": (cost,), "parameter_bytes": 1 if times[2] else 0} | fields))
+
+
+def make_link(ends: str, *, bandwidth: int = GIGABYTE_PER_S, latency: int = 0, duplex: bool = True) -> Link:
+    """A link between the two devices, hosts or switches in `ends`."""
+    a, b = ends.split()
+    return Link(a=a, b=b, bandwidth_bytes_per_s=bandwidth, latency_ns=latency, duplex=duplex)
+
+
+def make_edge(ends: str, *, num_bytes: int = 0, gradient_bytes: int | None = None) -> Edge:
+    """An edge between the two layers in `ends`."""
+    producer, consumer = ends.split()
+    return Edge(producer=producer, consumer=consumer, bytes=num_bytes, gradient_bytes=gradient_bytes)
+
+
+def make_problem(
+    layers: list[Layer],
+    links: list[Link],
+    *,
+    num_microbatches: int = 1,
+    edges: list[Edge] | None = None,
+    edge_bytes: int = 0,
+    memory_bytes: int = 1000,
+    more_devices: str = "",
+    overlap: bool = True,
+    switches: tuple[str, ...] = (),
+    optimizer_ns: int = 0,
+    microbatch_size: int = 1,
+    **options: object,
+) -> Problem:
+    """A problem on devices of type `gpu` named by the ends of `links`; without `edges`, a chain."""
+    names = dict.fromkeys([end for link in links for end in (link.a, link.b)] + more_devices.split())
+    chain = [make_edge(f"{a.name} {b.name}", num_bytes=edge_bytes) for a, b in zip(layers, layers[1:], strict=False)]
+    devices = [Device(name=n, type="gpu", memory_bytes=memory_bytes) for n in sorted(names) if n not in switches]
+    return Problem(
+        profile=ModelProfile(
+            name="profile",
+            layers=tuple(layers),
+            edges=tuple(chain if edges is None else edges),
+            optimizer_ns=optimizer_ns,
+            microbatch_size=microbatch_size,
+        ),
+        cluster=Cluster(name="cluster", devices=tuple(devices), links=tuple(links), overlap=overlap, switches=switches),
+        num_microbatches=num_microbatches,
+        options=Options(**options),
+    )
+
+
+def make_stage(text: str, *, recompute: bool = False) -> Stage:
+    """`l0 l1 @ a+b | c+d`: layers, and a replica on a and b together, another on c and d."""
+    layers, replicas = text.split("@")
+    groups = tuple(tuple(group.strip().split("+")) for group in replicas.split("|"))
+    return Stage(layers=tuple(layers.split()), replicas=groups, recompute=recompute)
+
+
+def make_plan(problem: Problem, stages: list[str | Stage], words: dict[str, str]) -> Plan:
+    """A plan whose words are given as text: `{"a": "0F0 0B0"}`."""
+    return Plan(
+        problem=problem.reference(),
+        stages=tuple(make_stage(stage) if isinstance(stage, str) else stage for stage in stages),
+        schedule={device: tuple(parse_action(text) for text in word.split()) for device, word in words.items()},
+    )
+
+
+def with_evidence(problem: Problem, plan: Plan, **fields: object) -> Plan:
+    """The plan with true evidence, except for `fields`."""
+    timeline = simulate(problem, plan)
+    evidence = Evidence(
+        makespan_ns=timeline.makespan_ns,
+        span_ns=timeline.span_ns,
+        bubble=timeline.bubble,
+        peak_bytes=dict(timeline.peak_bytes),
+        lower_bound_ns=0,
+        bound_kind="none",
+        certificate={},
+        gap=1.0 if timeline.objective_ns(problem.options.objective) else 0.0,
+        schedule_bound_ns=None,
+        solver_bound_ns=None,
+        solution_status="feasible",
+        stopped_by="time",
+        source="test",
+        baselines=(),
+        interpolated_costs=(),
+        planner_version="0",
+        solver_versions={},
+        seed=0,
+        verdict={"passed": True, "violations": []},
+    )
+    return replace(plan, evidence=replace(evidence, **fields))
+
+
+def draw(problem: Problem, timeline: Timeline) -> str:
+    """A row per device and per link used, four columns per nanosecond, dots where nothing happens.
+
+    Transfers are written as sending stage, f or b, microbatch; a row `a>b` is a direction, `a-b` a link that is not duplex.
+    """
+    rows = {device: [(t.start_ns, t.end_ns, str(t.action)) for t in word] for device, word in timeline.actions.items()}
+    for sent in timeline.transfers:
+        for resource in sent.links if sent.end_ns > sent.start_ns else ():
+            label = f"{sent.from_stage}{sent.direction[0]}{sent.microbatch}"
+            rows.setdefault(_resource_name(problem, resource), []).append((sent.start_ns, sent.end_ns, label))
+    margin = max(map(len, rows))
+    return "\n".join(f"{name:<{margin}} |{_row(spans)}".rstrip() for name, spans in rows.items())
+
+
+def _resource_name(problem: Problem, resource: int) -> str:
+    link = problem.cluster.links[resource // 2]
+    if not link.duplex:
+        return f"{link.a}-{link.b}"
+    return f"{link.b}>{link.a}" if resource % 2 else f"{link.a}>{link.b}"
+
+
+def _row(spans: list[tuple[int, int, str]]) -> str:
+    text, at = "", 0
+    for start, end, label in sorted(spans):
+        text += ".   " * (start - at)
+        text += (label + "-" * 4 * (end - start))[: 4 * (end - start) - 1] + " " if end > start else ""
+        at = end
+    return text
+
+
+def picture(text: str) -> str:
+    """An indented drawing without its indentation and surrounding lines."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    return "\n".join(lines)
