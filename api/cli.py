@@ -89,14 +89,16 @@ def _report_json(summary: Any) -> None:
 
 def _write(text: str, target: str | None) -> None:
     """The artefact: to its file, or to standard output."""
-    if target is None or target == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
     try:
-        Path(target).write_text(text, encoding="utf-8")
+        if target is None or target == "-":
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            Path(target).write_text(text, encoding="utf-8")
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        raise InputError(f"{target}: cannot be written ({error.strerror}); choose another file") from None
+        raise InputError(f"{target or '-'}: cannot be written ({error.strerror}); choose another place") from None
 
 
 def _show_version(is_asked: bool) -> None:
@@ -196,12 +198,12 @@ def _deliver(
     files = {"plan": output} if output not in (None, "-") else {}
     for what, target in pictures.items():
         if target is not None:
-            _write(_draw(what, problem, plan), target)
+            _write(_draw(problem, plan, what=what), target)
             files[what] = target
     _tell(problem, plan, run=replace(run, files=files), voice=voice)
 
 
-def _draw(what: str, problem: "Problem", plan: "Plan") -> str:
+def _draw(problem: "Problem", plan: "Plan", *, what: str) -> str:
     from planner.simulate import simulate
 
     if what == "trace":

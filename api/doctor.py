@@ -1,6 +1,5 @@
 """Whether this installation works: versions, compiled kernels, the machine, and a toy plan made and verified."""
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -9,7 +8,6 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
-from pathlib import Path
 
 from planner.problem import Problem
 
@@ -47,14 +45,12 @@ def _memory() -> str:
 
 
 def _kernel_cache() -> Check:
-    """Numba keeps its compiled kernels beside the sources, or in the user's cache where it may not write there."""
-    spec = importlib.util.find_spec("solver_models")
-    folders = [Path(place) for place in (spec.submodule_search_locations if spec else None) or ()]
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    roots = [Path(given)] if given else [*folders, Path.home() / ".cache" / "numba"]
-    kernels = [path for root in roots if root.is_dir() for path in root.rglob("*.nbi")]
-    if kernels:
-        return "kernels", True, f"{len(kernels)} compiled and cached in {kernels[0].parent}"
+    from solver_models.compiled import cache_folder
+
+    folder = cache_folder()
+    count = sum(1 for _ in folder.rglob("*.nbi"))
+    if count:
+        return "kernels", True, f"{count} compiled and cached in {folder}"
     return "kernels", None, "not compiled yet; the first run does it (or: python -m solver_models.warm)"
 
 

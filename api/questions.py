@@ -116,7 +116,7 @@ def _first_violation(problem: Problem, plan: Plan) -> str:
     from planner.verify import verify
 
     violations = verify(problem, plan).violations
-    return violations[0].message if violations else ""
+    return violations[0].message.rstrip(".") if violations else ""
 
 
 OPTION_SWITCHES = (

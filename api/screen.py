@@ -58,7 +58,7 @@ def render_header(problem: Problem) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(profile.name, style="bold")
     text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {types} · ")
-    text.append(f"{problem.num_microbatches} microbatches{size}")
+    text.append(f"{problem.num_microbatches} microbatch{'es' if problem.num_microbatches > 1 else ''}{size}")
     asked = ", ".join(
         f"{name} = {value if not isinstance(value, list) else f'{len(value)} given'}"
         for name, value in problem.reference().options.items()

@@ -69,12 +69,12 @@ class Options:
     """What is minimised."""
 
     def __post_init__(self) -> None:
-        require_integer("options", "max_stages_per_device", self.max_stages_per_device, least=1, most=1024)
+        require_integer("options: max_stages_per_device", self.max_stages_per_device, least=1, most=1024)
         if self.max_replicas is not None:
-            require_integer("options", "max_replicas", self.max_replicas, least=1, most=2**20)
-        require_integer("options", "max_width", self.max_width, least=1, most=4096)
-        require_integer("options", "receive_buffers", self.receive_buffers, most=2**20)
-        require_distinct("options", "pinned layer", (pin.layer for pin in self.pinned))
+            require_integer("options: max_replicas", self.max_replicas, least=1, most=2**20)
+        require_integer("options: max_width", self.max_width, least=1, most=4096)
+        require_integer("options: receive_buffers", self.receive_buffers, most=2**20)
+        require_distinct("options: pinned layer", (pin.layer for pin in self.pinned))
         if self.placement is not None:
             if self.partition is None:
                 raise ValueError("options: placement is given without a partition; give options.partition as well")
@@ -99,7 +99,7 @@ class Problem:
     """What may be decided."""
 
     def __post_init__(self) -> None:
-        require_integer("problem", "num_microbatches", self.num_microbatches, least=1, most=2**30)
+        require_integer("problem: num_microbatches", self.num_microbatches, least=1, most=2**30)
         actions = 3 * self.num_microbatches * min(len(self.cluster.devices), len(self.profile.layers))
         if actions > MAX_ACTIONS:
             raise ValueError(
@@ -128,7 +128,7 @@ class Problem:
                 raise ValueError(f"options: pinned names the unknown device {pin.device!r}; use a name of the cluster")
         if self.options.partition is not None:
             listed = [name for stage in self.options.partition for name in stage]
-            require_distinct("options", "layer in partition", listed)
+            require_distinct("options: layer in partition", listed)
             if set(listed) != set(layers):
                 name = min(set(listed) ^ set(layers))
                 raise ValueError(f"options: partition and profile differ in layer {name!r}; list every layer exactly once")

@@ -26,9 +26,9 @@ class Limits:
             raise ValueError(f"limits: time_limit_s = {self.time_limit_s} is out of range; give seconds above 0, at most 1000000")
         if not 0 <= self.gap < 1:
             raise ValueError(f"limits: gap = {self.gap} is not a fraction; give a number from 0 to below 1, e.g. 0.01")
-        require_integer("limits", "seed", self.seed, most=2**31 - 1)
+        require_integer("limits: seed", self.seed, most=2**31 - 1)
         if self.max_rounds is not None:
-            require_integer("limits", "max_rounds", self.max_rounds, most=10**9)
+            require_integer("limits: max_rounds", self.max_rounds, most=10**9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,12 +31,12 @@ class Device:
 
     def __post_init__(self) -> None:
         owner = f"device {str(self.name)[:80]!r}"
-        require_name(owner, "name", self.name)
-        require_name(owner, "type", self.type)
-        require_integer(owner, "memory_bytes", self.memory_bytes, most=MAX_BYTES)
-        require_integer(owner, "cores", self.cores, least=1, most=4096)
+        require_name(f"{owner}: name", self.name)
+        require_name(f"{owner}: type", self.type)
+        require_integer(f"{owner}: memory_bytes", self.memory_bytes, most=MAX_BYTES)
+        require_integer(f"{owner}: cores", self.cores, least=1, most=4096)
         if self.host:
-            require_name(owner, "host", self.host)
+            require_name(f"{owner}: host", self.host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +58,10 @@ class Link:
 
     def __post_init__(self) -> None:
         owner = f"link {str(self.a)[:80]!r} - {str(self.b)[:80]!r}"
-        require_name(owner, "a", self.a)
-        require_name(owner, "b", self.b)
-        require_integer(owner, "bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, least=1)
-        require_integer(owner, "latency_ns", self.latency_ns, most=MAX_NANOSECONDS)
+        require_name(f"{owner}: a", self.a)
+        require_name(f"{owner}: b", self.b)
+        require_integer(f"{owner}: bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, least=1)
+        require_integer(f"{owner}: latency_ns", self.latency_ns, most=MAX_NANOSECONDS)
         if self.a == self.b:
             raise ValueError(f"{owner}: both ends are the same; remove the link")
 
@@ -101,12 +101,12 @@ class Cluster:
 
     def __post_init__(self) -> None:
         owner = f"cluster {str(self.name)[:80]!r}"
-        require_name(owner, "name", self.name)
+        require_name(f"{owner}: name", self.name)
         if not self.devices:
             raise ValueError(f"{owner}: devices is empty; a cluster needs at least one device")
-        require_distinct(owner, "device", (device.name for device in self.devices))
-        require_distinct(owner, "switch", self.switches)
-        require_distinct(owner, "link", (" - ".join(sorted((repr(link.a), repr(link.b)))) for link in self.links))
+        require_distinct(f"{owner}: device", (device.name for device in self.devices))
+        require_distinct(f"{owner}: switch", self.switches)
+        require_distinct(f"{owner}: link", (" - ".join(sorted((repr(link.a), repr(link.b)))) for link in self.links))
         known = {device.name for device in self.devices} | {device.host for device in self.devices} | set(self.switches)
         for position, link in enumerate(self.links):
             for end in (link.a, link.b):

@@ -22,29 +22,29 @@ MAX_NAME_LENGTH = 300
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
 
-def require_name(owner: str, field: str, value: str) -> None:
+def require_name(what: str, value: str) -> None:
     """Raise ValueError unless `value` is a printable, non-empty name of at most `MAX_NAME_LENGTH` characters."""
     if not isinstance(value, str) or not value or len(value) > MAX_NAME_LENGTH or not value.isprintable():
         shown = repr(value)[:60]
-        raise ValueError(f"{owner}: {field} = {shown} is not a name; give 1 to {MAX_NAME_LENGTH} printable characters")
+        raise ValueError(f"{what} = {shown} is not a name; give 1 to {MAX_NAME_LENGTH} printable characters")
 
 
-def require_integer(owner: str, field: str, value: int, *, least: int = 0, most: int = MAX_BYTES) -> None:
+def require_integer(what: str, value: int, *, least: int = 0, most: int = MAX_BYTES) -> None:
     """Raise ValueError unless `value` is an int (not a bool or float) with `least <= value <= most`."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{owner}: {field} = {str(value)[:60]!r} is not an integer; round it to a whole number")
+        raise ValueError(f"{what} = {str(value)[:60]!r} is not an integer; round it to a whole number")
     if not least <= value <= most:
         raise ValueError(
-            f"{owner}: {field} = {str(value)[:60]} is out of range; give an integer from {least} to {most}"
+            f"{what} = {str(value)[:60]} is out of range; give an integer from {least} to {most}"
         )
 
 
-def require_distinct(owner: str, field: str, names: Iterable[str]) -> None:
+def require_distinct(what: str, names: Iterable[str]) -> None:
     """Raise ValueError if a name occurs twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"{owner}: {field} {name!r} occurs twice; rename or remove one of them")
+            raise ValueError(f"{what} {name!r} occurs twice; rename or remove one of them")
         seen.add(name)
 
 
@@ -73,14 +73,14 @@ class LayerCost:
 
     def __post_init__(self) -> None:
         owner = f"cost on {self.device_type!r}"
-        require_name(owner, "device_type", self.device_type)
-        require_integer(owner, "width", self.width, least=1, most=4096)
+        require_name(f"{owner}: device_type", self.device_type)
+        require_integer(f"{owner}: width", self.width, least=1, most=4096)
         if self.microbatch_size is not None:
-            require_integer(owner, "microbatch_size", self.microbatch_size, least=1, most=2**30)
+            require_integer(f"{owner}: microbatch_size", self.microbatch_size, least=1, most=2**30)
         for field in ("forward_ns", "input_grad_ns", "weight_grad_ns", "recompute_ns"):
-            require_integer(owner, field, getattr(self, field), most=MAX_NANOSECONDS)
+            require_integer(f"{owner}: {field}", getattr(self, field), most=MAX_NANOSECONDS)
         if self.backward_ns is not None:
-            require_integer(owner, "backward_ns", self.backward_ns, most=2 * MAX_NANOSECONDS)
+            require_integer(f"{owner}: backward_ns", self.backward_ns, most=2 * MAX_NANOSECONDS)
             if self.backward_ns > self.input_grad_ns + self.weight_grad_ns:
                 raise ValueError(
                     f"{owner}: backward_ns = {self.backward_ns} exceeds input_grad_ns + weight_grad_ns = "
@@ -115,7 +115,7 @@ class WidthBytes:
 
     def __post_init__(self) -> None:
         _require_bytes(f"bytes at width {self.width}", self)
-        require_integer("bytes", "width", self.width, least=1, most=4096)
+        require_integer("bytes: width", self.width, least=1, most=4096)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,15 +147,15 @@ class Layer:
 
     def __post_init__(self) -> None:
         owner = f"layer {str(self.name)[:MAX_NAME_LENGTH]!r}"
-        require_name(owner, "name", self.name)
-        require_integer(owner, "parameter_bytes", self.parameter_bytes)
+        require_name(f"{owner}: name", self.name)
+        require_integer(f"{owner}: parameter_bytes", self.parameter_bytes)
         _require_bytes(owner, self)
         if not self.costs:
             raise ValueError(f"{owner}: costs is empty; measure the layer on at least one device type")
         require_distinct(
-            owner, "cost of", (f"{c.device_type} width {c.width} size {c.microbatch_size}" for c in self.costs)
+            f"{owner}: cost of", (f"{c.device_type} width {c.width} size {c.microbatch_size}" for c in self.costs)
         )
-        require_distinct(owner, "wider entry of width", (str(w.width) for w in self.wider))
+        require_distinct(f"{owner}: wider entry of width", (str(w.width) for w in self.wider))
         if not self.is_trainable:
             for cost in self.costs:
                 if cost.weight_grad_ns:
@@ -198,11 +198,11 @@ class Edge:
 
     def __post_init__(self) -> None:
         owner = f"edge {str(self.producer)[:80]!r} -> {str(self.consumer)[:80]!r}"
-        require_name(owner, "producer", self.producer)
-        require_name(owner, "consumer", self.consumer)
-        require_integer(owner, "bytes", self.bytes)
+        require_name(f"{owner}: producer", self.producer)
+        require_name(f"{owner}: consumer", self.consumer)
+        require_integer(f"{owner}: bytes", self.bytes)
         if self.gradient_bytes is not None:
-            require_integer(owner, "gradient_bytes", self.gradient_bytes)
+            require_integer(f"{owner}: gradient_bytes", self.gradient_bytes)
         if self.producer == self.consumer:
             raise ValueError(f"{owner}: a layer cannot feed itself; remove the edge")
 
@@ -238,13 +238,13 @@ class ModelProfile:
 
     def __post_init__(self) -> None:
         owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"
-        require_name(owner, "name", self.name)
-        require_integer(owner, "microbatch_size", self.microbatch_size, least=1, most=2**30)
-        require_integer(owner, "optimizer_ns", self.optimizer_ns, most=MAX_NANOSECONDS)
+        require_name(f"{owner}: name", self.name)
+        require_integer(f"{owner}: microbatch_size", self.microbatch_size, least=1, most=2**30)
+        require_integer(f"{owner}: optimizer_ns", self.optimizer_ns, most=MAX_NANOSECONDS)
         if not self.layers:
             raise ValueError(f"{owner}: layers is empty; a profile needs at least one layer")
-        require_distinct(owner, "layer", (layer.name for layer in self.layers))
-        require_distinct(owner, "edge", (f"{edge.producer!r} -> {edge.consumer!r}" for edge in self.edges))
+        require_distinct(f"{owner}: layer", (layer.name for layer in self.layers))
+        require_distinct(f"{owner}: edge", (f"{edge.producer!r} -> {edge.consumer!r}" for edge in self.edges))
         known = {layer.name for layer in self.layers}
         for position, edge in enumerate(self.edges):
             for end in (edge.producer, edge.consumer):
@@ -306,7 +306,7 @@ class ModelProfile:
 
 def _require_bytes(owner: str, sizes: Layer | WidthBytes) -> None:
     for field in ("state_bytes", "stash_bytes", "weight_stash_bytes", "checkpoint_bytes", "workspace_bytes"):
-        require_integer(owner, field, getattr(sizes, field))
+        require_integer(f"{owner}: {field}", getattr(sizes, field))
     for field in ("weight_stash_bytes", "checkpoint_bytes"):
         if getattr(sizes, field) > sizes.stash_bytes:
             raise ValueError(

@@ -31,7 +31,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.num_microbatches is not None:
-            require_integer("workload", "num_microbatches", self.num_microbatches, least=1, most=2**30)
+            require_integer("workload: num_microbatches", self.num_microbatches, least=1, most=2**30)
 
 
 def dump_workload(workload: Workload) -> str:

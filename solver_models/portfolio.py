@@ -15,10 +15,10 @@ from solver_models.search import Candidate, Searcher
 POOL_SIZE, PER_SHAPE = 12, 2
 """Candidates kept to start from, and how many of them may have the same numbers of replicas stage by stage."""
 
-ROUND_TICKS = 4_000_000
-"""Work of one round of one thread, in played actions (about a quarter of a second)."""
+ROUND_TICKS = 2_000_000
+"""Work of one round of one thread, in played actions (about a fifth of a second)."""
 
-PARTS = 4
+PARTS = 2
 """Anneals that follow each other within a round, each from the best of those before."""
 
 HEATS = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
@@ -86,7 +86,7 @@ class JointSearch:
         seed = (self.seed * 1_000_003 + number) % 2**31
         feasible = [candidate for candidate in self.pool if candidate.is_feasible]
         if number % 3 == 2 and feasible:
-            return self._polish(feasible, number, seed)
+            return self._polish(feasible, number, seed=seed)
         rng = np.random.default_rng(seed)
         weights = 0.7 ** np.arange(len(self.pool))
         start = self.pool[int(rng.choice(len(self.pool), p=weights / weights.sum()))]
@@ -97,7 +97,7 @@ class JointSearch:
             best = min(best, found, key=lambda candidate: candidate.objective)
         return best
 
-    def _polish(self, feasible: list[Candidate], number: int, seed: int) -> Candidate:
+    def _polish(self, feasible: list[Candidate], number: int, *, seed: int) -> Candidate:
         turn = (number // 3) % 4
         heat = (0.0, 0.0003, 0.001, 0.0001)[(number // 3) % 4]
         if self.polished and turn % 2:

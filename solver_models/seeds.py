@@ -1,5 +1,7 @@
 """First candidates for the joint search: balanced cuts for every number of stages, whole, replicated and chunked."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from solver_models.instance import Instance, Integers
@@ -22,7 +24,24 @@ def make_seeds(searcher: Searcher) -> list[Candidate]:
         loop = tuple((device,) for device in (*range(num_devices), *range(num_devices)))
         vee = tuple((device,) for device in (*range(num_devices), *reversed(range(num_devices))))
         found.extend((balanced_cut(instance, groups), groups) for groups in (loop, vee))
+    found.extend(_overlapped(instance))
     return [searcher.rate(stage_of, groups) for stage_of, groups in found if stage_of.max() == len(groups) - 1]
+
+
+def _overlapped(instance: Instance) -> Iterator[tuple[Integers, tuple[tuple[int, ...], ...]]]:
+    """Two stages on all devices: the later one synchronises while the earlier one computes; or half of them on a part.
+
+    Cut at every eighth of the work and of the gradients.
+    """
+    everyone = tuple(range(len(instance.capacity)))
+    half = len(everyone) // 2
+    for weights in (instance.work[0, [0, 1, 2]].sum(axis=0).mean(axis=0), instance.gradient):
+        share = np.cumsum(weights) / max(weights.sum(), 1)
+        for eighth in range(1, 8):
+            stage_of = (share > eighth / 8).astype(np.int64)
+            yield stage_of, (everyone, everyone)
+            if half:
+                yield stage_of, (everyone, everyone[half:])
 
 
 def balanced_cut(instance: Instance, groups: tuple[tuple[int, ...], ...]) -> Integers:

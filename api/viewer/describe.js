@@ -20,7 +20,7 @@ function inBytes(bytes) {
   return `${power ? value.toPrecision(Math.abs(value) >= 1000 ? 4 : 3) : value} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][power]}`;
 }
 
-function plural(count, word) { return `${count} ${word}${count === 1 ? "" : "s"}`; }
+function plural(count, one, many = `${one}s`) { return `${count} ${count === 1 ? one : many}`; }
 
 function shorten(text, length) {
   const letters = [...text];
@@ -179,7 +179,7 @@ function summaryOf(content) {
   const plans = content.plans.map((plan) => {
     const name = plan.letter ? `plan ${plan.letter}` : "the plan";
     const { makespanNs, bubble } = plan.figures;
-    return `${name} runs ${plural(content.numMicrobatches, "microbatch").replace("chs", "ches")} through ${plural(plan.stages.length, "stage")} ` +
+    return `${name} runs ${plural(content.numMicrobatches, "microbatch", "microbatches")} through ${plural(plan.stages.length, "stage")} ` +
       `on ${plural(plan.devices.length, "device")} in ${inMs(makespanNs)}, ${inPercent(bubble)} of it idle`;
   });
   const bound = isNumber(content.lowerBoundNs) ? `; no plan takes less than ${inMs(content.lowerBoundNs)}` : "";

@@ -15,7 +15,7 @@ function fillPage(content) {
 function subtitleOf(content) {
   const plan = content.plans[0];
   const size = content.microbatchSize > 1 ? ` of ${content.microbatchSize} samples` : "";
-  const microbatches = content.numMicrobatches === 1 ? "1 microbatch" : `${content.numMicrobatches} microbatches`;
+  const microbatches = plural(content.numMicrobatches, "microbatch", "microbatches");
   const { source, plannerVersion, stoppedBy } = plan.figures;
   const history = source ? `, found by ${source}${stoppedBy ? ` (stopped by ${stoppedBy})` : ""}` : "";
   const version = plannerVersion ? `, pipeplan ${plannerVersion}` : "";
@@ -55,7 +55,7 @@ function figureBox(name, values, content) {
   const tagged = values.length > 1;
   const cells = values.map((value, index) => {
     const cell = element("dd", { className: [tagged ? "pair" : "", value.mood ?? ""].join(" ").trim() || null });
-    if (tagged) cell.append(element("span", { text: content.plans[index].letter, className: "tag" }));
+    if (tagged) cell.append(element("span", { text: content.plans[index].letter, className: "tag" }), " ");
     cell.append(value.text);
     if (value.note && !tagged) cell.append(" ", element("small", { text: shorten(value.note, 40), title: value.note }));
     return cell;

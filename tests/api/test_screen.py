@@ -43,10 +43,10 @@ EXPLANATION = """\
 toy  chain of 4 layers · desk: 2 × toy · 3 microbatches of 8 samples
 
 Milliseconds per device
-device       F       I       W    fill  others' work  transfers  order   drain  makespan
-gpu0     6.000   6.000   6.000                 6.000      1.000  6.000             31.00
-gpu1     9.000   9.000   9.000   2.500                                   1.500     31.00
-all     24.2 %  24.2 %  24.2 %   4.0 %         9.7 %      1.6 %  9.7 %   2.4 %   100.0 %"""
+device       F       I       W   fill  others' work  transfers  order  drain  makespan
+gpu0     6.000   6.000   6.000                9.500      1.500  2.000            31.00
+gpu1     9.000   9.000   9.000  2.500                                  1.500     31.00
+all     24.2 %  24.2 %  24.2 %  4.0 %        15.3 %      2.4 %  3.2 %  2.4 %   100.0 %"""
 
 SIMULATION = """\
 device  actions  first start ms  last end ms  work ms    busy      peak memory  of limit

@@ -1,6 +1,7 @@
 """Small problems and plans in few words, and played plans as text pictures."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from planner.actions import parse_action
 from planner.plan import Evidence, Plan, Stage
@@ -54,7 +55,7 @@ def make_problem(
 ) -> Problem:
     """A problem on devices of type `gpu` named by the ends of `links`; without `edges`, a chain."""
     names = dict.fromkeys([end for link in links for end in (link.a, link.b)] + more_devices.split())
-    chain = [make_edge(f"{a.name} {b.name}", num_bytes=edge_bytes) for a, b in zip(layers, layers[1:], strict=False)]
+    chain = [make_edge(f"{a.name} {b.name}", num_bytes=edge_bytes) for a, b in pairwise(layers)]
     devices = [Device(name=n, type="gpu", memory_bytes=memory_bytes) for n in sorted(names) if n not in switches]
     return Problem(
         profile=ModelProfile(
@@ -116,7 +117,7 @@ def with_evidence(problem: Problem, plan: Plan, **fields: object) -> Plan:
 def draw(problem: Problem, timeline: Timeline) -> str:
     """A row per device and per link used, four columns per nanosecond, dots where nothing happens.
 
-    Transfers are written as sending stage, f or b, microbatch; a row `a>b` is a direction, `a-b` a link that is not duplex.
+    Transfers are written as sending stage, f or b, microbatch; row `a>b` is a direction, `a-b` a link not duplex.
     """
     rows = {device: [(t.start_ns, t.end_ns, str(t.action)) for t in word] for device, word in timeline.actions.items()}
     for sent in timeline.transfers:

@@ -1,0 +1,145 @@
+"""How fast the picture paints in a real headless browser: `python -m benchmarks.viewer`."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+
+from api.viewer import render_picture
+from planner.actions import Action
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+from planner.simulate import simulate
+from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+
+CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+
+SIZES = ((8, 32), (32, 128), (64, 256), (128, 512))
+"""Devices and microbatches; every microbatch has three actions on every device."""
+
+ZOOM_STEPS = 12
+
+
+def make_wide(num_devices: int, num_microbatches: int) -> tuple[Problem, Plan]:
+    """A chain of unequal layers, one per device, in the order of ZB-H1: stage s runs W s microbatches after its I."""
+    problem = Problem(
+        profile=make_profile(num_devices), cluster=make_cluster(num_devices), num_microbatches=num_microbatches
+    )
+    names = [device.name for device in problem.cluster.devices]
+    stages = tuple(Stage(layers=(f"block.{s}",), replicas=((name,),)) for s, name in enumerate(names))
+    words = {name: make_word(s, num_devices, num_microbatches) for s, name in enumerate(names)}
+    return problem, Plan(problem=problem.reference(), stages=stages, schedule=words)
+
+
+def make_profile(num_layers: int) -> ModelProfile:
+    layers = tuple(
+        Layer(
+            name=f"block.{number}",
+            costs=(
+                LayerCost(
+                    device_type="A100",
+                    forward_ns=2_000_000 + 137_000 * (number % 5),
+                    input_grad_ns=2_300_000 + 151_000 * (number % 5),
+                    weight_grad_ns=1_700_000 + 101_000 * (number % 5),
+                ),
+            ),
+            parameter_bytes=2**26,
+            state_bytes=2**30,
+            stash_bytes=2**27,
+            weight_stash_bytes=2**25,
+        )
+        for number in range(num_layers)
+    )
+    edges = tuple(
+        Edge(producer=f"block.{number}", consumer=f"block.{number + 1}", bytes=12 * 2**20)
+        for number in range(num_layers - 1)
+    )
+    return ModelProfile(name="wide", layers=layers, edges=edges)
+
+
+def make_cluster(num_devices: int) -> Cluster:
+    devices = tuple(
+        Device(name=f"node{number // 8}/gpu{number % 8}", type="A100", memory_bytes=40 * 2**30)
+        for number in range(num_devices)
+    )
+    links = tuple(
+        Link(a=a.name, b=b.name, bandwidth_bytes_per_s=25 * 10**9, latency_ns=10_000) for a, b in pairwise(devices)
+    )
+    return Cluster(name=f"{num_devices} A100", devices=devices, links=links)
+
+
+def make_word(stage: int, num_stages: int, num_microbatches: int) -> tuple[Action, ...]:
+    ahead = min(num_microbatches, num_stages - stage)
+    word = [Action("F", stage, number) for number in range(ahead)]
+    for number in range(num_microbatches + stage):
+        if number < num_microbatches:
+            word.append(Action("I", stage, number))
+        if number >= stage and number - stage < num_microbatches:
+            word.append(Action("W", stage, number - stage))
+        if number + ahead < num_microbatches:
+            word.append(Action("F", stage, number + ahead))
+    return tuple(word)
+
+
+@contextmanager
+def open_browser(*, width: int = 1440, height: int = 1000) -> Iterator[Chrome]:
+    """Debian's chromium without a screen, with a profile of its own and no network."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        options = ChromeOptions()
+        options.binary_location = str(CHROMIUM)
+        switches = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
+        for switch in (*switches.split(), "disable-component-update", "disable-sync", "hide-scrollbars"):
+            options.add_argument(f"--{switch}")
+        options.add_argument(f"--window-size={width},{height}")
+        options.add_argument(f"--user-data-dir={folder}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        browser = Chrome(options=options, service=ChromeService(str(DRIVER)))
+        try:
+            yield browser
+        finally:
+            browser.quit()
+
+
+def paint_times(browser: Chrome, page: Path, *, tries: int = 3) -> dict[str, float]:
+    """The best of a few loads, in milliseconds: from navigation to the first paint, a repaint, a repaint zoomed in."""
+    measured: list[dict[str, float]] = []
+    for _ in range(tries):
+        browser.get(page.as_uri())
+        times: dict[str, Any] = {
+            "first paint": browser.execute_script("return pipeplanFirstPaintMs"),
+            "repaint": browser.execute_script("return pipeplanPaint()"),
+        }
+        browser.execute_script(
+            "for (let i = 0; i < arguments[0]; i++) document.getElementById('zoom-in').click()", ZOOM_STEPS
+        )
+        times["zoomed repaint"] = browser.execute_script("return pipeplanPaint()")
+        measured.append(times)
+    return {name: min(times[name] for times in measured) for name in measured[0]}
+
+
+def main() -> None:
+    print("devices  microbatches  rectangles     MB  render s  first paint ms  repaint ms  zoomed repaint ms")
+    with open_browser() as browser, tempfile.TemporaryDirectory() as folder:
+        for num_devices, num_microbatches in SIZES:
+            problem, plan = make_wide(num_devices, num_microbatches)
+            timeline = simulate(problem, plan)
+            begin = time.perf_counter()
+            page = Path(folder, "picture.html")
+            page.write_text(render_picture(problem, plan, timeline), encoding="utf-8")
+            seconds = time.perf_counter() - begin
+            times = paint_times(browser, page)
+            print(
+                f"{num_devices:7} {num_microbatches:13} {sum(map(len, timeline.actions.values())):11,}"
+                f" {page.stat().st_size / 1e6:6.2f} {seconds:9.2f} {times['first paint']:15.0f}"
+                f" {times['repaint']:11.0f} {times['zoomed repaint']:18.0f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

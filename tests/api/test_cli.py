@@ -1,0 +1,209 @@
+"""Every command on a small world, in this process: what it writes where, and with which exit code."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from planner.document import parse_plan, render_plan
+from planner.verify import verify
+from profiles.load import load_workload
+from profiles.workload import dump_workload
+from tests.api.worlds import WORDS, Shell, make_plan, make_problem, make_workload
+
+PLAN = ("plan", "workload.json", "--time-limit", "1")
+
+
+def assert_is_plan(text: str, *, workload: str):
+    """The text is a plan that the verifier passes on the workload of the file."""
+    plan = parse_plan(text)
+    problem = make_problem(load_workload(workload))
+    assert verify(replace(problem, num_microbatches=plan.problem.num_microbatches), plan).violations == ()
+
+
+def test_plan_goes_to_standard_output(shell: Shell):
+    """Tests that the plan goes to standard output, and progress and the screen to standard error."""
+    outcome = shell.run(*PLAN)
+    assert outcome.code == 0, outcome.err
+    assert_is_plan(outcome.out, workload="workload.json")
+    assert "incumbent" in outcome.err
+    assert "this plan" in outcome.err
+    assert "✓ passed" in outcome.err
+
+
+def test_plan_goes_to_files(shell: Shell):
+    """Tests that plan, picture and trace go to their files, which the screen names, and standard output stays empty."""
+    outcome = shell.run(*PLAN, "-o", "p.json", "--html", "p.html", "--trace", "t.json")
+    assert (outcome.code, outcome.out) == (0, ""), outcome.err
+    assert_is_plan((shell.folder / "p.json").read_text(), workload="workload.json")
+    assert (shell.folder / "p.html").read_text().startswith("<!doctype html>")
+    assert json.loads((shell.folder / "t.json").read_text())
+    assert all(
+        f"  {name}\n" in outcome.err.replace(" \n", "\n") or name in outcome.err for name in ("p.json", "p.html")
+    )
+
+
+def test_plan_as_json(shell: Shell):
+    """Tests that with --json every line on standard error is an event, the last one with the summary."""
+    outcome = shell.run(*PLAN, "--json", "-o", "p.json")
+    assert (outcome.code, outcome.out) == (0, ""), outcome.err
+    events = [json.loads(line) for line in outcome.err.splitlines()]
+    assert {event["event"] for event in events[:-1]} == {"progress"}
+    assert events[-1]["event"] == "done"
+    assert events[-1]["verdict_passed"] is True
+    assert events[-1]["lower_bound_ns"] <= events[-1]["makespan_ns"]
+    assert events[-1]["files"] == {"plan": "p.json"}
+
+
+def test_quiet(shell: Shell):
+    """Tests that --quiet leaves nothing but the plan."""
+    outcome = shell.run(*PLAN, "--quiet")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert_is_plan(outcome.out, workload="workload.json")
+
+
+def test_pipes(shell: Shell):
+    """Tests that a workload is read from standard input, and so is a plan."""
+    made = shell.run("plan", "-", "-t", "1", "-q", stdin=(shell.folder / "workload.json").read_text())
+    assert made.code == 0, made.err
+    checked = shell.run("verify", "-", "workload.json", stdin=made.out)
+    assert (checked.code, checked.err) == (0, "")
+    assert "✓ passed" in checked.out
+
+
+def test_profile_and_cluster_apart(shell: Shell):
+    """Tests that profile, cluster and microbatches may come from three places."""
+    workload = make_workload(num_microbatches=None)
+    shell.write("profile.json", dump_workload(replace(workload, cluster=None)))
+    outcome = shell.run("plan", "profile.json", "--cluster", "workload.json", "-m", "2", "-t", "1", "-q")
+    assert outcome.code == 0, outcome.err
+    assert parse_plan(outcome.out).problem.num_microbatches == 2
+
+
+def test_switches_become_options(shell: Shell):
+    """Tests that switches and pins stand in the plan's question, and that the plan is verified as its answer."""
+    switches = ("--no-replication", "--no-split-backward", "--max-stages-per-device", "1", "--pin", "embed=gpu1")
+    made = shell.run(*PLAN, *switches, "-o", "p.json")
+    assert made.code == 0, made.err
+    options = parse_plan((shell.folder / "p.json").read_text()).problem.options
+    assert options == {
+        "split_backward": False,
+        "max_stages_per_device": 1,
+        "max_replicas": 1,
+        "pinned": [{"layer": "embed", "device": "gpu1"}],
+    }
+    assert shell.run("verify", "p.json", "workload.json").code == 0
+
+
+def test_gap_missed(shell: Shell):
+    """Tests that a plan that misses the gap asked for is written all the same, and the exit code is 4."""
+    missed = shell.run("plan", "demo:gpt-1.5b-zero-bubble", "-t", "0.5", "--gap", "0.0001", "-q")
+    plan = parse_plan(missed.out)
+    assert plan.evidence is not None
+    assert plan.evidence.gap > 0.0001
+    assert missed.code == 4
+    reached = shell.run("plan", "demo:gpt-1.5b-zero-bubble", "-t", "5", "--gap", "0.9", "-q")
+    assert (reached.code, reached.err) == (0, "")
+
+
+def test_verify_rejects(shell: Shell):
+    """Tests that a broken plan gives 6, with expected and actual in the table and in JSON."""
+    words = WORDS | {"gpu0": "0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2"}
+    shell.write("bad.json", render_plan(make_plan(make_problem(make_workload()), words=words)))
+    outcome = shell.run("verify", "bad.json", "workload.json")
+    assert (outcome.code, outcome.err) == (6, "")
+    assert "✗ rejected" in outcome.out
+    spoken = json.loads(shell.run("verify", "bad.json", "workload.json", "--json").out)
+    assert spoken["passed"] is False
+    assert {"rule", "subject", "expected", "actual", "message"} <= set(spoken["violations"][0])
+
+
+def test_simulate_and_explain(shell: Shell):
+    """Tests that the figures of both commands agree, as tables and as JSON."""
+    played = json.loads(shell.run("simulate", "plan.json", "workload.json", "--json").out)
+    explained = json.loads(shell.run("explain", "plan.json", "workload.json", "--json").out)
+    assert played["makespan_ns"] == explained["makespan_ns"] == 31_000_000
+    for row in explained["devices"]:
+        assert sum(value for key, value in row.items() if key != "device") == 31_000_000
+    assert "31.00" in shell.run("simulate", "plan.json", "workload.json").out
+    assert "order" in shell.run("explain", "plan.json", "workload.json").out
+
+
+def test_unplayable_plan(shell: Shell):
+    """Tests that a plan that deadlocks is bad input for the commands that play it, in one message."""
+    words = WORDS | {"gpu1": "1I0 1F0 1W0 1F1 1I1 1W1 1F2 1I2 1W2"}
+    shell.write("bad.json", render_plan(make_plan(make_problem(make_workload()), words=words)))
+    for command in ("simulate", "explain", "view", "compare"):
+        outcome = shell.run(command, "bad.json", "workload.json")
+        assert (outcome.code, outcome.out) == (2, ""), command
+        assert outcome.err.startswith("error: bad.json: cannot be played on this workload: ")
+        assert len(outcome.err.splitlines()) == 1
+
+
+def test_compare(shell: Shell):
+    """Tests that plans stand side by side, with the baselines if asked, and the workload first or last."""
+    gpipe = WORDS | {"gpu0": "0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2"}
+    shell.write("gpipe.json", render_plan(make_plan(make_problem(make_workload()), words=gpipe)))
+    outcome = shell.run("compare", "plan.json", "gpipe.json", "workload.json")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "gpipe.json" in outcome.out
+    rows = json.loads(shell.run("compare", "plan.json", "-w", "workload.json", "--baselines", "--json").out)
+    assert rows[0]["name"] == "plan.json"
+    assert "1F1B (even layers)" in {row["name"] for row in rows}
+
+
+def test_export_and_view(shell: Shell):
+    """Tests that trace and picture go to standard output or to a file, and that two plans share a picture."""
+    assert json.loads(shell.run("export", "trace", "plan.json", "workload.json").out)
+    outcome = shell.run("view", "plan.json", "workload.json", "-o", "p.html", "--against", "plan.json")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+    assert (shell.folder / "p.html").read_text().startswith("<!doctype html>")
+
+
+def test_import(shell: Shell):
+    """Tests that a foreign form becomes a document in ours that means the same, on another device type if asked."""
+    layer = {"forward_ms": 1.0, "backward_ms": 2.0, "param_bytes": 8, "activation_bytes": 8}
+    foreign = {"name": "foreign", "layers": [{"name": name, **layer} for name in "ab"], "edges": [[0, 1]]}
+    outcome = shell.run(
+        "import", "-", "--cluster", "workload.json", "-m", "4", "--device-type", "toy", stdin=json.dumps(foreign)
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    shell.write("ours.json", outcome.out)
+    assert load_workload("ours.json").cluster == make_workload().cluster
+    assert shell.run("plan", "ours.json", "-t", "1", "-q").code == 0
+    assert shell.run("import", "ours.json").out == outcome.out
+
+
+def test_demos(shell: Shell):
+    """Tests that every demo has a line."""
+    outcome = shell.run("demos")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert set(json.loads(shell.run("demos", "--json").out)) <= set(outcome.out.replace("demo:", "").split())
+
+
+def test_doctor(shell: Shell):
+    """Tests that the doctor finds this installation well."""
+    outcome = shell.run("doctor", "--json")
+    assert outcome.code == 0, outcome.out
+    assert json.loads(outcome.out)["toy plan"]["is_well"] is True
+
+
+def test_version_and_help(shell: Shell):
+    """Tests that version and help go to standard output, and that no command shows the help."""
+    assert shell.run("--version").out.startswith("pipeplan ")
+    for command in ("plan", "verify", "simulate", "compare", "explain", "export", "view", "import", "demos", "doctor"):
+        outcome = shell.run(command, "--help")
+        assert (outcome.code, outcome.err) == (0, "")
+        assert "Usage: pipeplan" in outcome.out
+
+
+@pytest.mark.parametrize("command", ["plan", "verify", "simulate", "explain", "compare", "view", "import"])
+def test_examples_of_the_help_are_commands(shell: Shell, command: str):
+    """Tests that every example in the help names options that exist."""
+    text = shell.run(command, "--help").out
+    options = {word for word in text.split() if word.startswith("-")}
+    example = text.rpartition("Example")[2]
+    assert f"pipeplan {command}" in example
+    for word in example.replace("│", " ").split():
+        if word.startswith("-") and word != "-":
+            assert word in options
