@@ -171,7 +171,8 @@ def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool
     yield render_percent(row.bubble)
     yield Text(ABSENT if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f} %", style=_memory_style(row))
     yield Text("yes" if row.fits_memory else ABSENT if row.makespan_ns is None else "no", style=_memory_style(row))
-    yield one_line(row.note, style="dim not bold")
+    is_said_by_memory = row.makespan_ns is not None and not row.fits_memory
+    yield one_line("" if is_said_by_memory else row.note, style="dim not bold")
 
 
 def _memory_style(row: BaselineResult) -> str:

@@ -77,7 +77,7 @@ def layer_work(layer: Layer, *, device_type: str, width: int, replicas: int, mic
     """Work of `layer` when each of `replicas` groups of `width` devices takes `microbatch_size / replicas` samples.
 
     The profile's figures at exactly that size are used where they exist, else those interpolated between the two
-    neighbouring sizes, else those of the nearest size scaled linearly; None if nothing was measured on that type and width.
+    neighbouring sizes, else those of the nearest size scaled linearly; None if nothing was measured there.
     """
     points = {
         cost.microbatch_size or microbatch_size: cost
@@ -89,16 +89,16 @@ def layer_work(layer: Layer, *, device_type: str, width: int, replicas: int, mic
     below = max((size for size in points if size * replicas <= microbatch_size), default=None)
     above = min((size for size in points if size * replicas >= microbatch_size), default=None)
     if below is not None and below == above:
-        return _work(points[below], points[below], (replicas, 0, 1), "measured")
+        return _work(points[below], points[below], shares=(replicas, 0, 1), source="measured")
     if below is not None and above is not None:
         shares = (replicas * above - microbatch_size, microbatch_size - replicas * below, above - below)
-        return _work(points[below], points[above], shares, "interpolated")
+        return _work(points[below], points[above], shares=shares, source="interpolated")
     nearest = above if above is not None else below
     assert nearest is not None
-    return _work(points[nearest], points[nearest], (microbatch_size, 0, nearest), "scaled")
+    return _work(points[nearest], points[nearest], shares=(microbatch_size, 0, nearest), source="scaled")
 
 
-def _work(low: LayerCost, high: LayerCost, shares: tuple[int, int, int], source: str) -> LayerWork:
+def _work(low: LayerCost, high: LayerCost, *, shares: tuple[int, int, int], source: str) -> LayerWork:
     """(low * shares[0] + high * shares[1]) / shares[2], rounded up."""
 
     def mix(a: int, b: int) -> int:
@@ -168,6 +168,7 @@ class CostModel:
             input_grad_ns=_ceil(input_grad + extra, replicas),
             weight_grad_ns=_ceil(weight_grad, replicas),
             backward_ns=_ceil(backward + extra, replicas),
+            has_weight_grad=any(self.problem.profile.by_name[name].is_trainable for name in stage.layers),
             **self._stage_bytes(stage, width),
         )
 
@@ -185,7 +186,6 @@ class CostModel:
         held = _ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash
         weight_stash = _ceil(sum(size.weight_stash_bytes for size in sizes), replicas) if has_weight_grad else 0
         return {
-            "has_weight_grad": has_weight_grad,
             "state_bytes": sum(size.state_bytes for size in sizes),
             "held_bytes": held,
             "stash_bytes": stash,
@@ -194,7 +194,7 @@ class CostModel:
         }
 
     def traffic(self, stages: Sequence[Stage]) -> dict[tuple[int, int], Traffic]:
-        """Traffic for every pair (producing stage, consuming stage) that an edge connects, in order of its first edge."""
+        """Traffic for every pair (producing, consuming stage) that an edge connects, in the order of their first edges."""
         stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
         sent: dict[tuple[int, int], dict[str, tuple[int, int, bool]]] = {}
         for edge in self.problem.profile.edges:

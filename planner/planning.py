@@ -1,6 +1,7 @@
 """The recipe that turns a problem into a verified plan."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
@@ -8,7 +9,7 @@ from importlib.metadata import version
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
-from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
+from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
 from planner.lowering import (
     make_candidate_arrays,
     make_instance,
@@ -36,8 +37,11 @@ MAX_CASES = 20_000
 MAX_WORDS, FEW_PLAYS, MANY_PLAYS = 20_000, 3_000, 300_000
 """Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed."""
 
-ORDER_LIMIT_S = 10.0
+ORDER_LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order."""
+
+ORDER_EVERY_ROUNDS, MAX_ORDER_ACTIONS = 12, 300
+"""Rounds between two orders given to CP-SAT, and the largest number of actions it is given."""
 
 __all__ = ["Limits", "Progress", "make_plan"]
 
@@ -90,6 +94,7 @@ class _Recipe:
         self.rejected: Verdict | None = None
         self.stopped_by = ""
         self.solvers: dict[str, str] = {}
+        self.ordered: set[tuple[bytes, tuple[tuple[int, ...], ...]]] = set()
 
     @property
     def elapsed_s(self) -> float:
@@ -174,11 +179,20 @@ class _Recipe:
         """Solvers propose, the verifier disposes, until a limit is reached."""
         if self.is_over():
             return
-        for plan, source in self.proposals():
-            if plan is not None and self.offer(plan, None, source=source):
-                self.report("search")
-            if self.is_over():
-                return
+        try:
+            for plan, source in self.proposals():
+                if plan is not None and self.offer(plan, None, source=source):
+                    self.report("search")
+                if self.is_over():
+                    return
+        except PipeplanError:
+            raise
+        except Exception as error:
+            if self.plan is None:
+                raise
+            # a bug of ours must not cost the user a plan that is already verified
+            warnings.warn(f"the search failed ({error!r}); the best verified plan is returned", RuntimeWarning, stacklevel=2)
+            self.stopped_by = "internal_error"
 
     def proposals(self) -> Iterator[tuple[Plan | None, str]]:
         """Plans to consider, one every fraction of a second, None where nothing new was found."""
@@ -188,14 +202,24 @@ class _Recipe:
             search.add(make_seeds(search.searcher))
             search.add(self._baseline_candidates(search))
             yield self._to_plan(search, search.best), "balanced seeds"
-            while self.limits.max_rounds is None or search.round < self.limits.max_rounds:
+            while search.pool and not self._rounds_are_over(search):
                 before = search.best
                 search.end_round(search.start_round())
                 yield (None if search.best is before else self._to_plan(search, search.best)), "joint search"
                 if search.round == EXACT_AFTER_ROUNDS:
                     yield from self._exact_proposals(search)
+                elif search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
+                    yield self._solved_order(search.best), "CP-SAT order"
         finally:
             search.close()
+
+    def _rounds_are_over(self, search: JointSearch) -> bool:
+        """Whether the deterministic limit is reached, or the next round would end beyond the time limit."""
+        if self.limits.max_rounds is not None:
+            return search.round >= self.limits.max_rounds
+        if self.elapsed_s + search.round_s / 2 > self.limits.time_limit_s:
+            self.stopped_by = "time"
+        return bool(self.stopped_by)
 
     def _exact_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Close every partition and mapping of a small problem by its floor or by its best order."""
@@ -237,6 +261,17 @@ class _Recipe:
                     return plan, True
         return plan, False
 
+    def _solved_order(self, candidate: Candidate) -> Plan | None:
+        """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""
+        num_actions = 3 * self.problem.num_microbatches * sum(len(group) for group in candidate.groups)
+        key = (candidate.stage_of.tobytes(), candidate.groups)
+        if num_actions > MAX_ORDER_ACTIONS or key in self.ordered or self.incumbent_ns is None or self.plan is None:
+            return None
+        self.ordered.add(key)
+        if schedule_bound(self.problem, self.plan.stages, self.costs) >= self.incumbent_ns:
+            return None
+        return self._solve_order(candidate, self.incumbent_ns)[0]
+
     def _solve_order(self, candidate: Candidate, below: int) -> tuple[Plan | None, bool]:
         """What CP-SAT makes of the order; settled if it closes it and its words replay to what it claims."""
         # takes a second to import, and most problems never need it
@@ -247,7 +282,7 @@ class _Recipe:
         result = solve_order(
             instance,
             upper_bound=below - 1,
-            time_limit_s=min(ORDER_LIMIT_S, max(0.1, self.limits.time_limit_s - self.elapsed_s)),
+            time_limit_s=min(ORDER_LIMIT_S, max(0.1, (self.limits.time_limit_s - self.elapsed_s) / 4)),
             seed=self.limits.seed,
             should_stop=self.should_stop,
         )

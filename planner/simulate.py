@@ -5,10 +5,10 @@ What takes no time occupies nothing. Transfers equal in readiness, stage, microb
 the sending replicas, then of the edges, then of the receiving replicas.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from planner.actions import Action
 from planner.costs import CostModel, StageCost, overlap
@@ -19,8 +19,8 @@ from profiles.cluster import Route
 
 Direction = Literal["forward", "backward"]
 
-_Call = tuple[object, ...]
-"""What happens at an event: the method and its arguments after the time."""
+_Call = tuple[Callable[[int, Any], None], object]
+"""What happens at an event: a method, and what it is given beside the time."""
 
 
 class TimedAction(NamedTuple):
@@ -108,18 +108,29 @@ class _Lane:
     input_grad_done: list[bool]
 
 
+class _Parcel(NamedTuple):
+    """What one lane sends another for one microbatch; no route: inside a device."""
+
+    sender: _Lane
+    target: _Lane
+    microbatch: int
+    direction: Direction
+    num_bytes: int
+    route: Route | None
+
+
 def simulate(problem: Problem, plan: Plan, *, costs: CostModel | None = None) -> Timeline:
     """Play `plan` on `problem`.
 
     Raises PlanError if the plan cannot be played to its end (`planner.verify` says in detail why).
     """
-    return _Player(problem, plan, costs or CostModel(problem)).play()
+    return _Player(problem, plan, costs=costs or CostModel(problem)).play()
 
 
 class _Player:
     """The state of one game: what has happened up to the event at hand."""
 
-    def __init__(self, problem: Problem, plan: Plan, costs: CostModel) -> None:
+    def __init__(self, problem: Problem, plan: Plan, *, costs: CostModel) -> None:
         self.problem, self.plan, self.costs = problem, plan, costs
         self.lanes = make_lanes(problem, plan, costs)
         self.lane_of = {(device, lane.stage): lane for lane in self.lanes for device in lane.group}
@@ -145,16 +156,16 @@ class _Player:
             raise PlanError(f"{device} cannot run {action}: it holds no such stage, or there is no such microbatch")
         return lane
 
-    def _push(self, time: int, order: int, key: tuple[int, ...], payload: _Call) -> None:
+    def _push(self, time: int, order: int, *, call: _Call, key: tuple[int, ...] = ()) -> None:
+        """At `time`, in the order of `order`, `key` and arrival, run the method `call[0]` with the rest of `call`."""
         self.num_events += 1
-        heappush(self.events, (time, order, key, self.num_events, payload))
+        heappush(self.events, (time, order, key, self.num_events, call))
 
     def play(self) -> Timeline:
         self._resume(0, tuple(self.words))
         while self.events:
-            time, *_, payload = heappop(self.events)
-            handler, *arguments = payload
-            handler(time, *arguments)  # type: ignore[operator]
+            time, *_, (handler, subject) = heappop(self.events)
+            handler(time, subject)
         stuck = [f"{d} at {self.words[d][p]}" for d, p in self.position.items() if p < len(self.words[d])]
         if stuck:
             raise PlanError(f"the schedule deadlocks: {'; '.join(stuck[:5])}")
@@ -178,64 +189,70 @@ class _Player:
             self.action_end[other] = end
             self.device_free[other] = max(self.device_free[other], end)
             self.actions[other].append(TimedAction(action, now, end))
-        self._push(end, 0, (), (self._on_end, lane, action))
+        self._push(end, 0, call=(self._on_end, (lane, action)))
 
     def _is_at(self, device: str, action: Action) -> bool:
         position = self.position[device]
         word = self.words[device]
         return position < len(word) and word[position] == action
 
-    def _on_end(self, now: int, lane: _Lane, action: Action) -> None:
+    def _on_end(self, now: int, ended: tuple[_Lane, Action]) -> None:
+        lane, action = ended
         microbatch = action.microbatch
         if action.kind == "F":
             lane.forward_done[microbatch] = True
-            self._send_all(now, lane, microbatch, "forward")
+            self._send_all(now, lane, microbatch=microbatch, direction="forward")
         elif action.kind in "IB":
             lane.input_grad_done[microbatch] = True
-            self._send_all(now, lane, microbatch, "backward")
+            self._send_all(now, lane, microbatch=microbatch, direction="backward")
         self.unfinished[lane.stage] -= 1
         if self.unfinished[lane.stage] == 0:
-            self._push(now, 1, (lane.stage, self.problem.num_microbatches, 2), (self._on_synchronise, lane.stage))
+            key = (lane.stage, self.problem.num_microbatches, 2)
+            self._push(now, 1, key=key, call=(self._on_synchronise, lane.stage))
         self._resume(now, lane.group)
 
-    def _send_all(self, now: int, lane: _Lane, microbatch: int, direction: Direction) -> None:
+    def _send_all(self, now: int, lane: _Lane, *, microbatch: int, direction: Direction) -> None:
         """Queue the transfers; one that takes no time occupies nothing and arrives at once."""
         way = direction == "backward"
         for rank, (target, num_bytes, route) in enumerate(lane.backward_to if way else lane.forward_to):
-            arrival = (self._on_arrival, target, microbatch, direction)
-            ends = (lane.group[0], target.group[0], lane.stage, target.stage, microbatch, direction, num_bytes)
-            duration = 0 if route is None else route.duration_ns(num_bytes)
-            if route is not None and duration:
+            parcel = _Parcel(lane, target, microbatch, direction, num_bytes, route)
+            if route is not None and route.duration_ns(num_bytes) > 0:
                 key = (lane.stage, microbatch, int(way), lane.replica, rank)
-                self._push(now, 1, key, (self._on_send, ends, route, duration, arrival))
-                continue
-            if route is not None:
-                self.transfers.append(TimedTransfer(*ends, route.links, now, now, now))
-            self._push(now, 0, (), arrival)
+                self._push(now, 1, key=key, call=(self._on_send, parcel))
+            else:
+                if route is not None:
+                    self._note(parcel, ready=now, start=now)
+                self._push(now, 0, call=(self._on_arrival, parcel))
 
-    def _on_send(
-        self,
-        now: int,
-        ends: tuple[str, str, int, int, int, Direction, int],
-        route: Route,
-        duration: int,
-        arrival: _Call,
-    ) -> None:
+    def _on_send(self, now: int, parcel: _Parcel) -> None:
+        route = parcel.route
+        assert route is not None
         start = max([now, *(self.link_free.get(link, 0) for link in route.links)])
         if not self.problem.cluster.overlap:
-            start = max([start, *(self.device_free[device] for device in ends[:2])])
-            for device in ends[:2]:
-                self.device_free[device] = start + duration
-                self._push(start + duration, 3, (), (self._resume, (device,)))
-        end = start + duration
+            devices = (parcel.sender.group[0], parcel.target.group[0])
+            start = max([start, *(self.device_free[device] for device in devices)])
+        end = self._note(parcel, ready=now, start=start)
         for link in route.links:
             self.link_free[link] = end
-        self.transfers.append(TimedTransfer(*ends, route.links, now, start, end))
-        self._push(end, 0, (), arrival)
+        if not self.problem.cluster.overlap:
+            for device in devices:
+                self.device_free[device] = end
+            self._push(end, 3, call=(self._resume, devices))
+        self._push(end, 0, call=(self._on_arrival, parcel))
 
-    def _on_arrival(self, now: int, lane: _Lane, microbatch: int, direction: Direction) -> None:
-        missing = lane.missing_inputs if direction == "forward" else lane.missing_gradients
-        missing[microbatch] -= 1
+    def _note(self, parcel: _Parcel, *, ready: int, start: int) -> int:
+        """Write the transfer down; returns its end."""
+        sender, target, microbatch, direction, num_bytes, route = parcel
+        assert route is not None
+        end = start + route.duration_ns(num_bytes)
+        ends = (sender.group[0], target.group[0], sender.stage, target.stage)
+        self.transfers.append(TimedTransfer(*ends, microbatch, direction, num_bytes, route.links, ready, start, end))
+        return end
+
+    def _on_arrival(self, now: int, parcel: _Parcel) -> None:
+        lane = parcel.target
+        missing = lane.missing_inputs if parcel.direction == "forward" else lane.missing_gradients
+        missing[parcel.microbatch] -= 1
         self._resume(now, lane.group)
 
     def _resume(self, now: int, devices: DeviceGroup) -> None:
@@ -243,7 +260,7 @@ class _Player:
         for device in devices:
             self._try_run(device, now, is_instant=not self.problem.cluster.overlap)
         if not self.problem.cluster.overlap:
-            self._push(now, 2, (), (self._on_resume, devices))
+            self._push(now, 2, call=(self._on_resume, devices))
 
     def _on_resume(self, now: int, devices: DeviceGroup) -> None:
         for device in devices:
@@ -325,22 +342,21 @@ def _is_ready(lane: _Lane, action: Action) -> bool:
 def make_lanes(problem: Problem, plan: Plan, costs: CostModel) -> list[_Lane]:
     """One lane per stage and replica, connected by the transfers between them."""
     lanes = [
-        [_new_lane(problem, costs, plan, (number, replica)) for replica in range(len(stage.replicas))]
+        [_new_lane(plan, (number, replica), costs=costs) for replica in range(len(stage.replicas))]
         for number, stage in enumerate(plan.stages)
     ]
     for (a, b), traffic in costs.traffic(plan.stages).items():
         for sender in lanes[a]:
             for receiver in lanes[b]:
                 share, whole = overlap(sender.replica, len(lanes[a]), receiver.replica, len(lanes[b]))
-                if share:
-                    sender.forward_to.append(
-                        _leg(problem, sender, receiver, -(-traffic.forward_bytes * share // whole))
-                    )
-                    receiver.num_inputs += 1
-                if share and traffic.has_gradient:
-                    receiver.backward_to.append(
-                        _leg(problem, receiver, sender, -(-traffic.backward_bytes * share // whole))
-                    )
+                if not share:
+                    continue
+                size = -(-traffic.forward_bytes * share // whole)
+                sender.forward_to.append((receiver, size, _route(problem, (sender, receiver), num_bytes=size)))
+                receiver.num_inputs += 1
+                if traffic.has_gradient:
+                    size = -(-traffic.backward_bytes * share // whole)
+                    receiver.backward_to.append((sender, size, _route(problem, (receiver, sender), num_bytes=size)))
                     sender.num_gradients += 1
     flat = [lane for group in lanes for lane in group]
     for lane in flat:
@@ -349,8 +365,9 @@ def make_lanes(problem: Problem, plan: Plan, costs: CostModel) -> list[_Lane]:
     return flat
 
 
-def _new_lane(problem: Problem, costs: CostModel, plan: Plan, where: tuple[int, int]) -> _Lane:
+def _new_lane(plan: Plan, where: tuple[int, int], *, costs: CostModel) -> _Lane:
     stage = plan.stages[where[0]]
+    num_microbatches = costs.problem.num_microbatches
     return _Lane(
         stage=where[0],
         replica=where[1],
@@ -360,12 +377,12 @@ def _new_lane(problem: Problem, costs: CostModel, plan: Plan, where: tuple[int, 
         backward_to=[],
         missing_inputs=[],
         missing_gradients=[],
-        forward_done=[False] * problem.num_microbatches,
-        input_grad_done=[False] * problem.num_microbatches,
+        forward_done=[False] * num_microbatches,
+        input_grad_done=[False] * num_microbatches,
     )
 
 
-def _leg(problem: Problem, sender: _Lane, receiver: _Lane, num_bytes: int) -> tuple[_Lane, int, Route | None]:
+def _route(problem: Problem, ends: tuple[_Lane, _Lane], *, num_bytes: int) -> Route | None:
     """Transfers go between the first devices of the groups; inside one device nothing moves."""
-    a, b = sender.group[0], receiver.group[0]
-    return receiver, num_bytes, None if a == b else problem.cluster.route(a, b, num_bytes=num_bytes)
+    a, b = ends[0].group[0], ends[1].group[0]
+    return None if a == b else problem.cluster.route(a, b, num_bytes=num_bytes)

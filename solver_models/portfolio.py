@@ -3,6 +3,7 @@
 Rounds are synchronous and their seeds fixed, so that the same number of rounds gives the same result everywhere.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,9 +36,11 @@ class JointSearch:
         self.pool: list[Candidate] = []
         self.polished: list[Candidate] = []
         self.round = 0
+        self.round_s = 0.0
         num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
         self.iterations = int(min(max(ROUND_TICKS // (num_actions + 150), 20), 20_000))
         self._executor = ThreadPoolExecutor(num_threads)
+        self._begin = 0.0
 
     def add(self, candidates: Iterable[Candidate]) -> None:
         """Offer candidates to the pool; those that break a rule are dropped, the best of different shapes are kept."""
@@ -66,6 +69,7 @@ class JointSearch:
     def start_round(self) -> list["Future[Candidate]"]:
         """Begin one round on every thread."""
         self.round += 1
+        self._begin = time.monotonic()
         return [self._executor.submit(self._task, self.round * self.num_threads + k) for k in range(self.num_threads)]
 
     def end_round(self, futures: list["Future[Candidate]"]) -> None:
@@ -76,6 +80,7 @@ class JointSearch:
                 self.add([candidate])
             else:
                 self.polished = _keep(self.polished, candidate)
+        self.round_s = time.monotonic() - self._begin
 
     def close(self) -> None:
         """Let go of the threads."""

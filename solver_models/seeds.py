@@ -7,6 +7,8 @@ import numpy as np
 from solver_models.instance import Instance, Integers
 from solver_models.search import Candidate, Searcher
 
+Groups = tuple[tuple[int, ...], ...]
+
 
 def make_seeds(searcher: Searcher) -> list[Candidate]:
     """Rated candidates: S stages on S devices, on all devices evenly, and S = 2 D stages as a V and as a loop."""
@@ -25,10 +27,22 @@ def make_seeds(searcher: Searcher) -> list[Candidate]:
         vee = tuple((device,) for device in (*range(num_devices), *reversed(range(num_devices))))
         found.extend((balanced_cut(instance, groups), groups) for groups in (loop, vee))
     found.extend(_overlapped(instance))
-    return [searcher.rate(stage_of, groups) for stage_of, groups in found if stage_of.max() == len(groups) - 1]
+    found = [(stage_of, groups) for stage_of, groups in found if stage_of.max() == len(groups) - 1]
+    return [searcher.rate(stage_of, _seat_pins(instance, stage_of, groups)) for stage_of, groups in found]
 
 
-def _overlapped(instance: Instance) -> Iterator[tuple[Integers, tuple[tuple[int, ...], ...]]]:
+def _seat_pins(instance: Instance, stage_of: Integers, groups: Groups) -> Groups:
+    """Exchange devices so that pinned layers come to run on theirs, as far as one exchange per pin can do it."""
+    for layer in np.nonzero(instance.pinned >= 0)[0]:
+        wanted, stage = int(instance.pinned[layer]), int(stage_of[layer])
+        if wanted not in groups[stage]:
+            other = groups[stage][0]
+            swap = {wanted: other, other: wanted}
+            groups = tuple(tuple(swap.get(device, device) for device in group) for group in groups)
+    return groups
+
+
+def _overlapped(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
     """Two stages on all devices: the later one synchronises while the earlier one computes; or half of them on a part.
 
     Cut at every eighth of the work and of the gradients.
@@ -44,7 +58,7 @@ def _overlapped(instance: Instance) -> Iterator[tuple[Integers, tuple[tuple[int,
                 yield stage_of, (everyone, everyone[half:])
 
 
-def balanced_cut(instance: Instance, groups: tuple[tuple[int, ...], ...]) -> Integers:
+def balanced_cut(instance: Instance, groups: Groups) -> Integers:
     """Layers in topological order cut so that every stage's work is proportional to the speed of its devices."""
     speeds = _speeds(instance)
     power = np.array([speeds[list(group)].sum() for group in groups])

@@ -3,6 +3,7 @@
 const AXIS_HEIGHT = 40, FOOT_HEIGHT = 12, PANEL_HEIGHT = 22, BUSY_WIDTH = 52;
 const ROOMY = { action: 30, transfers: 9, memory: 26, gap: 9 };
 const TIGHT = { action: 8, transfers: 4, memory: 13, gap: 1 };
+const TIGHT_AMONG_LANES = { ...TIGHT, action: 14, gap: 2 };
 
 function makeView(content) {
   return {
@@ -24,10 +25,12 @@ function rowHeight(view, sizes) {
   return sizes.action + sizes.gap + (view.showTransfers ? sizes.transfers : 0) + (view.showMemory ? sizes.memory : 0);
 }
 
+function leastSizes(view) { return view.showTransfers || view.showMemory ? TIGHT_AMONG_LANES : TIGHT; }
+
 // Transfers and memory are shown from the start if they fit without scrolling.
 function chooseLanes(view, room) {
   view.showTransfers = view.showMemory = true;
-  if (rowHeight(view, TIGHT) * countRows(view) > room) view.showTransfers = view.showMemory = false;
+  if (rowHeight(view, leastSizes(view)) * countRows(view) > room) view.showTransfers = view.showMemory = false;
 }
 
 function fixedHeight(view) {
@@ -37,10 +40,11 @@ function fixedHeight(view) {
 // Rows share the room between a tight and a roomy size; what does not fit is scrolled to.
 function layOut(view, room) {
   const share = (room - fixedHeight(view)) / countRows(view);
-  const [least, most] = [rowHeight(view, TIGHT), rowHeight(view, ROOMY)];
+  const tight = leastSizes(view);
+  const [least, most] = [rowHeight(view, tight), rowHeight(view, ROOMY)];
   const part = Math.min(1, Math.max(0, (share - least) / (most - least)));
   const size = {};
-  for (const key of Object.keys(ROOMY)) size[key] = Math.floor((TIGHT[key] + part * (ROOMY[key] - TIGHT[key])) * 2) / 2;
+  for (const key of Object.keys(ROOMY)) size[key] = Math.floor((tight[key] + part * (ROOMY[key] - tight[key])) * 2) / 2;
   size.gap = Math.round(size.gap);
   view.rows = [];
   view.panels = [];

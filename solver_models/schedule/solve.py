@@ -10,6 +10,7 @@ from ortools.sat.python import cp_model
 from solver_models.instance import ScheduleInstance, Word
 from solver_models.result import ScheduleResult, Status
 from solver_models.schedule.decode import decode
+from solver_models.schedule.one_by_one import one_by_one
 from solver_models.schedule.play import in_order, play
 from solver_models.schedule.rules import Rules
 from solver_models.schedule.scale import Scaled, horizon_of, scaled
@@ -28,9 +29,6 @@ _BRANCHING = "use_dynamic_precedence_in_disjunctive: true"
 
 IMPROVE = _BRANCHING
 """Finds better orders near a hint."""
-
-IMPROVE_WITHOUT_HINT = f"{_BRANCHING} search_branching: PORTFOLIO_WITH_QUICK_RESTART_SEARCH"
-"""Finds a first order."""
 
 PROVE = f"""{_BRANCHING} subsolvers: "lower"
 subsolver_params {{ name: "lower" linearization_level: 0 use_objective_lb_search: true {_BRANCHING} }}"""
@@ -82,7 +80,7 @@ def estimate_size(instance: ScheduleInstance) -> int:
 def make_model(
     instance: ScheduleInstance, *, hint: dict[int, Word] | None = None, upper_bound: int | None = None
 ) -> OrderModel:
-    """The order model; with a hint for every variable if `hint` can be played, and no schedule above `upper_bound`."""
+    """The order model without schedules above `upper_bound`; every variable is hinted, by `hint` if it can be played."""
     coarse = scaled(instance)
     limit = None if upper_bound is None else upper_bound // coarse.ticks
     horizon = horizon_of(coarse.instance)
@@ -93,7 +91,7 @@ def make_model(
     Rules(model, coarse.instance, variables).add_all()
     if limit is not None:
         model.add(variables.objective <= limit)
-    played = None if hint is None else play(coarse.instance, in_order(hint))
+    played = play(coarse.instance, in_order(hint or {})) or play(coarse.instance, one_by_one(coarse.instance))
     if played is not None:
         for variable, reader in variables.readers:
             model.add_hint(variable, reader(played))
@@ -130,7 +128,7 @@ def solve_order(
         should_stop=should_stop,
     )
     order = make_model(instance, hint=hint, upper_bound=upper_bound)
-    found = _run(order, effort, style=IMPROVE if hint else IMPROVE_WITHOUT_HINT)
+    found = _run(order, effort, style=IMPROVE)
     if found.status in ("optimal", "infeasible") or (should_stop is not None and should_stop()):
         return found
     rest = replace(effort, time_limit_s=max(0.0, start + time_limit_s - time.monotonic()))

@@ -27,7 +27,7 @@ stage  layers               devices   F ms   I ms   W ms      peak memory  of li
    plan                 makespan ms  vs ours  bubble  memory  fits
 ✓  this plan                  31.00    1.00×  27.4 %    50 %  yes   joint search
    1F1B (even layers)         31.00    1.00×  27.4 %    50 %  yes
-   GPipe (even layers)        44.00    1.42×  49.0 %   125 %  no    needs 1.25 x the memory of gpu0
+   GPipe (even layers)        44.00    1.42×  49.0 %   125 %  no
    data parallel                  –        –       –       –  –     needs no more than one replica
 
 makespan  31.00 ms, as fast as 1F1B (even layers)

@@ -21,6 +21,7 @@ from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flow, Lane, ScheduleInstance, Word
 from solver_models.schedule import estimate_size, solve_order
+from solver_models.schedule.one_by_one import one_by_one
 from solver_models.schedule.play import in_order, play
 from solver_models.schedule.rules import Rules
 from solver_models.schedule.scale import scaled
@@ -37,7 +38,15 @@ def lane(stage: int, device: int, times: tuple[int, int, int], **changes: int | 
     return replace(plain, **changes)
 
 
-def instance(lanes: list[Lane], *, microbatches: int = 2, transfer: int = 0, links: str = "own", budget: int = 99, **changes):  # fmt: skip
+def instance(
+    lanes: list[Lane],
+    *,
+    microbatches: int = 2,
+    transfer: int = 0,
+    links: str = "own",
+    budget: int = 99,
+    **changes: object,
+) -> ScheduleInstance:
     """A chain of lanes; `links` is own (one per flow), duplex (one per pair of devices) or one (for all)."""
     flows = []
     for a in range(len(lanes) - 1):
@@ -49,8 +58,8 @@ def instance(lanes: list[Lane], *, microbatches: int = 2, transfer: int = 0, lin
                      links=(link,) if moves else ())
             )  # fmt: skip
     plain = ScheduleInstance(
-        num_microbatches=microbatches, lanes=tuple(lanes), flows=tuple(flows), synchronisation=(0,) * len(lanes), tail=0,
-        budgets=(budget,) * (1 + max(own.device for own in lanes)), can_split=True, objective="makespan",
+        num_microbatches=microbatches, lanes=tuple(lanes), flows=tuple(flows), synchronisation=(0,) * len(lanes),
+        tail=0, budgets=(budget,) * (1 + max(own.device for own in lanes)), can_split=True, objective="makespan",
     )  # fmt: skip
     return replace(plain, **changes)
 
@@ -235,7 +244,7 @@ def test_optimum_equals_enumeration(name: str):
 
 @pytest.mark.parametrize("name", QUEUED)
 def test_free_links_are_a_floor(name: str):
-    """Tests that with queues on links the optimum is at most the best under the rule by readiness, and played words attain it here."""
+    """Tests that with queues on links the optimum is at most the best under the rule by readiness."""
     problem = QUEUED[name]
     best = best_of(problem, is_queued=True)
     result = solve_order(problem)
@@ -307,20 +316,6 @@ def test_work_of_a_device_is_a_floor_at_once(monkeypatch: pytest.MonkeyPatch):
 # ------------------------------------------------------------------------------------------------------ hints
 
 
-def one_by_one(problem: ScheduleInstance) -> dict[int, Word]:
-    """The worst order that always works: one microbatch after the other."""
-    words: dict[int, Word] = {own.device: [] for own in problem.lanes}
-    for m in range(problem.num_microbatches):
-        for own in problem.lanes:
-            words[own.device].append((FORWARD, own.stage, m))
-        for own in reversed(problem.lanes):
-            is_fused = own.has_weight_grad and not problem.can_split
-            words[own.device].append((BACKWARD if is_fused else INPUT_GRAD, own.stage, m))
-            if own.has_weight_grad and not is_fused:
-                words[own.device].append((WEIGHT_GRAD, own.stage, m))
-    return words
-
-
 @pytest.mark.parametrize("name", [*TINY, *QUEUED])
 def test_hint_is_complete_and_feasible(name: str):
     """Tests that a hint gives every variable a value, and that these values alone are a solution."""
@@ -387,7 +382,7 @@ def test_microbatches_are_renumbered():
 
 
 def test_upper_bound_cuts():
-    """Tests that asking for less than the optimum is answered by `infeasible` and a bound of one more than was asked."""
+    """Tests that asking for less than the optimum gives `infeasible` and a bound of one more than was asked."""
     problem = TINY["uneven"]
     best = best_of(problem)
     assert best is not None
@@ -461,10 +456,8 @@ def test_same_seed_same_words():
 def test_scaling_is_exact(factor: int):
     """Tests that multiplying all times and all sizes changes nothing but the units."""
     problem = TINY["recomputation"]
-    lanes = tuple(
-        replace(own, **{n: factor * getattr(own, n) for n in Lane.__slots__ if type(getattr(own, n)) is int and n not in ("stage", "device")})
-        for own in problem.lanes
-    )  # fmt: skip
+    names = set(Lane.__slots__) - {"stage", "device", "has_weight_grad"}
+    lanes = tuple(replace(own, **{name: factor * getattr(own, name) for name in names}) for own in problem.lanes)
     large = replace(problem, lanes=lanes, budgets=tuple(factor * b + factor - 1 for b in problem.budgets))
     assert scaled(large).instance == scaled(problem).instance
     assert scaled(large).is_exact

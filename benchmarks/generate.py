@@ -1,0 +1,210 @@
+"""Random workloads by family, the same on every machine: `python -m benchmarks.generate FOLDER` writes the standard set."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from profiles.workload import Workload, dump_workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What a random workload looks like."""
+
+    shape: Literal["chain", "dag"]
+    """`dag`: branches that fork and join, and skip edges."""
+    num_layers: int
+    num_devices: int
+    num_microbatches: int
+    memory: Literal["loose", "mid", "tight"]
+    """Device memory over an even share of the states and a full pipeline's stashes: 8, 1.5 or 0.75 times."""
+    links: Literal["homogeneous", "two-level", "random"]
+    speeds: Literal["equal", "classes", "different"]
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """E.g. `dag-1000x8-m16-tight-two-level-classes`."""
+        size = f"{self.num_layers}x{self.num_devices}-m{self.num_microbatches}"
+        return f"{self.shape}-{size}-{self.memory}-{self.links}-{self.speeds}"
+
+
+STANDARD = (
+    Family(
+        shape="chain",
+        num_layers=12,
+        num_devices=4,
+        num_microbatches=8,
+        memory="loose",
+        links="homogeneous",
+        speeds="equal",
+    ),
+    Family(
+        shape="chain",
+        num_layers=24,
+        num_devices=4,
+        num_microbatches=16,
+        memory="tight",
+        links="homogeneous",
+        speeds="equal",
+    ),
+    Family(
+        shape="chain",
+        num_layers=48,
+        num_devices=8,
+        num_microbatches=32,
+        memory="mid",
+        links="two-level",
+        speeds="classes",
+    ),
+    Family(
+        shape="chain",
+        num_layers=96,
+        num_devices=16,
+        num_microbatches=32,
+        memory="loose",
+        links="random",
+        speeds="different",
+    ),
+    Family(
+        shape="dag", num_layers=60, num_devices=4, num_microbatches=8, memory="mid", links="homogeneous", speeds="equal"
+    ),
+    Family(
+        shape="dag",
+        num_layers=200,
+        num_devices=8,
+        num_microbatches=16,
+        memory="tight",
+        links="two-level",
+        speeds="classes",
+    ),
+    Family(
+        shape="dag",
+        num_layers=1000,
+        num_devices=8,
+        num_microbatches=16,
+        memory="mid",
+        links="two-level",
+        speeds="equal",
+    ),
+)
+"""What `benchmarks/workloads` holds."""
+
+MEMORY_FACTORS = {"loose": 8.0, "mid": 1.5, "tight": 0.75}
+
+
+def make_workload(family: Family) -> Workload:
+    """The workload of a family; equal families give equal workloads."""
+    rng = Random(f"{family.name}-{family.seed}")
+    speeds = _speeds(family, rng)
+    layers = tuple(_layer(rng, index, speeds=sorted(set(speeds))) for index in range(family.num_layers))
+    profile = ModelProfile(
+        name=family.name,
+        layers=layers,
+        edges=_edges(family, rng),
+        provenance=f"generated: benchmarks/generate.py, family {family.name}, seed {family.seed}",
+    )
+    return Workload(
+        profile=profile,
+        cluster=_cluster(family, rng, speeds=speeds, memory_bytes=_memory(family, layers)),
+        num_microbatches=family.num_microbatches,
+    )
+
+
+def _speeds(family: Family, rng: Random) -> list[int]:
+    """Speed of every device in percent."""
+    if family.speeds == "equal":
+        return [100] * family.num_devices
+    if family.speeds == "classes":
+        return [100 if 2 * device < family.num_devices else 60 for device in range(family.num_devices)]
+    return [rng.randint(50, 100) for _ in range(family.num_devices)]
+
+
+def _layer(rng: Random, index: int, *, speeds: list[int]) -> Layer:
+    """A layer with times log-uniform over a decade, as measured networks have them."""
+    forward = int(10 ** rng.uniform(5.5, 6.5))
+    has_weights = rng.random() < 0.7
+    input_grad = int(forward * rng.uniform(0.8, 1.3))
+    weight_grad = int(forward * rng.uniform(0.5, 1.1)) if has_weights else 0
+    parameters = int(10 ** rng.uniform(5, 7.5)) if has_weights else 0
+    stash = int(10 ** rng.uniform(6, 7.5))
+    return Layer(
+        name=f"layer{index}",
+        costs=tuple(
+            LayerCost(
+                device_type=f"speed{speed}",
+                forward_ns=forward * 100 // speed,
+                input_grad_ns=input_grad * 100 // speed,
+                weight_grad_ns=weight_grad * 100 // speed,
+            )
+            for speed in speeds
+        ),
+        parameter_bytes=parameters,
+        state_bytes=4 * parameters,
+        stash_bytes=stash,
+        weight_stash_bytes=stash // 2 if has_weights else 0,
+    )
+
+
+def _edges(family: Family, rng: Random) -> tuple[Edge, ...]:
+    """A chain; in a dag, layers of a fork hang on its head and feed its join, and some edges skip."""
+    pairs: set[tuple[int, int]] = set()
+    index = 0
+    while index < family.num_layers - 1:
+        width = rng.choice((1, 1, 2, 3)) if family.shape == "dag" and index + 4 < family.num_layers else 1
+        if width == 1:
+            pairs.add((index, index + 1))
+            index += 1
+            continue
+        join = index + width + 1
+        for branch in range(index + 1, join):
+            pairs |= {(index, branch), (branch, join)}
+        if rng.random() < 0.3:
+            pairs.add((index, join))
+        index = join
+    size = {producer: int(10 ** rng.uniform(5, 7)) for producer in range(family.num_layers)}
+    return tuple(Edge(producer=f"layer{a}", consumer=f"layer{b}", bytes=size[a]) for a, b in sorted(pairs))
+
+
+def _memory(family: Family, layers: tuple[Layer, ...]) -> int:
+    state = sum(layer.state_bytes for layer in layers)
+    stash = sum(layer.stash_bytes for layer in layers)
+    largest = max(layer.state_bytes + 6 * layer.stash_bytes for layer in layers)
+    share = (state + stash * min(family.num_devices, family.num_microbatches)) // family.num_devices
+    return max(int(MEMORY_FACTORS[family.memory] * share), largest)
+
+
+def _cluster(family: Family, rng: Random, *, speeds: list[int], memory_bytes: int) -> Cluster:
+    devices = tuple(
+        Device(name=f"gpu{index}", type=f"speed{speed}", memory_bytes=memory_bytes, host=f"host{index // 4}")
+        for index, speed in enumerate(speeds)
+    )
+    links = []
+    for a in range(len(devices)):
+        for b in range(a + 1, len(devices)):
+            is_near = devices[a].host == devices[b].host
+            bandwidth = {
+                "homogeneous": 12_000_000_000,
+                "two-level": 12_000_000_000 if is_near else 3_000_000_000,
+                "random": int(10 ** rng.uniform(9, 10.5)),
+            }[family.links]
+            latency = 10_000 if is_near else 50_000
+            links.append(
+                Link(a=devices[a].name, b=devices[b].name, bandwidth_bytes_per_s=bandwidth, latency_ns=latency)
+            )
+    return Cluster(name=f"{family.links} links, {family.speeds} speeds", devices=devices, links=tuple(links))
+
+
+def write_standard_set(folder: Path) -> None:
+    """Write every workload of `STANDARD` into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for family in STANDARD:
+        (folder / f"{family.name}.json").write_text(dump_workload(make_workload(family)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_standard_set(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "workloads"))

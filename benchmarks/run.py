@@ -1,0 +1,151 @@
+"""Plans every workload of a folder, each in a process of its own, and writes the table: `python -m benchmarks.run`."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiles.load import demo_names, load_workload
+
+HEADER = (
+    "workload", "layers", "devices", "micro-batches", "best baseline", "ms", "ours ms", "ratio",
+    "schedule bound", "lower bound", "gap", "claimed bound", "first plan s", "all s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One workload planned."""
+
+    name: str
+    num_layers: int
+    num_devices: int
+    num_microbatches: int
+    first_plan_s: float | None
+    """From process start to the first verified plan."""
+    total_s: float
+    """From process start to process end."""
+    plan: dict[str, object] | None
+    """The plan document; None if there is none."""
+    message: str = ""
+    """Why there is none."""
+
+
+def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
+    """Plan `source` with the command line, as a user would."""
+    workload = load_workload(source)
+    assert workload.cluster is not None and workload.num_microbatches is not None
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "plan.json"
+        command = [sys.executable, "-m", "api.cli", "plan", source, "--json", "-o", str(output)]
+        command += ["--time-limit", str(time_limit_s), "--seed", str(seed)]
+        begin, first, last = time.monotonic(), None, ""
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                last = line
+                if first is None and '"incumbent_ns": ' in line and '"incumbent_ns": null' not in line:
+                    first = time.monotonic() - begin
+        total = time.monotonic() - begin
+        plan = json.loads(output.read_text(encoding="utf-8")) if output.exists() else None
+    return Row(
+        name=workload.profile.name if source.startswith("demo:") else Path(source).stem,
+        num_layers=len(workload.profile.layers),
+        num_devices=len(workload.cluster.devices),
+        num_microbatches=workload.num_microbatches,
+        first_plan_s=first,
+        total_s=total,
+        plan=plan,
+        message="" if plan else last.strip()[:200],
+    )
+
+
+def render_row(row: Row) -> str:
+    """A line of the Markdown table."""
+    start = [row.name, str(row.num_layers), str(row.num_devices), str(row.num_microbatches)]
+    if row.plan is None:
+        return _line([*start, row.message, *[""] * (len(HEADER) - 6), f"{row.total_s:.1f}"])
+    evidence = row.plan["evidence"]
+    assert isinstance(evidence, dict)
+    fitting = [b for b in evidence["baselines"] if b["fits_memory"]]
+    best = min(fitting, key=lambda baseline: baseline["makespan_ns"], default=None)
+    ours = evidence["makespan_ns"]
+    return _line(
+        [
+            *start,
+            best["name"] if best else "none fits",
+            _ms(best["makespan_ns"]) if best else "–",
+            _ms(ours),
+            f"{ours / best['makespan_ns']:.3f}" if best else "–",
+            _ms(evidence["schedule_bound_ns"]),
+            _ms(evidence["lower_bound_ns"]),
+            f"{100 * evidence['gap']:.2f} %",
+            _ms(evidence["solver_bound_ns"]) if evidence["solver_bound_ns"] else "–",
+            f"{row.first_plan_s:.2f}" if row.first_plan_s is not None else "–",
+            f"{row.total_s:.1f}",
+        ]
+    )
+
+
+def _ms(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e6:,.2f}"
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def describe_machine() -> str:
+    """The machine the table was made on, in a sentence."""
+    model = next(
+        (line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")), platform.processor()
+    )
+    return f"{os.cpu_count()} cores ({model}), Python {platform.python_version()}, {platform.system()}"
+
+
+def _cpu_lines() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def sources_of(folders: list[str]) -> list[str]:
+    """The workloads to plan: those of the folders, or our own and the demos."""
+    if not folders:
+        own = sorted(str(path) for path in (Path(__file__).parent / "workloads").glob("*.json"))
+        return [*(f"demo:{name}" for name in demo_names()), *own]
+    return [str(path) for folder in folders for path in sorted(Path(folder).glob("*.json"))]
+
+
+def main() -> None:
+    """Plan everything and write the table to standard output, and to `-o` as it grows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "folders", nargs="*", help="folders of workload documents (default: benchmarks/workloads and the demos)"
+    )
+    parser.add_argument("--time-limit", type=float, default=20.0, help="seconds per workload")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-o", "--output", type=Path, help="also write the table here")
+    given = parser.parse_args()
+    lines = [
+        f"Time limit {given.time_limit:g} s per workload, seed {given.seed}. Machine: {describe_machine()}.",
+        "Times in ms unless marked; gap = (ours - lower bound) / ours, certified; a claimed bound is a solver's word only.",
+        "",
+        _line(list(HEADER)),
+        "|" + " --- |" * len(HEADER),
+    ]
+    print("\n".join(lines), flush=True)
+    for source in sources_of(given.folders):
+        lines.append(render_row(plan_one(source, time_limit_s=given.time_limit, seed=given.seed)))
+        print(lines[-1], flush=True)
+        if given.output:
+            given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
