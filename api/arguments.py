@@ -136,6 +136,14 @@ Pins = Annotated[
     ),
 ]
 
+KeepSplit = Annotated[
+    bool,
+    typer.Option(
+        "--keep-split",
+        help="Keep every I and W apart, as planned, instead of merging neighbours into B.",
+        rich_help_panel=_OUT,
+    ),
+]
 OpenIt = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
 Against = Annotated[
     str | None, typer.Option("--against", metavar="PLAN", help="A second plan, drawn below on the same scale.")

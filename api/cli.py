@@ -209,10 +209,10 @@ def _draw(problem: "Problem", plan: "Plan", *, what: str) -> str:
     if what == "trace":
         from planner.export.trace import render_trace
 
-        return render_trace(problem, plan, simulate(problem, plan))
+        return render_trace(problem, plan, timeline=simulate(problem, plan))
     from api.viewer import render_picture
 
-    return render_picture(problem, plan, simulate(problem, plan))
+    return render_picture(problem, plan, timeline=simulate(problem, plan))
 
 
 def _tell(problem: "Problem", plan: "Plan", *, run: "Run", voice: "Voice") -> None:
@@ -316,7 +316,26 @@ def export_trace_command(
 
     require_writable(output)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
-    _write(render_trace(problem, answer, play(problem, answer, source=plan)), output)
+    _write(render_trace(problem, answer, timeline=play(problem, answer, source=plan)), output)
+
+
+@export_app.command("torch", epilog="Example: pipeplan export torch plan.json demo:gpt-1.5b-zero-bubble -o schedule.csv")
+def export_torch_command(
+    plan: arg.PlanFile,
+    workload: arg.Workload,
+    cluster: arg.Cluster = None,
+    output: arg.Output = None,
+    keep_split: arg.KeepSplit = False,
+) -> None:
+    """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
+    from api.questions import read_plan_and_problem, require_writable
+    from planner.export.torch_table import render_torch_table, torch_ranks
+
+    require_writable(output)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    _write(render_torch_table(problem, answer, merges_backward=not keep_split), output)
+    for rank, device in enumerate(torch_ranks(answer)):
+        print(f"rank {rank}  {device}", file=sys.stderr)
 
 
 @app.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")
@@ -340,7 +359,7 @@ def view_command(
     if against is not None:
         second = read_plan(against)
         other = second, play(problem, second, source=against)
-    _write(render_picture(problem, answer, play(problem, answer, source=plan), other=other), output)
+    _write(render_picture(problem, answer, timeline=play(problem, answer, source=plan), other=other), output)
     if open_it and output not in (None, "-"):
         import webbrowser
 

@@ -1,4 +1,4 @@
-"""Random workloads by family, the same on every machine: `python -m benchmarks.generate FOLDER` writes the standard set."""
+"""Random workloads by family, the same on every machine: `python -m benchmarks.generate FOLDER` writes them all."""
 
 import sys
 from dataclasses import dataclass

@@ -40,7 +40,8 @@ class Row:
 def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
     """Plan `source` with the command line, as a user would."""
     workload = load_workload(source)
-    assert workload.cluster is not None and workload.num_microbatches is not None
+    assert workload.cluster is not None
+    assert workload.num_microbatches is not None
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "plan.json"
         command = [sys.executable, "-m", "api.cli", "plan", source, "--json", "-o", str(output)]
@@ -134,7 +135,7 @@ def main() -> None:
     given = parser.parse_args()
     lines = [
         f"Time limit {given.time_limit:g} s per workload, seed {given.seed}. Machine: {describe_machine()}.",
-        "Times in ms unless marked; gap = (ours - lower bound) / ours, certified; a claimed bound is a solver's word only.",
+        "Times in ms unless marked; gap = (ours - lower bound) / ours, certified; a claimed bound is a solver's word.",
         "",
         _line(list(HEADER)),
         "|" + " --- |" * len(HEADER),

@@ -131,7 +131,7 @@ def main() -> None:
             timeline = simulate(problem, plan)
             begin = time.perf_counter()
             page = Path(folder, "picture.html")
-            page.write_text(render_picture(problem, plan, timeline), encoding="utf-8")
+            page.write_text(render_picture(problem, plan, timeline=timeline), encoding="utf-8")
             seconds = time.perf_counter() - begin
             times = paint_times(browser, page)
             print(

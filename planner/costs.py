@@ -9,7 +9,7 @@ from functools import cache
 
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Problem
-from profiles.model_profile import Layer, LayerCost
+from profiles.model_profile import Layer, LayerCost, WidthBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class CostModel:
         self.layer_work = cache(self._layer_work)
         self._cost_on = cache(self._make_stage_cost)
 
-    def _layer_work(self, name: str, device_type: str, width: int, replicas: int) -> LayerWork | None:
+    def _layer_work(self, name: str, device_type: str, *, width: int, replicas: int) -> LayerWork | None:
         """`layer_work` of the layer `name`, or None if it was not measured at that type and width."""
         profile = self.problem.profile
         return layer_work(
@@ -146,55 +146,39 @@ class CostModel:
     def stage_cost(self, stage: Stage, replica: int) -> StageCost:
         """Cost of replica number `replica` of `stage`; raises ValueError where a cost was not measured."""
         group = stage.replicas[replica]
-        return self._cost_on(stage, self.group_type(group), len(group))
+        return self._cost_on(stage, device_type=self.group_type(group), width=len(group))
 
-    def _make_stage_cost(self, stage: Stage, device_type: str, width: int) -> StageCost:
-        replicas = len(stage.replicas)
-        forward = input_grad = weight_grad = backward = recompute = 0
-        for name in stage.layers:
-            work = self.layer_work(name, device_type, width, replicas)
-            if work is None:
-                raise ValueError(
-                    f"layer {name!r} has no cost on {device_type!r} at width {width}; measure it or use another width"
-                )
-            forward += work.forward_ns
-            input_grad += work.input_grad_ns
-            weight_grad += work.weight_grad_ns
-            backward += work.backward_ns
-            recompute += work.recompute_ns
-        extra = recompute if stage.recompute else 0
-        return StageCost(
-            forward_ns=_ceil(forward, replicas),
-            input_grad_ns=_ceil(input_grad + extra, replicas),
-            weight_grad_ns=_ceil(weight_grad, replicas),
-            backward_ns=_ceil(backward + extra, replicas),
-            has_weight_grad=any(self.problem.profile.by_name[name].is_trainable for name in stage.layers),
-            **self._stage_bytes(stage, width),
-        )
-
-    def _stage_bytes(self, stage: Stage, width: int) -> dict[str, int]:
+    def _make_stage_cost(self, stage: Stage, *, device_type: str, width: int) -> StageCost:
         replicas = len(stage.replicas)
         layers = [self.problem.profile.by_name[name] for name in stage.layers]
-        sizes = []
-        for layer in layers:
-            size = layer.bytes_at(width)
-            if size is None:
-                raise ValueError(f"layer {layer.name!r} has no bytes at width {width}; give them under `wider`")
-            sizes.append(size)
+        works = [self._require_work(name, device_type, width=width, replicas=replicas) for name in stage.layers]
+        sizes = [_require_bytes(layer, width) for layer in layers]
         has_weight_grad = any(layer.is_trainable for layer in layers)
+        recompute = sum(work.recompute_ns for work in works) if stage.recompute else 0
         stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
-        held = _ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash
-        weight_stash = _ceil(sum(size.weight_stash_bytes for size in sizes), replicas) if has_weight_grad else 0
-        return {
-            "state_bytes": sum(size.state_bytes for size in sizes),
-            "held_bytes": held,
-            "stash_bytes": stash,
-            "weight_stash_bytes": weight_stash,
-            "workspace_bytes": max(size.workspace_bytes for size in sizes),
-        }
+        return StageCost(
+            forward_ns=_ceil(sum(work.forward_ns for work in works), replicas),
+            input_grad_ns=_ceil(sum(work.input_grad_ns for work in works) + recompute, replicas),
+            weight_grad_ns=_ceil(sum(work.weight_grad_ns for work in works), replicas),
+            backward_ns=_ceil(sum(work.backward_ns for work in works) + recompute, replicas),
+            has_weight_grad=has_weight_grad,
+            state_bytes=sum(size.state_bytes for size in sizes),
+            held_bytes=_ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash,
+            stash_bytes=stash,
+            weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas),
+            workspace_bytes=max(size.workspace_bytes for size in sizes),
+        )
+
+    def _require_work(self, name: str, device_type: str, *, width: int, replicas: int) -> LayerWork:
+        work = self.layer_work(name, device_type, width=width, replicas=replicas)
+        if work is None:
+            raise ValueError(
+                f"layer {name!r} has no cost on {device_type!r} at width {width}; measure it or use another width"
+            )
+        return work
 
     def traffic(self, stages: Sequence[Stage]) -> dict[tuple[int, int], Traffic]:
-        """Traffic for every pair (producing, consuming stage) that an edge connects, in the order of their first edges."""
+        """Traffic for every pair (producing, consuming stage) that an edge connects, in order of their first edge."""
         stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
         sent: dict[tuple[int, int], dict[str, tuple[int, int, bool]]] = {}
         for edge in self.problem.profile.edges:
@@ -260,7 +244,7 @@ class CostModel:
         for stage in stages:
             for group in dict.fromkeys((self.group_type(g), len(g)) for g in stage.replicas):
                 for name in stage.layers:
-                    work = self.layer_work(name, group[0], group[1], len(stage.replicas))
+                    work = self.layer_work(name, group[0], width=group[1], replicas=len(stage.replicas))
                     if work is not None and work.source != "measured":
                         key = (work.source, *group, len(stage.replicas))
                         found[key] = found.get(key, 0) + 1
@@ -270,7 +254,7 @@ class CostModel:
         )
 
 
-def overlap(i: int, num_senders: int, j: int, num_receivers: int) -> tuple[int, int]:
+def overlap(i: int, j: int, *, num_senders: int, num_receivers: int) -> tuple[int, int]:
     """Share of a microbatch that sender `i` of `num_senders` holds and receiver `j` of `num_receivers` needs.
 
     Both sides cut the sample range evenly; the share is the numerator and denominator of an exact fraction.
@@ -278,6 +262,13 @@ def overlap(i: int, num_senders: int, j: int, num_receivers: int) -> tuple[int, 
     start = max(i * num_receivers, j * num_senders)
     end = min((i + 1) * num_receivers, (j + 1) * num_senders)
     return max(0, end - start), num_senders * num_receivers
+
+
+def _require_bytes(layer: Layer, width: int) -> Layer | WidthBytes:
+    size = layer.bytes_at(width)
+    if size is None:
+        raise ValueError(f"layer {layer.name!r} has no bytes at width {width}; give them under `wider`")
+    return size
 
 
 def _ceil(numerator: int, denominator: int) -> int:

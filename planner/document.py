@@ -1,4 +1,4 @@
-"""Plan documents: a `Plan` to `pipeline-plan/1` JSON and back. Standard library only, so that executors can read them."""
+"""Plan documents: a `Plan` to `pipeline-plan/1` JSON and back. Standard library only, so executors can read them."""
 
 import json
 from collections.abc import Mapping
@@ -64,13 +64,14 @@ def parse_plan(text: str | bytes, *, source: str = "plan") -> Plan:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{source}: not JSON ({str(error)[:120]}); give a plan document as written by `pipeplan plan`") from None
+        reason = str(error)[:120]
+        raise ValueError(f"{source}: not JSON ({reason}); give a plan document as `pipeplan plan` writes it") from None
     return plan_from_plain(document, source=source)
 
 
 def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
     """Build a plan from the parsed document; raises ValueError as `parse_plan` does."""
-    top = _Reader(source, "", document, dict)
+    top = _Reader(document, dict, source=source, path="")
     if top.get("format", str).value != PLAN_FORMAT:
         raise top.get("format", str).error(f"is not {PLAN_FORMAT!r}; convert the document or use a matching version")
     evidence = top.optional("evidence", dict)
@@ -119,7 +120,7 @@ def _read_evidence(reader: "_Reader") -> Evidence:
 class _Reader:
     """A value of a parsed document together with the path that led to it."""
 
-    def __init__(self, source: str, path: str, value: Any, kind: type) -> None:
+    def __init__(self, value: Any, kind: type, *, source: str, path: str) -> None:
         self.source, self.path, self.value = source, path, value
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.error(f"is not {_KIND_NAMES[kind]}; see the plan format")
@@ -130,13 +131,16 @@ class _Reader:
     def get(self, key: str, kind: type) -> "_Reader":
         if key not in self.value:
             raise ValueError(f"{self.source}: {self._at(key)} is missing; see the plan format")
-        return _Reader(self.source, self._at(key), self.value[key], kind)
+        return _Reader(self.value[key], kind, source=self.source, path=self._at(key))
 
     def optional(self, key: str, kind: type) -> "_Reader | None":
         return None if self.value.get(key) is None else self.get(key, kind)
 
     def items(self, kind: type) -> list["_Reader"]:
-        return [_Reader(self.source, f"{self.path}[{index}]", item, kind) for index, item in enumerate(self.value)]
+        return [
+            _Reader(item, kind, source=self.source, path=f"{self.path}[{index}]")
+            for index, item in enumerate(self.value)
+        ]
 
     def action(self) -> Any:
         try:
@@ -148,4 +152,11 @@ class _Reader:
         return f"{self.path}.{key}" if self.path else key
 
 
-_KIND_NAMES = {dict: "an object", list: "an array", str: "a string", int: "an integer", bool: "true or false", object: "a value"}
+_KIND_NAMES = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    int: "an integer",
+    bool: "true or false",
+    object: "a value",
+}

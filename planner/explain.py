@@ -151,7 +151,8 @@ class _Game:
             senders, receivers = self.plan.stages[a].replicas, self.plan.stages[b].replicas
             for i, sender in enumerate(senders):
                 for j, receiver in enumerate(receivers):
-                    if sender[0] == receiver[0] and overlap(i, len(senders), j, len(receivers))[0]:
+                    share, _ = overlap(i, j, num_senders=len(senders), num_receivers=len(receivers))
+                    if sender[0] == receiver[0] and share:
                         found.setdefault((sender[0], b, False), []).append(a)
                         if traffic.has_gradient:
                             found.setdefault((sender[0], a, True), []).append(b)

@@ -64,12 +64,13 @@ def _work_tables(problem: Problem, costs: CostModel) -> tuple[Integers, Integers
     tables: dict[bytes, int] = {}
     arrays: list[Integers] = []
     table_of_replicas = [0]
-    scales = {c.microbatch_size for layer in problem.profile.layers for c in layer.costs} <= {None, problem.profile.microbatch_size}
+    sizes = {cost.microbatch_size for layer in problem.profile.layers for cost in layer.costs}
+    is_linear = sizes <= {None, problem.profile.microbatch_size}
     for replicas in range(1, problem.max_replicas + 1):
-        if scales and arrays:
+        if is_linear and arrays:
             table_of_replicas.append(0)
             continue
-        rows = [[costs.layer_work(name, t, 1, replicas) for name in names] for t in types]
+        rows = [[costs.layer_work(name, t, width=1, replicas=replicas) for name in names] for t in types]
         array = numpy.array(
             [[[getattr(work, field) for work in row] for row in rows] for field in _WORK_FIELDS], dtype=numpy.int64
         )
@@ -87,10 +88,11 @@ _WORK_FIELDS = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", 
 def _edge_table(problem: Problem) -> Integers:
     index = {name: number for number, name in enumerate(problem.profile.topological_order)}
     rows = [
-        (index[e.producer], index[e.consumer], e.bytes, e.backward_bytes, int(e.has_gradient)) for e in problem.profile.edges
+        (index[e.producer], index[e.consumer], e.bytes, e.backward_bytes, int(e.has_gradient), rank)
+        for rank, e in enumerate(problem.profile.edges)
     ]
     rows.sort(key=lambda row: row[0])
-    return numpy.array(rows, dtype=numpy.int64).reshape(len(rows), 5)
+    return numpy.array(rows, dtype=numpy.int64).reshape(len(rows), 6)
 
 
 def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integers]:
@@ -110,7 +112,9 @@ def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integ
     return latency, bandwidth, _column(starts), _column(links)
 
 
-def make_stages(problem: Problem, stage_of: Integers, groups: Sequence[Sequence[int]], recompute: Integers) -> tuple[Stage, ...]:
+def make_stages(
+    problem: Problem, stage_of: Integers, *, groups: Sequence[Sequence[int]], recompute: Integers
+) -> tuple[Stage, ...]:
     """Stages with names again: `stage_of` [L] per layer in topological order, `groups` the device indices per stage."""
     devices = problem.cluster.devices
     layers: list[list[str]] = [[] for _ in groups]
@@ -127,14 +131,14 @@ def make_stages(problem: Problem, stage_of: Integers, groups: Sequence[Sequence[
 
 
 def make_candidate_arrays(problem: Problem, stages: Sequence[Stage]) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
-    """The inverse of `make_stages`: stage of every layer in topological order, and devices (first of each group) per stage."""
+    """The inverse of `make_stages`: stage of every layer in topological order, devices (first of a group) per stage."""
     stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     groups = tuple(tuple(index[group[0]] for group in stage.replicas) for stage in stages)
     return _column(stage_of[name] for name in problem.profile.topological_order), groups
 
 
-def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], words: dict[int, Word]) -> Plan:
+def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], *, words: dict[int, Word]) -> Plan:
     """A plan whose orders are given per device index as (kind, stage, microbatch) triples."""
     first = {group[0]: group for stage in stages for group in stage.replicas}
     schedule: dict[str, tuple[Action, ...]] = {}
@@ -145,14 +149,15 @@ def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], words: dic
     return Plan(problem=problem.reference(), stages=stages, schedule=schedule)
 
 
-def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], costs: CostModel) -> ScheduleInstance:
+def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> ScheduleInstance:
     """The ordering problem that remains once the stages and their devices are fixed.
 
     Devices are numbered as in the cluster; a group is represented by its first device (its devices act as one).
     """
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     static = costs.static_bytes(stages)
-    lanes, lane_of = [], {}
+    lanes: list[Lane] = []
+    lane_of: dict[tuple[int, int], int] = {}
     for number, stage in enumerate(stages):
         for replica, group in enumerate(stage.replicas):
             cost = costs.stage_cost(stage, replica)
@@ -175,7 +180,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], costs: C
     return ScheduleInstance(
         num_microbatches=problem.num_microbatches,
         lanes=tuple(lanes),
-        flows=tuple(_make_flows(problem, stages, costs, lane_of)),
+        flows=tuple(_make_flows(problem, stages, costs=costs, lane_of=lane_of)),
         budgets=tuple(d.memory_bytes - static.get(d.name, 0) for d in problem.cluster.devices),
         synchronisation=tuple(costs.synchronisation_ns(stage) for stage in stages),
         tail=problem.profile.optimizer_ns,
@@ -185,13 +190,14 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], costs: C
 
 
 def _make_flows(
-    problem: Problem, stages: tuple[Stage, ...], costs: CostModel, lane_of: dict[tuple[int, int], int]
+    problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel, lane_of: dict[tuple[int, int], int]
 ) -> list[Flow]:
     flows = []
     for (a, b), traffic in costs.traffic(stages).items():
-        for i, sender in enumerate(stages[a].replicas):
-            for j, receiver in enumerate(stages[b].replicas):
-                share, whole = overlap(i, len(stages[a].replicas), j, len(stages[b].replicas))
+        senders, receivers = stages[a].replicas, stages[b].replicas
+        for i, sender in enumerate(senders):
+            for j, receiver in enumerate(receivers):
+                share, whole = overlap(i, j, num_senders=len(senders), num_receivers=len(receivers))
                 if not share:
                     continue
                 ends = [(sender[0], receiver[0], traffic.forward_bytes, (a, i), (b, j), False)]

@@ -59,7 +59,7 @@ def make_plan(
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
     """
-    recipe = _Recipe(problem, limits or Limits(), on_progress or _ignore, should_stop or _never)
+    recipe = _Recipe(problem, limits or Limits(), on_progress=on_progress or _ignore, should_stop=should_stop or _never)
     recipe.prove_feasible()
     recipe.play_baselines()
     recipe.bound()
@@ -79,7 +79,12 @@ class _Recipe:
     """The steps of `make_plan` and what they share: the incumbent, the bound, the clock."""
 
     def __init__(
-        self, problem: Problem, limits: Limits, on_progress: Callable[[Progress], None], should_stop: Callable[[], bool]
+        self,
+        problem: Problem,
+        limits: Limits,
+        *,
+        on_progress: Callable[[Progress], None],
+        should_stop: Callable[[], bool],
     ) -> None:
         self.problem, self.limits = problem, limits
         self.on_progress, self.should_stop = on_progress, should_stop
@@ -162,7 +167,7 @@ class _Recipe:
         """Whether a limit is reached; remembers which."""
         patience = self.limits.patience_s
         if patience is None:
-            patience = max(5.0, self.limits.time_limit_s / 3)
+            patience = max(10.0, self.limits.time_limit_s / 2)
         if self.gap is not None and self.gap <= 0:
             self.stopped_by = "proof"
         elif self.gap is not None and self.gap <= self.limits.gap:
@@ -191,7 +196,9 @@ class _Recipe:
             if self.plan is None:
                 raise
             # a bug of ours must not cost the user a plan that is already verified
-            warnings.warn(f"the search failed ({error!r}); the best verified plan is returned", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"the search failed ({error!r}); the best verified plan is returned", RuntimeWarning, stacklevel=2
+            )
             self.stopped_by = "internal_error"
 
     def proposals(self) -> Iterator[tuple[Plan | None, str]]:
@@ -237,8 +244,8 @@ class _Recipe:
             yield plan, "exact search"
         if self.incumbent_ns is None and not unsettled:
             raise InfeasibleProblemError(
-                "every partition, mapping and order was tried and none fits into memory: give more memory, fewer receive "
-                "buffers, recomputation, or more stages per device"
+                "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
+                "receive buffers, recomputation, or more stages per device"
             )
         if self.incumbent_ns is not None:
             self.solver_bound_ns = min([self.incumbent_ns, *unsettled])
@@ -277,8 +284,8 @@ class _Recipe:
         # takes a second to import, and most problems never need it
         from solver_models.schedule.solve import solve_order
 
-        stages = make_stages(self.problem, candidate.stage_of, candidate.groups, candidate.recompute)
-        instance = make_schedule_instance(self.problem, stages, self.costs)
+        stages = make_stages(self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
+        instance = make_schedule_instance(self.problem, stages, costs=self.costs)
         result = solve_order(
             instance,
             upper_bound=below - 1,
@@ -289,7 +296,7 @@ class _Recipe:
         self.solvers["ortools"] = result.solver
         if result.words is None:
             return None, result.status == "infeasible"
-        plan = make_plan_from_words(self.problem, stages, result.words)
+        plan = make_plan_from_words(self.problem, stages, words=result.words)
         played = simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
         return plan, result.status == "optimal" and played == result.objective
 
@@ -302,8 +309,8 @@ class _Recipe:
         if candidate is None:
             return None
         words, _ = search.searcher.words(candidate)
-        stages = make_stages(self.problem, candidate.stage_of, candidate.groups, candidate.recompute)
-        return make_plan_from_words(self.problem, stages, words)
+        stages = make_stages(self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
+        return make_plan_from_words(self.problem, stages, words=words)
 
     def finish(self) -> Plan:
         """The incumbent with its evidence, verified once more as a whole."""
@@ -312,8 +319,8 @@ class _Recipe:
                 first = self.rejected.violations[0]
                 raise PlanError(f"the verifier rejected every plan found; the last one: {first.message}")
             raise NoPlanFoundError(
-                f"no plan was found in {self.elapsed_s:.0f} s; no limit was proved to rule one out: allow more time, more memory, "
-                "recomputation or more stages per device"
+                f"no plan was found in {self.elapsed_s:.0f} s; no limit was proved to rule one out: allow more time, "
+                "more memory, recomputation or more stages per device"
             )
         plan = replace(self.plan, evidence=self._evidence(self.plan, self.timeline))
         verdict = verify(self.problem, plan)

@@ -18,7 +18,7 @@ Objective = Literal["makespan", "span"]
 """`makespan`: end of the iteration; `span`: longest time from first to last action of a device."""
 
 Synchronisation = Literal["after", "bucketed"]
-"""`after`: a stage synchronises once its last W has ended, beside the transfers; `bucketed`: the same, queueing on the links."""
+"""`after`: a stage synchronises once its last W has ended, beside the transfers; `bucketed`: it queues on the links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +115,9 @@ class Problem:
             for device in self.cluster.devices:
                 if device.type not in measured:
                     raise ValueError(
-                        f"layer {layer.name!r} has no cost at width 1 for device type {device.type!r} (device {device.name!r}); "
-                        f"measured types: {', '.join(sorted(measured)) or 'none'}; measure it there or mend the device's type"
+                        f"layer {layer.name!r} has no cost at width 1 for device type {device.type!r} "
+                        f"(device {device.name!r}); measured types: {', '.join(sorted(measured)) or 'none'}; "
+                        "measure it there or mend the device's type"
                     )
 
     def _require_known_choices(self) -> None:
@@ -131,7 +132,9 @@ class Problem:
             require_distinct("options: layer in partition", listed)
             if set(listed) != set(layers):
                 name = min(set(listed) ^ set(layers))
-                raise ValueError(f"options: partition and profile differ in layer {name!r}; list every layer exactly once")
+                raise ValueError(
+                    f"options: partition and profile differ in layer {name!r}; list every layer exactly once"
+                )
         for groups in self.options.placement or ():
             for name in (name for group in groups for name in group):
                 if name not in devices:

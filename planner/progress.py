@@ -19,11 +19,13 @@ class Limits:
     max_rounds: int | None = None
     """Deterministic limit: rounds of the joint search; None: as many as the time allows."""
     patience_s: float | None = None
-    """Stop after so many seconds without improvement; None: a third of the time limit, at least 5 s."""
+    """Stop after so many seconds without improvement; None: half of the time limit, at least 10 s."""
 
     def __post_init__(self) -> None:
         if not 0 < self.time_limit_s <= 10**6:
-            raise ValueError(f"limits: time_limit_s = {self.time_limit_s} is out of range; give seconds above 0, at most 1000000")
+            raise ValueError(
+                f"limits: time_limit_s = {self.time_limit_s} is out of range; give seconds above 0, at most 1000000"
+            )
         if not 0 <= self.gap < 1:
             raise ValueError(f"limits: gap = {self.gap} is not a fraction; give a number from 0 to below 1, e.g. 0.01")
         require_integer("limits: seed", self.seed, most=2**31 - 1)

@@ -103,7 +103,7 @@ def make_legs(problem: Problem, seats: list[Seat], *, plan: Plan, costs: CostMod
         counts = len(plan.stages[a].replicas), len(plan.stages[b].replicas)
         for i in range(counts[0]):
             for j in range(counts[1]):
-                share, whole = overlap(i, counts[0], j, counts[1])
+                share, whole = overlap(i, j, num_senders=counts[0], num_receivers=counts[1])
                 if not share:
                     continue
                 ends = index[a, i], index[b, j]

@@ -132,7 +132,7 @@ class _Player:
 
     def __init__(self, problem: Problem, plan: Plan, *, costs: CostModel) -> None:
         self.problem, self.plan, self.costs = problem, plan, costs
-        self.lanes = make_lanes(problem, plan, costs)
+        self.lanes = make_lanes(problem, plan, costs=costs)
         self.lane_of = {(device, lane.stage): lane for lane in self.lanes for device in lane.group}
         self.words = {device: list(word) for device, word in plan.schedule.items()}
         self.position = dict.fromkeys(self.words, 0)
@@ -339,7 +339,7 @@ def _is_ready(lane: _Lane, action: Action) -> bool:
     return lane.forward_done[microbatch] and lane.missing_gradients[microbatch] == 0
 
 
-def make_lanes(problem: Problem, plan: Plan, costs: CostModel) -> list[_Lane]:
+def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> list[_Lane]:
     """One lane per stage and replica, connected by the transfers between them."""
     lanes = [
         [_new_lane(plan, (number, replica), costs=costs) for replica in range(len(stage.replicas))]
@@ -348,7 +348,8 @@ def make_lanes(problem: Problem, plan: Plan, costs: CostModel) -> list[_Lane]:
     for (a, b), traffic in costs.traffic(plan.stages).items():
         for sender in lanes[a]:
             for receiver in lanes[b]:
-                share, whole = overlap(sender.replica, len(lanes[a]), receiver.replica, len(lanes[b]))
+                counts = len(lanes[a]), len(lanes[b])
+                share, whole = overlap(sender.replica, receiver.replica, num_senders=counts[0], num_receivers=counts[1])
                 if not share:
                     continue
                 size = -(-traffic.forward_bytes * share // whole)

@@ -239,25 +239,31 @@ def _is_action(action: object) -> bool:
 
 def profile_name(case: _Case) -> Findings:
     """The plan was made for a profile of this name."""
-    yield from _same("the profile's name", case.problem.profile.name, case.plan.problem.profile)
+    yield from _same("the profile's name", expected=case.problem.profile.name, actual=case.plan.problem.profile)
 
 
 def profile_hash(case: _Case) -> Findings:
     """The plan was made for this profile."""
-    yield from _same("the profile's content hash", case.problem.profile_sha256, case.plan.problem.profile_sha256)
+    yield from _same(
+        "the profile's content hash", expected=case.problem.profile_sha256, actual=case.plan.problem.profile_sha256
+    )
 
 
 def cluster_hash(case: _Case) -> Findings:
     """The plan was made for this cluster."""
-    yield from _same("the cluster's content hash", case.problem.cluster_sha256, case.plan.problem.cluster_sha256)
+    yield from _same(
+        "the cluster's content hash", expected=case.problem.cluster_sha256, actual=case.plan.problem.cluster_sha256
+    )
 
 
 def microbatch_count(case: _Case) -> Findings:
     """The plan was made for this number of microbatches."""
-    yield from _same("the number of microbatches", case.problem.num_microbatches, case.plan.problem.num_microbatches)
+    yield from _same(
+        "the number of microbatches", expected=case.problem.num_microbatches, actual=case.plan.problem.num_microbatches
+    )
 
 
-def _same(subject: str, expected: object, actual: object) -> Findings:
+def _same(subject: str, *, expected: object, actual: object) -> Findings:
     if type(actual) is not type(expected) or actual != expected:
         message = (
             f"The plan answers another problem: {subject} is {_shown(actual, 80)} instead of {_shown(expected, 80)}."
@@ -399,14 +405,15 @@ def width_unmeasured(case: _Case) -> Findings:
         kinds = {(known[group[0]].type, len(group)) for group in stage.replicas if group and group[0] in known}
         for device_type, width in sorted(kinds):
             for name in stage.layers:
-                if name in layers and not _is_measured(case, name, (device_type, width, len(stage.replicas))):
+                if name in layers and not _is_measured(case, name, where=(device_type, width, len(stage.replicas))):
                     message = f"Layer {name!r} of stage {number} was not measured on {device_type!r} at width {width}."
                     yield Finding(f"stage {number}", f"costs and bytes of {name} at width {width}", "none", message)
 
 
-def _is_measured(case: _Case, name: str, where: tuple[str, int, int]) -> bool:
-    has_bytes = case.problem.profile.by_name[name].bytes_at(where[1]) is not None
-    return has_bytes and case.costs.layer_work(name, *where) is not None
+def _is_measured(case: _Case, name: str, *, where: tuple[str, int, int]) -> bool:
+    device_type, width, replicas = where
+    has_bytes = case.problem.profile.by_name[name].bytes_at(width) is not None
+    return has_bytes and case.costs.layer_work(name, device_type, width=width, replicas=replicas) is not None
 
 
 # The plan does only what the options allow.
@@ -618,15 +625,15 @@ def group_order(case: _Case) -> Findings:
 
 def forward_first(case: _Case) -> Findings:
     """F of a microbatch stands before its I or B."""
-    yield from _precedes(case, "F", "IB")
+    yield from _precedes(case, "F", then="IB")
 
 
 def input_grad_first(case: _Case) -> Findings:
     """I of a microbatch stands before its W."""
-    yield from _precedes(case, "I", "W")
+    yield from _precedes(case, "I", then="W")
 
 
-def _precedes(case: _Case, first: str, then: str) -> Findings:
+def _precedes(case: _Case, first: str, *, then: str) -> Findings:
     for device, word in case.plan.schedule.items():
         seen = set()
         for kind, stage, microbatch in word:
@@ -756,7 +763,8 @@ def _neighbours(case: _Case) -> Iterator[tuple[str, str]]:
     for a, b in case.costs.traffic(stages):
         for i, sender in enumerate(stages[a].replicas):
             for j, receiver in enumerate(stages[b].replicas):
-                is_near = overlap(i, len(stages[a].replicas), j, len(stages[b].replicas))[0] > 0
+                counts = len(stages[a].replicas), len(stages[b].replicas)
+                is_near = overlap(i, j, num_senders=counts[0], num_receivers=counts[1])[0] > 0
                 if is_near and sender[0] != receiver[0]:
                     yield sender[0], receiver[0]
     for stage in stages:
@@ -790,7 +798,7 @@ def span_differs(case: _Case) -> Findings:
     assert case.timeline is not None
     assert case.replayed is not None
     if case.timeline.span_ns != case.replayed.span_ns:
-        yield from _evaluations("span", case.replayed.span_ns, case.timeline.span_ns)
+        yield from _evaluations("span", expected=case.replayed.span_ns, actual=case.timeline.span_ns)
 
 
 def peaks_differ(case: _Case) -> Findings:
@@ -798,10 +806,10 @@ def peaks_differ(case: _Case) -> Findings:
     assert case.timeline is not None
     assert case.replayed is not None
     if case.timeline.peak_bytes != case.replayed.peak_bytes:
-        yield from _evaluations("peak_bytes", case.replayed.peak_bytes, case.timeline.peak_bytes)
+        yield from _evaluations("peak_bytes", expected=case.replayed.peak_bytes, actual=case.timeline.peak_bytes)
 
 
-def _evaluations(figure: str, expected: object, actual: object) -> Findings:
+def _evaluations(figure: str, *, expected: object, actual: object) -> Findings:
     message = f"The simulator and the second evaluation disagree about {figure}: {_shown(actual)}, {_shown(expected)}."
     yield Finding(figure, expected, actual, message)
 
@@ -812,39 +820,39 @@ def _evaluations(figure: str, expected: object, actual: object) -> Findings:
 def evidence_makespan(case: _Case) -> Findings:
     """The stated makespan is the one recomputed."""
     if case.replayed and (evidence := case.plan.evidence):
-        yield from _stated("makespan_ns", case.replayed.makespan_ns, evidence.makespan_ns)
+        yield from _stated("makespan_ns", expected=case.replayed.makespan_ns, actual=evidence.makespan_ns)
 
 
 def evidence_span(case: _Case) -> Findings:
     """The stated span is the one recomputed."""
     if case.replayed and (evidence := case.plan.evidence):
-        yield from _stated("span_ns", case.replayed.span_ns, evidence.span_ns)
+        yield from _stated("span_ns", expected=case.replayed.span_ns, actual=evidence.span_ns)
 
 
 def evidence_peaks(case: _Case) -> Findings:
     """The stated peaks of memory are those recomputed."""
     if case.replayed and (evidence := case.plan.evidence):
         stated = dict(evidence.peak_bytes) if isinstance(evidence.peak_bytes, Mapping) else evidence.peak_bytes
-        yield from _stated("peak_bytes", dict(case.replayed.peak_bytes), stated)
+        yield from _stated("peak_bytes", expected=dict(case.replayed.peak_bytes), actual=stated)
 
 
 def evidence_bubble(case: _Case) -> Findings:
     """The stated bubble is the one recomputed, to 1e-9."""
     if case.replayed and (evidence := case.plan.evidence) and not _is_near(evidence.bubble, case.replayed.bubble):
-        yield from _stated("bubble", case.replayed.bubble, evidence.bubble)
+        yield from _stated("bubble", expected=case.replayed.bubble, actual=evidence.bubble)
 
 
 def evidence_lower_bound(case: _Case) -> Findings:
     """The lower bound is neither negative nor above the objective."""
     if evidence := case.plan.evidence:
-        yield from _bounded(case, "lower_bound_ns", evidence.lower_bound_ns)
+        yield from _bounded(case, "lower_bound_ns", value=evidence.lower_bound_ns)
 
 
 def evidence_schedule_bound(case: _Case) -> Findings:
     """The schedule bound, if there is one, is neither negative nor above the objective."""
     evidence = case.plan.evidence
     if evidence and evidence.schedule_bound_ns is not None:
-        yield from _bounded(case, "schedule_bound_ns", evidence.schedule_bound_ns)
+        yield from _bounded(case, "schedule_bound_ns", value=evidence.schedule_bound_ns)
 
 
 def evidence_gap(case: _Case) -> Findings:
@@ -853,7 +861,7 @@ def evidence_gap(case: _Case) -> Findings:
     if evidence and type(evidence.lower_bound_ns) is int and 0 <= evidence.lower_bound_ns <= objective:
         gap = (objective - evidence.lower_bound_ns) / objective if objective else 0.0
         if not _is_near(evidence.gap, gap):
-            yield from _stated("gap", gap, evidence.gap)
+            yield from _stated("gap", expected=gap, actual=evidence.gap)
 
 
 def evidence_status(case: _Case) -> Findings:
@@ -862,16 +870,16 @@ def evidence_status(case: _Case) -> Findings:
         is_optimal = evidence.lower_bound_ns == case.objective_ns
         allowed = ("optimal", "feasible") if is_optimal else ("feasible",)
         if evidence.solution_status not in allowed:
-            yield from _stated("solution_status", " or ".join(allowed), evidence.solution_status)
+            yield from _stated("solution_status", expected=" or ".join(allowed), actual=evidence.solution_status)
 
 
-def _stated(figure: str, expected: object, actual: object) -> Findings:
+def _stated(figure: str, *, expected: object, actual: object) -> Findings:
     if isinstance(actual, bool) or actual != expected:
         message = f"The evidence states {figure} = {_shown(actual, 80)}, but it is {_shown(expected, 80)}."
         yield Finding(f"evidence {figure}", expected, actual, message)
 
 
-def _bounded(case: _Case, figure: str, value: object) -> Findings:
+def _bounded(case: _Case, figure: str, *, value: object) -> Findings:
     if type(value) is not int or not 0 <= value <= case.objective_ns:
         message = f"The evidence states {figure} = {_shown(value, 80)}, but the plan achieves {case.objective_ns} ns."
         yield Finding(f"evidence {figure}", f"from 0 to {case.objective_ns}", value, message)

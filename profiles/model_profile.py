@@ -34,9 +34,7 @@ def require_integer(what: str, value: int, *, least: int = 0, most: int = MAX_BY
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{what} = {str(value)[:60]!r} is not an integer; round it to a whole number")
     if not least <= value <= most:
-        raise ValueError(
-            f"{what} = {str(value)[:60]} is out of range; give an integer from {least} to {most}"
-        )
+        raise ValueError(f"{what} = {str(value)[:60]} is out of range; give an integer from {least} to {most}")
 
 
 def require_distinct(what: str, names: Iterable[str]) -> None:

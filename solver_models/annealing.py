@@ -25,7 +25,7 @@ def make_policy(net, knobs, num_stages):
 
 @kernel
 def net_floor(net):
-    """No order of this net is faster: per device, the least head of its lanes + their work + their least synchronisation.
+    """No order of this net is faster: per device, the least head of its lanes, their work, their least synchronisation.
 
     A lane's head is the longest chain of forwards and transfers before its first F.
     """
@@ -167,7 +167,7 @@ def polish(net, words, lengths, iterations, heat, seed, by_span):
     value = span if by_span else makespan
     best_value, best_total, best_words = value, total, words.copy()
     users = np.nonzero(lengths > 1)[0]
-    for step in range(iterations):
+    for _ in range(iterations):
         d = users[np.random.randint(users.shape[0])]
         i = np.random.randint(lengths[d])
         reach = 1

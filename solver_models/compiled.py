@@ -1,7 +1,7 @@
 """The decorator of every compiled function: cached on disk under a name that depends on all compiled sources.
 
-numba notices when the file of a cached function changes, but not when a function that it calls does; a cache folder named
-after the content of all kernel files can never be stale.
+numba notices when the file of a cached function changes, but not when a function that it calls does; a cache folder
+named after the content of all kernel files can never be stale.
 """
 
 import hashlib
@@ -35,8 +35,9 @@ def cache_folder() -> Path:
 
 def kernel(function: Callable[..., Any]) -> Any:
     """`numba.njit`, cached on disk and without the interpreter lock, so that two searches run on two cores."""
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(cache_folder())
+    config: Any = numba.config
+    before, config.CACHE_DIR = config.CACHE_DIR, str(cache_folder())
     try:
         return numba.njit(cache=True, nogil=True)(function)
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before

@@ -20,7 +20,7 @@ Word = list[tuple[int, int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One replica of one stage: a sequence of F, I, W (or B) per microbatch on one device (or one group, as a whole)."""
+    """One replica of one stage: a sequence of F, I, W (or B) per microbatch on one device (or one group as a whole)."""
 
     stage: int
     """Stage number."""
@@ -114,7 +114,10 @@ class Instance:
     frozen: Integers
     """[L] 1 if it is frozen."""
     edges: Integers
-    """[E, 5] producer, consumer, forward units, backward units, 1 if a gradient flows; sorted by producer."""
+    """[E, 6] producer, consumer, forward units, backward units, 1 if a gradient flows, rank; sorted by producer.
+
+    Flows between two lanes that are ready together go in the order of the least rank of their edges.
+    """
     device_type: Integers
     """[D] type index of every device."""
     capacity: Integers

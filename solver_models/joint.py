@@ -1,8 +1,8 @@
-"""Exact joint search where the problem is small: every partition and mapping, each closed by a floor or by its best order.
+"""Exact joint search where the problem is small: every partition and mapping, closed by a floor or by its best order.
 
-Partitions are all maps of layers to stages that never decrease along an edge, mappings all ordered device groups per stage
-that the rules allow. What survives the floor is ordered exactly: by complete enumeration of words where that is cheap,
-by CP-SAT otherwise.
+Partitions are all maps of layers to stages that never decrease along an edge, mappings all ordered device groups per
+stage that the rules allow. What survives the floor is ordered exactly: by complete enumeration of words where that is
+cheap, by CP-SAT otherwise.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class OpenCase:
 
 
 def open_cases(searcher: Searcher, *, limit: int) -> list[OpenCase] | None:
-    """Every allowed partition and mapping that fits into memory, least floor first; None if more than `limit` are tried."""
+    """Every allowed partition and mapping that fits into memory, least floor first; None if more than `limit`."""
     found = enumerate_joint(searcher, limit=limit)
     if found is None:
         return None
@@ -47,7 +47,7 @@ def open_cases(searcher: Searcher, *, limit: int) -> list[OpenCase] | None:
 def enumerate_joint(searcher: Searcher, *, limit: int) -> list[tuple[Integers, Groups]] | None:
     """Every allowed (partition, mapping), or None if there are more than `limit` to try, or more is to be decided."""
     instance = searcher.instance
-    all_groups = _device_groups(len(instance.capacity), len(instance.table_of_replicas) - 1, limit)
+    all_groups = _device_groups(len(instance.capacity), len(instance.table_of_replicas) - 1, limit=limit)
     if all_groups is None or instance.recompute or instance.fixed_partition:
         return None
     found, tried = [], 0
@@ -55,7 +55,7 @@ def enumerate_joint(searcher: Searcher, *, limit: int) -> list[tuple[Integers, G
     for num_stages in range(1, most_stages + 1):
         if len(all_groups) ** num_stages > 20 * limit:
             return None
-        mappings = list(_mappings(all_groups, num_stages, instance))
+        mappings = list(_mappings(all_groups, num_stages, instance=instance))
         for stage_of in _partitions(instance, num_stages):
             tried += len(mappings)
             if tried > limit:
@@ -66,7 +66,7 @@ def enumerate_joint(searcher: Searcher, *, limit: int) -> list[tuple[Integers, G
     return found
 
 
-def _device_groups(num_devices: int, most_replicas: int, limit: int) -> list[tuple[int, ...]] | None:
+def _device_groups(num_devices: int, most_replicas: int, *, limit: int) -> list[tuple[int, ...]] | None:
     """Every ordered group of distinct devices; None if there are more than `limit`."""
     groups: list[tuple[int, ...]] = []
     for size in range(1, min(num_devices, most_replicas) + 1):
@@ -78,7 +78,7 @@ def _device_groups(num_devices: int, most_replicas: int, limit: int) -> list[tup
 
 
 def _mappings(
-    all_groups: list[tuple[int, ...]], num_stages: int, instance: Instance
+    all_groups: list[tuple[int, ...]], num_stages: int, *, instance: Instance
 ) -> Iterator[tuple[Groups, Integers, Integers]]:
     """Groups per stage with no device above its number of stages, with the arrays that the rules are checked on."""
     for groups in product(all_groups, repeat=num_stages):

@@ -1,7 +1,7 @@
 """The compiled evaluator: a partition, a mapping and an order (or a policy that makes one) to times and memory.
 
-`assemble` adds layers up to lanes and flows, `play` runs them event by event under the rules of MODEL.md sections 3 and 4.
-Everything is an int64 array; microbatches are taken in order by every lane, so counters describe the state.
+`assemble` adds layers up to lanes and flows, `play` runs them event by event under the rules of MODEL.md sections 3
+and 4. Everything is an int64 array; microbatches are taken in order by every lane, so counters describe the state.
 """
 
 from typing import NamedTuple
@@ -14,33 +14,107 @@ from solver_models.instance import Integers
 FAR = 1 << 61
 """Time of something that never happens."""
 
-# fmt: off
-class Layers(NamedTuple):
-    """The open problem as arrays (see `Instance`)."""
 
-    work: Integers; table_of_replicas: Integers; gradient: Integers; state: Integers; stash: Integers
-    weight_stash: Integers; checkpoint: Integers; workspace: Integers; trainable: Integers; frozen: Integers
-    edges: Integers; device_type: Integers; capacity: Integers; latency: Integers; bandwidth: Integers
-    route_start: Integers; route_links: Integers; options: Integers
+class Layers(NamedTuple):
+    """The open problem as arrays: L layers, E edges, D devices of T types, K link resources (see `Instance`)."""
+
+    work: Integers
+    """[tables, 5, T, L] ticks of F, I, W, B and recomputation."""
+    table_of_replicas: Integers
+    """[max replicas + 1] index into `work`."""
+    gradient: Integers
+    """[L] units that replicas synchronise."""
+    state: Integers
+    """[L] resident units."""
+    stash: Integers
+    """[L] units from F to I."""
+    weight_stash: Integers
+    """[L] units of it that stay to the end of W."""
+    checkpoint: Integers
+    """[L] units that remain when the stage recomputes."""
+    workspace: Integers
+    """[L] units while an action runs."""
+    trainable: Integers
+    """[L] 1 if the layer has a W."""
+    frozen: Integers
+    """[L] 1 if it is frozen."""
+    edges: Integers
+    """[E, 6] producer, consumer, forward units, backward units, gradient flag, rank; sorted by producer."""
+    device_type: Integers
+    """[D] type index."""
+    capacity: Integers
+    """[D] units of memory."""
+    latency: Integers
+    """[D, D] ticks of the route."""
+    bandwidth: Integers
+    """[D, D] units per 10**9 ticks of the route."""
+    route_start: Integers
+    """[D * D + 1] where the links of the route from a to b begin in `route_links`, at a * D + b."""
+    route_links: Integers
+    """Link resources of all routes."""
+    options: Integers
+    """[5] microbatches, link resources, receive buffers, tail, 1 if I and W may run apart."""
 
 
 class Net(NamedTuple):
-    """Lanes (replicas of stages) and the flows between them, ready to be played."""
+    """N lanes (replicas of S stages, by stage) and the P flows between them, ready to be played."""
 
-    lane_stage: Integers; lane_device: Integers; duration: Integers; has_weight: Integers; held: Integers
-    stash: Integers; weight_stash: Integers; workspace: Integers
-    device_start: Integers; device_lanes: Integers; budget: Integers
-    flow_start: Integers; flow_target: Integers; flow_duration: Integers; flow_route: Integers; flow_shared: Integers
-    num_inputs: Integers; num_gradients: Integers
-    route_start: Integers; route_links: Integers
-    synchronisation: Integers; scalars: Integers
+    lane_stage: Integers
+    """[N] stage."""
+    lane_device: Integers
+    """[N] device."""
+    duration: Integers
+    """[N, 4] ticks of F, I, W, B."""
+    has_weight: Integers
+    """[N] 1 if there is a W."""
+    held: Integers
+    """[N] units from the start of F to the end of I or B."""
+    stash: Integers
+    """[N] units while I or B runs."""
+    weight_stash: Integers
+    """[N] units from the end of I to the end of W."""
+    workspace: Integers
+    """[N] units while anything runs."""
+    device_start: Integers
+    """[D + 1] where the lanes of a device begin in `device_lanes`."""
+    device_lanes: Integers
+    """[N] lanes, by device, then by stage."""
+    budget: Integers
+    """[D] units left beside what is resident."""
+    flow_start: Integers
+    """[2 * N + 1] where the flows of lane n in direction w (0 forward, 1 backward) begin, at 2 * n + w."""
+    flow_target: Integers
+    """[P] receiving lane."""
+    flow_duration: Integers
+    """[P] ticks."""
+    flow_route: Integers
+    """[P] index into `route_start`, or -1 inside a device."""
+    flow_shared: Integers
+    """[P] 1 if another flow uses one of its links."""
+    num_inputs: Integers
+    """[N] forward flows that arrive per microbatch."""
+    num_gradients: Integers
+    """[N] backward flows that arrive per microbatch."""
+    route_start: Integers
+    """As in `Layers`."""
+    route_links: Integers
+    """As in `Layers`."""
+    synchronisation: Integers
+    """[S] ticks of the all-reduce after the stage's last action."""
+    scalars: Integers
+    """`options` of `Layers`."""
 
 
 class Policy(NamedTuple):
-    """How a list schedule chooses; one number per lane or device."""
+    """How a list schedule chooses."""
 
-    cap: Integers; lag: Integers; mode: Integers
-# fmt: on
+    cap: Integers
+    """[N] most microbatches between F and I."""
+    lag: Integers
+    """[D] W are put off until so many wait."""
+    mode: Integers
+    """[D] sum of the bits below."""
+
 
 MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT = 0, 1, 2, 3, 4
 """Indices into `options` of Layers and `scalars` of Net."""
@@ -51,7 +125,7 @@ FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT = 1, 2, 4, 8
 
 @kernel
 def ceil_div(a: int, b: int) -> int:
-    """a / b rounded up."""
+    """The quotient a / b, rounded up."""
     return -((-a) // b)
 
 
@@ -61,23 +135,23 @@ def stage_sums(layers, stage_of, num_stages, replicas, recompute):
     num_layers, num_types = stage_of.shape[0], layers.work.shape[2]
     times = np.zeros((num_stages, num_types, 4), np.int64)
     sizes = np.zeros((num_stages, 8), np.int64)
-    for l in range(num_layers):
-        s = stage_of[l]
+    for x in range(num_layers):
+        s = stage_of[x]
         table = layers.table_of_replicas[replicas[s]]
         for t in range(num_types):
-            extra = layers.work[table, 4, t, l] if recompute[s] else 0
-            times[s, t, 0] += layers.work[table, 0, t, l]
-            times[s, t, 1] += layers.work[table, 1, t, l] + extra
-            times[s, t, 2] += layers.work[table, 2, t, l]
-            times[s, t, 3] += layers.work[table, 3, t, l] + extra
-        sizes[s, 0] += layers.state[l]
-        sizes[s, 1] += layers.checkpoint[l] if recompute[s] else layers.stash[l]
-        sizes[s, 2] += layers.stash[l]
-        sizes[s, 3] += layers.weight_stash[l]
-        sizes[s, 4] = max(sizes[s, 4], layers.workspace[l])
-        sizes[s, 5] = max(sizes[s, 5], layers.trainable[l])
-        sizes[s, 6] += layers.gradient[l]
-        sizes[s, 7] += 1 - layers.frozen[l]
+            extra = layers.work[table, 4, t, x] if recompute[s] else 0
+            times[s, t, 0] += layers.work[table, 0, t, x]
+            times[s, t, 1] += layers.work[table, 1, t, x] + extra
+            times[s, t, 2] += layers.work[table, 2, t, x]
+            times[s, t, 3] += layers.work[table, 3, t, x] + extra
+        sizes[s, 0] += layers.state[x]
+        sizes[s, 1] += layers.checkpoint[x] if recompute[s] else layers.stash[x]
+        sizes[s, 2] += layers.stash[x]
+        sizes[s, 3] += layers.weight_stash[x]
+        sizes[s, 4] = max(sizes[s, 4], layers.workspace[x])
+        sizes[s, 5] = max(sizes[s, 5], layers.trainable[x])
+        sizes[s, 6] += layers.gradient[x]
+        sizes[s, 7] += 1 - layers.frozen[x]
     for s in range(num_stages):
         for t in range(num_types):
             for k in range(4):
@@ -91,10 +165,13 @@ def stage_sums(layers, stage_of, num_stages, replicas, recompute):
 
 @kernel
 def stage_traffic(layers, stage_of, num_stages):
-    """[P, 5] sender stage, receiver stage, forward units, backward units, gradient flag, in order of the first edge."""
+    """[P, 6] sender stage, receiver stage, forward units, backward units, gradient flag, rank of the first edge.
+
+    In order of that rank, as the simulator serves flows that are ready together.
+    """
     edges = layers.edges
     pair_of = np.full(num_stages * num_stages, -1, np.int64)
-    pairs = np.zeros((min(edges.shape[0], num_stages * num_stages), 5), np.int64)
+    pairs = np.zeros((min(edges.shape[0], num_stages * num_stages), 6), np.int64)
     last_producer = np.full(pairs.shape[0], -1, np.int64)
     last = np.zeros((pairs.shape[0], 2), np.int64)
     count = 0
@@ -107,7 +184,7 @@ def stage_traffic(layers, stage_of, num_stages):
             p = count
             count += 1
             pair_of[a * num_stages + b] = p
-            pairs[p, 0], pairs[p, 1] = a, b
+            pairs[p, 0], pairs[p, 1], pairs[p, 5] = a, b, edges[e, 5]
         if last_producer[p] != edges[e, 0]:
             last_producer[p] = edges[e, 0]
             last[p, 0], last[p, 1] = 0, 0
@@ -116,6 +193,10 @@ def stage_traffic(layers, stage_of, num_stages):
         pairs[p, 3] += backward - last[p, 1]
         last[p, 0], last[p, 1] = forward, backward
         pairs[p, 4] = max(pairs[p, 4], edges[e, 4])
+        pairs[p, 5] = min(pairs[p, 5], edges[e, 5])
+    for p in range(1, count):
+        if pairs[p, 5] < pairs[p - 1, 5]:
+            return pairs[np.argsort(pairs[:count, 5])]
     return pairs[:count]
 
 
@@ -152,7 +233,8 @@ def transfer_ticks(layers, a, b, size):
 def make_flows(layers, pairs, start, devices):
     """[P', 5] sender lane, receiver lane, is backward, ticks, route index (-1 inside a device), unsorted.
 
-    Lane `start[s] + j` is replica j of stage s; lanes that share samples of a microbatch are connected.
+    Lane `start[s] + j` is replica j of stage s; lanes that share samples of a microbatch are connected. What takes no
+    time occupies nothing: its route is the empty one from the source to itself.
     """
     count = 0
     for p in range(pairs.shape[0]):
@@ -177,8 +259,9 @@ def make_flows(layers, pairs, start, devices):
                 flows[count, 2] = way
                 flows[count, 4] = -1
                 if source != target:
-                    flows[count, 3] = transfer_ticks(layers, source, target, ceil_div(pairs[p, 2 + way] * share, ra * rb))
-                    flows[count, 4] = source * num_devices + target
+                    size = ceil_div(pairs[p, 2 + way] * share, ra * rb)
+                    flows[count, 3] = transfer_ticks(layers, source, target, size)
+                    flows[count, 4] = source * num_devices + (target if flows[count, 3] > 0 else source)
                 count += 1
             if (i + 1) * rb <= (j + 1) * ra:
                 i += 1
@@ -243,7 +326,9 @@ def assemble(layers, stage_of, start, devices, recompute):
 
 
 @kernel
-def connect(layers, lane_stage, devices, duration, lane_size, device_start, device_lanes, budget, flows, synchronisation):
+def connect(
+    layers, lane_stage, devices, duration, lane_size, device_start, device_lanes, budget, flows, synchronisation
+):
     """Sort the flows by sender and direction and mark those that share a link with another."""
     num_lanes = lane_stage.shape[0]
     flow_start = np.zeros(2 * num_lanes + 1, np.int64)
@@ -278,6 +363,9 @@ def connect(layers, lane_stage, devices, duration, lane_size, device_start, devi
 
 ARRIVAL, SEND = 4, 5
 """Codes of the events that are not the end of an action (whose code is its kind)."""
+
+FIRST_SEND = 1 << 59
+"""Keys from here on are of order 1: they come after everything else of the same time."""
 
 
 @kernel
@@ -322,7 +410,7 @@ def heap_pop(heap, size):
 
 
 @kernel
-def next_in_word(net, count, missing, words, position, d):
+def next_in_word(count, missing, words, position, d):
     """The next action of the device's word if it can start now, else -1."""
     code = words[d, position[d]]
     n, kind = code >> 2, code & 3
@@ -336,9 +424,9 @@ def next_in_word(net, count, missing, words, position, d):
 
 @kernel
 def forward_fits(lanes, budget, cap, count, held, k, last, total):
-    """Whether the device has room for one more F of its lane k, and for one F of each deeper lane that holds nothing yet.
+    """Whether there is room for one more F of lane k of a device, and for one F of each deeper lane that holds nothing.
 
-    `lanes` [lanes by device, 6] holds index, stage, has W, held, stash and workspace; those of the device end before `last`.
+    `lanes` [lanes by device, 6] holds index, stage, has W, held, stash, workspace; the device's end before `last`.
     """
     n = lanes[k, 0]
     if count[n, 0] - count[n, 1] >= cap[n]:
@@ -355,7 +443,7 @@ def forward_fits(lanes, budget, cap, count, held, k, last, total):
 def choose(lanes, first, last, budget, held, cap, lag, mode, total, can_split, count, missing):
     """The action (lane * 4 + kind) that the policy starts on an idle device, or -1 to wait.
 
-    `lanes[first:last]` are those of the device, by stage (see `forward_fits`); budget, held, lag and mode are the device's own.
+    `lanes[first:last]` are those of the device, by stage (see `forward_fits`); budget, held, lag and mode are its own.
     """
     forward, backward, weight = -1, -1, -1
     forward_rank, backward_rank, pending = FAR, FAR, -1
@@ -473,11 +561,11 @@ def play(net, policy, words, lengths, follow):
             if busy[d] or (follow and position[d] >= lengths[d]):
                 continue
             if follow:
-                code = next_in_word(net, count, missing, words, position, d)
+                code = next_in_word(count, missing, words, position, d)
             else:
                 code = choose(
-                    lanes, device_start[d], device_start[d + 1], budget[d], held[d], cap, lag[d], mode[d], total, can_split,
-                    count, missing,
+                    lanes, device_start[d], device_start[d + 1], budget[d], held[d], cap, lag[d], mode[d], total,
+                    can_split, count, missing,
                 )  # fmt: skip
             if code < 0:
                 continue
@@ -497,7 +585,7 @@ def play(net, policy, words, lengths, follow):
         if size == 0:
             break
         now = heap[0, 0]
-        while size > 0 and heap[0, 0] == now:
+        while size > 0 and heap[0, 0] == now and (num_dirty == 0 or heap[0, 1] < FIRST_SEND):
             key = heap[0, 1]
             heap_pop(heap, size)
             size -= 1

@@ -1,13 +1,12 @@
 """Steps from one joint plan to a neighbour: which layers, on which devices, under which list-scheduling policy.
 
-A candidate is (stage_of [L], start [S + 1], devices [lanes], recompute [S], knobs [4]); stage_of never decreases along an
-edge, so that every stage is convex and the stage graph acyclic. Every step returns a new candidate or the old one unchanged.
+A candidate is (stage_of [L], start [S + 1], devices [lanes], recompute [S], knobs [4]); stage_of never decreases along
+an edge, so that every stage is convex and the stage graph acyclic. Every step returns a new candidate or the old one.
 """
 
 import numpy as np
 
 from solver_models.compiled import kernel
-
 
 CAP_SLOPE, CAP_OFFSET, LAG, MODE = 0, 1, 2, 3
 """Indices into `knobs`: cap of a lane in stage s is slope * (S - s) / 4 + offset; W lag and mode of every device."""
@@ -51,11 +50,11 @@ def is_allowed(layers, rules, pinned, stage_of, start, devices):
 @kernel
 def keeps_pins(pinned, stage_of, start, devices):
     """Whether every pinned layer's stage runs on its device."""
-    for l in range(pinned.shape[0]):
-        if pinned[l] >= 0:
+    for x in range(pinned.shape[0]):
+        if pinned[x] >= 0:
             found = False
-            for n in range(start[stage_of[l]], start[stage_of[l] + 1]):
-                found = found or devices[n] == pinned[l]
+            for n in range(start[stage_of[x]], start[stage_of[x] + 1]):
+                found = found or devices[n] == pinned[x]
             if not found:
                 return False
     return True
@@ -102,21 +101,21 @@ def recut(stage_of, num_stages):
 @kernel
 def move_layer(stage_of, num_stages, edges):
     """Move one layer to any stage that its producers and consumers allow: branches change company."""
-    l = np.random.randint(stage_of.shape[0])
+    layer = np.random.randint(stage_of.shape[0])
     low, high = 0, num_stages - 1
     for e in range(edges.shape[0]):
-        if edges[e, 1] == l:
+        if edges[e, 1] == layer:
             low = max(low, stage_of[edges[e, 0]])
-        elif edges[e, 0] == l:
+        elif edges[e, 0] == layer:
             high = min(high, stage_of[edges[e, 1]])
     result = stage_of.copy()
-    if high > low and np.sum(stage_of == stage_of[l]) > 1:
-        result[l] = low + np.random.randint(high - low + 1)
+    if high > low and np.sum(stage_of == stage_of[layer]) > 1:
+        result[layer] = low + np.random.randint(high - low + 1)
     return result
 
 
 @kernel
-def swap_devices(start, devices, num_devices):
+def swap_devices(devices, num_devices):
     """Exchange the device of a lane with that of another lane, or with any other device."""
     result = devices.copy()
     n = np.random.randint(devices.shape[0])
@@ -247,7 +246,7 @@ def neighbour(layers, rules, stage_of, start, devices, recompute, knobs):
     """One random step."""
     num_stages, num_devices = start.shape[0] - 1, layers.capacity.shape[0]
     draw = np.random.random()
-    if draw < 0.15 or rules[FIXED_MAPPING] and not rules[RECOMPUTE]:
+    if draw < 0.15 or (rules[FIXED_MAPPING] and not rules[RECOMPUTE]):
         return stage_of, start, devices, recompute, tune_knobs(knobs)
     if (draw < 0.18 or rules[FIXED_MAPPING]) and rules[RECOMPUTE]:
         flipped = recompute.copy()
@@ -261,7 +260,7 @@ def neighbour(layers, rules, stage_of, start, devices, recompute, knobs):
             return recut(stage_of, num_stages), start, devices, recompute, knobs
         return move_layer(stage_of, num_stages, layers.edges), start, devices, recompute, knobs
     if draw < 0.78 or (rules[FIXED_PARTITION] and rules[MAX_REPLICAS] == 1):
-        return stage_of, start, swap_devices(start, devices, num_devices), recompute, knobs
+        return stage_of, start, swap_devices(devices, num_devices), recompute, knobs
     if (draw < 0.89 or rules[FIXED_PARTITION]) and rules[MAX_REPLICAS] > 1:
         starts, result = move_replica(start, devices, num_devices)
         return stage_of, starts, result, recompute, knobs

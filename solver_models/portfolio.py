@@ -1,4 +1,4 @@
-"""The joint search as a sequence of rounds: every round anneals or polishes from a pool of good candidates, on all threads.
+"""The joint search as a sequence of rounds: each anneals or polishes from a pool of good candidates, on all threads.
 
 Rounds are synchronous and their seeds fixed, so that the same number of rounds gives the same result everywhere.
 """

@@ -1,7 +1,8 @@
-"""The joint local search on one instance: candidates in, better candidates out; the loops are compiled (`annealing`)."""
+"""The joint local search on one instance: candidates in, better ones out; the loops are compiled (`annealing`)."""
 
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, I
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -59,7 +61,9 @@ class Searcher:
         self.layers = make_layers(instance)
         self.rules = make_rules(instance)
 
-    def rate(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers | None = None) -> Candidate:
+    def rate(
+        self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers | None = None
+    ) -> Candidate:
         """The candidate with the best of the standard policies; at least 4 x PENALTY if it breaks a rule."""
         flags = np.zeros(len(groups), np.int64) if recompute is None else recompute
         start, devices = _flatten(groups)
@@ -121,7 +125,9 @@ class Searcher:
         if pick[0] < 0:
             return True, None
         each = np.arange(len(found))
-        return True, replace(candidate, objective=int(value), words=_decode(net, tables[each, pick], lengths=table_lengths[each, pick]))
+        return True, replace(
+            candidate, objective=int(value), words=_decode(net, tables[each, pick], lengths=table_lengths[each, pick])
+        )
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
         start, devices = _flatten(groups)
@@ -161,13 +167,14 @@ class Searcher:
 
 def make_layers(instance: Instance) -> Layers:
     """The arrays that the kernels read."""
-    options = [instance.num_microbatches, instance.num_links, instance.receive_buffers, instance.tail, instance.can_split]
-    return Layers(
-        instance.work, instance.table_of_replicas, instance.gradient, instance.state, instance.stash, instance.weight_stash,
-        instance.checkpoint, instance.workspace, instance.trainable, instance.frozen, instance.edges,
-        instance.device_type, instance.capacity, instance.latency, instance.bandwidth, instance.route_start,
-        instance.route_links, np.array(options, dtype=np.int64),
+    options = np.array(
+        [
+            instance.num_microbatches, instance.num_links, instance.receive_buffers, instance.tail,
+            instance.can_split,
+        ],
+        dtype=np.int64,
     )  # fmt: skip
+    return Layers(options=options, **{name: getattr(instance, name) for name in Layers._fields if name != "options"})
 
 
 def make_rules(instance: Instance) -> Integers:
@@ -190,7 +197,7 @@ def _flatten(groups: tuple[tuple[int, ...], ...]) -> tuple[Integers, Integers]:
 
 
 def _unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(devices[a:b].tolist()) for a, b in zip(start, start[1:], strict=False))
+    return tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
 
 
 def _decode(net: Net, words: Integers, *, lengths: Integers) -> dict[int, Word]:

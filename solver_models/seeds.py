@@ -28,10 +28,10 @@ def make_seeds(searcher: Searcher) -> list[Candidate]:
         found.extend((balanced_cut(instance, groups), groups) for groups in (loop, vee))
     found.extend(_overlapped(instance))
     found = [(stage_of, groups) for stage_of, groups in found if stage_of.max() == len(groups) - 1]
-    return [searcher.rate(stage_of, _seat_pins(instance, stage_of, groups)) for stage_of, groups in found]
+    return [searcher.rate(stage_of, _seat_pins(instance, stage_of, groups=groups)) for stage_of, groups in found]
 
 
-def _seat_pins(instance: Instance, stage_of: Integers, groups: Groups) -> Groups:
+def _seat_pins(instance: Instance, stage_of: Integers, *, groups: Groups) -> Groups:
     """Exchange devices so that pinned layers come to run on theirs, as far as one exchange per pin can do it."""
     for layer in np.nonzero(instance.pinned >= 0)[0]:
         wanted, stage = int(instance.pinned[layer]), int(stage_of[layer])

@@ -25,7 +25,7 @@ def toy_instance() -> Instance:
         workspace=ones,
         trainable=ones,
         frozen=0 * ones,
-        edges=np.array([[0, 1, 1, 1, 1]], np.int64),
+        edges=np.array([[0, 1, 1, 1, 1, 0]], np.int64),
         device_type=0 * ones,
         capacity=1000 * ones,
         latency=np.array([[0, 1], [1, 0]], np.int64),

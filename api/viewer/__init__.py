@@ -21,8 +21,8 @@ _PLACE = re.compile(r"\{\{(policy|style|content|script)\}\}")
 def render_picture(
     problem: Problem,
     plan: Plan,
-    timeline: Timeline,
     *,
+    timeline: Timeline,
     other: tuple[Plan, Timeline] | None = None,
     lower_bound_ns: int | None = None,
 ) -> str:

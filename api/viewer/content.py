@@ -127,7 +127,7 @@ def _flat_memory(trace: Iterable[MemoryPoint]) -> dict[str, list[int]]:
 def _legs(costs: CostModel, plan: Plan, *, timeline: Timeline, rows: Mapping[str, int]) -> list[dict[str, Any]]:
     """Every way that tensors take between two stages on two devices, with its transfers (none inside one device)."""
     moved: dict[LegKey, list[TimedTransfer]] = defaultdict(list)
-    for lane in make_lanes(costs.problem, plan, costs):
+    for lane in make_lanes(costs.problem, plan, costs=costs):
         ways: tuple[tuple[Direction, Any], ...] = (("forward", lane.forward_to), ("backward", lane.backward_to))
         for direction, targets in ways:
             for target, _, _ in targets:

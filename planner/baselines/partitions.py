@@ -65,7 +65,7 @@ def _cut_at(order: Sequence[str], cuts: Sequence[int]) -> Partition:
 def _prefix(costs: CostModel, device_type: str) -> Times:
     times = [0]
     for name in costs.problem.profile.topological_order:
-        work = costs.layer_work(name, device_type, 1, 1)
+        work = costs.layer_work(name, device_type, width=1, replicas=1)
         assert work is not None  # a Problem has every layer measured at width 1 on every type it uses
         times.append(work.forward_ns + work.input_grad_ns + work.weight_grad_ns)
     return numpy.cumsum(numpy.array(times, dtype=numpy.int64))

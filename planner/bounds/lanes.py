@@ -116,7 +116,7 @@ def _make_flows(
     senders, receivers = (stages[number].replicas for number in pair)
     for i, a in enumerate(senders):
         for j, b in enumerate(receivers):
-            share, whole = overlap(i, len(senders), j, len(receivers))
+            share, whole = overlap(i, j, num_senders=len(senders), num_receivers=len(receivers))
             ends = [(a, b, first[pair[0]] + i, first[pair[1]] + j, traffic.forward_bytes, False)]
             if traffic.has_gradient:
                 ends.append((b, a, first[pair[1]] + j, first[pair[0]] + i, traffic.backward_bytes, True))

@@ -70,7 +70,7 @@ class Least:
         replicas = {1, most}
         if points != {size}:
             replicas |= {r for point in points for r in (size // point, -(-size // point)) if 1 <= r <= most}
-        found = [self.costs.layer_work(layer.name, device_type, width, r) for r in sorted(replicas)]
+        found = [self.costs.layer_work(layer.name, device_type, width=width, replicas=r) for r in sorted(replicas)]
         return [work for work in found if work is not None]
 
     @cached_property

@@ -23,7 +23,7 @@ _COMPUTE = 1
 """Thread of a device on which its actions are."""
 
 
-def render_trace(problem: Problem, plan: Plan, timeline: Timeline) -> str:
+def render_trace(problem: Problem, plan: Plan, *, timeline: Timeline) -> str:
     """The trace as JSON, one event per line; times in microseconds, exact to the nanosecond."""
     events = _Tracer(problem, plan, timeline=timeline).events()
     lines = ",\n".join(json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in events)

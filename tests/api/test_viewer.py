@@ -47,12 +47,18 @@ def small() -> tuple[Problem, Plan, Timeline]:
     return problem, plan, simulate(problem, plan)
 
 
+def draw_small() -> str:
+    """The picture of the small plan."""
+    problem, plan, timeline = small()
+    return render_picture(problem, plan, timeline=timeline)
+
+
 # ---------------------------------------------------------------- the text
 
 
 def test_one_file_and_no_address():
     """Tests that the file loads nothing: no source, no import, no address but an empty icon."""
-    text = render_picture(*small())
+    text = draw_small()
     assert re.findall(r"<(?:link|img|script|iframe|object)\b[^>]*(?:href|src)=[^>]*>", text) == [
         '<link rel="icon" href="data:,">'
     ]
@@ -61,7 +67,7 @@ def test_one_file_and_no_address():
 
 def test_policy_admits_the_two_parts_by_hash():
     """Tests that the policy forbids everything and admits exactly the file's own style and script."""
-    text = render_picture(*small())
+    text = draw_small()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
     rules = dict(rule.strip().split(" ", 1) for rule in policy[1].split(";"))
@@ -93,15 +99,15 @@ def test_embedded_json_is_inert():
 
 def test_same_plan_gives_the_same_picture():
     """Tests that the file depends on nothing but its arguments."""
-    assert render_picture(*small()) == render_picture(*small())
+    assert draw_small() == draw_small()
 
 
 def test_given_bound_goes_before_that_of_the_evidence():
     """Tests that the bound drawn is the argument, else the evidence's, else none."""
     problem, plan, timeline = small()
-    assert drawn_bound(render_picture(problem, plan, timeline)) == 30_000_000
-    assert drawn_bound(render_picture(problem, plan, timeline, lower_bound_ns=7)) == 7
-    assert drawn_bound(render_picture(problem, replace(plan, evidence=None), timeline)) is None
+    assert drawn_bound(render_picture(problem, plan, timeline=timeline)) == 30_000_000
+    assert drawn_bound(render_picture(problem, plan, timeline=timeline, lower_bound_ns=7)) == 7
+    assert drawn_bound(render_picture(problem, replace(plan, evidence=None), timeline=timeline)) is None
 
 
 def drawn_bound(text: str) -> int | None:
@@ -174,7 +180,7 @@ def read_transfers(leg: dict[str, Any], rows: list[dict[str, Any]]) -> list[Time
 def test_wide_picture_is_compact():
     """Tests that 49,152 actions with their transfers and memory take less than 2 MB."""
     problem, plan = make_wide(64, 256)
-    assert len(render_picture(problem, plan, simulate(problem, plan))) < 2_000_000
+    assert len(render_picture(problem, plan, timeline=simulate(problem, plan))) < 2_000_000
 
 
 # ---------------------------------------------------------------- colours
@@ -234,7 +240,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Page"]:
 @pytest.fixture
 def shown(page: "Page") -> "Page":
     """The small world's picture."""
-    page.show(render_picture(*small()))
+    page.show(draw_small())
     return page
 
 
@@ -471,7 +477,7 @@ def test_theme_follows_the_system(page: Page, theme: str):
     """Tests that the page starts in the theme that the reader prefers."""
     preference = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", preference)
-    page.show(render_picture(*small()))
+    page.show(draw_small())
     assert page.script("document.documentElement.dataset.theme") == theme
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
@@ -480,7 +486,7 @@ def test_two_plans_share_one_scale(page: Page):
     """Tests that a second plan stands below the first on the same time scale, with figures for both."""
     problem, plan, timeline = small()
     fused = make_plan(problem, words=FUSED)
-    page.show(render_picture(problem, plan, timeline, other=(fused, simulate(problem, fused))))
+    page.show(render_picture(problem, plan, timeline=timeline, other=(fused, simulate(problem, fused))))
     above, below = (page.locate("gpu0", "0F1", plan=number) for number in range(2))
     assert below["y"] > above["y"]
     assert (above["x"], above["width"]) == pytest.approx((below["x"], below["width"]))
@@ -496,7 +502,7 @@ def test_hostile_names_are_text(page: Page):
     """Tests that names with markup run nothing, make no element, and are shown as they are."""
     problem, plan, _ = small()
     problem, plan = rename(problem, plan)
-    page.show(render_picture(problem, plan, simulate(problem, plan)))
+    page.show(render_picture(problem, plan, timeline=simulate(problem, plan)))
     assert page.script("window.hacked") is None
     assert page.script("document.querySelectorAll('img, main script, #tables script').length") == 0
     assert page.script("document.getElementById('title').textContent") == f"{HOSTILE} toy on {HOSTILE} desk"
@@ -551,7 +557,7 @@ def wide(page: Page) -> Page:
     problem, plan = make_wide(64, 256)
     timeline = simulate(problem, plan)
     assert sum(map(len, timeline.actions.values())) == 49_152
-    page.show(render_picture(problem, plan, timeline))
+    page.show(render_picture(problem, plan, timeline=timeline))
     return page
 
 

@@ -393,14 +393,25 @@ def brute_force_plan(problem: Problem) -> tuple[int, Plan] | None:
     for stages in every_mapping(problem):
         tables = make_tables(problem, stages)
         if tables is not None:
-            candidates.append((explore(*tables, LIMIT, True)[0], stages, tables))
-    best, found = LIMIT, None
-    for bound, stages, tables in sorted(candidates, key=lambda candidate: candidate[0]):
-        if bound < best:
-            value, length, path = explore(*tables, best, False)
-            if value < best:
-                best, found = int(value), (stages, path[:length])
-    return None if found is None else (best, make_plan(problem, *found))
+            candidates.append((int(explore(*tables, LIMIT, True)[0]), stages, tables))
+    candidates.sort(key=lambda candidate: candidate[0])
+    for limit in growing_limits(candidates[0][0]) if candidates else ():
+        best, found = limit, None
+        for bound, stages, tables in candidates:
+            if bound < best:
+                value, length, path = explore(*tables, best, False)
+                if value < best:
+                    best, found = int(value), (stages, path[:length])
+        if found is not None:
+            return best, make_plan(problem, *found)
+    return None
+
+
+def growing_limits(bound: int) -> Iterator[int]:
+    """Objectives to stay below, the first just above the bound: a search with a close limit is short."""
+    step = 1 + bound // 64
+    yield from (bound + step * 2**doubling for doubling in range(7))
+    yield LIMIT
 
 
 LIMIT = 2**60

@@ -32,7 +32,7 @@ def test_one_device_does_all_the_work():
 
 
 def test_two_devices_fill_and_drain():
-    """Tests M = 2 on two devices: 6 ns of work on each, and the second starts after 1, or the first ends alone."""
+    """Tests that with one microbatch two devices take 1 + 3 + 1, and with two the later one of them 1 + 2 x 3."""
     assert brute_force(two_layers(num_microbatches=2)) == 7
     assert brute_force(two_layers(num_microbatches=1)) == 5
 
@@ -112,7 +112,7 @@ def test_evaluate_refuses_broken_plans(words: dict[str, str], reason: str):
 
 
 def test_every_mapping_is_tried():
-    """Tests the number of stage maps: a chain of 3 on 2 devices, and 3 layers without edges."""
+    """Tests that the number of stage maps is right: a chain of 3 on 2 devices, and 3 layers without edges."""
     chain = make_problem([make_layer(n) for n in "xyz"], [make_link("a b", latency=1)], max_replicas=1)
     options = replace(chain.options, max_stages_per_device=1)
     assert len(list(every_mapping(replace(chain, options=options)))) == 1 + 2  # devices alike: a first
@@ -138,7 +138,7 @@ def test_best_plans_are_as_good_as_they_claim(problem: Problem):
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=25)
 def test_nothing_that_matters_is_pruned(seed: int):
-    """Tests tiny problems of every kind against all words, each played by the naive evaluation."""
+    """Tests that tiny problems of every kind agree with all words, each played by the naive evaluation."""
     problem = tiny_problem(Random(seed))
     expected = every_plan_played(problem, most=2000)
     if expected is not TOO_MANY:

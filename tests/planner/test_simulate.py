@@ -193,7 +193,7 @@ def test_transfers_ready_together_go_by_stage():
 
 
 def test_transfers_ready_together_go_by_microbatch_and_forward_first():
-    """Tests on one trunk: at 2, 1f0 of c before 1f1 of d; ready at 3, 1f0 of d before 1b0 of c."""
+    """Tests that on one trunk, ready at 2, 1f0 of c goes before 1f1 of d; ready at 3, 1f0 of d before 1b0 of c."""
     ends = ["c l", "d l", "a r", "b r", "e r", "f r"]
     edges = [make_edge("w x", gradient_bytes=2), make_edge("x y", num_bytes=2, gradient_bytes=0)]
     problem = make_problem(
@@ -334,7 +334,7 @@ def test_two_replicas_feed_three():
     ],
 )
 def test_all_reduce_goes_round_the_ring_as_listed(replicas: str, duration: int):
-    """Tests 2(r-1)/r x bytes / slowest link + 2(r-1) x largest latency, over neighbours in the listed order."""
+    """Tests that it takes 2(r-1)/r x bytes / slowest link + 2(r-1) x largest latency of listed neighbours."""
     links = [
         make_link("a b", latency=1),
         make_link("b c", latency=2, bandwidth=5 * 10**8),

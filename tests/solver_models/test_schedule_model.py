@@ -525,7 +525,7 @@ def test_words_play_in_the_simulator(shape: str, memory_bytes: int):
         for s, device in enumerate(shape)
     )
     costs = CostModel(problem)
-    result = solve_order(make_schedule_instance(problem, stages, costs), time_limit_s=20)
+    result = solve_order(make_schedule_instance(problem, stages, costs=costs), time_limit_s=20)
     if result.words is None:
         assert result.status == "infeasible"
         assert memory_bytes < 24

@@ -26,7 +26,7 @@ d1: 1F0 1I0 1F1 1I1 1W0 1W1
 
 def trace_of(problem: Problem, plan: Plan) -> tuple[list[Event], Timeline]:
     timeline = simulate(problem, plan)
-    document = json.loads(render_trace(problem, plan, timeline))
+    document = json.loads(render_trace(problem, plan, timeline=timeline))
     assert document["displayTimeUnit"] == "ms"
     return document["traceEvents"], timeline
 
@@ -148,4 +148,4 @@ def test_names_stay_as_they_are():
     name = 'the "größte" </script> モデル'
     problem = replace(problem, profile=replace(problem.profile, name=name))
     plan = make_plan(problem, TWO_STAGES, stages="0@d0 1@d1")
-    assert json.loads(render_trace(problem, plan, simulate(problem, plan)))["otherData"]["profile"] == name
+    assert json.loads(render_trace(problem, plan, timeline=simulate(problem, plan)))["otherData"]["profile"] == name

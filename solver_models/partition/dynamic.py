@@ -1,0 +1,163 @@
+"""The dynamic programmes over intervals: the least largest load for any devices, the least schedule bound for given ones."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from solver_models.instance import Integers
+from solver_models.partition.instance import Interval, PartitionInstance
+from solver_models.partition.kernels import Tables, allowances, fits, load, reach
+
+Stages = tuple[Interval, ...]
+"""Intervals in order."""
+
+MAX_USES = 4096
+"""Most combinations of used devices per class that are enumerated."""
+
+
+def make_tables(instance: PartitionInstance) -> Tables:
+    """Prefix sums of everything that is added up over layers."""
+    return Tables(
+        work=_sums(instance.work),
+        table_of_replicas=instance.table_of_replicas,
+        gradient=_sums(instance.gradient),
+        ring=instance.ring,
+        state=_sums(instance.state),
+        stash=_sums(instance.stash),
+        workspace=_range_maxima(instance.workspace),
+        in_flight=instance.in_flight,
+        count=instance.count,
+        capacity=instance.capacity,
+        cut_ticks=instance.cut_ticks,
+        cut_units=instance.cut_units,
+        num_microbatches=np.array([instance.num_microbatches], np.int64),
+    )
+
+
+def _sums(values: Integers) -> Integers:
+    """Prefix sums along the last axis, from 0."""
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
+    return sums
+
+
+def _range_maxima(values: Integers) -> Integers:
+    """Row n holds at i the largest of the 2**n values from i on."""
+    rows = [np.append(values, 0)]
+    for level in range(len(values).bit_length()):
+        after = np.append(rows[-1][1 << level :], np.zeros(min(1 << level, len(rows[-1])), np.int64))
+        rows.append(np.maximum(rows[-1], after))
+    return np.array(rows)
+
+
+class Partitioner:
+    """Loads, bounds and dynamic programmes on one instance."""
+
+    def __init__(self, instance: PartitionInstance) -> None:
+        self.instance = instance
+        self.tables = make_tables(instance)
+        self._most = instance.most_replicas
+        work = instance.work.sum(axis=(0, 2, 3)).tolist()
+        self._drain_percent = 100 * work[1] // max(work[0], 1)
+        self.stride = np.append(1, np.cumprod(instance.count + 1)).astype(np.int64)
+
+    @property
+    def can_enumerate(self) -> bool:
+        """Whether the combinations of used devices are few enough for `reach`."""
+        return bool(self.stride[-1] <= MAX_USES)
+
+    def load(self, stage: Interval) -> int:
+        """Ticks per microbatch that keep the devices of a stage, or the link into it, busy."""
+        return int(load(self.tables, *stage))
+
+    def largest_load(self, stages: Stages) -> int:
+        """The load of the busiest stage."""
+        return max(self.load(stage) for stage in stages)
+
+    def is_feasible(self, stages: Stages) -> bool:
+        """Whether all layers are covered in order, the devices suffice, and every stage fits in memory."""
+        used = np.zeros(len(self.instance.count), np.int64)
+        at = 0
+        for number, stage in enumerate(stages):
+            used[stage.device_class] += stage.replicas
+            if stage.first != at or not fits(self.tables, *stage, len(stages) - 1 - number):
+                return False
+            at = stage.end
+        return at == self.instance.num_layers and bool((used <= self.instance.count).all())
+
+    def floor(self) -> int:
+        """Ticks per microbatch that no partition's largest load is below: perfect balance, and the heaviest layer."""
+        fastest = self.instance.work.sum(axis=1).min(axis=(0, 1))
+        most = min(self.instance.most_replicas, int(self.instance.count.max()))
+        return max(-(-int(fastest.sum()) // self.instance.num_devices), -(-int(fastest.max()) // most))
+
+    def ceiling(self) -> int:
+        """A load that every interval keeps within: everything on one device, the slowest all-reduce, the slowest transfer."""
+        sizes = [(c, r) for c, most in enumerate(self.instance.count) for r in range(1, min(self._most, most) + 1)]
+        loads = [int(load(self.tables, 0, self.instance.num_layers, c, r)) for c, r in sizes]
+        return max(*loads, int(self.instance.cut_ticks.max()), 1)
+
+    def within(self, limit: int, *, allowed: Integers, most_stages: int) -> tuple[Integers, Integers]:
+        """`reach` for a largest load of `limit`."""
+        start, step = reach(self.tables, limit, allowed, self.stride, most_stages)
+        return start, step
+
+    def least_largest_load(self, *, allowed: Integers | None = None, most_stages: int | None = None) -> Stages | None:
+        """The partition with the least largest load; None if nothing fits in memory. Exact (see `reach`)."""
+        numbers = np.ones(self._most + 1, np.int64) if allowed is None else allowed
+        stages = most_stages or min(self.instance.num_layers, self.instance.num_devices)
+        low, high = self.floor() - 1, self.ceiling()
+        best = self.read(*self.within(high, allowed=numbers, most_stages=stages))
+        while best is not None and low + 1 < high:
+            middle = (low + high) // 2
+            found = self.read(*self.within(middle, allowed=numbers, most_stages=stages))
+            if found is None:
+                low = middle
+            else:
+                best, high = found, min(middle, self.largest_load(found))
+        return best
+
+    def read(self, start: Integers, step: Integers, *, most_stages: int | None = None) -> Stages | None:
+        """The stages that `reach` found, as few as possible; None if there are none, or none with at most so many."""
+        for k in range(1, (len(start) - 1 if most_stages is None else most_stages) + 1):
+            ends = np.flatnonzero(start[k] == 0)
+            if len(ends):
+                return self._walk(start, step, k=k, use=int(ends[0]))
+        return None
+
+    def _walk(self, start: Integers, step: Integers, *, k: int, use: int) -> Stages:
+        """Back from `k` stages on the devices `use` to none."""
+        stages = []
+        for row in range(k, 0, -1):
+            device_class, replicas = divmod(int(step[row, use]), self._most + 1)
+            before = use - replicas * int(self.stride[device_class])
+            stages.append(Interval(int(start[row, use]), int(start[row - 1, before]), device_class, replicas))
+            use = before
+        return tuple(stages)
+
+    def best_for_order(self, order: Sequence[tuple[int, int]], *, by_bound: bool = True, tolerance: float = 0.0) -> Stages | None:
+        """The best cut into stages on these (class, replicas), in this order; None if nothing fits in memory.
+
+        Best is the least largest load, or, `by_bound`, the least makespan that fill, work and drain allow, where the drain
+        is taken to be proportional to the fill.
+        """
+        table = np.array(order, np.int64).reshape(-1, 2)
+        most = self.ceiling() * (2 * self.instance.num_microbatches * len(order) if by_bound else 1)
+        low, high, best = 0, most, self._cut(table, most, by_bound=by_bound)
+        while best is not None and low + max(1, int(tolerance * low)) < high:
+            middle = (low + high) // 2
+            found = self._cut(table, middle, by_bound=by_bound)
+            low, high, best = (middle, high, best) if found is None else (low, middle, found)
+        return best
+
+    def _cut(self, order: Integers, limit: int, *, by_bound: bool) -> Stages | None:
+        if len(order) > self.instance.num_layers:
+            return None
+        allowance, end = allowances(self.tables, order, limit, self._drain_percent, by_bound)
+        if allowance[0, 0] < 0:
+            return None
+        stages, at = [], 0
+        for s, (device_class, replicas) in enumerate(order.tolist()):
+            stages.append(Interval(at, int(end[s, at]), device_class, replicas))
+            at = int(end[s, at])
+        return tuple(stages)

@@ -1,0 +1,55 @@
+"""Graphs of a thousand layers and more, planned as a user would plan them."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.generate import Family, make_workload
+from planner.document import parse_plan
+from planner.problem import Options, Problem
+from planner.verify import verify
+from profiles.load import load_workload
+from profiles.workload import dump_workload
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_layers", "num_devices"), [(1000, 8), (1500, 4)])
+def test_graph_of_a_thousand_layers(tmp_path: Path, num_layers: int, num_devices: int):
+    """Tests that a branching graph with 1,000 or more layers gets a verified plan within 20 s, no worse than a baseline."""
+    family = Family(
+        shape="dag", num_layers=num_layers, num_devices=num_devices, num_microbatches=16,
+        memory="mid", links="two-level", speeds="classes", seed=1,
+    )  # fmt: skip
+    source, target = tmp_path / "workload.json", tmp_path / "plan.json"
+    source.write_text(dump_workload(make_workload(family)), encoding="utf-8")
+    begin = time.monotonic()
+    command = [sys.executable, "-m", "api.cli", "plan", str(source), "--time-limit", "10", "-o", str(target), "--json"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert time.monotonic() - begin < 20
+    workload = load_workload(str(source))
+    assert workload.cluster is not None and workload.num_microbatches is not None
+    problem = Problem(
+        profile=workload.profile,
+        cluster=workload.cluster,
+        num_microbatches=workload.num_microbatches,
+        options=Options(),
+    )
+    plan = parse_plan(target.read_text(encoding="utf-8"))
+    assert verify(problem, plan).violations == ()
+    fitting = [row["makespan_ns"] for row in json.loads(target.read_text())["evidence"]["baselines"] if row["fits_memory"]]
+    assert plan.evidence is not None and plan.evidence.makespan_ns <= min(fitting, default=plan.evidence.makespan_ns)
+
+
+def test_generated_workloads_are_reproducible():
+    """Tests that equal families give equal documents, and that the committed ones are those of the generator."""
+    from benchmarks.generate import STANDARD
+
+    folder = Path(__file__).parents[2] / "benchmarks" / "workloads"
+    for family in STANDARD:
+        text = dump_workload(make_workload(family))
+        assert text == dump_workload(make_workload(family))
+        assert text == (folder / f"{family.name}.json").read_text(encoding="utf-8")

@@ -1,0 +1,95 @@
+"""What a problem refuses when it is put together, and what it is called afterwards."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.problem import MAX_ACTIONS, Options, PinnedLayer, Problem
+from profiles.cluster import Device
+from tests.planner.builders import make_layer, make_link, make_problem
+
+
+def base(**fields: object) -> Problem:
+    return make_problem([make_layer("x"), make_layer("y")], [make_link("a b")], **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"num_microbatches": 0}, "num_microbatches = 0"),
+        ({"num_microbatches": -3}, "num_microbatches = -3"),
+        ({"num_microbatches": 1.5}, "num_microbatches = '1.5' is not an integer"),
+        ({"num_microbatches": True}, "num_microbatches = 'True' is not an integer"),
+        ({"num_microbatches": MAX_ACTIONS}, r"asks for 24,000,000 actions, above the limit of 4,000,000"),
+    ],
+)
+def test_microbatches_are_counted(fields: dict[str, object], reason: str):
+    """Tests that the number of microbatches is a positive integer that asks for no more actions than are planned."""
+    with pytest.raises(ValueError, match=reason):
+        base(**fields)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"max_stages_per_device": 0}, "max_stages_per_device = 0"),
+        ({"max_replicas": 0}, "max_replicas = 0"),
+        ({"max_width": 0}, "max_width = 0"),
+        ({"receive_buffers": -1}, "receive_buffers = -1"),
+        ({"pinned": (PinnedLayer(layer="q", device="a"),)}, "unknown layer 'q'"),
+        ({"pinned": (PinnedLayer(layer="x", device="q"),)}, "unknown device 'q'"),
+        ({"pinned": (PinnedLayer(layer="x", device="a"), PinnedLayer(layer="x", device="b"))}, "'x' occurs twice"),
+        ({"partition": (("x",),)}, "differ in layer 'y'"),
+        ({"partition": (("x", "y"), ("q",))}, "differ in layer 'q'"),
+        ({"partition": (("x", "y"), ("x",))}, "'x' occurs twice"),
+        ({"placement": ((("a",),),)}, "placement is given without a partition"),
+        ({"partition": (("x",), ("y",)), "placement": ((("a",),),)}, "placement has 1 entries for 2 stages"),
+        ({"partition": (("x", "y"),), "placement": ((("q",),),)}, "unknown device 'q'"),
+    ],
+)
+def test_choices_are_checked(options: dict[str, object], reason: str):
+    """Tests that every option out of range, or about something unknown, is refused by name and value."""
+    with pytest.raises(ValueError, match=reason):
+        base(**options)
+
+
+def test_every_layer_is_measured_on_every_type():
+    """Tests that a device of a type on which a layer was not measured is refused, with the layer and the device."""
+    problem = base()
+    devices = (*problem.cluster.devices, Device(name="c", type="tpu", memory_bytes=1))
+    links = (*problem.cluster.links, make_link("b c"))
+    with pytest.raises(ValueError, match=r"'x' has no cost at width 1 for device type 'tpu' \(device 'c'\)"):
+        replace(problem, cluster=replace(problem.cluster, devices=devices, links=links))
+
+
+def test_replicas_are_limited_by_devices():
+    """Tests that without a limit, or with one above the number of devices, that number is the limit."""
+    assert base().max_replicas == 2
+    assert base(max_replicas=7).max_replicas == 2
+    assert base(max_replicas=1).max_replicas == 1
+
+
+def test_reference_names_what_differs_from_the_defaults():
+    """Tests that a plan's reference holds name, hashes, microbatches, and only the options that were chosen."""
+    reference = base(num_microbatches=4, max_replicas=1, pinned=(PinnedLayer(layer="x", device="a"),)).reference()
+    assert (reference.profile, reference.num_microbatches) == ("profile", 4)
+    assert reference.options == {"max_replicas": 1, "pinned": [{"layer": "x", "device": "a"}]}
+    assert base().reference().options == {}
+
+
+def test_hashes_change_with_the_content_alone():
+    """Tests that equal problems have equal hashes, and that a change of profile or cluster changes its own."""
+    first, second = base(), base()
+    assert (first.profile_sha256, first.cluster_sha256) == (second.profile_sha256, second.cluster_sha256)
+    assert len(first.profile_sha256) == 64
+    other = base(optimizer_ns=1)
+    assert (other.profile_sha256 != first.profile_sha256, other.cluster_sha256) == (True, first.cluster_sha256)
+    other = base(memory_bytes=1)
+    assert (other.profile_sha256, other.cluster_sha256 != first.cluster_sha256) == (first.profile_sha256, True)
+
+
+def test_options_default_to_what_most_executors_can():
+    """Tests that the defaults are those of the contract's section 1: two receive buffers, makespan, idle devices."""
+    options = Options()
+    assert (options.receive_buffers, options.objective, options.idle_devices) == (2, "makespan", True)
+    assert (options.max_width, options.recompute, options.split_backward) == (1, False, True)
