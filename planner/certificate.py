@@ -1,14 +1,21 @@
 """Bounds over all plans, each with a certificate from which it is derived anew in exact arithmetic, without a solver."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.bounds import memory, paths, schedule, work
+from planner.bounds import memory, paths, pipeline, schedule, work
 from planner.bounds.least import Least
+from planner.bounds.trunk import Trunk
 from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
+
+ENTRIES_PER_S = 20_000_000
+"""Table entries of the pipeline bound that a slow machine fills in a second."""
+
+MAX_STEPS = 16
+"""Steps of the search for the largest T out of reach; each halves what is open."""
 
 __all__ = ["Bound", "check_certificate", "make_bound", "prove_infeasible", "schedule_bound"]
 
@@ -27,19 +34,38 @@ class Bound:
 
 def make_bound(problem: Problem, costs: CostModel, *, time_limit_s: float = 2.0) -> Bound:
     """The largest bound found on the objective of every plan that the options allow."""
-    del time_limit_s
     least = Least(problem, costs)
-    certificates: list[dict[str, Any]] = [{"kind": "work", "weights": work.find_weights(least)}]
+    weights = work.find_weights(least)
+    certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
     if problem.options.objective == "makespan":
         number, _ = paths.find_layer(least)
         certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
     if _is_placed(problem):
         certificates.append({"kind": "schedule"})
-    bounds = [
-        Bound(kind=entry["kind"], value_ns=(value := _derive(least, entry)), certificate={**entry, "value_ns": value})
-        for entry in certificates
-    ]
-    return max(bounds, key=lambda bound: bound.value_ns)
+    bounds = [_make(least, certificate) for certificate in certificates]
+    best = max(bounds, key=lambda bound: bound.value_ns)
+    for prices in (weights, None):
+        best = _climb(least, best, weights=prices, seconds=time_limit_s / 2)
+    return best
+
+
+def _make(least: Least, certificate: dict[str, Any]) -> Bound:
+    value = _derive(least, certificate)
+    return Bound(kind=certificate["kind"], value_ns=value, certificate={**certificate, "value_ns": value})
+
+
+def _climb(least: Least, best: Bound, *, weights: dict[str, int] | None, seconds: float) -> Bound:
+    """The pipeline bound at one price, if it is above the best so far; as many steps as that time holds on any machine."""
+    trunk = Trunk(least)
+    price = pipeline.make_price(least, best.value_ns, weights=weights)
+    effort = pipeline.Division(trunk, best.value_ns, price=price).effort
+    value = pipeline.climb(
+        trunk, best.value_ns, price=price, steps=min(MAX_STEPS, int(seconds * ENTRIES_PER_S / effort))
+    )
+    if value <= best.value_ns:
+        return best
+    certificate = {"kind": "pipeline", "value_ns": value, "price": asdict(price)}
+    return Bound(kind="pipeline", value_ns=value, certificate=certificate)
 
 
 def check_certificate(problem: Problem, certificate: Mapping[str, Any]) -> int:
@@ -98,6 +124,35 @@ def _layer(least: Least, certificate: Mapping[str, Any]) -> int:
     return paths.layer_bound(least, least.index[str(name)])
 
 
+def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if no plan can have an objective below it."""
+    stated, price = certificate.get("value_ns"), _read_price(least, certificate.get("price"))
+    if type(stated) is not int or stated < 1:
+        raise ValueError(
+            f"certificate: value_ns = {str(stated)[:60]!r} is not a positive integer; make the bound again"
+        )
+    division = pipeline.Division(Trunk(least), stated - 1, price=price)
+    if not division.is_exact:
+        raise ValueError("certificate: its price leaves 64 bits; make the bound again")
+    if not division.is_out_of_reach():
+        raise ValueError(
+            f"certificate: it states {stated} ns, but does not rule out {stated - 1} ns; make the bound again"
+        )
+    return stated
+
+
+def _read_price(least: Least, plain: object) -> pipeline.Price:
+    if not isinstance(plain, Mapping) or set(plain) != {"weights", "memory", "shift"}:
+        raise ValueError(f"certificate: price = {str(plain)[:60]!r} is no price; make the bound again")
+    weights = plain["weights"]
+    numbers = [plain["memory"], plain["shift"], *(weights.values() if isinstance(weights, Mapping) else [None])]
+    if not all(type(number) is int and number >= 0 for number in numbers) or set(weights) != set(least.types):
+        raise ValueError(
+            f"certificate: price = {str(plain)[:60]!r} needs integers from 0, and a weight for every device type"
+        )
+    return pipeline.Price(weights=dict(weights), memory=plain["memory"], shift=plain["shift"])
+
+
 def _path(least: Least, certificate: Mapping[str, Any]) -> int:
     del certificate
     return paths.path_bound(least)
@@ -120,5 +175,6 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "work": _work,
     "layer": _layer,
     "path": _path,
+    "pipeline": _pipeline,
     "schedule": _schedule,
 }

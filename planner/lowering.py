@@ -48,10 +48,24 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         idle_devices=options.idle_devices,
         recompute=options.recompute,
         pinned=_column(pins.get(layer.name, -1) for layer in layers),
-        fixed_partition=options.partition is not None,
-        fixed_mapping=options.placement is not None,
+        given_stages=_given_stages(problem),
+        given_groups=_given_groups(problem),
         objective=options.objective,
     )
+
+
+def _given_stages(problem: Problem) -> Integers | None:
+    if problem.options.partition is None:
+        return None
+    stage_of = {name: number for number, names in enumerate(problem.options.partition) for name in names}
+    return _column(stage_of[name] for name in problem.profile.topological_order)
+
+
+def _given_groups(problem: Problem) -> tuple[tuple[int, ...], ...] | None:
+    if problem.options.placement is None:
+        return None
+    index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
+    return tuple(tuple(index[group[0]] for group in groups) for groups in problem.options.placement)
 
 
 def _column(values: Iterable[int]) -> Integers:

@@ -150,9 +150,9 @@ class Instance:
     """Whether stages may recompute."""
     pinned: Integers
     """[L] device that must hold the layer, or -1 where it is free."""
-    fixed_partition: bool
-    """Whether the stages are given."""
-    fixed_mapping: bool
-    """Whether their devices are given too."""
+    given_stages: Integers | None
+    """[L] stage of every layer, if the partition is given."""
+    given_groups: tuple[tuple[int, ...], ...] | None
+    """Devices of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """What is minimised."""

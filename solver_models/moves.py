@@ -49,14 +49,12 @@ def is_allowed(layers, rules, pinned, stage_of, start, devices):
 
 @kernel
 def keeps_pins(pinned, stage_of, start, devices):
-    """Whether every pinned layer's stage runs on its device."""
+    """Whether every replica of a pinned layer's stage runs on its device."""
     for x in range(pinned.shape[0]):
         if pinned[x] >= 0:
-            found = False
             for n in range(start[stage_of[x]], start[stage_of[x] + 1]):
-                found = found or devices[n] == pinned[x]
-            if not found:
-                return False
+                if devices[n] != pinned[x]:
+                    return False
     return True
 
 

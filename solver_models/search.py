@@ -185,7 +185,7 @@ def make_rules(instance: Instance) -> Integers:
         [
             instance.max_stages_per_device, len(instance.table_of_replicas) - 1, instance.uneven_replication,
             instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
-            instance.fixed_partition, instance.fixed_mapping,
+            instance.given_stages is not None, instance.given_groups is not None,
         ],
         dtype=np.int64,
     )  # fmt: skip

@@ -11,24 +11,46 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def make_seeds(searcher: Searcher) -> list[Candidate]:
-    """Rated candidates: S stages on S devices, on all devices evenly, and S = 2 D stages as a V and as a loop."""
+    """Rated candidates: the given partition on many devices, or balanced ones; no stage is empty."""
     instance = searcher.instance
+    found = _balanced(instance) if instance.given_stages is None else _given(instance, instance.given_stages)
+    full = [(stage_of, groups) for stage_of, groups in found if len(np.unique(stage_of)) == len(groups)]
+    return [searcher.rate(stage_of, _seat_pins(instance, stage_of, groups=groups)) for stage_of, groups in full]
+
+
+def _given(instance: Instance, stage_of: Integers) -> Iterator[tuple[Integers, Groups]]:
+    """The given partition on the given devices, or on those that suit its number of stages."""
+    num_stages, num_devices = int(stage_of.max()) + 1, len(instance.capacity)
+    if instance.given_groups is not None:
+        yield stage_of, instance.given_groups
+        return
+    if num_stages <= num_devices:
+        yield from ((stage_of, groups) for groups in _spread(instance, num_stages))
+        return
+    rounds = [stage % (2 * num_devices) for stage in range(num_stages)]
+    yield stage_of, tuple((device % num_devices,) for device in rounds)
+    yield stage_of, tuple((min(device, 2 * num_devices - 1 - device),) for device in rounds)
+    yield stage_of, tuple((stage * num_devices // num_stages,) for stage in range(num_stages))
+
+
+def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
+    """S stages on S devices, on all devices evenly, and S = 2 D stages as a V and as a loop."""
     num_devices, num_layers = len(instance.capacity), len(instance.state)
-    found = []
     for num_stages in _stage_counts(min(num_devices, num_layers)):
-        devices = np.argsort(-_speeds(instance), kind="stable")
-        for shares in (np.arange(num_devices), devices):
-            groups = tuple(tuple(part.tolist()) for part in np.array_split(shares, num_stages))
-            found.append((balanced_cut(instance, groups), groups))
-            single = tuple((group[0],) for group in groups)
-            found.append((balanced_cut(instance, single), single))
+        yield from ((balanced_cut(instance, groups), groups) for groups in _spread(instance, num_stages))
     if instance.max_stages_per_device > 1 and num_layers >= 2 * num_devices:
         loop = tuple((device,) for device in (*range(num_devices), *range(num_devices)))
         vee = tuple((device,) for device in (*range(num_devices), *reversed(range(num_devices))))
-        found.extend((balanced_cut(instance, groups), groups) for groups in (loop, vee))
-    found.extend(_overlapped(instance))
-    found = [(stage_of, groups) for stage_of, groups in found if stage_of.max() == len(groups) - 1]
-    return [searcher.rate(stage_of, _seat_pins(instance, stage_of, groups=groups)) for stage_of, groups in found]
+        yield from ((balanced_cut(instance, groups), groups) for groups in (loop, vee))
+    yield from _overlapped(instance)
+
+
+def _spread(instance: Instance, num_stages: int) -> Iterator[Groups]:
+    """All devices shared out over at most as many stages, in their order and the fastest first; or one device each."""
+    for devices in (np.arange(len(instance.capacity)), np.argsort(-_speeds(instance), kind="stable")):
+        groups = tuple(tuple(part.tolist()) for part in np.array_split(devices, num_stages))
+        yield groups
+        yield tuple((group[0],) for group in groups)
 
 
 def _seat_pins(instance: Instance, stage_of: Integers, *, groups: Groups) -> Groups:

@@ -42,8 +42,8 @@ def toy_instance() -> Instance:
         idle_devices=True,
         recompute=False,
         pinned=-ones,
-        fixed_partition=False,
-        fixed_mapping=False,
+        given_stages=None,
+        given_groups=None,
         objective="makespan",
     )
 

@@ -1,6 +1,6 @@
 """Random small problems and plans, for hypothesis (`problems`, `cases`) and for plain seeds (`random_problem`, ...).
 
-Everything is drawn from a `random.Random`; under hypothesis it is one whose choices hypothesis records and shrinks.
+Everything is drawn from a `random.Random`; under hypothesis it is one of `RANDOMS`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,16 +22,20 @@ BANDWIDTHS = (10**9, 2 * 10**9, 5 * 10**8, 3 * 10**8)
 """A byte takes 1, 0.5, 2 or 10/3 nanoseconds."""
 
 
+RANDOMS = st.one_of(st.integers(0, 2**32 - 1).map(Random), st.randoms(use_true_random=False))
+"""Plain seeds, whose choices are spread evenly, and recorded choices, which hypothesis can simplify."""
+
+
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
     """Problems of every kind the model knows, with ample memory and permissive options."""
-    return random_problem(draw(st.randoms(use_true_random=False)))
+    return random_problem(draw(RANDOMS))
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Problem, Plan]:
     """Problems with a valid plan each."""
-    rng = draw(st.randoms(use_true_random=False))
+    rng = draw(RANDOMS)
     problem = random_problem(rng)
     return problem, random_plan(rng, problem)
 
@@ -41,8 +45,37 @@ def chain_problems(
     draw: st.DrawFn, *, max_layers: int = 6, max_devices: int = 3, max_microbatches: int = 3, tight: bool = True
 ) -> Problem:
     """Chains small enough for `tests.planner.oracle.brute_force`: one stage per device, no replicas."""
-    rng = draw(st.randoms(use_true_random=False))
+    rng = draw(RANDOMS)
     return random_chain(rng, sizes=(max_layers, max_devices, max_microbatches), tight=tight)
+
+
+@st.composite
+def tiny_problems(draw: st.DrawFn) -> Problem:
+    """Problems of every kind that `tests.planner.oracle.brute_force` knows: graphs, replicas, two stages per device."""
+    return tiny_problem(draw(RANDOMS))
+
+
+def tiny_problem(rng: Random) -> Problem:
+    """At most three layers, two devices, two microbatches, with everything that a problem may have but groups."""
+    problem = random_problem(rng)
+    layers = problem.profile.layers[: rng.randint(1, 3)]
+    names = {layer.name for layer in layers}
+    edges = tuple(edge for edge in problem.profile.edges if {edge.producer, edge.consumer} <= names)
+    memory = rng.choice([10**6, 10**6, rng.randint(20, 120)])
+    devices = tuple(replace(device, memory_bytes=memory) for device in problem.cluster.devices[:2])
+    links = random_links(rng, [device.name for device in devices])
+    options = replace(
+        problem.options,
+        max_stages_per_device=rng.randint(1, 2),
+        max_width=1,
+        recompute=problem.options.recompute and rng.random() < 0.3,
+    )
+    return Problem(
+        profile=replace(problem.profile, layers=layers, edges=edges),
+        cluster=Cluster(name="cluster", devices=devices, links=links, overlap=problem.cluster.overlap),
+        num_microbatches=rng.randint(1, 2),
+        options=options,
+    )
 
 
 def random_chain(rng: Random, *, sizes: tuple[int, int, int], tight: bool) -> Problem:

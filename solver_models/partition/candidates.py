@@ -1,6 +1,8 @@
 """Several good and different partitions, for every number of stages and pattern of replication, to start a search from."""
 
 from collections.abc import Iterator
+from itertools import chain
+from math import isqrt
 
 import numpy as np
 
@@ -13,21 +15,37 @@ TOLERANCE = 2e-3
 """How exactly the least largest load is found for each number of stages."""
 
 
+RADIUS = 24
+"""How far, in layers, cuts are shifted for the sake of fill and drain."""
+
+MOST_SHIFTED = 16
+"""How many partitions are treated so."""
+
+MOST_PROBES = 600_000
+"""Most intervals looked at per pattern of replication, about a quarter of a second."""
+
+FEWEST_LOOKS = 12
+"""A pattern of replication that can be looked at fewer times than this within `MOST_PROBES` is left out."""
+
+
 def candidates(instance: PartitionInstance, *, limit: int, uneven: bool = True) -> list[Stages]:
     """At most `limit` different partitions that fit in memory, the one with the least schedule bound first.
 
-    For each number of stages: the least largest load without replicas, with powers of two of them, and with any; each is
-    then cut again so that fill and drain count too. Without `uneven`, all stages have the same number of replicas.
+    For each number of stages: the least largest load without replicas, with powers of two of them, and with any; the best
+    are then cut again so that fill and drain count too. Without `uneven`, all stages have the same number of replicas.
     """
     partitioner = Partitioner(instance)
     found: dict[Stages, int] = {}
-    for allowed in _patterns(instance, uneven=uneven):
-        for stages in _per_stage_count(partitioner, allowed):
-            order = [(stage.device_class, stage.replicas) for stage in stages]
-            for cut in (stages, partitioner.best_for_order(order, tolerance=TOLERANCE)):
-                bound = None if cut is None else schedule_bound(partitioner, cut)
-                if cut is not None and bound is not None:
-                    found.setdefault(cut, bound)
+    by_pattern = [_per_stage_count(partitioner, allowed) for allowed in _patterns(instance, uneven=uneven)]
+    for stages in chain(*by_pattern, _in_simple_orders(partitioner)):
+        bound = schedule_bound(partitioner, stages)
+        if bound is not None:
+            found[stages] = bound
+    for stages in sorted(found, key=lambda stages: found[stages])[:MOST_SHIFTED]:
+        shifted = partitioner.shift_cuts(stages, radius=RADIUS, within=found[stages], tolerance=TOLERANCE)
+        bound = None if shifted is None else schedule_bound(partitioner, shifted)
+        if shifted is not None and bound is not None:
+            found[shifted] = bound
     return sorted(found, key=lambda stages: found[stages])[:limit]
 
 
@@ -36,12 +54,7 @@ def _patterns(instance: PartitionInstance, *, uneven: bool) -> list[Integers]:
     most = instance.most_replicas
     numbers = [replicas for replicas in range(1, most + 1) if replicas <= instance.count.max()]
     powers = [replicas for replicas in numbers if replicas & (replicas - 1) == 0]
-    if not uneven:
-        groups = [[replicas] for replicas in numbers]
-    elif len(numbers) <= 16:
-        groups = [[1], powers, numbers]
-    else:
-        groups = [[1], powers, sorted({*powers, *numbers[:12], *(most // part for part in range(1, 9))} - {0})]
+    groups = [[1], powers, numbers] if uneven else [[replicas] for replicas in numbers]
     rows = np.zeros((len(groups), most + 1), np.int64)
     for row, group in zip(rows, groups, strict=True):
         row[group] = 1
@@ -51,13 +64,15 @@ def _patterns(instance: PartitionInstance, *, uneven: bool) -> list[Integers]:
 def _per_stage_count(partitioner: Partitioner, allowed: Integers) -> Iterator[Stages]:
     """The least largest load for each number of stages, all bisected together: one look serves every number."""
     instance = partitioner.instance
-    if not partitioner.can_enumerate:
-        return
     most = min(instance.num_layers, instance.num_devices)
+    looks = MOST_PROBES // (most * int(partitioner.stride[-1]) * int(allowed.sum()) * len(instance.count))
+    if looks < FEWEST_LOOKS:
+        return
     best: dict[int, Stages] = {}
-    low, high = dict.fromkeys(range(1, most + 1), partitioner.floor() - 1), {}
+    low, high = dict.fromkeys(_stage_counts(most), partitioner.floor() - 1), dict[int, int]()
     limit: int | None = partitioner.ceiling()
-    while limit is not None:
+    while limit is not None and looks:
+        looks -= 1
         start, step = partitioner.within(limit, allowed=allowed, most_stages=most)
         for k in list(low):
             stages = partitioner.read(start, step, most_stages=k)
@@ -71,10 +86,32 @@ def _per_stage_count(partitioner: Partitioner, allowed: Integers) -> Iterator[St
     yield from best.values()
 
 
+def _in_simple_orders(partitioner: Partitioner) -> Iterator[Stages]:
+    """The fastest devices, without replicas: in the order of their classes, the fastest first, and last."""
+    instance = partitioner.instance
+    work = instance.work[0].sum(axis=(0, 2))
+    seats = [c for c, count in enumerate(instance.count.tolist()) for _ in range(count)]
+    by_speed = sorted(range(len(seats)), key=lambda seat: work[seats[seat]])
+    for k in _stage_counts(min(instance.num_layers, len(seats))):
+        fastest = by_speed[:k]
+        for order in {tuple(seats[n] for n in some) for some in (fastest, fastest[::-1], sorted(fastest))}:
+            stages = partitioner.least_load_in_order([(c, 1) for c in order], tolerance=TOLERANCE)
+            if stages is not None:
+                yield stages
+
+
+def _stage_counts(most: int) -> list[int]:
+    """All counts up to 8, then ever fewer."""
+    counts = list(range(1, min(most, 8) + 1))
+    while counts[-1] < most:
+        counts.append(min(most, counts[-1] * 5 // 4))
+    return counts
+
+
 def _next_limit(low: dict[int, int], high: dict[int, int]) -> int | None:
-    """The middle of the widest bracket that is still wider than the tolerance."""
+    """The geometric middle of the widest bracket that is still wider than the tolerance."""
     open_counts = [k for k in low if high[k] - low[k] > max(1, TOLERANCE * low[k])]
     if not open_counts:
         return None
-    widest = max(open_counts, key=lambda k: high[k] - low[k])
-    return (low[widest] + high[widest]) // 2
+    widest = max(open_counts, key=lambda k: high[k] / max(low[k], 1))
+    return max(low[widest] + 1, isqrt(low[widest] * high[widest]))

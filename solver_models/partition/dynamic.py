@@ -1,12 +1,13 @@
 """The dynamic programmes over intervals: the least largest load for any devices, the least schedule bound for given ones."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from solver_models.instance import Integers
 from solver_models.partition.instance import Interval, PartitionInstance
-from solver_models.partition.kernels import Tables, allowances, fits, load, reach
+from solver_models.partition.kernels import Tables, allowances, fits, load, reach, reach_in_order
 
 Stages = tuple[Interval, ...]
 """Intervals in order."""
@@ -135,29 +136,70 @@ class Partitioner:
             use = before
         return tuple(stages)
 
-    def best_for_order(self, order: Sequence[tuple[int, int]], *, by_bound: bool = True, tolerance: float = 0.0) -> Stages | None:
+    def best_for_order(self, order: Sequence[tuple[int, int]], *, by_bound: bool = True) -> Stages | None:
         """The best cut into stages on these (class, replicas), in this order; None if nothing fits in memory.
 
         Best is the least largest load, or, `by_bound`, the least makespan that fill, work and drain allow, where the drain
         is taken to be proportional to the fill.
         """
+        num_stages, num_layers = len(order), self.instance.num_layers
+        if num_stages > num_layers:
+            return None
+        lowest = np.arange(num_stages, dtype=np.int64)
+        window = lowest, lowest + num_layers - num_stages
+        high = self.ceiling() * (2 * self.instance.num_microbatches * num_stages if by_bound else 1)
+        return self._bisect(order, window=window, high=high, by_bound=by_bound, tolerance=0.0)
+
+    def least_load_in_order(self, order: Sequence[tuple[int, int]], *, tolerance: float = 0.0) -> Stages | None:
+        """The least largest load on at most these (class, replicas), in this order; None if nothing fits in memory."""
         table = np.array(order, np.int64).reshape(-1, 2)
-        most = self.ceiling() * (2 * self.instance.num_microbatches * len(order) if by_bound else 1)
-        low, high, best = 0, most, self._cut(table, most, by_bound=by_bound)
+        low, high = self.floor() - 1, self.ceiling()
+        best = reach_in_order(self.tables, table, high)
+        while best[0] == 0 and low + max(1, int(tolerance * low)) < high:
+            middle = (low + high) // 2
+            found = reach_in_order(self.tables, table, middle)
+            low, high, best = (middle, high, best) if found[0] > 0 else (low, middle, found)
+        if best[0] > 0:
+            return None
+        ends = zip(order, pairwise(best.tolist()), strict=True)
+        return tuple(Interval(first, end, *seat) for seat, (first, end) in ends if first < end)
+
+    def shift_cuts(self, stages: Stages, *, radius: int, within: int, tolerance: float) -> Stages | None:
+        """The best cuts by bound at most `radius` layers from those of `stages`; None if that is not below `within`."""
+        at = np.array([stage.first for stage in stages], np.int64)
+        number = np.arange(len(stages))
+        lowest = np.where(number == 0, 0, np.maximum(at - radius, number))
+        highest = np.where(number == 0, 0, np.minimum(at + radius, self.instance.num_layers - len(stages) + number))
+        order = [(stage.device_class, stage.replicas) for stage in stages]
+        return self._bisect(order, window=(lowest, highest), high=within, by_bound=True, tolerance=tolerance)
+
+    def _bisect(
+        self,
+        order: Sequence[tuple[int, int]],
+        *,
+        window: tuple[Integers, Integers],
+        high: int,
+        by_bound: bool,
+        tolerance: float,
+    ) -> Stages | None:
+        """The cut with the least limit below `high`, up to a relative `tolerance`."""
+        low = self.floor() * (self.instance.num_microbatches if by_bound else 1) - 1
+        best = self._cut(order, high, window=window, by_bound=by_bound)
         while best is not None and low + max(1, int(tolerance * low)) < high:
             middle = (low + high) // 2
-            found = self._cut(table, middle, by_bound=by_bound)
+            found = self._cut(order, middle, window=window, by_bound=by_bound)
             low, high, best = (middle, high, best) if found is None else (low, middle, found)
         return best
 
-    def _cut(self, order: Integers, limit: int, *, by_bound: bool) -> Stages | None:
-        if len(order) > self.instance.num_layers:
-            return None
-        allowance, end = allowances(self.tables, order, limit, self._drain_percent, by_bound)
+    def _cut(
+        self, order: Sequence[tuple[int, int]], limit: int, *, window: tuple[Integers, Integers], by_bound: bool
+    ) -> Stages | None:
+        table = np.array(order, np.int64).reshape(-1, 2)
+        allowance, end = allowances(self.tables, table, limit, self._drain_percent, by_bound, *window)
         if allowance[0, 0] < 0:
             return None
         stages, at = [], 0
-        for s, (device_class, replicas) in enumerate(order.tolist()):
+        for s, (device_class, replicas) in enumerate(order):
             stages.append(Interval(at, int(end[s, at]), device_class, replicas))
             at = int(end[s, at])
         return tuple(stages)

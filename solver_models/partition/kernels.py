@@ -124,25 +124,62 @@ def reach(t, limit, allowed, stride, most_stages):
 
 
 @kernel
-def allowances(t, order, limit, drain_percent, by_bound):
+def reach_in_order(t, order, limit):
+    """[S + 1] first layers of the stages when each, from the last on, takes all it can within `limit`; the end is L.
+
+    The first entry is above 0 if they do not reach the first layer; stages that are not needed are empty.
+    """
+    num_stages = order.shape[0]
+    first = np.full(num_stages + 1, t.state.shape[0] - 1, np.int64)
+    for s in range(num_stages - 1, -1, -1):
+        j = first[s + 1]
+        first[s] = furthest(t, j, order[s, 0], order[s, 1], num_stages - 1 - s, limit)
+    return first
+
+
+@kernel
+def latest_starts(t, order, limit):
+    """[S + 1] the last layer at which each stage of `order` can start if the work of those before it is within `limit`."""
+    num_stages, num_layers = order.shape[0], t.state.shape[0] - 1
+    latest = np.zeros(num_stages + 1, np.int64)
+    for s in range(num_stages):
+        c, r, i = order[s, 0], order[s, 1], latest[s]
+        low, high = i, num_layers
+        while low < high:
+            j = (low + high + 1) // 2
+            if part(t, 0, i, j, c, r) + part(t, 1, i, j, c, r) + part(t, 2, i, j, c, r) <= limit:
+                low = j
+            else:
+                high = j - 1
+        latest[s + 1] = low
+    return latest
+
+
+@kernel
+def allowances(t, order, limit, drain_percent, by_bound, lowest, highest):
     """[S + 1, L + 1] latest start of stage s at layer i such that stages s, s + 1, ... of `order` end within `limit`, and
     [S, L] the end of stage s then; an allowance below 0 means that there is none. `order` [S, 2] is class and replicas.
 
     A stage that starts at h ends no earlier than h + its work + its all-reduce, and h + F + I + drain, where the drain is
     taken as `drain_percent` of h. Without `by_bound` every load is to be within `limit` instead, and all starts are 0.
+    Stage s starts at one of the layers lowest[s] to highest[s].
     """
     num_stages, num_layers, m = order.shape[0], t.state.shape[0] - 1, t.num_microbatches[0]
     allowance = np.full((num_stages + 1, num_layers + 1), -1, np.int64)
     end = np.zeros((num_stages, num_layers), np.int64)
     allowance[num_stages, num_layers] = 1 << 61
+    most = limit // m if by_bound else limit
+    latest, earliest = latest_starts(t, order, most), num_layers
     for s in range(num_stages - 1, -1, -1):
-        c, r = order[s, 0], order[s, 1]
-        for i in range(num_layers - (num_stages - s), -1, -1):
-            for j in range(i + 1, num_layers + 1):
+        c, r, least = order[s, 0], order[s, 1], num_layers
+        for i in range(min(latest[s], highest[s]), lowest[s] - 1, -1):
+            for j in range(max(i + 1, earliest), latest[s + 1] + 1):
+                if allowance[s + 1, j] < 0:
+                    continue
                 f, b, w = part(t, 0, i, j, c, r), part(t, 1, i, j, c, r), part(t, 2, i, j, c, r)
-                if (f + b + w) * (m if by_bound else 1) > limit:
+                if f + b + w > most:
                     break
-                if allowance[s + 1, j] < 0 or not fits(t, i, j, c, r, num_stages - 1 - s):
+                if not fits(t, i, j, c, r, num_stages - 1 - s):
                     continue
                 if by_bound:
                     early = (limit - m * (f + b)) * 100 // (100 + drain_percent)
@@ -153,4 +190,33 @@ def allowances(t, order, limit, drain_percent, by_bound):
                 if early > allowance[s, i]:
                     allowance[s, i] = early
                     end[s, i] = j
+                    least = i
+        earliest = least
     return allowance, end
+
+
+@kernel
+def columns(t, limit, allowed):
+    """[N, 6] every stage with a load within `limit`: first, end, class, replicas, load, and how many stages may come after
+    it before it no longer fits in memory (at most the last index of `in_flight`)."""
+    num_layers, num_classes, last = t.state.shape[0] - 1, t.count.shape[0], t.in_flight.shape[0] - 1
+    found = np.zeros((1024, 6), np.int64)
+    size = 0
+    for c in range(num_classes):
+        for r in range(1, min(allowed.shape[0] - 1, t.count[c]) + 1):
+            for i in range(num_layers if allowed[r] else 0):
+                for j in range(i + 1, num_layers + 1):
+                    if own_load(t, i, j, c, r) > limit:
+                        break
+                    ticks = load(t, i, j, c, r)
+                    if ticks > limit or not fits(t, i, j, c, r, 0):
+                        continue
+                    after = 0
+                    while after < last and fits(t, i, j, c, r, after + 1):
+                        after += 1
+                    if size == found.shape[0]:
+                        found = np.concatenate((found, np.zeros_like(found)))
+                    row = found[size]
+                    row[0], row[1], row[2], row[3], row[4], row[5] = i, j, c, r, ticks, after
+                    size += 1
+    return found[:size]

@@ -434,8 +434,10 @@ def device_bound(state, at, tables, begin_f, begin_i, device):
 
 @njit(cache=True)
 def count_pending(state, at, device, seat):
-    """Number of W of a seat that have yet to start while their I has been committed."""
+    """Number of W of a seat that have yet to start while their I has started."""
     pending, count = state[at[PENDING] + seat], 0
+    if state[at[SEAT] + device] == seat and state[at[KIND] + device] == 1:
+        pending &= ~(1 << state[at[MICROBATCH] + device])
     while pending:
         count += pending & 1
         pending >>= 1
