@@ -62,11 +62,21 @@ def parse_plan(text: str | bytes, *, source: str = "plan") -> Plan:
     Raises ValueError that names the source, the path inside the document, the value and the remedy.
     """
     try:
-        document = json.loads(text)
-    except ValueError as error:
+        document = json.loads(text, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
         reason = str(error)[:120]
         raise ValueError(f"{source}: not JSON ({reason}); give a plan document as `pipeplan plan` writes it") from None
     return plan_from_plain(document, source=source)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys all differ; two lists for one device must not silently become one."""
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated[:60]!r} occurs twice in one object")
+    return result
 
 
 def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
@@ -110,11 +120,15 @@ def _read_stage(reader: "_Reader") -> Stage:
 def _read_evidence(reader: "_Reader") -> Evidence:
     """Evidence is taken as it stands: the verifier recomputes whatever matters."""
     values = {field.name: reader.get(field.name, object).value for field in fields(Evidence)}
-    known = {field.name for field in fields(BaselineResult)}
-    rows = [item.value for item in reader.get("baselines", list).items(dict)]
-    values["baselines"] = tuple(BaselineResult(**{k: v for k, v in row.items() if k in known}) for row in rows)
-    values["interpolated_costs"] = tuple(values["interpolated_costs"])
+    values["baselines"] = tuple(_read_baseline(item) for item in reader.get("baselines", list).items(dict))
+    values["interpolated_costs"] = tuple(item.value for item in reader.get("interpolated_costs", list).items(str))
     return Evidence(**values)
+
+
+def _read_baseline(reader: "_Reader") -> BaselineResult:
+    reader.get("name", str), reader.get("makespan_ns", object)
+    known = {field.name for field in fields(BaselineResult)}
+    return BaselineResult(**{key: value for key, value in reader.value.items() if key in known})
 
 
 class _Reader:

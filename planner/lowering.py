@@ -220,13 +220,14 @@ def _make_flows(
                 for source, target, size, from_lane, to_lane, is_backward in ends:
                     part = -(-size * share // whole)
                     route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
+                    duration = 0 if route is None else route.duration_ns(part)
                     flows.append(
                         Flow(
                             sender=lane_of[from_lane],
                             receiver=lane_of[to_lane],
                             is_backward=is_backward,
-                            duration=0 if route is None else route.duration_ns(part),
-                            links=() if route is None else route.links,
+                            duration=duration,
+                            links=() if route is None or duration == 0 else route.links,
                         )
                     )
     return flows

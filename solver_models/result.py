@@ -31,10 +31,10 @@ class PartitionResult:
     status: Status
     """What the solver claims."""
     objective: int | None
-    """Ticks of the incumbent: the largest load of a device per microbatch."""
+    """Ticks of the incumbent: the largest load of a device, or of the link into it, per microbatch."""
     bound: int | None
     """Ticks that the solver claims no partition can beat."""
-    stages: tuple[tuple[int, int, int], ...] | None
-    """(first layer position, one past the last, device) per stage, in order."""
+    stages: tuple[tuple[int, int, int, int], ...] | None
+    """(first layer position, one past the last, class of devices, replicas) per stage, in order."""
     solver: str
     """Name and version."""

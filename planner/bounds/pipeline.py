@@ -112,6 +112,8 @@ class Division:
         """The stages from a boundary that are done in time on their own."""
         trunk, most = self.trunk, replicas.most
         last = int(numpy.searchsorted(self.done, self.done[start] + self.deadline * most, side="right")) - 1
+        room = self.memory * most + trunk.state[start] * most + trunk.stash[start]
+        last = min(last, int(numpy.searchsorted(trunk.state * most + trunk.stash, room, side="right")) - 1)
         if last <= start:
             return None
         ends = slice(start + 1, last + 1)
@@ -292,14 +294,17 @@ class Division:
 
     @cached_property
     def _slot_weights(self) -> Integers:
-        """Per number of slots: the sum of the largest weights of as many devices, at most of all."""
+        """Per number of slots: the sum of the largest weights of as many devices, at most of all.
+
+        Where slots are not counted exactly, they may hold more devices: then none of them is known to be idle.
+        """
         weights = sorted(
             (self.price.weights[device.type] for device in self.least.problem.cluster.devices), reverse=True
         )
-        sums = [0]
-        for slot in range(self.slots):
-            sums.append(sums[-1] + (weights[slot] if slot < len(weights) else 0))
-        return numpy.array(sums, dtype=numpy.int64)
+        if self.least.widths != (1,) or any(entry.least < entry.most for entry in self.ranges):
+            return numpy.full(self.slots + 1, self._total_weight, dtype=numpy.int64)
+        sums = numpy.cumsum([0, *weights, *[0] * self.slots], dtype=numpy.int64)
+        return sums[: self.slots + 1]
 
     @cached_property
     def _total_weight(self) -> int:

@@ -5,12 +5,14 @@ both the relaxation and the integer programme strong.
 """
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
 import pulp
+from highspy import HighsModelStatus
 
 from solver_models.instance import Integers
 from solver_models.partition.dynamic import Partitioner, Stages
@@ -131,19 +133,65 @@ class _Bisection:
         limit = self.partitioner.ceiling() if best is None else self.partitioner.largest_load(best) - 1
         self.table = columns(self.partitioner.tables, limit, self.allowed)
         if len(self.table) > MAX_COLUMNS:
-            return self._result("unknown", best, bound=None)
+            return _result("unknown" if best is None else "feasible", self.partitioner, best, bound=None)
         levels = np.unique(self.table[:, 4]).tolist()
-        low = self._relaxation(levels)
-        if best is None and low < len(levels):
-            found = self._ask(levels[-1])
-            ...
-        raise NotImplementedError
+        low, high = self._least_relaxed(levels), len(levels)
+        while low < high and not self.clock.is_over:
+            middle = (low + high) // 2
+            answer = self._ask(levels[middle])
+            if answer is None:
+                break
+            if answer is False:
+                low = middle + 1
+            else:
+                best = answer
+                high = bisect_left(levels, self.partitioner.largest_load(answer))
+        bound = levels[low] if low < len(levels) else None if best is None else self.partitioner.largest_load(best)
+        status: Status = "feasible" if low < high else "optimal"
+        if best is None:
+            status = "unknown" if low < high else "infeasible"
+        return _result(status, self.partitioner, best, bound=bound)
 
-    def _relaxation(self, levels: list[int]) -> int:
-        raise NotImplementedError
+    def _least_relaxed(self, levels: list[int]) -> int:
+        """Index of the least limit at which the relaxation has a solution, sought from the top in growing steps."""
+        low, high, step = bisect_left(levels, self.partitioner.floor()), len(levels), 1 + len(levels) // 256
+        while low < high and not self.clock.is_over:
+            middle = max(high - step, (low + high) // 2)
+            answer = self._ask(levels[middle], is_relaxed=True)
+            if answer is None:
+                break
+            low, high = (middle + 1, high) if answer is False else (low, middle)
+            step *= 4
+        return low
 
     def _ask(self, limit: int, *, is_relaxed: bool = False) -> Answer:
-        raise NotImplementedError
+        """Whether stages within `limit` cover the layers; what HiGHS finds is checked before it is believed."""
+        program = IntervalProgram(self.instance, self.table[self.table[:, 4] <= limit])
+        left_s = max(0.0, self.clock.left_s)
+        solver = pulp.HiGHS(mip=not is_relaxed, msg=False, threads=1, timeLimit=left_s, random_seed=self.seed)
+        solver.createAndConfigureSolver(program.program)
+        solver.buildSolverModel(program.program)
+        highs = program.program.solverModel
+        highs.HandleUserInterrupt = True
+        is_done = run_stoppable(
+            lambda: solver.callSolver(program.program) is None,
+            stop=highs.cancelSolve,
+            should_stop=self.clock.should_stop,
+            deadline_s=left_s + GRACE_S,
+        )
+        if not is_done:
+            return None
+        outcome = highs.getModelStatus()
+        if outcome in (HighsModelStatus.kInfeasible, HighsModelStatus.kUnboundedOrInfeasible):
+            return False
+        if is_relaxed:
+            return True if outcome == HighsModelStatus.kOptimal else None
+        solver.findSolutionValues(program.program)
+        stages = program.read()
+        is_believed = self.partitioner.is_feasible(stages) and self.partitioner.largest_load(stages) <= limit
+        return stages if is_believed else None
 
-    def _result(self, status: Status, best: Stages | None, *, bound: int | None) -> PartitionResult:
-        raise NotImplementedError
+
+def _result(status: Status, partitioner: Partitioner, best: Stages | None, *, bound: int | None) -> PartitionResult:
+    objective = None if best is None else partitioner.largest_load(best)
+    return PartitionResult(status=status, objective=objective, bound=bound, stages=best, solver=SOLVER)
