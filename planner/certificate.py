@@ -1,4 +1,4 @@
-"""Bounds over all plans, each with a certificate from which it is derived anew in exact arithmetic, without a solver."""
+"""Bounds over all plans, each with a certificate that derives it anew in exact arithmetic, without a solver."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -55,7 +55,7 @@ def _make(least: Least, certificate: dict[str, Any]) -> Bound:
 
 
 def _climb(least: Least, best: Bound, *, weights: dict[str, int] | None, seconds: float) -> Bound:
-    """The pipeline bound at one price, if it is above the best so far; as many steps as that time holds on any machine."""
+    """The pipeline bound at one price, if it is above the best so far; the steps are counted, not timed."""
     trunk = Trunk(least)
     price = pipeline.make_price(least, best.value_ns, weights=weights)
     effort = pipeline.Division(trunk, best.value_ns, price=price).effort
@@ -165,8 +165,7 @@ def _schedule(least: Least, certificate: Mapping[str, Any]) -> int:
         raise ValueError(
             "certificate: a bound of kind 'schedule' needs a problem whose partition and placement are given"
         )
-    assert problem.options.partition is not None and problem.options.placement is not None
-    pairs = zip(problem.options.partition, problem.options.placement, strict=True)
+    pairs = zip(problem.options.partition or (), problem.options.placement or (), strict=True)
     stages = tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
     return schedule.schedule_bound(problem, stages, costs=least.costs)
 

@@ -40,6 +40,9 @@ MAX_WORDS, FEW_PLAYS, MANY_PLAYS = 20_000, 3_000, 300_000
 ORDER_LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order."""
 
+INTERVAL_LIMIT_S, MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 2.0, 24, 128
+"""Seconds for the integer programme over intervals, dynamic-programming cuts taken, and the most devices for either."""
+
 ORDER_EVERY_ROUNDS, MAX_ORDER_ACTIONS = 12, 300
 """Rounds between two orders given to CP-SAT, and the largest number of actions it is given."""
 
@@ -209,6 +212,7 @@ class _Recipe:
             search.add(make_seeds(search.searcher))
             search.add(self._baseline_candidates(search))
             yield self._to_plan(search, search.best), "balanced seeds"
+            yield from self._interval_proposals(search)
             while search.pool and not self._rounds_are_over(search):
                 before = search.best
                 search.end_round(search.start_round())
@@ -219,6 +223,33 @@ class _Recipe:
                     yield self._solved_order(search.best), "CP-SAT order"
         finally:
             search.close()
+
+    def _interval_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
+        """Cuts of the layers in one topological order: by dynamic programming, then by an integer programme."""
+        instance = search.searcher.instance
+        if instance.given_stages is not None or len(instance.capacity) > MAX_INTERVAL_DEVICES:
+            return
+        # pulp takes a third of a second to import: not before the first plans are out
+        from solver_models.partition import Interval, candidates, make_partition_instance, seat, solve_partition
+
+        partition = make_partition_instance(instance)
+        found = candidates(partition, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication)
+        search.add(search.searcher.rate(*seat(partition, stages)) for stages in found)
+        yield self._to_plan(search, search.best), "dynamic programme"
+        if not found or self.limits.time_limit_s - self.elapsed_s < 2 * INTERVAL_LIMIT_S:
+            return
+        result = solve_partition(
+            partition,
+            incumbent=found[0],
+            time_limit_s=INTERVAL_LIMIT_S,
+            seed=self.limits.seed,
+            should_stop=self.should_stop,
+        )
+        self.solvers["highspy"] = result.solver
+        if result.stages is not None:
+            stages = tuple(Interval(*stage) for stage in result.stages)
+            search.add([search.searcher.rate(*seat(partition, stages))])
+            yield self._to_plan(search, search.best), "interval programme"
 
     def _rounds_are_over(self, search: JointSearch) -> bool:
         """Whether the deterministic limit is reached, or the next round would end beyond the time limit."""

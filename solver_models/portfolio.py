@@ -19,6 +19,9 @@ POOL_SIZE, PER_SHAPE = 12, 2
 ROUND_TICKS = 2_000_000
 """Work of one round of one thread, in played actions (about a fifth of a second)."""
 
+RANK_WEIGHT = 0.7
+"""How much less likely each next candidate of the pool is to be started from."""
+
 PARTS = 2
 """Anneals that follow each other within a round, each from the best of those before."""
 
@@ -73,9 +76,8 @@ class JointSearch:
         return [self._executor.submit(self._task, self.round * self.num_threads + k) for k in range(self.num_threads)]
 
     def end_round(self, futures: list["Future[Candidate]"]) -> None:
-        """Wait for a round and take in what it found."""
-        for future in futures:
-            candidate = future.result()
+        """Wait for the whole round, so that no task sees what another one found, and take it in."""
+        for candidate in [future.result() for future in futures]:
             if candidate.words is None:
                 self.add([candidate])
             else:
@@ -93,7 +95,7 @@ class JointSearch:
         if number % 3 == 2 and feasible:
             return self._polish(feasible, number, seed=seed)
         rng = np.random.default_rng(seed)
-        weights = 0.7 ** np.arange(len(self.pool))
+        weights = RANK_WEIGHT ** np.arange(len(self.pool))
         start = self.pool[int(rng.choice(len(self.pool), p=weights / weights.sum()))]
         best = start
         for part in range(PARTS):

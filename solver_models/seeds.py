@@ -36,8 +36,11 @@ def _given(instance: Instance, stage_of: Integers) -> Iterator[tuple[Integers, G
 def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
     """S stages on S devices, on all devices evenly, and S = 2 D stages as a V and as a loop."""
     num_devices, num_layers = len(instance.capacity), len(instance.state)
-    for num_stages in _stage_counts(min(num_devices, num_layers)):
-        yield from ((balanced_cut(instance, groups), groups) for groups in _spread(instance, num_stages))
+    for order in _topological_orders(instance):
+        for num_stages in _stage_counts(min(num_devices, num_layers)):
+            yield from (
+                (balanced_cut(instance, groups, order=order), groups) for groups in _spread(instance, num_stages)
+            )
     if instance.max_stages_per_device > 1 and num_layers >= 2 * num_devices:
         loop = tuple((device,) for device in (*range(num_devices), *range(num_devices)))
         vee = tuple((device,) for device in (*range(num_devices), *reversed(range(num_devices))))
@@ -80,14 +83,38 @@ def _overlapped(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
                 yield stage_of, (everyone, everyone[half:])
 
 
-def balanced_cut(instance: Instance, groups: Groups) -> Integers:
-    """Layers in topological order cut so that every stage's work is proportional to the speed of its devices."""
+def _topological_orders(instance: Instance) -> list[Integers]:
+    """The listed order; in a graph also the one that finishes a branch before it begins the next (depth first)."""
+    num_layers = len(instance.state)
+    listed = np.arange(num_layers)
+    consumers: list[list[int]] = [[] for _ in range(num_layers)]
+    waiting = [0] * num_layers
+    for producer, consumer in instance.edges[:, :2].tolist():
+        consumers[producer].append(consumer)
+        waiting[consumer] += 1
+    stack = [layer for layer in reversed(range(num_layers)) if waiting[layer] == 0]
+    depth_first = []
+    while stack:
+        layer = stack.pop()
+        depth_first.append(layer)
+        for consumer in reversed(consumers[layer]):
+            waiting[consumer] -= 1
+            if waiting[consumer] == 0:
+                stack.append(consumer)
+    return [listed] if depth_first == listed.tolist() else [listed, np.array(depth_first)]
+
+
+def balanced_cut(instance: Instance, groups: Groups, *, order: Integers | None = None) -> Integers:
+    """Layers, in a topological order, cut so that every stage's work is proportional to the speed of its devices."""
+    along = np.arange(len(instance.state)) if order is None else order
     speeds = _speeds(instance)
     power = np.array([speeds[list(group)].sum() for group in groups])
-    work = instance.work[0, [0, 1, 2]].sum(axis=0).mean(axis=0)
+    work = instance.work[0, [0, 1, 2]].sum(axis=0).mean(axis=0)[along]
     middle = (np.cumsum(work) - work / 2) / max(work.sum(), 1)
-    stage_of = np.searchsorted(np.cumsum(power)[:-1] / power.sum(), middle, side="right").astype(np.int64)
-    return _without_gaps(stage_of, len(groups))
+    cut = np.searchsorted(np.cumsum(power)[:-1] / power.sum(), middle, side="right").astype(np.int64)
+    stage_of = np.empty(len(cut), np.int64)
+    stage_of[along] = _without_gaps(cut, len(groups))
+    return stage_of
 
 
 def _speeds(instance: Instance) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -44,10 +44,10 @@ def one_machine(jobs: Jobs) -> int:
         return int(jobs.heads.min() + jobs.times.sum() + jobs.tails.min())
     order = numpy.argsort(jobs.heads, kind="stable")
     heads, times, tails = (values[order].tolist() for values in (jobs.heads, jobs.times, jobs.tails))
-    return _play(heads, times, tails)
+    return _play(heads, times, tails=tails)
 
 
-def _play(heads: list[int], times: list[int], tails: list[int]) -> int:
+def _play(heads: list[int], times: list[int], *, tails: list[int]) -> int:
     """Jackson's rule on jobs sorted by head: the largest (end + tail)."""
     waiting: list[tuple[int, int]] = []
     now, result, count, number = 0, 0, len(heads), 0

@@ -79,7 +79,7 @@ def make_lanes(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel)
     flows = [
         flow
         for (a, b), traffic in costs.traffic(stages).items()
-        for flow in _make_flows(problem, stages, (a, b), first=first, traffic=traffic)
+        for flow in _make_flows(problem, stages, pair=(a, b), first=first, traffic=traffic)
     ]
     inputs: tuple[list[Flow], ...] = tuple([] for _ in lanes)
     outputs: tuple[list[Flow], ...] = tuple([] for _ in lanes)
@@ -109,7 +109,7 @@ def _make_lane(problem: Problem, group: tuple[str, ...], *, cost: StageCost, mem
 
 
 def _make_flows(
-    problem: Problem, stages: tuple[Stage, ...], pair: tuple[int, int], *, first: list[int], traffic: Traffic
+    problem: Problem, stages: tuple[Stage, ...], *, pair: tuple[int, int], first: list[int], traffic: Traffic
 ) -> list[Flow]:
     """Every pair of replicas exchanges the overlap of its sample ranges."""
     flows = []

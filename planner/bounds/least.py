@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ SECOND = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastWork:
-    """Per layer in topological order: device time of one microbatch, summed over replicas, times a weight per type."""
+    """Per layer in topological order: the least time of one microbatch, summed over the replicas of its stage."""
 
     forward: Integers
     """F."""
@@ -56,7 +55,7 @@ class Least:
         most = min(self.problem.options.max_width, self.num_devices)
         return tuple(sorted(width for width in measured if width <= most))
 
-    def _options(self, layer: Layer, device_type: str, width: int) -> list[LayerWork]:
+    def _options(self, layer: Layer, device_type: str, *, width: int) -> list[LayerWork]:
         """Work of a layer for those numbers of replicas between which it is monotone.
 
         The work is linear between two measured sizes and constant beyond them, hence least where a size begins or ends.
@@ -82,17 +81,14 @@ class Least:
                 for device_type in self.types
                 for width in self.widths
                 if width == 1 or (width <= self.types[device_type] and layer.bytes_at(width) is not None)
-                for work in self._options(layer, device_type, width)
+                for work in self._options(layer, device_type, width=width)
             ]
             for layer in self.layers
         ]
 
-    def _column(self, figure: Callable[[LayerWork], int], weight: Callable[[str, int], int]) -> Integers:
-        """Per layer: the least of weight x figure over types, widths and numbers of replicas."""
-        return numpy.array(
-            [min(weight(name, width) * figure(work) for name, width, work in row) for row in self._table],
-            dtype=numpy.int64,
-        )
+    def _column(self, figure: Callable[[LayerWork], int]) -> Integers:
+        """Per layer: the least figure over types, widths and numbers of replicas."""
+        return numpy.array([min(figure(work) for _, _, work in row) for row in self._table], dtype=numpy.int64)
 
     def _returning(self, work: LayerWork) -> int:
         if self.problem.options.split_backward:
@@ -102,13 +98,10 @@ class Least:
     @cached_property
     def time(self) -> LeastWork:
         """Work on the fastest group: divided by the replicas, no replica needs less time."""
-        return self._least(lambda name, width: 1)
-
-    def _least(self, weight: Callable[[str, int], int]) -> LeastWork:
         return LeastWork(
-            forward=self._column(lambda work: work.forward_ns, weight),
-            returning=self._column(self._returning, weight),
-            backward=self._column(lambda work: work.backward_ns, weight),
+            forward=self._column(lambda work: work.forward_ns),
+            returning=self._column(self._returning),
+            backward=self._column(lambda work: work.backward_ns),
         )
 
     def work_per_type(self) -> dict[str, Integers]:
@@ -125,18 +118,12 @@ class Least:
             for device_type in self.types
         }
 
-    @cached_property
-    def slots_per_replica(self) -> int:
-        """Devices of the smallest group."""
-        return 1
-
     def least_bytes(self, field: str) -> list[int]:
         """Per layer: the least of a byte field over the widths, per device of a group."""
+        wider = [[entry for entry in layer.wider if entry.width in self.widths] for layer in self.layers]
         return [
-            min(
-                getattr(entry, field) for entry in (layer, *layer.wider) if entry is layer or entry.width in self.widths
-            )
-            for layer in self.layers
+            min(int(getattr(entry, field)) for entry in (layer, *entries))
+            for layer, entries in zip(self.layers, wider, strict=True)
         ]
 
     def transfer_ns(self, num_bytes: int) -> int:
@@ -154,7 +141,7 @@ class Least:
 
     @cached_property
     def rings(self) -> tuple[list[int], list[int]]:
-        """Per number of replicas: the widest slowest link and the smallest largest latency of a ring of so many devices."""
+        """Per number of replicas: the widest slowest link and the smallest largest latency of a ring of that many."""
         return best_bandwidths(self.problem.cluster), best_latencies(self.problem.cluster)
 
     def synchronisation_ns(self, gradient_bytes: int, replicas: int) -> int:
@@ -172,16 +159,16 @@ def best_bandwidths(cluster: Cluster) -> list[int]:
     The devices of a ring are connected by links that are at least as wide as its slowest route.
     """
     links = sorted(cluster.links, key=lambda link: -link.bandwidth_bytes_per_s)
-    return _thresholds(cluster, links, lambda link: link.bandwidth_bytes_per_s)
+    return _thresholds(cluster, links, figure=lambda link: link.bandwidth_bytes_per_s)
 
 
 def best_latencies(cluster: Cluster) -> list[int]:
     """Per number r of devices (0 and 1: 0): the least latency below which links connect r devices."""
     links = sorted(cluster.links, key=lambda link: link.latency_ns)
-    return _thresholds(cluster, links, lambda link: link.latency_ns)
+    return _thresholds(cluster, links, figure=lambda link: link.latency_ns)
 
 
-def _thresholds(cluster: Cluster, links: Iterable[Link], figure: Callable[[Link], int]) -> list[int]:
+def _thresholds(cluster: Cluster, links: Iterable[Link], *, figure: Callable[[Link], int]) -> list[int]:
     """Figure of the link, in the given order, with which a component of the link graph first has r devices."""
     root = {device.name: device.name for device in cluster.devices}
     count = dict.fromkeys(root, 1)
@@ -205,8 +192,3 @@ def _thresholds(cluster: Cluster, links: Iterable[Link], figure: Callable[[Link]
 def prefix_sums(values: Sequence[int] | Integers) -> Integers:
     """0, the first, the sum of the first two, ... as 64-bit integers."""
     return numpy.concatenate([[0], numpy.cumsum(numpy.asarray(values, dtype=numpy.int64))])
-
-
-def is_increasing(values: Sequence[int]) -> bool:
-    """Whether no value is below the one before it."""
-    return all(a <= b for a, b in pairwise(values))

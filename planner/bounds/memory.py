@@ -31,8 +31,8 @@ def _largest_layer(least: Least) -> str | None:
         return None
     whole = -(-need.numerator // need.denominator)
     return (
-        f"layer {layer.name!r} alone needs {whole:,} bytes on a device (state, workspace and the stash of one microbatch over "
-        f"at most {least.problem.max_replicas} replicas), but the largest device has {largest:,}; "
+        f"layer {layer.name!r} alone needs {whole:,} bytes on a device (state, workspace and the stash of one "
+        f"microbatch over at most {least.problem.max_replicas} replicas), but the largest device has {largest:,}; "
         "use a larger device, smaller microbatches or more replicas, or split the layer"
     )
 
@@ -48,13 +48,13 @@ def _everything(least: Least) -> str | None:
     if state + stash <= total:
         return None
     return (
-        f"the layers need at least {state:,} bytes of state and {stash:,} of stash for one microbatch, but all devices together "
-        f"have {total:,}; use more or larger devices, smaller microbatches or recomputation"
+        f"the layers need at least {state:,} bytes of state and {stash:,} of stash for one microbatch, but all devices "
+        f"together have {total:,}; use more or larger devices, smaller microbatches or recomputation"
     )
 
 
 def _most_stashed(least: Least) -> int:
-    """Bytes held when the last layer of some chain of gradients runs: the stash of all layers that wait for its gradient."""
+    """Bytes held when a last layer runs: the stash of all layers that wait for a gradient from it."""
     field = "checkpoint_bytes" if least.problem.options.recompute else "stash_bytes"
     held = [min(a, b) for a, b in zip(least.least_bytes(field), least.least_bytes("stash_bytes"), strict=True)]
     behind = [0] * len(least.layers)

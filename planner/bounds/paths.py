@@ -73,4 +73,4 @@ def path_bound(least: Least) -> int:
     both = (least.time.forward + least.time.returning).tolist()
     most, count = least.problem.max_replicas, least.problem.num_microbatches
     found = [a + count * time // most + b for a, time, b in zip(before, both, after, strict=True)]
-    return max(found) + least.problem.profile.optimizer_ns
+    return int(max(found)) + least.problem.profile.optimizer_ns

@@ -1,10 +1,10 @@
 """The pipeline bound: a dynamic programme over the trunk shows that no division into stages is done in time.
 
-It asks whether a plan can reach a given objective T at all, and looks only at what every plan must do: cut the trunk into
-stages, in order, each on r of the D devices, with at most C stages per device. A state is (layers done, slots used), a slot
-being one stage on one device. It keeps, each at its least over all ways to get there, the head (no F of the next stage
-starts sooner), the tail (what must follow an I of the stage before) and a cost that adds up. If no way leads to the end, T
-is out of reach, whatever the partition, mapping, replication and order. docs/bounds.md has the proofs of the single rules.
+It asks whether a plan can reach a given objective T at all, and looks only at what every plan must do: cut the trunk
+into stages, in order, each on r of the D devices, with at most C stages per device. A state is (layers done, slots
+used), a slot being one stage on one device. It keeps, each at its least over all ways to get there, the head (no F of
+the next stage starts sooner), the tail (what must follow an I of the next stage) and a cost that adds up. If no way
+leads to the end, T is out of reach, whatever the partition, mapping, replication and order. docs/bounds.md proves it.
 """
 
 from dataclasses import dataclass
@@ -56,12 +56,10 @@ class _Stages:
     """After the last W."""
     in_flight: Integers
     """F that may have started without their I having ended."""
-    held: Integers
-    """Bytes of a microbatch over all replicas, from F to I."""
+    forced: Integers
+    """Work of I and W that memory forces before the last F."""
     kept: Integers
     """Bytes of a microbatch over all replicas, from I to W."""
-    spare: Integers
-    """Bytes for stashes on a device that holds nothing else, times the replicas."""
     static: Integers
     """Resident bytes over all replicas."""
     fits: Mask
@@ -92,8 +90,8 @@ class Division:
     def hops(self) -> tuple[list[int], list[int]]:
         """Per boundary: least time of an activation and of a gradient between stages on different devices.
 
-        A replica waits for all that overlaps it, at least 1 / R**2 of the microbatch each. With several chunks per device
-        and several replicas, stages may follow each other on the same devices: nothing is counted.
+        A replica waits for all that overlaps it, at least 1 / R**2 of the microbatch each. With several chunks per
+        device and several replicas, stages may follow each other on the same devices: nothing is counted.
         """
         if self.chunks > 1 and not self.is_single:
             return [0] * len(self.trunk.forward_bytes), [0] * len(self.trunk.forward_bytes)
@@ -120,7 +118,8 @@ class Division:
         forward, returning, backward, held, kept, state, stash, gradient = (
             sums[ends] - sums[start]
             for sums in (
-                trunk.forward, trunk.returning, trunk.backward, trunk.held, trunk.kept, trunk.state, trunk.stash, trunk.gradient
+                trunk.forward, trunk.returning, trunk.backward, trunk.held,
+                trunk.kept, trunk.state, trunk.stash, trunk.gradient,
             )
         )  # fmt: skip
         spare = (self.memory - state) * most - self._buffers(start, ends)
@@ -128,22 +127,38 @@ class Division:
         synchronisation = numpy.maximum(times[ends] - times[start] - 1, 0)
         if replicas.least > 1:
             synchronisation += numpy.where(gradient > 0, trunk.synchronisation_latency(replicas), 0)
+        in_flight = numpy.clip(numpy.where(held > 0, spare // numpy.maximum(held, 1), self.count), 1, self.count)
+        returned, rest = returning // most, (backward - returning) // most
         return _Stages(
             ends=ends,
             replicas=replicas,
             forward=forward // most,
-            returning=returning // most,
-            rest=(backward - returning) // most,
+            returning=returned,
+            rest=rest,
             work=self.count * (forward + backward) // most,
             turning=self.count * (forward + returning) // most,
             synchronisation=synchronisation * (0 if self.is_span else 1),
-            in_flight=numpy.clip(numpy.where(held > 0, spare // numpy.maximum(held, 1), self.count), 1, self.count),
-            held=held,
+            in_flight=in_flight,
+            forced=self._forced(self.count - in_flight, memory=(held, kept, spare), work=(returned, rest)),
             kept=kept,
-            spare=spare,
             static=state * replicas.least,
             fits=stash <= spare,
         )
+
+    def _forced(
+        self, least: Integers, *, memory: tuple[Integers, Integers, Integers], work: tuple[Integers, Integers]
+    ) -> Integers:
+        """Least work of I and W before the last F: with a >= `least` of I, memory asks for W, the fewer the more I.
+
+        Their number is convex in a, so the least is where a is least or where no W is needed; both rounded down.
+        """
+        (held, kept, spare), (returning, rest) = memory, work
+        excess = (self.count - least) * held + least * kept - spare
+        few = least * returning + numpy.clip(excess // numpy.maximum(kept, 1), 0, self.count) * rest
+        enough = (self.count * held - spare) // numpy.maximum(held - kept, 1)
+        many = numpy.where(held > kept, numpy.clip(enough, least, 2 * self.count) * returning, few)
+        forced: Integers = numpy.where(kept > 0, numpy.minimum(few, many), least * returning)
+        return forced
 
     def _buffers(self, start: int, ends: slice) -> Integers:
         """Receive buffers of the replicas together, where neighbours are never on the same device."""
@@ -165,10 +180,10 @@ class Division:
             for replicas in self.ranges:
                 stages = self._stages(start, replicas)
                 if stages is not None and stages.fits.any():
-                    self._raise_round_trip(found, start, stages)
+                    self._raise_round_trip(found, start, stages=stages)
         return numpy.where(found < NEVER // 2, found, NEVER)
 
-    def _raise_round_trip(self, found: Integers, start: int, stages: _Stages) -> None:
+    def _raise_round_trip(self, found: Integers, start: int, *, stages: _Stages) -> None:
         """Round trips through one of the stages; staying on a device costs no transfer, but only C stages fit there."""
         used = stages.replicas.least
         inside = numpy.where(stages.fits, stages.forward + stages.returning, NEVER // 2)
@@ -201,6 +216,8 @@ class Division:
         before = [
             table[start, :, : self.slots + 1 - stages.replicas.least] for table in (self.heads, self.tails, self.costs)
         ]
+        if not self.trunk.returns[start]:
+            before[1] = numpy.zeros_like(before[1])
         head, tail, cost = (table.min(axis=0) for table in before)
         forward, backward = (self.hops[0][start], self.hops[1][start]) if start else (0, 0)
         self._append(start, stages, run=0, state=(head + forward, tail + backward, cost + self._hop_cost(start)))
@@ -211,12 +228,10 @@ class Division:
         """Everything stashed upstream waits for the transfers, and both ends have receive buffers."""
         if not start or not (self.is_single or self.chunks == 1):
             return 0
-        stashed = (
-            self.count * int(self.trunk.held[start] >> self.price.shift) * (self.hops[0][start] + self.hops[1][start])
-        )
-        buffers = (
-            self.buffers * (self.trunk.forward_bytes[start] + self.trunk.backward_bytes[start]) >> self.price.shift
-        )
+        trunk, shift = self.trunk, self.price.shift
+        waiting = int(trunk.held[start] - trunk.held[trunk.gradient_start[start]]) >> shift
+        stashed = self.count * waiting * (self.hops[0][start] + self.hops[1][start])
+        buffers = self.buffers * (trunk.forward_bytes[start] + trunk.backward_bytes[start]) >> shift
         return self.price.memory * (stashed + buffers * self.deadline)
 
     def _append(self, start: int, stages: _Stages, *, run: int, state: tuple[Integers, Integers, Integers]) -> None:
@@ -234,7 +249,7 @@ class Division:
         used = stages.replicas.least
         slots = numpy.arange(self.slots + 1)
         weight = self._slot_weights[slots[used:]] - self._slot_weights[slots[: self.slots + 1 - used]]
-        prices = cost + weight[None, :] * head + self._memory_cost(stages)[:, None]
+        prices = cost + weight[None, :] * head + self._memory_cost(start, stages)[:, None]
         for table, values in (
             (self.heads, head + stages.forward[:, None]),
             (self.tails, follows + stages.returning[:, None]),
@@ -246,8 +261,9 @@ class Division:
     def _is_in_time(self, start: int, stages: _Stages, *, head: Integers, tail: Integers) -> Mask:
         """Rules 1 to 4: the stage on its own, its last I, and what all devices have to do before that."""
         trunk, size = self.trunk, self.num_devices
-        turned = int(self.turned[-1] - self.turned[start])
-        passed = int(trunk.forward[-1] + trunk.returning[-1] - trunk.returning[start])
+        end = trunk.gradient_end[start]
+        turned = int(self.turned[end] - self.turned[start])
+        passed = int(trunk.forward[end] + trunk.returning[end] - trunk.returning[start])
         own = stages.synchronisation + self.count * (passed + stages.rest * stages.replicas.least) // size
         allowed: Mask = stages.fits[:, None] & (head + (stages.work + stages.synchronisation)[:, None] <= self.deadline)
         allowed &= head + stages.turning[:, None] + tail <= self.deadline
@@ -257,38 +273,31 @@ class Division:
         return allowed
 
     def _is_in_memory(self, stages: _Stages, *, run: int, head: Integers, tail: Integers) -> Mask:
-        """Rule 5: only so many microbatches are between F and I; rule 6: on a device of its own that leaves it idle."""
+        """Rules 5 to 7: only so many microbatches are between F and I, and W must make room for F."""
         left = self.slots - stages.replicas.least - numpy.arange(head.shape[1])
         trip = self.round_trips[stages.ends, run][:, left] + (stages.forward + stages.returning)[:, None]
         rounds, rest = numpy.divmod(self.count - 1, stages.in_flight)
         allowed: Mask = (trip < NEVER) & (
             head + rounds[:, None] * trip + (rest * stages.forward)[:, None] + trip + tail <= self.deadline
         )
+        # rule 6: from the first I to the last F lies the work that memory forces, after it another round trip
+        forced = stages.forced + numpy.maximum(self.count - stages.in_flight, 0) * stages.forward
+        first, last = trip - stages.returning[:, None], trip - stages.forward[:, None]
+        in_turn = head + first + forced[:, None] + last + tail
+        allowed &= (stages.in_flight == self.count)[:, None] | (in_turn <= self.deadline)
         if self.chunks == 1:
-            allowed &= self._idles_in_time(stages, trip, head=head, tail=tail)
+            # rule 7: before the first I a device of one stage only has so many F to run
+            idle = numpy.maximum(trip - (stages.in_flight * stages.forward + stages.returning)[:, None], 0)
+            allowed &= head + (stages.work + stages.synchronisation)[:, None] + idle <= self.deadline
         return allowed
 
-    def _idles_in_time(self, stages: _Stages, trip: Integers, *, head: Integers, tail: Integers) -> Mask:
-        """Rule 6: idle before the first I, when memory allows no more F, and after the last F, when little work is left."""
-        most, forward, rest = stages.in_flight, stages.forward, stages.rest
-        idle = numpy.maximum(trip - (most * forward + stages.returning)[:, None], 0)
-        start = head + stages.work[:, None] + idle + stages.synchronisation[:, None]
-        pending = numpy.where(
-            stages.kept > 0, (stages.spare - stages.held) // numpy.maximum(stages.kept, 1), self.count
-        )
-        after = forward + most * (stages.returning + rest) + numpy.minimum(pending, self.count) * rest
-        early = numpy.where((most < self.count)[:, None], idle, 0)
-        end = head + early + numpy.maximum(stages.work - after, 0)[:, None] + trip + tail
-        allowed: Mask = (start <= self.deadline) & (end <= self.deadline)
-        return allowed
-
-    def _memory_cost(self, stages: _Stages) -> Integers:
-        """Rule 7: bytes x time of what is held while the stage runs F and I, of its weights' stash, and of its state."""
+    def _memory_cost(self, start: int, stages: _Stages) -> Integers:
+        """Rule 8: bytes x time of all that waits while the stage runs F and I, of its own until W, and of its state."""
         if not self.price.memory:
             return numpy.zeros(len(stages.forward), dtype=numpy.int64)
-        shift = self.price.shift
-        upstream = self.trunk.held[stages.ends] >> shift
-        moving = self.count * (upstream * (stages.forward + stages.returning) + (stages.kept >> shift) * stages.rest)
+        trunk, shift = self.trunk, self.price.shift
+        waiting = (trunk.held[stages.ends] - trunk.held[trunk.gradient_start[start]]) >> shift
+        moving = self.count * (waiting * (stages.forward + stages.returning) + (stages.kept >> shift) * stages.rest)
         cost: Integers = self.price.memory * (moving + (stages.static >> shift) * self.deadline)
         return cost
 
@@ -311,7 +320,7 @@ class Division:
         return sum(self.price.weights[device.type] for device in self.least.problem.cluster.devices)
 
     def _is_affordable(self) -> bool:
-        """Rules 7 and 8: whether some way to the end costs no more than devices and memory offer until T."""
+        """Rules 8 and 9: whether some way to the end costs no more than devices and memory offer until T."""
         costs = self.costs[-1].min(axis=0)
         idle = (self._total_weight - self._slot_weights) * self.deadline
         need = numpy.where(costs < NEVER // 2, costs + idle, NEVER) + self.weighted_work
@@ -326,7 +335,7 @@ class Division:
 
     @cached_property
     def weighted_work(self) -> int:
-        """The least weighted time of all work; that of the trunk alone if devices may work beside it before their heads."""
+        """The least weighted time of all work; of the trunk alone if devices may work beside it before their heads."""
         work = self.least.work_per_type()
         layers = range(len(self.least.layers)) if self.trunk.is_everything else self.trunk.path
         return self.count * sum(
@@ -340,11 +349,11 @@ class Division:
         most = max(entry.most for entry in self.ranges)
         time = 2 * self.count * most * (self.trunk.total_work + hops) + self.deadline * most
         moving = self.count * (int(self.trunk.stash[-1]) >> self.price.shift) * (self.trunk.total_work + hops)
-        bytes_ = int(self.trunk.state[-1]) * most + self.buffers * sum(
-            self.trunk.forward_bytes + self.trunk.backward_bytes
-        )
-        cost = self.price.memory * (moving + (bytes_ >> self.price.shift) * self.deadline + self._offer)
-        return max(time, cost + self._total_weight * self.deadline + self.weighted_work, self._offer) < MAX_MAGNITUDE
+        received = self.buffers * sum(self.trunk.forward_bytes + self.trunk.backward_bytes)
+        static = int(self.trunk.state[-1]) * most + received >> self.price.shift
+        cost = self.price.memory * (moving + static * self.deadline) + self.weighted_work + self._offer
+        room = (self.memory + int(self.trunk.state[-1] + self.trunk.stash[-1]) + received) * most
+        return max(time, cost, room, self.deadline) < MAX_MAGNITUDE
 
     @property
     def effort(self) -> int:

@@ -1,8 +1,8 @@
 """The schedule bound: stages and devices are given, any order of actions is allowed.
 
-Microbatches are told apart by their rank in time only: what is said of the k-th F of a lane holds for whichever microbatch
-that is. If every F waits for something of its own microbatch, the k-th F waits for the k-th such thing (order statistics),
-so all bounds hold for every order, in sequence or not.
+Microbatches are told apart by their rank in time only: what is said of the k-th F of a lane holds for whichever
+microbatch that is. If every F waits for something of its own microbatch, the k-th F waits for the k-th such thing
+(order statistics), so all bounds hold for every order, in sequence or not.
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,10 @@ import numpy
 from planner.bounds.jackson import Jobs, join, one_machine
 from planner.bounds.lanes import Flow, Lanes, make_lanes
 from planner.bounds.least import Integers
+from planner.bounds.rounds import NEVER, Rounds, Turns
 from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
-
-NEVER = -(1 << 60)
-"""Before every time that matters."""
 
 MAX_PASSES = 24
 """Passes over all lanes; each leaves valid bounds, a late one rarely changes any."""
@@ -25,16 +23,13 @@ MAX_PASSES = 24
 MAX_SPAN_DEVICES = 16
 """Devices whose span is bounded one by one, those with the most work first."""
 
-MAX_FORCED = 60_000
-"""Largest number of lanes x microbatches for which the W that memory forces are counted."""
-
 
 def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
     """No order of actions makes the objective smaller with these stages on these devices.
 
     Proof. `Times` holds a head and a tail for the k-th F, I and W of every lane; each device, and each link, then runs
-    jobs with heads and tails, one at a time (`one_machine`). For the span of a device, heads count from its first action
-    and tails to its last: what happens on other devices has no absolute time.
+    jobs with heads and tails, one at a time (`one_machine`). For the span of a device, heads count from its first
+    action and tails to its last: what happens on other devices has no absolute time.
     """
     lanes = make_lanes(problem, stages, costs=costs)
     devices = list(dict.fromkeys(device for lane in lanes.lanes for device in lane.devices))
@@ -89,6 +84,8 @@ class Times:
         self.return_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.partners = _Partners(lanes, anchor=anchor)
         self.in_flight = [self._in_flight(number) for number in range(len(lanes.lanes))]
+        self.known_rounds: dict[Turns, Rounds] = {}
+        self.rounds = [self._rounds(number, returning=lane.returning) for number, lane in enumerate(lanes.lanes)]
         self.forced = [self._forced(number) for number in range(len(lanes.lanes))]
         self._settle()
 
@@ -122,30 +119,22 @@ class Times:
             most = min(most, budget // held if held else most)
         return max(1, most)
 
+    def _rounds(self, number: int, *, returning: int) -> Rounds:
+        """How the actions of a lane take turns, if every I comes with so much work."""
+        lane = self.lanes.lanes[number]
+        turns = Turns(
+            count=self.count, forward=lane.forward, returning=returning, rest=lane.rest,
+            in_flight=self.in_flight[number], held=lane.held, kept=lane.kept, budget=min(lane.budgets),
+        )  # fmt: skip
+        if turns not in self.known_rounds:
+            self.known_rounds[turns] = Rounds(turns)
+        return self.known_rounds[turns]
+
     def _forced(self, number: int) -> Integers:
-        """Per k: the least work of the backward passes that must precede the k-th F on its device.
-
-        With a of I done and p of W pending, (k + 1 - a) x held + p x kept fits the budget. What is left of W is linear in
-        a, and the least work is found where a is least or no W is forced.
-        """
-        lane, partners = self.lanes.lanes[number], self.partners
-        budget = min(lane.budgets)
-        returning = lane.returning + sum(self.lanes.lanes[other].returning for other in partners.returns_from[number])
-        least = numpy.maximum(self.rank + 1 - self.in_flight[number], 0)
-        no_weight = lane.rest == 0 or lane.kept == 0 or self.count * lane.held <= budget
-        if no_weight or self.count * len(self.lanes.lanes) > MAX_FORCED:
-            return least * returning
-
-        def work(a: int, k: int) -> int:
-            excess = max(0, (k + 1 - a) * lane.held + a * lane.kept - budget)
-            return a * returning + min(a * lane.rest, lane.rest * excess // lane.kept)
-
-        found = []
-        for k, a in enumerate(least.tolist()):
-            spare = (k + 1) * lane.held - budget
-            most = k if lane.held == lane.kept else min(k, max(a, spare // (lane.held - lane.kept)))
-            found.append(min(work(a, k), work(most, k), work(min(k, most + 1), k)))
-        return numpy.array(found, dtype=numpy.int64)
+        """Per k: the least work of backward passes that must precede the k-th F on its device."""
+        partners = [self.lanes.lanes[other] for other in self.partners.returns_from[number]]
+        returning = self.lanes.lanes[number].returning + sum(lane.returning for lane in partners)
+        return self._rounds(number, returning=returning).forced
 
     def _base(self, number: int) -> int:
         """No action on the lane's device starts earlier: the first one is an F."""
@@ -160,13 +149,11 @@ class Times:
         for flow in self.lanes.inputs[number]:
             ready = numpy.maximum(ready, self.forward_end[flow.sender] + flow.duration)
         ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most])
-        end = _in_line(ready, lane.forward, self.rank)
-        # between the j-th start and the k-th F, memory forces k + 1 - most - j of I
-        both, later = lane.forward + lane.returning, self.rank[most - 1 :]
-        rounds = numpy.maximum.accumulate(ready - self.rank * both)[: self.count - most + 1]
-        end[most - 1 :] = numpy.maximum(
-            end[most - 1 :], rounds + (later + 1) * lane.forward + (later + 1 - most) * lane.returning
-        )
+        rounds = self.rounds[number]
+        returns = self.return_end[number] - lane.returning
+        end = _in_line(ready, lane.forward)
+        end = numpy.maximum(end, rounds.after(ready, rounds.to_forward))
+        end = numpy.maximum(end, rounds.after(returns, rounds.return_to_forward))
         device = self._base(number) + (self.rank + 1) * self.partners.forward_work[number] + self.forced[number]
         self.forward_end[number] = numpy.maximum(self.forward_end[number], numpy.maximum(end, device))
 
@@ -177,8 +164,10 @@ class Times:
         ready = self.forward_end[number]
         for flow in self.lanes.gradients[number]:
             ready = numpy.maximum(ready, self.return_end[flow.sender] + flow.duration)
-        both = lane.forward + lane.returning
-        end = numpy.maximum(_in_line(ready, lane.returning, self.rank), _in_line(forward_ready, both, self.rank))
+        rounds = self.rounds[number]
+        end = _in_line(ready, lane.returning)
+        end = numpy.maximum(end, rounds.after(forward_ready, rounds.to_return))
+        end = numpy.maximum(end, rounds.after(numpy.maximum(ready, end - lane.returning), rounds.return_to_return))
         device = self._base(number) + (self.rank + 1) * self.partners.return_work[number]
         self.return_end[number] = numpy.maximum(self.return_end[number], numpy.maximum(end, device))
 
@@ -188,7 +177,9 @@ class Times:
         need = numpy.full(self.count, NEVER, dtype=numpy.int64)
         if self._is_anchored(number):
             left = numpy.maximum(self.rank + 1 - most, 0) * lane.forward + self.rank * lane.returning
-            need = left + (self.rank + 1) * (lane.rest + self.partners.return_tail_work[number]) + self._last(number)
+            own = left + (self.rank + 1) * lane.rest
+            shared = own + (self.rank + 1) * self.partners.return_tail_work[number] + self._last(number)
+            need = numpy.maximum(shared, own + (0 if self.anchor is not None else lane.synchronisation))
         for flow in self.lanes.returns[number]:
             target = self.lanes.lanes[flow.receiver]
             need = numpy.maximum(need, flow.duration + target.returning + self.return_tail[flow.receiver])
@@ -203,6 +194,9 @@ class Times:
         if self._is_anchored(number):
             left = self.rank * lane.forward + (self.rank + 1) * self.partners.forward_tail_work[number]
             need = numpy.maximum(need, left + self._last(number))
+            if self.anchor is None:
+                own = self.rank * lane.forward + (self.rank + 1) * (lane.returning + lane.rest)
+                need = numpy.maximum(need, own + lane.synchronisation)
         for flow in self.lanes.outputs[number]:
             target = self.lanes.lanes[flow.receiver]
             need = numpy.maximum(need, flow.duration + target.forward + self.forward_tail[flow.receiver])
@@ -248,8 +242,9 @@ class Times:
             yield from group
 
 
-def _in_line(ready: Integers, time: int, rank: Integers) -> Integers:
+def _in_line(ready: Integers, time: int) -> Integers:
     """End of the k-th of equal jobs that one device runs one after the other."""
+    rank = numpy.arange(len(ready), dtype=numpy.int64)
     line: Integers = numpy.maximum.accumulate(ready - rank * time) + (rank + 1) * time
     return line
 

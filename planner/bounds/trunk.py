@@ -66,6 +66,22 @@ class Trunk:
         return prefix_sums([int(values[layer]) for layer in self.path])
 
     @cached_property
+    def gradient_start(self) -> list[int]:
+        """Per boundary: the last one up to it that no gradient crosses; the layers in between wait for it to return."""
+        starts: list[int] = []
+        for boundary, returns in enumerate(self.returns):
+            starts.append(starts[-1] if returns and starts else boundary)
+        return starts
+
+    @cached_property
+    def gradient_end(self) -> list[int]:
+        """Per boundary: the first one after it that no gradient crosses."""
+        ends = [self.num_layers] * (self.num_layers + 1)
+        for boundary in range(self.num_layers - 1, -1, -1):
+            ends[boundary] = ends[boundary + 1] if self.returns[boundary + 1] else boundary + 1
+        return ends
+
+    @cached_property
     def total_work(self) -> int:
         """Device time of the whole path per microbatch, on the fastest groups."""
         return int(self.forward[-1] + self.backward[-1])
@@ -96,8 +112,8 @@ def _heaviest_path(least: Least) -> tuple[list[int], list[Edge]]:
         best = max(edges, key=lambda edge: total[least.index[edge.producer]], default=None)
         via.append(best)
         total.append(work[number] + (0 if best is None else total[least.index[best.producer]]))
-    path, used = [max(range(len(total)), key=total.__getitem__)], []
-    while (edge := via[path[-1]]) is not None:
-        used.append(edge)
-        path.append(least.index[edge.producer])
+    path, used = [max(range(len(total)), key=total.__getitem__)], list[Edge]()
+    while (last := via[path[-1]]) is not None:
+        used.append(last)
+        path.append(least.index[last.producer])
     return path[::-1], used[::-1]

@@ -20,16 +20,16 @@ def work_bound(least: Least, weights: dict[str, int]) -> int:
     """Makespan >= sum over layers of M x min over types t of (y_t x work on t), / sum over devices of y_t.
 
     Proof. Give every device d a weight y_d >= 0 (that of its type). Its load is at most the makespan T, so
-    (sum of y_d) T >= sum over d of y_d x load_d. A replicated layer spends on every one of its r replicas 1/r of the work
-    it would need there, so its share of the right-hand side is an average over replicas, hence at least its least term:
-    M x min over t of y_t x (device time of F and B on t). B is at most I + W. Every term is the least over the widths
-    and numbers of replicas allowed. Any weights give a bound; those of the dual of the fractional assignment give the
-    largest. It is tight when the work can be spread evenly: a replicated pipeline with nothing to fill or synchronise.
+    (sum of y_d) T >= sum over d of y_d x load_d. A replicated layer spends on each of its r replicas 1/r of the work
+    it would need there, so its share of the right-hand side is an average over replicas, hence at least its least
+    term: M x min over t of y_t x (device time of F and B on t). B is at most I + W. Every term is the least over the
+    widths and numbers of replicas allowed. Any weights give a bound; those of the dual of the fractional assignment
+    give the largest. It is tight when the work can be spread evenly, with nothing to fill or to synchronise.
     """
     work = least.work_per_type()
     if set(weights) != set(work) or min(weights.values()) < 0 or not any(weights.values()):
         raise ValueError(
-            f"weights = {weights} are no weights of the device types {sorted(work)}; give each one, not all 0"
+            f"certificate: weights = {weights} do not fit the device types {sorted(work)}; give each one, not all 0"
         )
     total = sum(min(terms) for terms in zip(*(_scaled(work[name], weights[name]) for name in weights), strict=True))
     share = sum(weights[name] * count for name, count in least.types.items())
@@ -49,7 +49,7 @@ def find_weights(least: Least) -> dict[str, int]:
     counts = numpy.array([least.types[name] for name in names], dtype=numpy.float64)
     best = _normal(1.0 / numpy.maximum(table.sum(axis=1), 1.0), counts)
     if len(names) > 1:
-        best = _ascend(table, counts, best)
+        best = _ascend(table, counts, start=best)
     scaled = numpy.maximum(numpy.rint(best / best.max() * WEIGHT), 0).astype(int)
     return dict(zip(names, scaled.tolist(), strict=True))
 
@@ -59,7 +59,7 @@ def _normal(weights: Floats, counts: Floats) -> Floats:
     return normal
 
 
-def _ascend(table: Floats, counts: Floats, start: Floats) -> Floats:
+def _ascend(table: Floats, counts: Floats, *, start: Floats) -> Floats:
     """Raise the weights of the types on which the layers crowd, lower the others; the best weights met."""
     weights, best = start, start
     most = (start[:, None] * table).min(axis=0).sum()

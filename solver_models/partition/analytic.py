@@ -1,10 +1,10 @@
-"""The makespan that no order of actions beats on a given partition, in closed form: fill, work, drain and memory."""
+"""The makespan that no order beats on a given cut of a chain, in closed form: fill, work, drain and memory."""
 
 from dataclasses import dataclass
 
 from solver_models.partition.dynamic import Partitioner, Stages
 from solver_models.partition.instance import Interval
-from solver_models.partition.kernels import part, room, synchronisation
+from solver_models.partition.kernels import part, rest, room, synchronisation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,14 @@ class _Stage:
 def schedule_bound(partitioner: Partitioner, stages: Stages) -> int | None:
     """Ticks of an iteration that no order beats (without the optimizer); None if a stage cannot hold one microbatch.
 
-    For each stage: fill + all its work + its all-reduce; fill + its F and I + drain; and, with K microbatches in memory at
-    once, fill + ceil(M / K) round trips through the later stages + drain.
+    A guide, not a bound, where a stage does not wait for the one before it: only chains fill and drain one by one.
+
+    For each stage: fill + all its work + its all-reduce; fill + its F and I + drain; and, with K microbatches in memory
+    at once, fill + ceil(M / K) round trips through the later stages + drain.
     """
     num_microbatches = partitioner.instance.num_microbatches
-    costs = [_cost(partitioner, stage) for stage in stages]
+    senders = (1, *(stage.replicas for stage in stages))
+    costs = [_cost(partitioner, stage, num_senders=senders[number]) for number, stage in enumerate(stages)]
     if any(cost.in_flight < 1 for cost in costs):
         return None
     trips = [cost.trip + cost.arrival + cost.departure for cost in costs]
@@ -57,15 +60,16 @@ def schedule_bound(partitioner: Partitioner, stages: Stages) -> int | None:
     return bound
 
 
-def _cost(partitioner: Partitioner, stage: Interval) -> _Stage:
+def _cost(partitioner: Partitioner, stage: Interval, *, num_senders: int) -> _Stage:
     tables, replicas = partitioner.tables, stage.replicas
     stash = -(-int(partitioner.instance.stash[stage.first : stage.end].sum()) // replicas)
     left = int(room(tables, *stage))
-    arrival, departure = (-(-int(ticks) // replicas) for ticks in partitioner.instance.cut_ticks[:, stage.first])
+    most = max(num_senders, replicas)  # every pair carries its share at the same time
+    arrival, departure = (-(-int(ticks) // most) for ticks in partitioner.instance.cut_ticks[:, stage.first])
     return _Stage(
         forward=int(part(tables, 0, *stage)),
         backward=int(part(tables, 1, *stage)),
-        rest=int(part(tables, 2, *stage)),
+        rest=int(rest(tables, *stage)),
         arrival=arrival,
         departure=departure,
         synchronisation=int(synchronisation(tables, *stage)),

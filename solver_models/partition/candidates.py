@@ -1,4 +1,4 @@
-"""Several good and different partitions, for every number of stages and pattern of replication, to start a search from."""
+"""Several good and different partitions, for every number of stages and pattern of replication, to start from."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -31,8 +31,8 @@ FEWEST_LOOKS = 12
 def candidates(instance: PartitionInstance, *, limit: int, uneven: bool = True) -> list[Stages]:
     """At most `limit` different partitions that fit in memory, the one with the least schedule bound first.
 
-    For each number of stages: the least largest load without replicas, with powers of two of them, and with any; the best
-    are then cut again so that fill and drain count too. Without `uneven`, all stages have the same number of replicas.
+    For each number of stages: the least largest load without replicas, with powers of two of them, and with any; the
+    best are then cut again so that fill and drain count too. Without `uneven`, all stages have equally many replicas.
     """
     partitioner = Partitioner(instance)
     found: dict[Stages, int] = {}
@@ -89,7 +89,7 @@ def _per_stage_count(partitioner: Partitioner, allowed: Integers) -> Iterator[St
 def _in_simple_orders(partitioner: Partitioner) -> Iterator[Stages]:
     """The fastest devices, without replicas: in the order of their classes, the fastest first, and last."""
     instance = partitioner.instance
-    work = instance.work[0].sum(axis=(0, 2))
+    work = instance.work[0, [0, 2]].sum(axis=(0, 2))
     seats = [c for c, count in enumerate(instance.count.tolist()) for _ in range(count)]
     by_speed = sorted(range(len(seats)), key=lambda seat: work[seats[seat]])
     for k in _stage_counts(min(instance.num_layers, len(seats))):

@@ -1,4 +1,4 @@
-"""The dynamic programmes over intervals: the least largest load for any devices, the least schedule bound for given ones."""
+"""The dynamic programmes over intervals: least largest load for any devices, least schedule bound for given ones."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,7 +27,7 @@ def make_tables(instance: PartitionInstance) -> Tables:
         stash=_sums(instance.stash),
         workspace=_range_maxima(instance.workspace),
         in_flight=instance.in_flight,
-        count=instance.count,
+        devices=instance.count,
         capacity=instance.capacity,
         cut_ticks=instance.cut_ticks,
         cut_units=instance.cut_units,
@@ -88,12 +88,12 @@ class Partitioner:
 
     def floor(self) -> int:
         """Ticks per microbatch that no partition's largest load is below: perfect balance, and the heaviest layer."""
-        fastest = self.instance.work.sum(axis=1).min(axis=(0, 1))
+        fastest = (self.instance.work[:, 0] + self.instance.work[:, 1:].max(axis=1)).min(axis=(0, 1))
         most = min(self.instance.most_replicas, int(self.instance.count.max()))
         return max(-(-int(fastest.sum()) // self.instance.num_devices), -(-int(fastest.max()) // most))
 
     def ceiling(self) -> int:
-        """A load that every interval keeps within: everything on one device, the slowest all-reduce, the slowest transfer."""
+        """A load that every interval keeps within: all layers on the slowest device, or the slowest transfer."""
         sizes = [(c, r) for c, most in enumerate(self.instance.count) for r in range(1, min(self._most, most) + 1)]
         loads = [int(load(self.tables, 0, self.instance.num_layers, c, r)) for c, r in sizes]
         return max(*loads, int(self.instance.cut_ticks.max()), 1)
@@ -139,8 +139,8 @@ class Partitioner:
     def best_for_order(self, order: Sequence[tuple[int, int]], *, by_bound: bool = True) -> Stages | None:
         """The best cut into stages on these (class, replicas), in this order; None if nothing fits in memory.
 
-        Best is the least largest load, or, `by_bound`, the least makespan that fill, work and drain allow, where the drain
-        is taken to be proportional to the fill.
+        Best is the least largest load, or, `by_bound`, the least makespan that fill, work and drain allow, where the
+        drain is taken to be proportional to the fill.
         """
         num_stages, num_layers = len(order), self.instance.num_layers
         if num_stages > num_layers:

@@ -1,4 +1,4 @@
-"""The interval formulation: one binary per stage (layers i to j on r devices of class c), the least largest load by bisection.
+"""The interval formulation: one binary per stage (layers i to j on r devices of class c), bisected over the load.
 
 In PuLP, solved by HiGHS in this process. Columns longer than the limit in question are left out, which is what makes
 both the relaxation and the integer programme strong.
@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Literal
 
 import numpy as np
 import pulp
@@ -29,8 +30,8 @@ MAX_COLUMNS = 200_000
 GRACE_S = 1.0
 """Seconds beyond its time limit after which HiGHS is told to stop."""
 
-Answer = Stages | bool | None
-"""Stages; False if there are none; True if only the relaxation was asked for and has a solution; None if it was stopped."""
+Answer = Stages | Literal[False] | None
+"""Stages (none of them if only the relaxation was asked for); False if there is no solution; None if it was stopped."""
 
 
 class IntervalProgram:
@@ -51,7 +52,9 @@ class IntervalProgram:
         self.program = pulp.LpProblem("partition", pulp.LpMinimize)
         self.is_layered = last > 0
         self.use = [
-            pulp.LpVariable(f"layers_{s.first}_{s.end}_class_{s.device_class}_x{s.replicas}_before_{level}", cat="Binary")
+            self.program.add_variable(
+                f"layers_{s.first}_{s.end}_class_{s.device_class}_x{s.replicas}_before_{level}", cat="Binary"
+            )
             for s, level in self.columns
         ]
         self.program += pulp.lpSum([])
@@ -59,7 +62,7 @@ class IntervalProgram:
             getattr(self, name)()
 
     def layers_are_covered_in_order(self) -> None:
-        """The chosen stages form a path from the first cut to the last, on which the number of stages left counts down."""
+        """The chosen stages form a path from the first cut to the last; the number of stages left counts down."""
         balance: dict[tuple[int, int], dict[pulp.LpVariable, int]] = {}
         end = self.instance.num_layers
         for (stage, level), variable in zip(self.columns, self.use, strict=True):
@@ -71,7 +74,10 @@ class IntervalProgram:
         source, sink = (0, -1), (end, 0)
         for node in sorted({*balance, source, sink}):
             amount = int(node == source) - int(node == sink)
-            self.program += pulp.LpAffineExpression(balance.get(node, {})) == amount, f"cut_{node[0]}_left_{node[1] + 1}"
+            self.program += (
+                pulp.LpAffineExpression(balance.get(node, {})) == amount,
+                f"cut_{node[0]}_left_{node[1] + 1}",
+            )
 
     def devices_suffice(self) -> None:
         """The chosen stages use no more devices of a class than there are."""
@@ -133,7 +139,7 @@ class _Bisection:
         limit = self.partitioner.ceiling() if best is None else self.partitioner.largest_load(best) - 1
         self.table = columns(self.partitioner.tables, limit, self.allowed)
         if len(self.table) > MAX_COLUMNS:
-            return _result("unknown" if best is None else "feasible", self.partitioner, best, bound=None)
+            return _result("unknown" if best is None else "feasible", best, partitioner=self.partitioner, bound=None)
         levels = np.unique(self.table[:, 4]).tolist()
         low, high = self._least_relaxed(levels), len(levels)
         while low < high and not self.clock.is_over:
@@ -150,7 +156,7 @@ class _Bisection:
         status: Status = "feasible" if low < high else "optimal"
         if best is None:
             status = "unknown" if low < high else "infeasible"
-        return _result(status, self.partitioner, best, bound=bound)
+        return _result(status, best, partitioner=self.partitioner, bound=bound)
 
     def _least_relaxed(self, levels: list[int]) -> int:
         """Index of the least limit at which the relaxation has a solution, sought from the top in growing steps."""
@@ -185,13 +191,13 @@ class _Bisection:
         if outcome in (HighsModelStatus.kInfeasible, HighsModelStatus.kUnboundedOrInfeasible):
             return False
         if is_relaxed:
-            return True if outcome == HighsModelStatus.kOptimal else None
+            return () if outcome == HighsModelStatus.kOptimal else None
         solver.findSolutionValues(program.program)
         stages = program.read()
         is_believed = self.partitioner.is_feasible(stages) and self.partitioner.largest_load(stages) <= limit
         return stages if is_believed else None
 
 
-def _result(status: Status, partitioner: Partitioner, best: Stages | None, *, bound: int | None) -> PartitionResult:
+def _result(status: Status, best: Stages | None, *, partitioner: Partitioner, bound: int | None) -> PartitionResult:
     objective = None if best is None else partitioner.largest_load(best)
     return PartitionResult(status=status, objective=objective, bound=bound, stages=best, solver=SOLVER)

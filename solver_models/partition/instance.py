@@ -1,4 +1,4 @@
-"""Layers in one topological order, to be cut into intervals, each on one or more devices of one class: the problem in integers."""
+"""Layers in one topological order, to be cut into intervals, each on one or more devices of one class, in integers."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,14 +22,15 @@ class PartitionInstance:
     """L layers, C classes of alike devices, stages of at most R replicas.
 
     Links are those of the fastest pair of devices, so that what is cheap here may cost more on the devices chosen in
-    the end, never less. What crosses a cut is counted as if it entered the next stage, which is exact for chains.
+    the end, never less. What crosses a cut is counted as if it entered the next stage, in equal parts per replica,
+    which is exact for chains of stages with equally many replicas.
     """
 
     num_microbatches: int
     """Identical microbatches per iteration."""
     work: Integers
     """[tables, 3, C, L] ticks of a microbatch over all replicas: F, the part of the backward that earlier stages wait
-    for, and the rest of it."""
+    for, and the whole backward."""
     table_of_replicas: Integers
     """[R + 1] which table of `work` holds for a number of replicas."""
     gradient: Integers
@@ -106,11 +107,9 @@ def make_partition_instance(instance: Instance, *, in_flight: Integers | None = 
 
 
 def _work(instance: Instance) -> Integers:
-    """[tables, 3, T, L] F, what earlier stages wait for (I, or B where it cannot be split), and the rest of the backward."""
+    """[tables, 3, T, L] F, what earlier stages wait for (I, or B if it cannot be split), and B."""
     forward, input_grad, backward = (instance.work[:, kind] for kind in (0, 1, 3))
-    if not instance.can_split:
-        return np.stack([forward, backward, np.zeros_like(forward)], axis=1)
-    return np.stack([forward, input_grad, np.maximum(backward - input_grad, 0)], axis=1)
+    return np.stack([forward, input_grad if instance.can_split else backward, backward], axis=1)
 
 
 def _rings(instance: Instance, devices: list[int]) -> list[list[int]]:
@@ -145,10 +144,13 @@ def _cut_ticks(instance: Instance, cuts: Integers) -> Integers:
     if not others.any():
         return np.zeros_like(cuts)
     latency, bandwidth = instance.latency[others], np.maximum(instance.bandwidth[others], 1)
-    ticks = [[min(_ticks(size, latency, bandwidth)) if size else 0 for size in way] for way in cuts.tolist()]
+    ticks = [
+        [min(_ticks(size, latency=latency, bandwidth=bandwidth)) if size else 0 for size in way]
+        for way in cuts.tolist()
+    ]
     return np.array(ticks, np.int64)
 
 
-def _ticks(size: int, latency: Integers, bandwidth: Integers) -> list[int]:
+def _ticks(size: int, *, latency: Integers, bandwidth: Integers) -> list[int]:
     pairs = set(zip(latency.tolist(), bandwidth.tolist(), strict=True))
     return [wait - (-size * 10**9 // speed) for wait, speed in pairs]

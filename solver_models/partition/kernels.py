@@ -9,21 +9,41 @@ from solver_models.instance import Integers
 from solver_models.kernels import ceil_div, ticks_for
 
 
-# fmt: off
 class Tables(NamedTuple):
     """A `PartitionInstance` as prefix sums."""
 
-    work: Integers; table_of_replicas: Integers; gradient: Integers; ring: Integers; state: Integers; stash: Integers
-    workspace: Integers; in_flight: Integers; count: Integers; capacity: Integers; cut_ticks: Integers
-    cut_units: Integers; num_microbatches: Integers
-# fmt: on
+    work: Integers
+    table_of_replicas: Integers
+    gradient: Integers
+    ring: Integers
+    state: Integers
+    stash: Integers
+    workspace: Integers
+    in_flight: Integers
+    devices: Integers
+    capacity: Integers
+    cut_ticks: Integers
+    cut_units: Integers
+    num_microbatches: Integers
 
 
 @kernel
 def part(t, kind, i, j, c, r):
-    """Ticks of one kind of work (0 F, 1 what others wait for, 2 the rest) on each of r replicas of layers i to j."""
+    """Ticks of one kind of work (0 F, 1 what others wait for, 2 backward) on each of r replicas of layers i to j."""
     own = t.work[t.table_of_replicas[r], kind, c]
     return ceil_div(own[j] - own[i], r)
+
+
+@kernel
+def rest(t, i, j, c, r):
+    """Ticks of the part of the backward that no other stage waits for."""
+    return max(0, part(t, 2, i, j, c, r) - part(t, 1, i, j, c, r))
+
+
+@kernel
+def work(t, i, j, c, r):
+    """Ticks of a microbatch on each replica."""
+    return part(t, 0, i, j, c, r) + max(part(t, 1, i, j, c, r), part(t, 2, i, j, c, r))
 
 
 @kernel
@@ -38,8 +58,7 @@ def synchronisation(t, i, j, c, r):
 @kernel
 def own_load(t, i, j, c, r):
     """Ticks per microbatch that keep a replica busy, its share of the all-reduce included."""
-    work = part(t, 0, i, j, c, r) + part(t, 1, i, j, c, r) + part(t, 2, i, j, c, r)
-    return work + ceil_div(synchronisation(t, i, j, c, r), t.num_microbatches[0])
+    return work(t, i, j, c, r) + ceil_div(synchronisation(t, i, j, c, r), t.num_microbatches[0])
 
 
 @kernel
@@ -75,8 +94,8 @@ def fits(t, i, j, c, r, after):
 def furthest(t, j, c, r, after, limit):
     """Least i such that layers i to j make a stage within `limit`; j if there is none.
 
-    Work, all-reduce, state and stash only grow with the interval; transfers and buffers at the cut need not, so from there
-    on they are looked at one by one.
+    Work, all-reduce, state and stash only grow with the interval; transfers and buffers at the cut need not, so from
+    there on they are looked at one by one.
     """
     in_flight = t.in_flight[min(after, t.in_flight.shape[0] - 1)]
     low, high = 0, j
@@ -101,7 +120,7 @@ def reach(t, limit, allowed, stride, most_stages):
     Exact, for a stage within the limit stays within it when layers are taken away from its end, unless the gradients'
     receive buffer at the new end is so much larger that it breaks the memory limit.
     """
-    num_layers, num_classes = t.state.shape[0] - 1, t.count.shape[0]
+    num_layers, num_classes = t.state.shape[0] - 1, t.devices.shape[0]
     num_uses = stride[num_classes]
     start = np.full((most_stages + 1, num_uses), num_layers + 1, np.int64)
     step = np.zeros((most_stages + 1, num_uses), np.int64)
@@ -112,8 +131,8 @@ def reach(t, limit, allowed, stride, most_stages):
             if j > num_layers or j == 0:
                 continue
             for c in range(num_classes):
-                used = u // stride[c] % (t.count[c] + 1)
-                for r in range(1, min(allowed.shape[0] - 1, t.count[c] - used) + 1):
+                used = u // stride[c] % (t.devices[c] + 1)
+                for r in range(1, min(allowed.shape[0] - 1, t.devices[c] - used) + 1):
                     to = u + r * stride[c]
                     if allowed[r] and start[k + 1, to] > 0:
                         i = furthest(t, j, c, r, k, limit)
@@ -139,7 +158,7 @@ def reach_in_order(t, order, limit):
 
 @kernel
 def latest_starts(t, order, limit):
-    """[S + 1] the last layer at which each stage of `order` can start if the work of those before it is within `limit`."""
+    """[S + 1] the last layer at which each stage of `order` can start if the work of those before is within `limit`."""
     num_stages, num_layers = order.shape[0], t.state.shape[0] - 1
     latest = np.zeros(num_stages + 1, np.int64)
     for s in range(num_stages):
@@ -147,7 +166,7 @@ def latest_starts(t, order, limit):
         low, high = i, num_layers
         while low < high:
             j = (low + high + 1) // 2
-            if part(t, 0, i, j, c, r) + part(t, 1, i, j, c, r) + part(t, 2, i, j, c, r) <= limit:
+            if work(t, i, j, c, r) <= limit:
                 low = j
             else:
                 high = j - 1
@@ -157,11 +176,11 @@ def latest_starts(t, order, limit):
 
 @kernel
 def allowances(t, order, limit, drain_percent, by_bound, lowest, highest):
-    """[S + 1, L + 1] latest start of stage s at layer i such that stages s, s + 1, ... of `order` end within `limit`, and
-    [S, L] the end of stage s then; an allowance below 0 means that there is none. `order` [S, 2] is class and replicas.
+    """[S + 1, L + 1] latest start of stage s at layer i such that stages s, s + 1, ... of `order` end within `limit`.
 
-    A stage that starts at h ends no earlier than h + its work + its all-reduce, and h + F + I + drain, where the drain is
-    taken as `drain_percent` of h. Without `by_bound` every load is to be within `limit` instead, and all starts are 0.
+    Below 0 there is none. Also [S, L], the end of stage s then. `order` [S, 2] is class and replicas.
+    A stage that starts at h ends no earlier than h + its work + its all-reduce, and h + F + I + drain, where the drain
+    is taken as `drain_percent` of h. Without `by_bound` every load is to be within `limit`, and all starts are 0.
     Stage s starts at one of the layers lowest[s] to highest[s].
     """
     num_stages, num_layers, m = order.shape[0], t.state.shape[0] - 1, t.num_microbatches[0]
@@ -176,14 +195,14 @@ def allowances(t, order, limit, drain_percent, by_bound, lowest, highest):
             for j in range(max(i + 1, earliest), latest[s + 1] + 1):
                 if allowance[s + 1, j] < 0:
                     continue
-                f, b, w = part(t, 0, i, j, c, r), part(t, 1, i, j, c, r), part(t, 2, i, j, c, r)
-                if f + b + w > most:
+                f, b, whole = part(t, 0, i, j, c, r), part(t, 1, i, j, c, r), work(t, i, j, c, r)
+                if whole > most:
                     break
                 if not fits(t, i, j, c, r, num_stages - 1 - s):
                     continue
                 if by_bound:
                     early = (limit - m * (f + b)) * 100 // (100 + drain_percent)
-                    early = min(early, limit - m * (f + b + w) - synchronisation(t, i, j, c, r))
+                    early = min(early, limit - m * whole - synchronisation(t, i, j, c, r))
                     early = min(early, allowance[s + 1, j] - f - t.cut_ticks[0, j])
                 else:
                     early = 0 if load(t, i, j, c, r) <= limit else -1
@@ -197,13 +216,15 @@ def allowances(t, order, limit, drain_percent, by_bound, lowest, highest):
 
 @kernel
 def columns(t, limit, allowed):
-    """[N, 6] every stage with a load within `limit`: first, end, class, replicas, load, and how many stages may come after
-    it before it no longer fits in memory (at most the last index of `in_flight`)."""
-    num_layers, num_classes, last = t.state.shape[0] - 1, t.count.shape[0], t.in_flight.shape[0] - 1
+    """[N, 6] every stage with a load within `limit`: first, end, class, replicas, load, most stages after it.
+
+    With more stages after it, it no longer fits in memory; the last index of `in_flight` stands for any number.
+    """
+    num_layers, num_classes, last = t.state.shape[0] - 1, t.devices.shape[0], t.in_flight.shape[0] - 1
     found = np.zeros((1024, 6), np.int64)
     size = 0
     for c in range(num_classes):
-        for r in range(1, min(allowed.shape[0] - 1, t.count[c]) + 1):
+        for r in range(1, min(allowed.shape[0] - 1, t.devices[c]) + 1):
             for i in range(num_layers if allowed[r] else 0):
                 for j in range(i + 1, num_layers + 1):
                     if own_load(t, i, j, c, r) > limit:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from ortools.sat.python.cp_model import CpModel, IntervalVar
+from ortools.sat.python.cp_model import IntervalVar
 
-from solver_models.instance import FORWARD, Lane, ScheduleInstance
-from solver_models.schedule.variables import LaneTasks, Task, Variables
+from solver_models.instance import FORWARD, Lane
+from solver_models.schedule.variables import LaneTasks, Task, Variables, is_counted
 
 Hold = tuple[IntervalVar, int]
 """Units that a device holds for some time."""
@@ -19,8 +19,8 @@ class MemoryRule:
     are all of one size needs no more than that.
     """
 
-    def __init__(self, model: CpModel, instance: ScheduleInstance, variables: Variables) -> None:
-        self.model, self.instance, self.variables = model, instance, variables
+    def __init__(self, variables: Variables) -> None:
+        self.model, self.instance, self.variables = variables.model, variables.instance, variables
 
     def add(self, device: int, numbers: Sequence[int]) -> None:
         """The rule for `device`, whose lanes have these numbers."""
@@ -30,8 +30,8 @@ class MemoryRule:
             self.model.add_bool_or([])  # not even one microbatch fits
             return
         for lane, own in lanes:
-            self._wait_for_release(lane, own, budget)
-        if len(lanes) == 1 and _is_counted(*lanes[0]):
+            self._wait_for_release(lane, own, budget=budget)
+        if is_counted(self.instance, [lane for lane, _ in lanes]):
             return
         always = min(lane.workspace for lane, _ in lanes)
         holds = [hold for number in numbers for hold in self._stashes(number)]
@@ -41,15 +41,15 @@ class MemoryRule:
                 [interval for interval, _ in holds], [units for _, units in holds], budget - always
             )
 
-    def _wait_for_release(self, lane: Lane, own: LaneTasks, budget: int) -> None:
+    def _wait_for_release(self, lane: Lane, own: LaneTasks, *, budget: int) -> None:
         """Until the end of I or B a microbatch holds `held`, until the end of W at least min(held, weight_stash)."""
         if lane.held:
-            self._chain(own.forward, own.backward, (budget - lane.workspace) // lane.held)
+            self._chain(own.forward, own.backward, most=(budget - lane.workspace) // lane.held)
         least = min(lane.held, lane.weight_stash)
         if least and own.weight_grad and not own.fused:
-            self._chain(own.forward, own.weight_grad, (budget - lane.workspace) // least)
+            self._chain(own.forward, own.weight_grad, most=(budget - lane.workspace) // least)
 
-    def _chain(self, takers: Sequence[Task], givers: Sequence[Task], most: int) -> None:
+    def _chain(self, takers: Sequence[Task], givers: Sequence[Task], *, most: int) -> None:
         for taker, giver in zip(takers[most:], givers, strict=False):
             self.model.add(giver.end <= taker.start)
 
@@ -89,13 +89,6 @@ class MemoryRule:
         if not own.fused:
             return self.model.new_interval_var(start, size, end, name)
         return self.model.new_optional_interval_var(start, size, end, own.fused[m].negated(), name)
-
-
-def _is_counted(lane: Lane, own: LaneTasks) -> bool:
-    """Whether the precedences alone say everything: one size, one moment of release."""
-    if lane.stash > lane.held or own.fused:
-        return False
-    return not own.weight_grad or lane.weight_stash in (0, lane.held)
 
 
 def _extras(lane: Lane, own: LaneTasks, *, always: int) -> Iterator[Hold]:

@@ -2,9 +2,7 @@
 
 from itertools import pairwise
 
-from ortools.sat.python.cp_model import CpModel
-
-from solver_models.instance import Lane, ScheduleInstance
+from solver_models.instance import Lane
 from solver_models.schedule.lineage import earliest_forwards, leading_lanes
 from solver_models.schedule.memory import MemoryRule
 from solver_models.schedule.variables import Variables, shared_links
@@ -27,12 +25,11 @@ class Rules:
         "device_needs_its_work",
     )
 
-    def __init__(self, model: CpModel, instance: ScheduleInstance, variables: Variables) -> None:
-        self.model, self.instance, self.variables = model, instance, variables
-        self.microbatches = range(instance.num_microbatches)
-        self.lanes = list(zip(instance.lanes, variables.lanes, strict=True))
+    def __init__(self, variables: Variables) -> None:
+        self.model, self.instance, self.variables = variables.model, variables.instance, variables
+        self.lanes = list(zip(self.instance.lanes, variables.lanes, strict=True))
         self.devices: dict[int, list[int]] = {}
-        for number, lane in enumerate(instance.lanes):
+        for number, lane in enumerate(self.instance.lanes):
             self.devices.setdefault(lane.device, []).append(number)
 
     def add_all(self) -> None:
@@ -91,7 +88,7 @@ class Rules:
 
     def memory_stays_within_budget(self) -> None:
         """What a device holds never exceeds its budget."""
-        memory = MemoryRule(self.model, self.instance, self.variables)
+        memory = MemoryRule(self.variables)
         for device, lanes in self.devices.items():
             memory.add(device, lanes)
 

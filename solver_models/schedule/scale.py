@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from solver_models.instance import Lane, ScheduleInstance
+from solver_models.schedule.variables import is_counted
 
 SAFE_TICKS = 1 << 50
 """Longest horizon given to the solver."""
@@ -19,12 +20,14 @@ _SIZES = ("held", "stash", "weight_stash", "workspace")
 class Scaled:
     """An instance in coarser numbers, and how to read results in them."""
 
+    original: ScheduleInstance
+    """The instance itself."""
     instance: ScheduleInstance
     """Every duration and demand rounded down: whatever fits in the original fits here, and ends no later."""
     ticks: int
     """Original ticks in one tick of `instance`."""
-    is_exact: bool
-    """Whether no duration and no demand was rounded, so that its schedules and theirs correspond one to one."""
+    has_exact_times: bool
+    """Whether no duration was rounded."""
 
 
 def horizon_of(instance: ScheduleInstance) -> int:
@@ -38,16 +41,26 @@ def scaled(instance: ScheduleInstance) -> Scaled:
     """`instance` divided by what its numbers have in common, and by more where that does not make sums safe."""
     ticks = _divisor(_times(instance), horizon_of(instance) // SAFE_TICKS)
     coarse = _coarsen(instance, ticks)
-    is_exact = all(time % ticks == 0 for time in _times(instance))
-    horizon = max(1, horizon_of(coarse))
-    lanes, budgets = list(coarse.lanes), list(coarse.budgets)
-    for device, budget in enumerate(coarse.budgets):
-        sizes = [getattr(lane, name) for lane in coarse.lanes if lane.device == device for name in _SIZES]
-        units = _divisor(sizes, min(budget, _most_units(coarse, device)) // (SAFE_AREA // horizon))
-        budgets[device] = budget // units
-        lanes = [_shrink(lane, _SIZES, units) if lane.device == device else lane for lane in lanes]
-        is_exact = is_exact and all(size % units == 0 for size in sizes)
-    return Scaled(instance=replace(coarse, lanes=tuple(lanes), budgets=tuple(budgets)), ticks=ticks, is_exact=is_exact)
+    largest = SAFE_AREA // max(1, horizon_of(coarse))
+    units = [_units(coarse, device, largest=largest) for device in range(len(coarse.budgets))]
+    return Scaled(
+        original=instance,
+        instance=replace(
+            coarse,
+            lanes=tuple(_shrink(lane, _SIZES, divisor=units[lane.device]) for lane in coarse.lanes),
+            budgets=tuple(budget // unit for budget, unit in zip(coarse.budgets, units, strict=True)),
+        ),
+        ticks=ticks,
+        has_exact_times=all(time % ticks == 0 for time in _times(instance)),
+    )
+
+
+def _units(instance: ScheduleInstance, device: int, *, largest: int) -> int:
+    """The divisor of the demands on a device; where stashes are only counted, their size does no harm."""
+    lanes = [lane for lane in instance.lanes if lane.device == device]
+    sizes = [getattr(lane, name) for lane in lanes for name in _SIZES]
+    most = 0 if is_counted(instance, lanes) else min(instance.budgets[device], _most_units(instance, device))
+    return _divisor(sizes, most // largest)
 
 
 def _divisor(numbers: list[int], factor: int) -> int:
@@ -72,12 +85,12 @@ def _times(instance: ScheduleInstance) -> list[int]:
 def _coarsen(instance: ScheduleInstance, ticks: int) -> ScheduleInstance:
     return replace(
         instance,
-        lanes=tuple(_shrink(lane, _TIMES, ticks) for lane in instance.lanes),
+        lanes=tuple(_shrink(lane, _TIMES, divisor=ticks) for lane in instance.lanes),
         flows=tuple(replace(flow, duration=flow.duration // ticks) for flow in instance.flows),
         synchronisation=tuple(time // ticks for time in instance.synchronisation),
         tail=instance.tail // ticks,
     )
 
 
-def _shrink(lane: Lane, names: tuple[str, ...], divisor: int) -> Lane:
+def _shrink(lane: Lane, names: tuple[str, ...], *, divisor: int) -> Lane:
     return replace(lane, **{name: getattr(lane, name) // divisor for name in names})

@@ -10,6 +10,7 @@ from ortools.sat.python import cp_model
 from solver_models.instance import ScheduleInstance, Word
 from solver_models.result import ScheduleResult, Status
 from solver_models.schedule.decode import decode
+from solver_models.schedule.fits import fits
 from solver_models.schedule.one_by_one import one_by_one
 from solver_models.schedule.play import in_order, play
 from solver_models.schedule.rules import Rules
@@ -80,7 +81,7 @@ def estimate_size(instance: ScheduleInstance) -> int:
 def make_model(
     instance: ScheduleInstance, *, hint: dict[int, Word] | None = None, upper_bound: int | None = None
 ) -> OrderModel:
-    """The order model without schedules above `upper_bound`; every variable is hinted, by `hint` if it can be played."""
+    """The order model without schedules above `upper_bound`; every variable is hinted, by `hint` if that plays."""
     coarse = scaled(instance)
     limit = None if upper_bound is None else upper_bound // coarse.ticks
     horizon = horizon_of(coarse.instance)
@@ -88,7 +89,7 @@ def make_model(
         horizon = max(0, min(horizon, limit))
     model = cp_model.CpModel()
     variables = Variables(model, coarse.instance, horizon=horizon)
-    Rules(model, coarse.instance, variables).add_all()
+    Rules(variables).add_all()
     if limit is not None:
         model.add(variables.objective <= limit)
     played = play(coarse.instance, in_order(hint or {})) or play(coarse.instance, one_by_one(coarse.instance))
@@ -171,10 +172,12 @@ def _read(order: OrderModel, solver: cp_model.CpSolver, *, status: Status) -> Sc
     if status == "unknown":
         return _no_answer(status, bound=bound if bound > 0 else None)
     words = decode(coarse, order.variables, value=solver.value)
+    if not fits(order.scaled.original, words):  # sizes were rounded, or an action that needs memory takes no time
+        return _no_answer("unknown", bound=bound)
     played = play(coarse, words)
     ends = [solver.value(order.variables.objective)] + ([] if played is None else [played.objective])
     return ScheduleResult(
-        status=status if order.scaled.is_exact else "feasible",
+        status=status if order.scaled.has_exact_times else "feasible",
         objective=min(ends) * ticks,  # an order that is not proved best may have been left with idle time
         bound=bound,
         words=words,

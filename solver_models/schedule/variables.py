@@ -3,7 +3,7 @@
 Each variable comes with the way to read its value from a played schedule, so that a hint always covers all of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,14 @@ def has_choice(instance: ScheduleInstance, lane: Lane) -> bool:
 def is_fused_always(instance: ScheduleInstance, lane: Lane) -> bool:
     """Whether the lane has only B."""
     return lane.has_weight_grad and not instance.can_split
+
+
+def is_counted(instance: ScheduleInstance, lanes: Sequence[Lane]) -> bool:
+    """Whether a device with these lanes holds a number of equal stashes, each given back all at once."""
+    if len(lanes) != 1 or lanes[0].stash > lanes[0].held or has_choice(instance, lanes[0]):
+        return False
+    has_weight_grad = lanes[0].has_weight_grad and instance.can_split
+    return not has_weight_grad or lanes[0].weight_stash in (0, lanes[0].held)
 
 
 def shortest_backward(instance: ScheduleInstance, lane: Lane) -> int:

@@ -13,7 +13,7 @@ from planner.actions import KINDS, Action
 from planner.costs import CostModel
 from planner.lowering import make_candidate_arrays, make_instance, make_plan_from_words
 from planner.plan import Plan, Stage
-from planner.problem import Options, Problem
+from planner.problem import Options, PinnedLayer, Problem
 from planner.simulate import Timeline, simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import ModelProfile
@@ -30,8 +30,8 @@ def random_exact_problem(
 ) -> Problem:
     """A problem whose routes do not depend on sizes, with edges in any order.
 
-    Every two devices have a link of their own (for both directions, where it is not duplex); or, if `is_shared`, devices
-    and a switch form a tree, so that routes share links.
+    Every two devices have a link of their own (for both directions, where it is not duplex); or, if `is_shared`,
+    devices and a switch form a tree, so that routes share links.
     """
     size = rng.choice([1, 1, 2, 4, 6])
     layers = tuple(
@@ -79,6 +79,38 @@ def random_exact_cluster(rng: Random, num_devices: int, *, is_shared: bool) -> C
         for a, b in pairs
     )
     return Cluster(name="cluster", devices=devices, links=links, switches=("switch",) if is_shared else ())
+
+
+def random_restrictions(rng: Random, *, may_recompute: bool = True, **sizes: int) -> Problem:
+    """A problem with restrictions of every kind."""
+    problem = random_exact_problem(rng, is_shared=rng.random() < 0.5, **sizes)
+    pin = PinnedLayer(layer=rng.choice(problem.profile.layers).name, device=rng.choice(problem.cluster.devices).name)
+    options = replace(
+        problem.options,
+        recompute=problem.options.recompute and may_recompute,
+        max_stages_per_device=rng.randint(1, 3),
+        max_replicas=rng.choice([None, 1, 2]),
+        uneven_replication=rng.random() < 0.7,
+        skip_edges=rng.random() < 0.7,
+        idle_devices=rng.random() < 0.7,
+        pinned=(pin,) if rng.random() < 0.3 else (),
+    )
+    return replace(problem, options=options)
+
+
+def keeps_options(problem: Problem, stage_of: Sequence[int], *, groups: Sequence[Sequence[int]]) -> bool:
+    """The rules of the options about stages and devices, read once more."""
+    options, devices = problem.options, [device.name for device in problem.cluster.devices]
+    stage = dict(zip(problem.profile.topological_order, map(int, stage_of), strict=True))
+    held = [device for group in groups for device in group]
+    return (
+        all(0 < len(group) <= problem.max_replicas and len(set(group)) == len(group) for group in groups)
+        and (options.uneven_replication or len({len(group) for group in groups} - {1}) <= 1)
+        and all(held.count(device) <= options.max_stages_per_device for device in held)
+        and (options.idle_devices or set(held) == set(range(len(devices))))
+        and (options.skip_edges or all(stage[e.consumer] - stage[e.producer] <= 1 for e in problem.profile.edges))
+        and all(tuple(groups[stage[pin.layer]]) == (devices.index(pin.device),) for pin in options.pinned)
+    )
 
 
 def random_knobs(rng: Random) -> Integers:

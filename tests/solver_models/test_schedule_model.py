@@ -287,7 +287,7 @@ def test_every_rule_binds(rule: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Rules, "device_needs_its_work", lambda self: None)
     complete = solve_order(WITHOUT[rule]).objective
     monkeypatch.setattr(Rules, rule, lambda self: None)
-    relaxed = solve_order(WITHOUT[rule]).objective
+    relaxed = solve_order(WITHOUT[rule]).bound
     assert complete is not None
     assert relaxed is not None
     assert relaxed < complete
@@ -413,10 +413,10 @@ def test_stop_is_obeyed_within_half_a_second():
 
     def should_stop() -> bool:
         asked.append(time.monotonic())
-        return len(asked) > 8
+        return len(asked) > 40
 
     result = solve_order(problem, hint=one_by_one(problem), time_limit_s=60, should_stop=should_stop)
-    assert time.monotonic() - asked[8] < 0.5
+    assert time.monotonic() - asked[40] < 0.5
     assert result.words is not None
     assert result.bound is not None
 
@@ -460,7 +460,7 @@ def test_scaling_is_exact(factor: int):
     lanes = tuple(replace(own, **{name: factor * getattr(own, name) for name in names}) for own in problem.lanes)
     large = replace(problem, lanes=lanes, budgets=tuple(factor * b + factor - 1 for b in problem.budgets))
     assert scaled(large).instance == scaled(problem).instance
-    assert scaled(large).is_exact
+    assert scaled(large).has_exact_times
     assert solve_order(large).objective == factor * best_of(problem)
 
 
@@ -475,6 +475,26 @@ def test_rounding_is_not_called_optimal():
     assert result.bound is not None
     assert result.words is not None
     assert 0.999 * best < result.bound <= best <= end_of(problem, result.words)
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_rounded_sizes_are_checked(short: int):
+    """Tests that where bytes are rounded, words that fit are called optimal, and words that do not are not given."""
+    stash = 10**12 + 7
+    fields = {"held": stash, "stash": stash, "weight_stash": stash - 10**11}
+    times = [(3 * 10**9 + 1, 4 * 10**9, 10**9)]
+    problem = chain(times, microbatches=2, budget=stash - short, **fields)
+    result = solve_order(problem)
+    assert result.status == ("optimal", "unknown")[short]
+    assert (result.words is None) == bool(short)
+
+
+def test_memory_of_an_action_without_length_is_checked():
+    """Tests that words are not given if only an action that takes no time breaks the memory limit."""
+    own = lane(0, 0, (1, 0, 3), held=1, stash=3, weight_stash=0)
+    problem = instance([own], budget=3, objective="span")
+    result = solve_order(problem)
+    assert result.words is None or peak_units(problem, 0, result.words[0]) <= 3
 
 
 def test_a_hundred_actions_are_proved_in_a_second():

@@ -1,0 +1,56 @@
+"""How long it takes from the end of an action to the end of the iteration, if the order of what follows is kept."""
+
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD
+from solver_models.schedule.play import Played, duration_of
+
+Key = tuple[int, int, int]
+"""(kind, lane, microbatch)."""
+
+
+class Tails:
+    """Longest paths backward over the actions that are kept in order; queues on links are left out."""
+
+    def __init__(self, played: Played, kept: set[Key]) -> None:
+        self.played, self.instance, self.kept = played, played.instance, kept
+        self.sent: dict[tuple[bool, int], list[tuple[int, int]]] = {}
+        for flow in self.instance.flows:
+            self.sent.setdefault((flow.is_backward, flow.sender), []).append((flow.receiver, flow.duration))
+        self.first: dict[int, int] = {}
+        """Per device, the tail from before its first kept action."""
+        self.before: dict[Key, int] = {}
+        """Per kept action, the tail from its start."""
+        for key in sorted(kept, key=lambda key: _rank(played, key), reverse=True):
+            lane = self.instance.lanes[key[1]]
+            own = duration_of(lane, key[0]) + self.after(key)
+            self.before[key] = self.first[lane.device] = own
+
+    def after(self, key: Key) -> int:
+        """Ticks from the end of an action to the end of the iteration, as far as kept actions and its own lane say."""
+        lane = self.instance.lanes[key[1]]
+        ends = [self.instance.synchronisation[lane.stage] + self.instance.tail, self.first.get(lane.device, 0)]
+        ends += [delay + self.before.get(waiting, 0) for waiting, delay in self.waiting(key)]
+        return max(ends)
+
+    def waiting(self, key: Key) -> list[tuple[Key, int]]:
+        """The actions of other kinds and lanes that wait for an action, and for how long after its end."""
+        kind, number, microbatch = key
+        backward = BACKWARD if self.played.is_fused(number, microbatch) else INPUT_GRAD
+        if kind == WEIGHT_GRAD:
+            return []
+        found = [((backward, number, microbatch), 0)] if kind == FORWARD else []
+        if kind == INPUT_GRAD and self.instance.lanes[number].has_weight_grad:
+            found.append(((WEIGHT_GRAD, number, microbatch), 0))
+        for receiver, duration in self.sent.get((kind != FORWARD, number), []):
+            other = BACKWARD if self.played.is_fused(receiver, microbatch) else INPUT_GRAD
+            found.append(((FORWARD if kind == FORWARD else other, receiver, microbatch), duration))
+        return found
+
+
+def _rank(played: Played, key: Key) -> tuple[int, int, int, int]:
+    """An order in which every action comes after those that it waits for."""
+    kind, number, microbatch = key
+    start = played.starts[key]
+    lane = played.instance.lanes[number]
+    stages = len(played.instance.synchronisation)
+    step = lane.stage if kind == FORWARD else 2 * stages - lane.stage + stages * (kind == WEIGHT_GRAD)
+    return start, start + duration_of(lane, kind), microbatch, step

@@ -1,0 +1,270 @@
+"""The recipe: better than every baseline, verified, within the limits and the options, and honest about all of it."""
+
+import time
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.baselines.portfolio import make_baselines, play_baseline
+from planner.costs import CostModel
+from planner.document import parse_plan, render_plan
+from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.plan import Evidence, Plan
+from planner.planning import make_plan
+from planner.problem import PinnedLayer, Problem
+from planner.progress import Limits, Progress
+from planner.simulate import simulate
+from planner.verify import verify
+from tests.planner.builders import make_layer, make_link, make_problem
+from tests.solver_models.nets import random_exact_problem, random_restrictions, tighten
+from tests.strategies import random_plan, random_problem
+
+randoms = st.randoms(use_true_random=False)
+
+QUICK = Limits(time_limit_s=30, max_rounds=2)
+
+
+def make_row(num_layers: int = 8, num_devices: int = 3, **fields: object) -> Problem:
+    """A chain of unequal layers on devices in a row; no plan for it reaches its lower bound."""
+    layers = [
+        make_layer(f"l{i}", (3 + i % 4, 4 + i % 3, 2 + i % 5), state_bytes=5, stash_bytes=3, weight_stash_bytes=1)
+        for i in range(num_layers)
+    ]
+    links = [make_link(f"d{a} d{b}", latency=1) for a, b in pairwise(range(num_devices))]
+    return make_problem(
+        layers, links, edge_bytes=4, **({"num_microbatches": 6, "memory_bytes": 10_000, "max_replicas": 1} | fields)
+    )
+
+
+def evidence_of(plan: Plan) -> Evidence:
+    assert plan.evidence is not None
+    return plan.evidence
+
+
+def assert_honest(problem: Problem, plan: Plan) -> None:
+    """The plan passes the verifier, its figures are true, and no baseline that fits is better."""
+    assert verify(problem, plan).passed
+    evidence, timeline = evidence_of(plan), simulate(problem, plan)
+    assert (evidence.makespan_ns, evidence.span_ns) == (timeline.makespan_ns, timeline.span_ns)
+    objective = timeline.objective_ns(problem.options.objective)
+    assert evidence.lower_bound_ns <= objective
+    assert (evidence.solution_status == "optimal") == (evidence.lower_bound_ns == objective)
+    costs = CostModel(problem)
+    baselines = list(make_baselines(problem, costs))
+    assert [row.name for row in evidence.baselines] == [baseline.name for baseline in baselines]
+    for baseline in baselines:
+        row, played = play_baseline(problem, baseline, costs=costs)
+        if played is not None and row.fits_memory and baseline.plan is not None:
+            assert objective <= played.objective_ns(problem.options.objective), row.name
+
+
+def plan_or_none(problem: Problem, limits: Limits = QUICK) -> Plan | None:
+    """None if nothing fits, or nothing was found that does."""
+    try:
+        return make_plan(problem, limits=limits)
+    except (InfeasibleProblemError, NoPlanFoundError):
+        return None
+
+
+@settings(max_examples=25)
+@given(randoms)
+def test_plans_of_all_kinds_are_honest(rng: Random):
+    """Tests that problems of every kind get a verified plan that no fitting baseline beats."""
+    problem = random_problem(rng)
+    plan = plan_or_none(problem)
+    assert plan is not None
+    assert_honest(problem, plan)
+
+
+@settings(max_examples=25)
+@given(randoms)
+def test_plans_within_restrictions_are_honest(rng: Random):
+    """Tests that whatever the options forbid, a plan keeps it, and that it still beats the baselines."""
+    problem = random_restrictions(rng)
+    plan = plan_or_none(problem)
+    if plan is not None:
+        assert_honest(problem, plan)
+
+
+@settings(max_examples=25)
+@given(randoms)
+def test_plans_with_little_memory_are_honest(rng: Random):
+    """Tests that a plan stays within a memory that a plan is known to need."""
+    problem = random_exact_problem(rng)
+    known = random_plan(rng, problem)
+    problem = tighten(rng, problem, simulate(problem, known))
+    plan = plan_or_none(problem)
+    if plan is not None:
+        assert_honest(problem, plan)
+
+
+def test_progress_only_improves():
+    """Tests that incumbents only fall, bounds only rise, time only passes, and the last incumbent is the plan's."""
+    seen: list[Progress] = []
+    plan = make_plan(make_row(), limits=QUICK, on_progress=seen.append)
+    assert {step.phase for step in seen} <= {"baselines", "bound", "search", "exact"}
+    for earlier, later in pairwise(seen):
+        assert earlier.elapsed_s <= later.elapsed_s
+        if earlier.incumbent_ns is not None:
+            assert later.incumbent_ns is not None
+            assert later.incumbent_ns <= earlier.incumbent_ns
+        if earlier.lower_bound_ns is not None:
+            assert later.lower_bound_ns is not None
+            assert later.lower_bound_ns >= earlier.lower_bound_ns
+    assert seen[-1].incumbent_ns == evidence_of(plan).makespan_ns
+    assert seen[-1].lower_bound_ns == evidence_of(plan).lower_bound_ns
+    assert seen[-1].gap == evidence_of(plan).gap
+
+
+def test_incumbents_on_the_way_are_valid():
+    """Tests that every incumbent that is reported is a valid plan with the objective that is reported."""
+    problem = make_row()
+    seen: list[Progress] = []
+    make_plan(problem, limits=QUICK, on_progress=seen.append)
+    for step in seen:
+        if step.incumbent is not None:
+            verdict = verify(problem, step.incumbent)
+            assert verdict.passed
+            assert verdict.timeline is not None
+            assert verdict.timeline.makespan_ns == step.incumbent_ns
+
+
+def test_the_user_stops_the_search():
+    """Tests that a wish to stop ends the search at once, with the best plan so far."""
+    problem = make_row()
+    plan = make_plan(problem, limits=Limits(time_limit_s=60), should_stop=lambda: True)
+    assert evidence_of(plan).stopped_by == "user"
+    assert_honest(problem, plan)
+
+
+def test_the_user_stops_the_search_later():
+    """Tests that a wish to stop is heard within a second or two while the search runs."""
+    begin = time.monotonic()
+    plan = make_plan(
+        make_row(24, 6, num_microbatches=24),
+        limits=Limits(time_limit_s=60),
+        should_stop=lambda: time.monotonic() - begin > 2,
+    )
+    assert evidence_of(plan).stopped_by == "user"
+    assert time.monotonic() - begin < 10
+
+
+def test_the_time_limit_is_kept():
+    """Tests that a search which could go on ends about when its time is over."""
+    begin = time.monotonic()
+    plan = make_plan(make_row(24, 6, num_microbatches=24), limits=Limits(time_limit_s=3))
+    assert evidence_of(plan).stopped_by == "time"
+    assert time.monotonic() - begin < 7
+
+
+def test_a_gap_that_is_good_enough_ends_the_search():
+    """Tests that the search ends once the gap asked for is reached."""
+    plan = make_plan(make_row(), limits=Limits(gap=0.9))
+    assert evidence_of(plan).stopped_by == "gap"
+    assert 0 < evidence_of(plan).gap <= 0.9
+
+
+def test_a_proof_ends_the_search():
+    """Tests that a plan that reaches the lower bound is optimal, and that nothing is searched after it."""
+    problem = make_problem([make_layer("x")], [], more_devices="a", num_microbatches=3)
+    plan = make_plan(problem)
+    assert evidence_of(plan).stopped_by == "proof"
+    assert evidence_of(plan).solution_status == "optimal"
+    assert evidence_of(plan).gap == 0
+    assert evidence_of(plan).makespan_ns == 9
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_rounds_are_deterministic(seed: int):
+    """Tests that the same seed and number of rounds give the same document, byte for byte."""
+    problem, limits = make_row(12, 4), Limits(time_limit_s=600, max_rounds=2, seed=seed)
+    first, second = (render_plan(make_plan(problem, limits=limits)) for _ in range(2))
+    assert first == second
+    assert parse_plan(first).evidence == parse_plan(second).evidence
+
+
+def test_more_rounds_never_hurt():
+    """Tests that the plan of more rounds is at least as good."""
+    problem = make_row(12, 4)
+    found = [
+        evidence_of(make_plan(problem, limits=Limits(time_limit_s=600, max_rounds=rounds))).makespan_ns
+        for rounds in (0, 1, 2)
+    ]
+    assert found == sorted(found, reverse=True)
+
+
+def test_what_cannot_fit_is_infeasible():
+    """Tests that a problem whose state exceeds all memory is refused with the reason."""
+    with pytest.raises(InfeasibleProblemError, match="bytes"):
+        make_plan(make_row(memory_bytes=4))
+
+
+def test_what_no_order_fits_is_infeasible():
+    """Tests that a small problem is refused once every partition, mapping and order has been tried."""
+    layers = [make_layer(name, state_bytes=6, stash_bytes=6) for name in "xy"]
+    problem = make_problem(layers, [make_link("a b")], memory_bytes=13, edge_bytes=1, max_replicas=1, receive_buffers=2)
+    with pytest.raises(InfeasibleProblemError):
+        make_plan(problem, limits=Limits(time_limit_s=30))
+
+
+def test_the_objective_is_chosen():
+    """Tests that asking for the span gives a span at least as small as asking for the makespan."""
+    by_makespan = evidence_of(make_plan(make_row(), limits=QUICK))
+    by_span = evidence_of(make_plan(make_row(objective="span"), limits=QUICK))
+    assert by_span.span_ns <= by_makespan.span_ns
+    assert by_makespan.makespan_ns <= by_span.makespan_ns
+    assert by_span.lower_bound_ns <= by_span.span_ns
+
+
+PARTITION = (("l0", "l1"), ("l2",), ("l3", "l4", "l5", "l6"), ("l7",))
+PINS = (PinnedLayer(layer="l0", device="d2"), PinnedLayer(layer="l7", device="d0"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"partition": PARTITION, "max_stages_per_device": 2},
+        {"partition": PARTITION, "max_stages_per_device": 2, "max_replicas": None},
+        {
+            "partition": PARTITION,
+            "placement": ((("d1",),), (("d0",), ("d2",)), (("d2",),), (("d1",),)),
+            "max_replicas": 2,
+        },
+        {"pinned": PINS},
+        {"pinned": PINS, "max_replicas": None, "max_stages_per_device": 1},
+        {"max_replicas": 2},
+        {"max_replicas": None, "uneven_replication": False},
+        {"max_stages_per_device": 1},
+        {"max_stages_per_device": 4},
+        {"idle_devices": False, "max_stages_per_device": 1},
+        {"skip_edges": False},
+        {"split_backward": False},
+        {"receive_buffers": 0},
+        {"synchronisation": "bucketed", "max_replicas": None},
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_options_are_respected(options: dict[str, object]):
+    """Tests that a plan keeps every option and still beats the baselines, which keep them too."""
+    problem = make_row(**options)
+    assert_honest(problem, make_plan(problem, limits=QUICK))
+
+
+def test_given_stages_are_searched():
+    """Tests that a partition no baseline can use is planned all the same."""
+    partition = (*PARTITION[:2], ("l3",), ("l4", "l5", "l6"), ("l7",))
+    problem = make_row(partition=partition, max_stages_per_device=3)
+    plan = make_plan(problem, limits=QUICK)
+    assert tuple(stage.layers for stage in plan.stages) == partition
+    assert all(row.makespan_ns is None for row in evidence_of(plan).baselines)
+
+
+def test_given_devices_are_kept():
+    """Tests that with stages and devices given only the order is searched."""
+    placement = ((("d1",),), (("d0",),), (("d2",),), (("d1",),))
+    problem = make_row(partition=PARTITION, placement=placement, max_stages_per_device=2)
+    plan = make_plan(problem, limits=QUICK)
+    assert tuple(stage.replicas for stage in plan.stages) == placement
