@@ -4,11 +4,12 @@ Durations are rounded up to whole nanoseconds, byte counts to whole bytes (MODEL
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Problem
+from planner.split_placement import Part, common, input_grad_ranges, make_parts, part_of
 from profiles.model_profile import Layer, LayerCost, WidthBytes
 
 
@@ -51,6 +52,8 @@ class StageCost:
     """Held from the end of I to the end of W; 0 without W."""
     workspace_bytes: int
     """Held while any action runs."""
+    received_bytes: int = 0
+    """Split placement: the weight stash from elsewhere, held while W runs."""
 
     def duration_ns(self, kind: str) -> int:
         """Time of an action of kind F, I, W or B."""
@@ -148,6 +151,36 @@ class CostModel:
         group = stage.replicas[replica]
         return self._cost_on(stage, device_type=self.group_type(group), width=len(group))
 
+    def parts(self, stage: Stage) -> tuple[Part, ...]:
+        """The devices that work for a stage with split placement."""
+        has_weight_grad = any(self.problem.profile.by_name[name].is_trainable for name in stage.layers)
+        return make_parts(stage, has_weight_grad=has_weight_grad)
+
+    def part_cost(self, stage: Stage, part: Part) -> StageCost:
+        """What one device does and holds for a stage with split placement.
+
+        The owner takes the stash with F and keeps it until its own next action of the microbatch has ended, or gives it
+        back with the end of F if it has none. Others hold what they received while they run I or W. Who runs both I and
+        W keeps its share of the weight stash from one to the other.
+        """
+        whole = self._cost_on(stage, device_type=self.group_type((part.device,)), width=1)
+        kept = part_of(part.share, whole.weight_stash_bytes) if "W" in part.kinds else 0
+        cost = replace(
+            whole,
+            input_grad_ns=part_of(part.share, whole.input_grad_ns),
+            held_bytes=0,
+            stash_bytes=part_of(part.share, whole.stash_bytes),
+            weight_stash_bytes=kept,
+            received_bytes=part_of(1 - part.share, whole.weight_stash_bytes) if "W" in part.kinds else 0,
+        )
+        if part.kinds == "F":
+            return replace(cost, workspace_bytes=whole.workspace_bytes + whole.stash_bytes)
+        if part.kinds == "FW":
+            return replace(cost, held_bytes=whole.stash_bytes, weight_stash_bytes=whole.stash_bytes)
+        if "F" in part.kinds:
+            return replace(cost, held_bytes=whole.stash_bytes, stash_bytes=whole.stash_bytes)
+        return cost
+
     def _make_stage_cost(self, stage: Stage, *, device_type: str, width: int) -> StageCost:
         replicas = len(stage.replicas)
         layers = [self.problem.profile.by_name[name] for name in stage.layers]
@@ -201,7 +234,11 @@ class CostModel:
         }
 
     def static_bytes(self, stages: Sequence[Stage]) -> dict[str, int]:
-        """Bytes that stay resident on every used device: state, and receive buffers for every edge from elsewhere."""
+        """Bytes that stay resident on every used device: state, and receive buffers for every edge from elsewhere.
+
+        With split placement the owner alone holds the state; who runs I for it holds a copy of the weights, who runs W
+        a gradient, and what arrives for them lies in receive buffers as well.
+        """
         static: dict[str, int] = {}
         for stage in stages:
             for replica, group in enumerate(stage.replicas):
@@ -209,12 +246,51 @@ class CostModel:
                     static[device] = static.get(device, 0) + self.stage_cost(stage, replica).state_bytes
         buffers = self.problem.options.receive_buffers
         for (a, b), traffic in self.traffic(stages).items():
+            is_split = stages[a].is_split or stages[b].is_split
             for receiver, sender, size in ((b, a, traffic.forward_bytes), (a, b, traffic.backward_bytes)):
+                if is_split and receiver == a:
+                    self._add_gradient_buffers(static, (stages[a], stages[b]), size=size)
+                    continue
                 for group in stages[receiver].replicas:
                     if stages[sender].replicas != (group,):
                         for device in group:
                             static[device] += _ceil(buffers * size, len(stages[receiver].replicas))
+        for stage in stages:
+            if stage.is_split:
+                self._add_part_bytes(static, stage)
         return static
+
+    def _add_gradient_buffers(self, static: dict[str, int], ends: tuple[Stage, Stage], *, size: int) -> None:
+        """Receive buffers for the gradient of the second stage on the devices that run I of the first."""
+        buffers = self.problem.options.receive_buffers
+        senders = [(taker, self._devices_at(ends[1], taker.number)) for taker in input_grad_ranges(ends[1])]
+        for taker in input_grad_ranges(ends[0]):
+            group = self._devices_at(ends[0], taker.number)
+            if any(common(taker, other) and devices != group for other, devices in senders):
+                for device in group:
+                    received = part_of(taker.end - taker.start, buffers * size)
+                    static[device] = static.get(device, 0) + received
+
+    def _devices_at(self, stage: Stage, index: int) -> DeviceGroup:
+        return (self.parts(stage)[index].device,) if stage.is_split else stage.replicas[index]
+
+    def _add_part_bytes(self, static: dict[str, int], stage: Stage) -> None:
+        """What the parts of a stage with split placement hold besides the state of the owner."""
+        whole, buffers = self.stage_cost(stage, 0), self.problem.options.receive_buffers
+        owner, *_ = parts = self.parts(stage)
+        for part in parts:
+            size = 0
+            if part is not owner and part.share:
+                size += self.parameter_bytes(stage) + buffers * part_of(part.share, whole.stash_bytes)
+            if part is not owner and "W" in part.kinds:
+                size += self.gradient_bytes(stage)
+            if "W" in part.kinds:
+                size += buffers * part_of(1 - part.share, whole.weight_stash_bytes)
+            static[part.device] = static.get(part.device, 0) + size
+
+    def parameter_bytes(self, stage: Stage) -> int:
+        """Bytes of the weights of a stage."""
+        return sum(self.problem.profile.by_name[name].parameter_bytes for name in stage.layers)
 
     def gradient_bytes(self, stage: Stage) -> int:
         """Gradient bytes that the replicas of a stage synchronise (per device of a group)."""
@@ -242,7 +318,7 @@ class CostModel:
         """The costs among `stages` that were interpolated or scaled, in words, for a plan's evidence."""
         found: dict[tuple[str, str, int, int], int] = {}
         for stage in stages:
-            for group in dict.fromkeys((self.group_type(g), len(g)) for g in stage.replicas):
+            for group in dict.fromkeys((self.group_type(g), len(g)) for g in stage.groups):
                 for name in stage.layers:
                     work = self.layer_work(name, group[0], width=group[1], replicas=len(stage.replicas))
                     if work is not None and work.source != "measured":

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from planner.actions import parse_action
-from planner.plan import PLAN_FORMAT, BaselineResult, Evidence, Plan, ProblemReference, Stage
+from planner.plan import PLAN_FORMAT, BaselineResult, Evidence, Plan, ProblemReference, Share, Stage
 
 
 def render_plan(plan: Plan) -> str:
@@ -36,12 +36,23 @@ def plan_to_plain(plan: Plan) -> dict[str, Any]:
     return {
         "format": PLAN_FORMAT,
         "problem": _fields(plan.problem),
-        "stages": [
-            {"layers": list(stage.layers), "replicas": [list(g) for g in stage.replicas], "recompute": stage.recompute}
-            for stage in plan.stages
-        ],
+        "stages": [_stage_to_plain(stage) for stage in plan.stages],
         "schedule": {device: [str(action) for action in word] for device, word in plan.schedule.items()},
         "evidence": None if plan.evidence is None else _evidence_to_plain(plan.evidence),
+    }
+
+
+def _stage_to_plain(stage: Stage) -> dict[str, Any]:
+    """Split placement is mentioned only where it is used."""
+    shares = {"input_grad_replicas": stage.input_grad_replicas, "weight_grad_replicas": stage.weight_grad_replicas}
+    return {
+        "layers": list(stage.layers),
+        "replicas": [list(group) for group in stage.replicas],
+        "recompute": stage.recompute,
+    } | {
+        key: [{"group": list(share.group), "share": [share.numerator, share.denominator]} for share in value]
+        for key, value in shares.items()
+        if value
     }
 
 
@@ -114,7 +125,22 @@ def _read_stage(reader: "_Reader") -> Stage:
             tuple(item.value for item in group.items(str)) for group in reader.get("replicas", list).items(list)
         ),
         recompute=recompute is not None and recompute.value,
+        input_grad_replicas=_read_shares(reader, "input_grad_replicas"),
+        weight_grad_replicas=_read_shares(reader, "weight_grad_replicas"),
     )
+
+
+def _read_shares(reader: "_Reader", key: str) -> tuple[Share, ...]:
+    shares = reader.optional(key, list)
+    return () if shares is None else tuple(_read_share(item) for item in shares.items(dict))
+
+
+def _read_share(reader: "_Reader") -> Share:
+    numbers = [item.value for item in reader.get("share", list).items(int)]
+    if len(numbers) != 2 or min(numbers) < 1:
+        raise reader.get("share", list).error("is not two positive integers, as [1, 2]; see the plan format")
+    group = tuple(item.value for item in reader.get("group", list).items(str))
+    return Share(group=group, numerator=numbers[0], denominator=numbers[1])
 
 
 def _read_evidence(reader: "_Reader") -> Evidence:

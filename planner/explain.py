@@ -19,10 +19,12 @@ from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from planner.actions import Action, Kind
-from planner.costs import CostModel, StageCost, overlap
+from planner.costs import CostModel, StageCost
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
+from planner.replay import make_legs, make_seats
 from planner.simulate import TimedAction, TimedTransfer, Timeline, memory_steps
+from planner.split_placement import BEFORE_FIRST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,18 +119,14 @@ class _Game:
         self.problem, self.plan, self.timeline = problem, plan, timeline
         self.costs = CostModel(problem)
         self.work_end_ns = timeline.makespan_ns - problem.profile.optimizer_ns
-        self.replica_of = {
-            (device, number): replica
-            for number, stage in enumerate(plan.stages)
-            for replica, group in enumerate(stage.replicas)
-            for device in group
-        }
+        self.seats = make_seats(plan, costs=self.costs)
+        self.seat_of = {(device, seat.stage): seat for seat in self.seats for device in seat.group}
         self.static = self.costs.static_bytes(plan.stages)
         self.times = {d: {timed.action: timed for timed in word} for d, word in timeline.actions.items()}
         self.position = {d: {t.action: i for i, t in enumerate(word)} for d, word in timeline.actions.items()}
         self.last_input: dict[tuple[str, Action], TimedTransfer] = {}
         for transfer in timeline.transfers:
-            for action in _consumers(transfer):
+            for action in self._consumers(transfer):
                 known = self.last_input.get((transfer.receiver, action))
                 if known is None or transfer.end_ns > known.end_ns:
                     self.last_input[transfer.receiver, action] = transfer
@@ -147,34 +145,42 @@ class _Game:
     def _local_inputs(self) -> dict[tuple[str, int, bool], list[int]]:
         """Stages whose outputs reach (device, stage, is gradient) without a transfer."""
         found: dict[tuple[str, int, bool], list[int]] = {}
-        for (a, b), traffic in self.costs.traffic(self.plan.stages).items():
-            senders, receivers = self.plan.stages[a].replicas, self.plan.stages[b].replicas
-            for i, sender in enumerate(senders):
-                for j, receiver in enumerate(receivers):
-                    share, _ = overlap(i, j, num_senders=len(senders), num_receivers=len(receivers))
-                    if sender[0] == receiver[0] and share:
-                        found.setdefault((sender[0], b, False), []).append(a)
-                        if traffic.has_gradient:
-                            found.setdefault((sender[0], a, True), []).append(b)
+        for leg in make_legs(self.problem, self.seats, plan=self.plan, costs=self.costs):
+            if leg.is_local:
+                sender, receiver = self.seats[leg.sender], self.seats[leg.receiver]
+                found.setdefault((receiver.group[0], receiver.stage, leg.is_backward), []).append(sender.stage)
         return found
+
+    def _consumers(self, transfer: TimedTransfer) -> tuple[Action, ...]:
+        """The actions that wait for a transfer (of I and B only one exists)."""
+        stage, microbatch = transfer.to_stage, transfer.microbatch
+        if transfer.from_stage == stage and microbatch == BEFORE_FIRST:
+            return tuple(Action("I", stage, each) for each in range(self.problem.num_microbatches))
+        if transfer.from_stage == stage:
+            return (Action("I" if transfer.direction == "forward" else "W", stage, microbatch),)
+        if transfer.direction == "forward":
+            return (Action("F", stage, microbatch),)
+        return Action("I", stage, microbatch), Action("B", stage, microbatch)
 
     def group(self, device: str, stage: int) -> DeviceGroup:
         """The devices that run the stage's actions together with `device`."""
-        return self.plan.stages[stage].replicas[self.replica_of[device, stage]]
+        return self.seat_of[device, stage].group
 
     def cost(self, device: str, stage: int) -> StageCost:
         """What the stage costs on the device."""
-        return self.costs.stage_cost(self.plan.stages[stage], self.replica_of[device, stage])
+        return self.seat_of[device, stage].cost
 
     def end_of(self, device: str, action: Action, *, kinds: tuple[Kind, ...]) -> int:
-        """When the action of one of `kinds` on the same stage and microbatch ended on the device."""
+        """When the action of one of `kinds` on the same stage and microbatch ended on the device; 0 if elsewhere."""
         times = self.times[device]
-        return next(times[found].end_ns for kind in kinds if (found := action._replace(kind=kind)) in times)
+        ends = (times[found].end_ns for kind in kinds if (found := action._replace(kind=kind)) in times)
+        return next(ends, 0)
 
     def ready_ns(self, device: str, action: Action) -> int:
         """When everything the action needs was on the device."""
         if action.kind == "W":
-            return self.end_of(device, action, kinds=("I", "B"))
+            last = self.last_input.get((device, action))
+            return max(self.end_of(device, action, kinds=("I", "B")), last.end_ns if last else 0)
         is_gradient = action.kind != "F"
         head = self.group(device, action.stage)[0]
         ends = [self.end_of(device, action, kinds=("F",))] if is_gradient else [0]
@@ -187,7 +193,7 @@ class _Game:
 
     def stage_end_ns(self, stage: int) -> int:
         """When the last action of the stage ended."""
-        devices = (device for device, number in self.replica_of if number == stage)
+        devices = (device for device, number in self.seat_of if number == stage)
         return max(timed.end_ns for d in devices for timed in self.timeline.actions[d] if timed.action.stage == stage)
 
     def last_action(self, end_ns: int, stage: int | None) -> tuple[str, TimedAction] | None:
@@ -199,6 +205,12 @@ class _Game:
             if timed.end_ns == end_ns and stage in (None, timed.action.stage)
         )
         return next(found, None)
+
+    def last_gradient(self) -> TimedTransfer | None:
+        """With split placement: the finished gradient whose arrival ended the work, if one did."""
+        total = self.problem.num_microbatches
+        found = (sent for sent in self.timeline.transfers if sent.microbatch == total)
+        return next((sent for sent in found if sent.end_ns == self.work_end_ns), None)
 
     def previous_on_device(self, device: str, timed: TimedAction) -> tuple[str, TimedAction] | None:
         """The action before `timed` on a device of its group, if it ended just then."""
@@ -217,19 +229,16 @@ class _Game:
         own = (sent for name in group for sent in self.own_transfers[name])
         return next((t for t in own if t.start_ns < t.end_ns == timed.start_ns), None)
 
-    def producer(self, sent: TimedTransfer) -> tuple[str, TimedAction]:
-        """The action whose result a transfer carried."""
+    def producer(self, sent: TimedTransfer) -> tuple[str, TimedAction] | None:
+        """The action whose result a transfer carried; None for weights."""
+        if sent.microbatch == BEFORE_FIRST:
+            return None
+        if sent.microbatch == self.problem.num_microbatches:
+            return self.last_action(sent.ready_ns, sent.from_stage)
         times = self.times[sent.sender]
         kinds: tuple[Kind, ...] = ("F",) if sent.direction == "forward" else ("I", "B")
         actions = (Action(kind, sent.from_stage, sent.microbatch) for kind in kinds)
         return sent.sender, next(times[action] for action in actions if action in times)
-
-
-def _consumers(transfer: TimedTransfer) -> tuple[Action, ...]:
-    """The actions that wait for a transfer (of I and B only one exists)."""
-    if transfer.direction == "forward":
-        return (Action("F", transfer.to_stage, transfer.microbatch),)
-    return Action("I", transfer.to_stage, transfer.microbatch), Action("B", transfer.to_stage, transfer.microbatch)
 
 
 class _Idle:
@@ -265,7 +274,7 @@ def _device_time(game: _Game, device: str) -> DeviceTime:
     for timed in word:
         parts[names[timed.action.kind]] += timed.end_ns - timed.start_ns
     tail = _Idle(word[-1].end_ns if word else 0, game.work_end_ns)
-    held = {stage for (name, stage) in game.replica_of if name == device}
+    held = {stage for (name, stage) in game.seat_of if name == device}
     parts["synchronisation_ns"] = sum(
         tail.take(sync.start_ns, sync.end_ns) for sync in game.timeline.synchronisations if sync.stage in held
     )
@@ -355,6 +364,9 @@ def _critical_path(game: _Game) -> Iterator[PathStep]:
         if end_ns < sync.start_ns:
             yield PathStep("link", sync.stage, end_ns, sync.start_ns)
     at = game.last_action(end_ns, None if sync is None else sync.stage)
+    if at is None and (last := game.last_gradient()):
+        yield from _transfer_steps(last)
+        at = game.producer(last)
     while at is not None:
         device, timed = at
         yield PathStep(timed.action.kind, timed.action.stage, timed.start_ns, timed.end_ns)
@@ -364,7 +376,11 @@ def _critical_path(game: _Game) -> Iterator[PathStep]:
             if cause is None:
                 yield PathStep("wait", timed.action.stage, 0, timed.start_ns)
                 return
-            yield PathStep("transfer", cause.from_stage, cause.start_ns, cause.end_ns)
-            if cause.ready_ns < cause.start_ns:
-                yield PathStep("link", cause.from_stage, cause.ready_ns, cause.start_ns)
+            yield from _transfer_steps(cause)
             at = game.producer(cause)
+
+
+def _transfer_steps(sent: TimedTransfer) -> Iterator[PathStep]:
+    yield PathStep("transfer", sent.from_stage, sent.start_ns, sent.end_ns)
+    if sent.ready_ns < sent.start_ns:
+        yield PathStep("link", sent.from_stage, sent.ready_ns, sent.start_ns)

@@ -16,6 +16,18 @@ Schedule = Mapping[str, tuple[Action, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A device group that runs a share of every I, or every W, of a stage that it does not hold."""
+
+    group: DeviceGroup
+    """The devices; with split placement always a single one."""
+    numerator: int = 1
+    """The share is `numerator` / `denominator` of every microbatch."""
+    denominator: int = 1
+    """See `numerator`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """A convex set of layers on one or more device groups; its index in the plan is its stage number."""
 
@@ -25,6 +37,23 @@ class Stage:
     """The device groups; each takes an equal share of every microbatch."""
     recompute: bool = False
     """Whether activations are recomputed in the backward pass."""
+    input_grad_replicas: tuple[Share, ...] = ()
+    """Split placement: who runs I; empty: the stage's own replicas."""
+    weight_grad_replicas: tuple[Share, ...] = ()
+    """Split placement: who runs W; empty: the stage's own replicas."""
+
+    @property
+    def is_split(self) -> bool:
+        """Whether other devices run its I or its W."""
+        return bool(self.input_grad_replicas or self.weight_grad_replicas)
+
+    @property
+    def groups(self) -> tuple[DeviceGroup, ...]:
+        """All device groups that run its actions: its replicas first, then those named for I and for W."""
+        if not self.is_split:
+            return self.replicas
+        shares = self.input_grad_replicas + self.weight_grad_replicas
+        return tuple(dict.fromkeys([*self.replicas, *(share.group for share in shares)]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,4 +152,4 @@ class Plan:
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices used, in order of stage number, each once."""
-        return tuple(dict.fromkeys(name for stage in self.stages for group in stage.replicas for name in group))
+        return tuple(dict.fromkeys(name for stage in self.stages for group in stage.groups for name in group))

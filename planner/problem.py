@@ -57,6 +57,9 @@ class Options:
     """Devices may stay without a stage."""
     receive_buffers: int = 2
     """Receive buffers per edge that enters a stage from another device; 0 ignores them."""
+    split_placement: bool = False
+    """Plans may place the I or the W of a stage on other devices; the planner neither chooses that yet, nor do its
+    lower bounds cover it."""
     synchronisation: Synchronisation = "after"
     """When and where the gradients of a replicated stage are synchronised."""
     pinned: tuple[PinnedLayer, ...] = ()

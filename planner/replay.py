@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from planner.actions import Action
 from planner.costs import CostModel, StageCost, overlap
-from planner.plan import DeviceGroup, Plan
+from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from planner.simulate import TimedAction, Timeline
+from planner.split_placement import BEFORE_FIRST, common, input_grad_ranges, part_of
 
 MAX_INCONSISTENCIES = 20
 """No more than this many are listed."""
@@ -48,7 +49,10 @@ class MemoryUse(NamedTuple):
 
 
 class Seat(NamedTuple):
-    """One replica of one stage: a group of devices that run its actions together."""
+    """One replica of one stage: a group of devices that run its actions together.
+
+    With split placement: one device that works for the stage; the owner is replica 0.
+    """
 
     stage: int
     replica: int
@@ -57,7 +61,10 @@ class Seat(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """What one seat sends another for every microbatch; `links` is empty and `duration_ns` 0 inside a device."""
+    """What one seat sends another for every microbatch; `links` is empty and `duration_ns` 0 inside a device.
+
+    With split placement, a leg between seats of one stage carries the stash (forward) or the weight stash (backward).
+    """
 
     sender: int
     """Index of the sending seat."""
@@ -87,11 +94,15 @@ def replay(problem: Problem, plan: Plan, *, timeline: Timeline, costs: CostModel
 
 def make_seats(plan: Plan, *, costs: CostModel) -> list[Seat]:
     """All seats, by stage, then replica."""
-    return [
-        Seat(number, replica, group, costs.stage_cost(stage, replica))
-        for number, stage in enumerate(plan.stages)
-        for replica, group in enumerate(stage.replicas)
-    ]
+    seats: list[Seat] = []
+    for number, stage in enumerate(plan.stages):
+        if stage.is_split:
+            parts = enumerate(costs.parts(stage))
+            seats += (Seat(number, index, (part.device,), costs.part_cost(stage, part)) for index, part in parts)
+        else:
+            groups = enumerate(stage.replicas)
+            seats += (Seat(number, index, group, costs.stage_cost(stage, index)) for index, group in groups)
+    return seats
 
 
 def make_legs(problem: Problem, seats: list[Seat], *, plan: Plan, costs: CostModel) -> list[Leg]:
@@ -99,24 +110,72 @@ def make_legs(problem: Problem, seats: list[Seat], *, plan: Plan, costs: CostMod
     index = {(seat.stage, seat.replica): number for number, seat in enumerate(seats)}
     ranks = [[0, 0] for _ in seats]
     legs = []
+    for is_backward, sender_at, receiver_at, size in _flows(plan, costs=costs):
+        sender, receiver = index[sender_at], index[receiver_at]
+        devices = seats[sender].group[0], seats[receiver].group[0]
+        links, duration, is_local = _way(problem, devices, num_bytes=size)
+        rank = ranks[sender][is_backward]
+        ranks[sender][is_backward] += 1
+        legs.append(Leg(sender, receiver, rank, is_backward, size, links, duration, is_local))
+    return legs
+
+
+_Flow = tuple[bool, tuple[int, int], tuple[int, int], int]
+"""Whether it goes backward, stage and replica of its sender and of its receiver, bytes."""
+
+
+def _flows(plan: Plan, *, costs: CostModel) -> Iterator[_Flow]:
+    """Everything that flows per microbatch, in the order in which equal transfers take their turns."""
     for (a, b), traffic in costs.traffic(plan.stages).items():
+        is_split = plan.stages[a].is_split or plan.stages[b].is_split
         counts = len(plan.stages[a].replicas), len(plan.stages[b].replicas)
         for i in range(counts[0]):
             for j in range(counts[1]):
                 share, whole = overlap(i, j, num_senders=counts[0], num_receivers=counts[1])
-                if not share:
-                    continue
-                ends = index[a, i], index[b, j]
-                ways = [(False, ends[0], ends[1], traffic.forward_bytes)]
-                if traffic.has_gradient:
-                    ways.append((True, ends[1], ends[0], traffic.backward_bytes))
-                for is_backward, sender, receiver, total in ways:
-                    size = -(-total * share // whole)
-                    devices = seats[sender].group[0], seats[receiver].group[0]
-                    links, duration, is_local = _way(problem, devices, num_bytes=size)
-                    rank = ranks[sender][is_backward]
-                    ranks[sender][is_backward] += 1
-                    legs.append(Leg(sender, receiver, rank, is_backward, size, links, duration, is_local))
+                if share:
+                    yield False, (a, i), (b, j), -(-traffic.forward_bytes * share // whole)
+                if share and traffic.has_gradient and not is_split:
+                    yield True, (b, j), (a, i), -(-traffic.backward_bytes * share // whole)
+        if is_split and traffic.has_gradient:
+            for taker in input_grad_ranges(plan.stages[a]):
+                for maker in input_grad_ranges(plan.stages[b]):
+                    if both := common(taker, maker):
+                        yield True, (b, maker.number), (a, taker.number), part_of(both, traffic.backward_bytes)
+    for number, stage in enumerate(plan.stages):
+        if stage.is_split:
+            yield from _flows_within(stage, number, costs=costs)
+
+
+def _flows_within(stage: Stage, number: int, *, costs: CostModel) -> Iterator[_Flow]:
+    """With split placement: the stash goes from F to every I elsewhere, the weight stash from I to a W elsewhere."""
+    parts, cost = costs.parts(stage), costs.stage_cost(stage, 0)
+    takers = [index for index, part in enumerate(parts) if "W" in part.kinds]
+    for index, part in enumerate(parts):
+        if index and part.share:
+            yield False, (number, 0), (number, index), part_of(part.share, cost.stash_bytes)
+        for taker in takers:
+            if part.share and taker != index:
+                yield True, (number, index), (number, taker), part_of(part.share, cost.weight_stash_bytes)
+
+
+def make_single_legs(problem: Problem, seats: list[Seat], *, plan: Plan, costs: CostModel) -> list[Leg]:
+    """What travels once per iteration with split placement: weights to I (forward), the gradient of W (backward)."""
+    legs: list[Leg] = []
+    owner = 0
+    for number, seat in enumerate(seats):
+        stage = plan.stages[seat.stage]
+        if not stage.is_split:
+            continue
+        if seat.replica == 0:
+            owner = number
+            continue
+        kinds = costs.parts(stage)[seat.replica].kinds
+        ways = [(False, owner, number, costs.parameter_bytes(stage))] * ("I" in kinds)
+        ways += [(True, number, owner, costs.gradient_bytes(stage))] * ("W" in kinds)
+        for is_backward, sender, receiver, size in ways:
+            devices = seats[sender].group[0], seats[receiver].group[0]
+            links, duration, is_local = _way(problem, devices, num_bytes=size)
+            legs.append(Leg(sender, receiver, len(legs), is_backward, size, links, duration, is_local))
     return legs
 
 
@@ -151,7 +210,7 @@ def _memory_of(word: tuple[Action, ...], cost_of: dict[int, StageCost], *, base:
             between += cost.held_bytes
             during = between
         elif kind == "W":
-            during = between
+            during = between + cost.received_bytes
             between -= cost.weight_stash_bytes
         else:
             during = between - cost.held_bytes + cost.stash_bytes
@@ -176,12 +235,14 @@ class _Checker:
         self.num_microbatches = problem.num_microbatches
         self.seats = make_seats(plan, costs=costs)
         self.legs = make_legs(problem, self.seats, plan=plan, costs=costs)
+        self.single_legs = make_single_legs(problem, self.seats, plan=plan, costs=costs)
         self.seat_of = {(device, seat.stage): n for n, seat in enumerate(self.seats) for device in seat.group}
         slots = range(len(self.seats))
         self.forward_end = [[0] * self.num_microbatches for _ in slots]
         self.backward_end = [[0] * self.num_microbatches for _ in slots]
         self.inputs_at = [[0] * self.num_microbatches for _ in slots]
         self.gradients_at = [[0] * self.num_microbatches for _ in slots]
+        self.weight_stash_at: dict[tuple[int, int], int] = {}
         self.stage_end = [0] * len(plan.stages)
         self.queue: list[tuple[_Key, tuple[int, ...], int, int, tuple[str, ...]]] = []
         self.busy: dict[str, list[tuple[int, int]]] = {device: [] for device in plan.schedule}
@@ -221,12 +282,13 @@ class _Checker:
 
     def transfers(self) -> Iterator[str]:
         """Every leg makes one transfer per microbatch, ready when its action has ended; it is queued with its key."""
-        remote: dict[tuple[str, str, int, int, str], Leg] = {
-            (self.seats[x.sender].group[0], self.seats[x.receiver].group[0], self.seats[x.sender].stage,
-             self.seats[x.receiver].stage, "backward" if x.is_backward else "forward"): x
-            for x in self.legs if not x.is_local
-        }  # fmt: skip
+        remote = {self.ends_of(leg): leg for leg in self.legs if not leg.is_local}
         missing = {(key, microbatch) for key in remote for microbatch in range(self.num_microbatches)}
+        single = {
+            (self.ends_of(leg), self.num_microbatches if leg.is_backward else BEFORE_FIRST): leg
+            for leg in self.single_legs
+        }
+        missing.update(single)
         for sent in self.timeline.transfers:
             source, target, from_stage, to_stage, microbatch, direction, size, links, ready, start, end = sent
             key = source, target, from_stage, to_stage, direction
@@ -234,21 +296,44 @@ class _Checker:
                 yield f"{_name(sent)} is not needed, or occurs twice"
                 continue
             missing.remove((key, microbatch))
-            leg = remote[key]
+            leg = single[key, microbatch] if (key, microbatch) in single else remote[key]
             if (size, links, end - start) != (leg.num_bytes, leg.links, leg.duration_ns):
                 yield f"{_name(sent)} has the wrong size, route or duration"
             if ready != (at := self.source_end(leg, microbatch)):
                 yield f"{_name(sent)} is ready at {ready} ns, but its action ends at {at} ns"
-            arrivals = (self.gradients_at if leg.is_backward else self.inputs_at)[leg.receiver]
-            arrivals[microbatch] = max(arrivals[microbatch], end)
+            self.deliver(leg, microbatch, end=end)
             order = ready, from_stage, microbatch, int(leg.is_backward), self.seats[leg.sender].replica, leg.rank
             devices = () if self.problem.cluster.overlap else (source, target)
             self.queue.append((order, links if leg.duration_ns else (), start, end, devices))
         for ends, microbatch in sorted(missing):
             yield f"the {ends[4]} transfer from {ends[0]} to {ends[1]} for microbatch {microbatch} is missing"
 
+    def ends_of(self, leg: Leg) -> tuple[str, str, int, int, str]:
+        """Devices, stages and direction of a leg, as its transfers state them."""
+        sender, receiver = self.seats[leg.sender], self.seats[leg.receiver]
+        direction = "backward" if leg.is_backward else "forward"
+        return sender.group[0], receiver.group[0], sender.stage, receiver.stage, direction
+
+    def deliver(self, leg: Leg, microbatch: int, *, end: int) -> None:
+        """Note when a transfer has arrived, for whatever waits for it."""
+        number = leg.receiver
+        if self.seats[leg.sender].stage != self.seats[number].stage:
+            arrivals = (self.gradients_at if leg.is_backward else self.inputs_at)[number]
+            arrivals[microbatch] = max(arrivals[microbatch], end)
+        elif not leg.is_backward:  # weights or stash: I waits for them as for its gradients
+            served = range(self.num_microbatches) if microbatch == BEFORE_FIRST else (microbatch,)
+            for each in served:
+                self.gradients_at[number][each] = max(self.gradients_at[number][each], end)
+        elif microbatch < self.num_microbatches:
+            known = self.weight_stash_at.get((number, microbatch), 0)
+            self.weight_stash_at[number, microbatch] = max(known, end)
+
     def source_end(self, leg: Leg, microbatch: int) -> int:
-        """When the action ends that a leg takes its data from."""
+        """When the action ends that a leg takes its data from: weights are there from the start, gradients at last."""
+        if microbatch == BEFORE_FIRST:
+            return 0
+        if microbatch == self.num_microbatches:
+            return self.stage_end[self.seats[leg.sender].stage]
         return (self.backward_end if leg.is_backward else self.forward_end)[leg.sender][microbatch]
 
     def deliver_locally(self) -> None:
@@ -339,6 +424,8 @@ class _Checker:
                     needed = self.inputs_at[number][microbatch]
                 elif kind == "W":
                     needed = self.backward_end[number][microbatch]
+                    if (number, microbatch) in self.weight_stash_at:
+                        needed = max(needed, self.weight_stash_at[number, microbatch])
                 else:
                     needed = max(self.forward_end[number][microbatch], self.gradients_at[number][microbatch])
                 expected = max(expected, needed)
@@ -379,9 +466,11 @@ class _Checker:
             yield f"the timeline says makespan {self.timeline.makespan_ns} ns, but ends at {self.makespan_ns()} ns"
 
     def makespan_ns(self) -> int:
-        """End of the last action or synchronisation, plus the optimizer step."""
+        """End of the last action, synchronisation or finished gradient, plus the optimizer step."""
         ends = [word[-1].end_ns for word in self.timeline.actions.values() if word]
         ends += [timed.end_ns for timed in self.timeline.synchronisations]
+        if any(leg.is_backward for leg in self.single_legs):
+            ends += [sent.end_ns for sent in self.timeline.transfers if sent.microbatch == self.num_microbatches]
         return max(ends, default=0) + self.problem.profile.optimizer_ns
 
     def bubble(self) -> float:

@@ -11,10 +11,11 @@ from heapq import heappop, heappush
 from typing import Any, Literal, NamedTuple
 
 from planner.actions import Action
-from planner.costs import CostModel, StageCost, overlap
+from planner.costs import CostModel, StageCost, Traffic, overlap
 from planner.errors import PlanError
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
+from planner.split_placement import BEFORE_FIRST, common, input_grad_ranges, part_of
 from profiles.cluster import Route
 
 Direction = Literal["forward", "backward"]
@@ -32,7 +33,11 @@ class TimedAction(NamedTuple):
 
 
 class TimedTransfer(NamedTuple):
-    """One transfer between two devices for one microbatch; it waited on its links from `ready_ns` to `start_ns`."""
+    """One transfer between two devices for one microbatch; it waited on its links from `ready_ns` to `start_ns`.
+
+    With split placement transfers also go from a stage to itself: forward the stash, or before all microbatches (-1)
+    the weights; backward the weight stash, or after all microbatches the finished gradient.
+    """
 
     sender: str
     receiver: str
@@ -100,12 +105,16 @@ class _Lane:
     """Receivers of its activations: (lane, bytes, route; None inside the same group)."""
     backward_to: list[tuple["_Lane", int, Route | None]]
     """Receivers of its gradients."""
+    kinds: str = "FIWB"
+    """The kinds of its actions."""
     num_inputs: int = 0
     num_gradients: int = 0
+    num_input_grads: int = 1
+    """How many I its W waits for: with split placement one per share."""
     missing_inputs: list[int]
     missing_gradients: list[int]
+    missing_input_grads: list[int]
     forward_done: list[bool]
-    input_grad_done: list[bool]
 
 
 class _Parcel(NamedTuple):
@@ -142,6 +151,7 @@ class _Player:
         self.actions: dict[str, list[TimedAction]] = {device: [] for device in self.words}
         self.transfers: list[TimedTransfer] = []
         self.synchronisations: list[TimedSynchronisation] = []
+        self.weights, self.finished = _make_single_parcels(problem, plan, costs=costs, lanes=self.lanes)
         self.unfinished = [0] * len(plan.stages)
         for device, word in self.words.items():
             for action in word:
@@ -154,6 +164,8 @@ class _Player:
         lane = self.lane_of.get((device, action.stage))
         if lane is None or not 0 <= action.microbatch < self.problem.num_microbatches:
             raise PlanError(f"{device} cannot run {action}: it holds no such stage, or there is no such microbatch")
+        if action.kind not in lane.kinds:
+            raise PlanError(f"{device} cannot run {action}: of stage {action.stage} it runs only {lane.kinds}")
         return lane
 
     def _push(self, time: int, order: int, *, call: _Call, key: tuple[int, ...] = ()) -> None:
@@ -162,6 +174,8 @@ class _Player:
         heappush(self.events, (time, order, key, self.num_events, call))
 
     def play(self) -> Timeline:
+        for rank, parcel in enumerate(self.weights):
+            self._send(0, parcel, rank=rank)
         self._resume(0, tuple(self.words))
         while self.events:
             time, *_, (handler, subject) = heappop(self.events)
@@ -203,26 +217,31 @@ class _Player:
             lane.forward_done[microbatch] = True
             self._send_all(now, lane, microbatch=microbatch, direction="forward")
         elif action.kind in "IB":
-            lane.input_grad_done[microbatch] = True
+            lane.missing_input_grads[microbatch] -= 1
             self._send_all(now, lane, microbatch=microbatch, direction="backward")
         self.unfinished[lane.stage] -= 1
         if self.unfinished[lane.stage] == 0:
             key = (lane.stage, self.problem.num_microbatches, 2)
             self._push(now, 1, key=key, call=(self._on_synchronise, lane.stage))
+            if lane.stage in self.finished:
+                self._send(now, self.finished[lane.stage], rank=0)
         self._resume(now, lane.group)
 
     def _send_all(self, now: int, lane: _Lane, *, microbatch: int, direction: Direction) -> None:
-        """Queue the transfers; one that takes no time occupies nothing and arrives at once."""
-        way = direction == "backward"
-        for rank, (target, num_bytes, route) in enumerate(lane.backward_to if way else lane.forward_to):
-            parcel = _Parcel(lane, target, microbatch, direction, num_bytes, route)
-            if route is not None and route.duration_ns(num_bytes) > 0:
-                key = (lane.stage, microbatch, int(way), lane.replica, rank)
-                self._push(now, 1, key=key, call=(self._on_send, parcel))
-            else:
-                if route is not None:
-                    self._note(parcel, ready=now, start=now)
-                self._push(now, 0, call=(self._on_arrival, parcel))
+        receivers = lane.backward_to if direction == "backward" else lane.forward_to
+        for rank, (target, num_bytes, route) in enumerate(receivers):
+            self._send(now, _Parcel(lane, target, microbatch, direction, num_bytes, route), rank=rank)
+
+    def _send(self, now: int, parcel: _Parcel, *, rank: int) -> None:
+        """Queue a transfer; one that takes no time occupies nothing and arrives at once."""
+        lane, _, microbatch, direction, num_bytes, route = parcel
+        if route is not None and route.duration_ns(num_bytes) > 0:
+            key = (lane.stage, microbatch, int(direction == "backward"), lane.replica, rank)
+            self._push(now, 1, key=key, call=(self._on_send, parcel))
+        else:
+            if route is not None:
+                self._note(parcel, ready=now, start=now)
+            self._push(now, 0, call=(self._on_arrival, parcel))
 
     def _on_send(self, now: int, parcel: _Parcel) -> None:
         route = parcel.route
@@ -251,9 +270,21 @@ class _Player:
 
     def _on_arrival(self, now: int, parcel: _Parcel) -> None:
         lane = parcel.target
-        missing = lane.missing_inputs if parcel.direction == "forward" else lane.missing_gradients
-        missing[parcel.microbatch] -= 1
+        if lane.stage == parcel.sender.stage:
+            self._on_arrival_within(lane, parcel.microbatch, direction=parcel.direction)
+        else:
+            missing = lane.missing_inputs if parcel.direction == "forward" else lane.missing_gradients
+            missing[parcel.microbatch] -= 1
         self._resume(now, lane.group)
+
+    def _on_arrival_within(self, lane: _Lane, microbatch: int, *, direction: Direction) -> None:
+        """With split placement: weights, stash or weight stash have arrived (the finished gradient: all is done)."""
+        if microbatch == BEFORE_FIRST:
+            lane.missing_gradients = [missing - 1 for missing in lane.missing_gradients]
+        elif direction == "forward":
+            lane.forward_done[microbatch] = True
+        elif microbatch < self.problem.num_microbatches:
+            lane.missing_input_grads[microbatch] -= 1
 
     def _resume(self, now: int, devices: DeviceGroup) -> None:
         """Let devices go on; without overlap, actions that take time come after the transfers ready at this instant."""
@@ -287,6 +318,8 @@ class _Player:
     def _timeline(self) -> Timeline:
         ends = [timed.end_ns for word in self.actions.values() for timed in word]
         ends += [timed.end_ns for timed in self.synchronisations]
+        if self.finished:
+            ends += [sent.end_ns for sent in self.transfers if sent.microbatch == self.problem.num_microbatches]
         makespan = max(ends, default=0) + self.problem.profile.optimizer_ns
         work = sum(timed.end_ns - timed.start_ns for word in self.actions.values() for timed in word)
         memory = self._memory()
@@ -326,7 +359,7 @@ def memory_steps(cost: StageCost, kind: str) -> tuple[int, int]:
     if kind == "I":
         return rest + cost.workspace_bytes, cost.weight_stash_bytes - cost.held_bytes
     if kind == "W":
-        return cost.workspace_bytes, -cost.weight_stash_bytes
+        return cost.received_bytes + cost.workspace_bytes, -cost.weight_stash_bytes
     return rest + cost.workspace_bytes, -cost.held_bytes
 
 
@@ -335,17 +368,17 @@ def _is_ready(lane: _Lane, action: Action) -> bool:
     if action.kind == "F":
         return lane.missing_inputs[microbatch] == 0
     if action.kind == "W":
-        return lane.input_grad_done[microbatch]
+        return lane.missing_input_grads[microbatch] == 0
     return lane.forward_done[microbatch] and lane.missing_gradients[microbatch] == 0
 
 
 def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> list[_Lane]:
     """One lane per stage and replica, connected by the transfers between them."""
-    lanes = [
-        [_new_lane(plan, (number, replica), costs=costs) for replica in range(len(stage.replicas))]
-        for number, stage in enumerate(plan.stages)
-    ]
+    lanes = [_stage_lanes(plan, number, costs=costs) for number in range(len(plan.stages))]
     for (a, b), traffic in costs.traffic(plan.stages).items():
+        if plan.stages[a].is_split or plan.stages[b].is_split:
+            _connect_split(plan, (lanes[a], lanes[b]), traffic=traffic, costs=costs)
+            continue
         for sender in lanes[a]:
             for receiver in lanes[b]:
                 counts = len(lanes[a]), len(lanes[b])
@@ -359,27 +392,101 @@ def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> list[_Lane]
                     size = -(-traffic.backward_bytes * share // whole)
                     receiver.backward_to.append((sender, size, _route(problem, (receiver, sender), num_bytes=size)))
                     sender.num_gradients += 1
+    for group in lanes:
+        _connect_parts(plan, group, costs=costs)
     flat = [lane for group in lanes for lane in group]
     for lane in flat:
         lane.missing_inputs = [lane.num_inputs] * problem.num_microbatches
         lane.missing_gradients = [lane.num_gradients] * problem.num_microbatches
+        lane.missing_input_grads = [lane.num_input_grads] * problem.num_microbatches
     return flat
 
 
-def _new_lane(plan: Plan, where: tuple[int, int], *, costs: CostModel) -> _Lane:
-    stage = plan.stages[where[0]]
+def _stage_lanes(plan: Plan, number: int, *, costs: CostModel) -> list[_Lane]:
+    """One lane per replica; with split placement one per device that works for the stage, its owner first."""
+    stage = plan.stages[number]
+    if not stage.is_split:
+        seats = [(group, costs.stage_cost(stage, replica), "FIWB") for replica, group in enumerate(stage.replicas)]
+    else:
+        seats = [((part.device,), costs.part_cost(stage, part), part.kinds) for part in costs.parts(stage)]
+    return [_new_lane((number, replica), seat, costs=costs) for replica, seat in enumerate(seats)]
+
+
+def _connect_split(plan: Plan, ends: tuple[list[_Lane], list[_Lane]], *, traffic: Traffic, costs: CostModel) -> None:
+    """Activations go between owners, gradients between the lanes that run I for the same samples."""
+    problem = costs.problem
+    stages = [plan.stages[lanes[0].stage] for lanes in ends]
+    makers, takers = (lanes[: len(stage.replicas)] for lanes, stage in zip(ends, stages, strict=True))
+    for sender in makers:
+        for receiver in takers:
+            share, whole = overlap(sender.replica, receiver.replica, num_senders=len(makers), num_receivers=len(takers))
+            if share:
+                size = -(-traffic.forward_bytes * share // whole)
+                sender.forward_to.append((receiver, size, _route(problem, (sender, receiver), num_bytes=size)))
+                receiver.num_inputs += 1
+    for taker in input_grad_ranges(stages[0]) if traffic.has_gradient else ():
+        for maker in input_grad_ranges(stages[1]):
+            if both := common(taker, maker):
+                sender, receiver = ends[1][maker.number], ends[0][taker.number]
+                size = part_of(both, traffic.backward_bytes)
+                sender.backward_to.append((receiver, size, _route(problem, (sender, receiver), num_bytes=size)))
+                receiver.num_gradients += 1
+
+
+def _connect_parts(plan: Plan, lanes: list[_Lane], *, costs: CostModel) -> None:
+    """With split placement: the stash goes from the owner to every other I, the weight stash from every I to W."""
+    stage = plan.stages[lanes[0].stage]
+    if not stage.is_split:
+        return
+    parts, whole = costs.parts(stage), costs.stage_cost(stage, 0)
+    owner, weight = lanes[0], next((lane for lane in lanes if "W" in lane.kinds), None)
+    for part, lane in zip(parts, lanes, strict=True):
+        if part.share and lane is not owner:
+            size = part_of(part.share, whole.stash_bytes)
+            owner.forward_to.append((lane, size, _route(costs.problem, (owner, lane), num_bytes=size)))
+            lane.num_gradients += 1  # the weights, which arrive once for all microbatches
+        if part.share and weight is not None and lane is not weight:
+            size = part_of(part.share, whole.weight_stash_bytes)
+            lane.backward_to.append((weight, size, _route(costs.problem, (lane, weight), num_bytes=size)))
+    if weight is not None:
+        weight.num_input_grads = sum(part.share > 0 for part in parts)
+
+
+def _make_single_parcels(
+    problem: Problem, plan: Plan, *, costs: CostModel, lanes: list[_Lane]
+) -> tuple[list[_Parcel], dict[int, _Parcel]]:
+    """What travels once per iteration with split placement: the weights, and per stage the finished gradient."""
+    weights, finished = [], {}
+    for number, stage in enumerate(plan.stages):
+        if not stage.is_split:
+            continue
+        owner, *others = (lane for lane in lanes if lane.stage == number)
+        for lane in others:
+            if "I" in lane.kinds:
+                size = costs.parameter_bytes(stage)
+                route = _route(problem, (owner, lane), num_bytes=size)
+                weights.append(_Parcel(owner, lane, BEFORE_FIRST, "forward", size, route))
+            if "W" in lane.kinds:
+                size = costs.gradient_bytes(stage)
+                route = _route(problem, (lane, owner), num_bytes=size)
+                finished[number] = _Parcel(lane, owner, problem.num_microbatches, "backward", size, route)
+    return weights, finished
+
+
+def _new_lane(where: tuple[int, int], seat: tuple[DeviceGroup, StageCost, str], *, costs: CostModel) -> _Lane:
     num_microbatches = costs.problem.num_microbatches
     return _Lane(
         stage=where[0],
         replica=where[1],
-        group=stage.replicas[where[1]],
-        cost=costs.stage_cost(stage, where[1]),
+        group=seat[0],
+        cost=seat[1],
+        kinds=seat[2],
         forward_to=[],
         backward_to=[],
         missing_inputs=[],
         missing_gradients=[],
+        missing_input_grads=[],
         forward_done=[False] * num_microbatches,
-        input_grad_done=[False] * num_microbatches,
     )
 
 

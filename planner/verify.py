@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
@@ -17,10 +18,11 @@ import networkx
 from planner.actions import KINDS, Action
 from planner.costs import CostModel, overlap
 from planner.errors import PlanError
-from planner.plan import DeviceGroup, Evidence, Plan, ProblemReference, Stage
+from planner.plan import DeviceGroup, Evidence, Plan, ProblemReference, Share, Stage
 from planner.problem import Options, Problem
 from planner.replay import Leg, MemoryUse, Replay, Seat, make_legs, make_seats, memory_use, replay
 from planner.simulate import Timeline, simulate
+from planner.split_placement import common, input_grad_ranges
 from profiles.document import to_plain
 
 MAX_VIOLATIONS_PER_RULE = 20
@@ -136,6 +138,20 @@ class _Case:
         return found
 
     @cached_property
+    def kinds_on(self) -> dict[str, dict[int, str]]:
+        """For every device that works: the stages it works for, each with the kinds of actions it may run there."""
+        found: dict[str, dict[int, str]] = {}
+        for number, stage in enumerate(self.plan.stages):
+            if stage.is_split:
+                for part in self.costs.parts(stage):
+                    found.setdefault(part.device, {})[number] = part.kinds
+            else:
+                for group in stage.replicas:
+                    for device in group:
+                        found.setdefault(device, {})[number] = "".join(KINDS)
+        return found
+
+    @cached_property
     def has_weight_grad(self) -> list[bool]:
         """Per stage: whether it has a W."""
         layers = self.problem.profile.by_name
@@ -143,8 +159,8 @@ class _Case:
 
     @cached_property
     def tally(self) -> dict[str, Counter[Action]]:
-        """How often every action stands in every device's list; lists of devices that hold nothing left out."""
-        return {device: Counter(word) for device, word in self.plan.schedule.items() if device in self.groups_on}
+        """How often every action stands in every device's list; lists of devices without work left out."""
+        return {device: Counter(word) for device, word in self.plan.schedule.items() if device in self.kinds_on}
 
     @cached_property
     def seats(self) -> list[Seat]:
@@ -218,6 +234,17 @@ def _is_stage(stage: Stage) -> bool:
         and isinstance(stage.replicas, tuple)
         and all(_is_names(group) for group in stage.replicas)
         and isinstance(stage.recompute, bool)
+        and all(map(_is_shares, (stage.input_grad_replicas, stage.weight_grad_replicas)))
+    )
+
+
+def _is_shares(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(share, Share)
+        and _is_names(share.group)
+        and type(share.numerator) is int
+        and type(share.denominator) is int
+        for share in value
     )
 
 
@@ -416,7 +443,115 @@ def _is_measured(case: _Case, name: str, *, where: tuple[str, int, int]) -> bool
     return has_bytes and case.costs.layer_work(name, device_type, width=width, replicas=replicas) is not None
 
 
+# Split placement stays within what is supported.
+
+
+def _split_stages(case: _Case) -> Iterator[tuple[int, Stage]]:
+    for number, stage in enumerate(case.plan.stages):
+        if stage.is_split:
+            yield number, stage
+
+
+def _share_lists(stage: Stage) -> list[tuple[str, tuple[Share, ...]]]:
+    return [("I", stage.input_grad_replicas), ("W", stage.weight_grad_replicas)]
+
+
+def split_replicated(case: _Case) -> Findings:
+    """A stage with split placement has one replica of one device."""
+    for number, stage in _split_stages(case):
+        if len(stage.replicas) != 1 or len(stage.replicas[0]) != 1:
+            message = f"Stage {number} has split placement, but it is on more than one device itself."
+            yield Finding(f"stage {number}", "one replica of one device", list(map(list, stage.replicas)), message)
+
+
+def split_recomputes(case: _Case) -> Findings:
+    """A stage with split placement does not recompute."""
+    for number, stage in _split_stages(case):
+        if stage.recompute:
+            message = f"Stage {number} has split placement and recomputes its activations, which is not supported."
+            yield Finding(f"stage {number}", "no recomputation", "recomputation", message)
+
+
+def share_wide(case: _Case) -> Findings:
+    """A share of I or W is on one device."""
+    for number, stage in _split_stages(case):
+        for kind, shares in _share_lists(stage):
+            for share in shares:
+                if len(share.group) != 1:
+                    message = f"Stage {number} gives {kind} to a group of {len(share.group)} devices instead of one."
+                    yield Finding(f"stage {number}", "one device", list(share.group), message)
+
+
+def share_device_unknown(case: _Case) -> Findings:
+    """Every device named for I or W is a device of the cluster."""
+    for number, stage in _split_stages(case):
+        for kind, shares in _share_lists(stage):
+            for device in (name for share in shares for name in share.group):
+                if device not in case.problem.cluster.by_name:
+                    message = f"Stage {number} gives {kind} to {_shown(device, 80)!r}, which the cluster does not have."
+                    yield Finding(f"stage {number}", "devices of the cluster", device, message)
+
+
+def share_count(case: _Case) -> Findings:
+    """I is cut into two shares at most, W into none."""
+    for number, stage in _split_stages(case):
+        for (kind, shares), most in zip(_share_lists(stage), (2, 1), strict=True):
+            if len(shares) > most:
+                message = f"Stage {number} cuts {kind} into {len(shares)} shares, above {most}."
+                yield Finding(f"stage {number}", f"at most {most}", len(shares), message)
+
+
+def share_sum(case: _Case) -> Findings:
+    """The shares of I, and of W, are positive and add up to 1."""
+    for number, stage in _split_stages(case):
+        for kind, shares in _share_lists(stage):
+            if shares and not _is_whole(shares):
+                texts = [f"{share.numerator}/{share.denominator}" for share in shares]
+                message = f"The shares of {kind} of stage {number}, {_shown(', '.join(texts), 80)}, do not add up to 1."
+                yield Finding(f"stage {number}", "positive shares of 1 in all", ", ".join(texts), message)
+
+
+def _is_whole(shares: tuple[Share, ...]) -> bool:
+    are_positive = all(share.numerator > 0 and share.denominator > 0 for share in shares)
+    return are_positive and sum(Fraction(share.numerator, share.denominator) for share in shares) == 1
+
+
+def share_repeated(case: _Case) -> Findings:
+    """The shares of a list are on different devices."""
+    for number, stage in _split_stages(case):
+        for kind, shares in _share_lists(stage):
+            for group, count in Counter(share.group for share in shares).items():
+                if count > 1:
+                    message = f"Stage {number} names {', '.join(group)} {count} times for its {kind}."
+                    yield Finding(f"stage {number}", f"{', '.join(group)} once", f"{count} times", message)
+
+
+def share_needless(case: _Case) -> Findings:
+    """A device that alone runs I or W is not the owner: that is said by naming none."""
+    for number, stage in _split_stages(case):
+        for kind, shares in _share_lists(stage):
+            if len(shares) == 1 and shares[0].group in stage.replicas:
+                message = f"Stage {number} names its own device for {kind}; name none instead."
+                yield Finding(f"stage {number}", "another device, or none", list(shares[0].group), message)
+
+
+def weight_share_foreign(case: _Case) -> Findings:
+    """A stage without trainable weights names no device for W."""
+    for number, stage in _split_stages(case):
+        if stage.weight_grad_replicas and not case.has_weight_grad[number]:
+            devices = [list(share.group) for share in stage.weight_grad_replicas]
+            message = f"Stage {number} names a device for W, but it has no weights to train."
+            yield Finding(f"stage {number}", "no device for W", devices, message)
+
+
 # The plan does only what the options allow.
+
+
+def split_placement_forbidden(case: _Case) -> Findings:
+    """Stages name other devices for I or W only if `split_placement` allows it."""
+    for number, _ in _split_stages(case) if not case.options.split_placement else ():
+        message = f"Stage {number} places I or W on other devices, which split_placement = false forbids."
+        yield Finding(f"stage {number}", "I and W on its own device", "other devices", message)
 
 
 def width_limit(case: _Case) -> Findings:
@@ -483,10 +618,10 @@ def split_forbidden(case: _Case) -> Findings:
 
 
 def device_idle(case: _Case) -> Findings:
-    """Without `idle_devices` every device of the cluster holds a stage."""
+    """Without `idle_devices` every device of the cluster works for a stage."""
     if not case.options.idle_devices:
         for device in case.problem.cluster.by_name:
-            if device not in case.groups_on:
+            if device not in case.kinds_on:
                 message = f"Device {device} holds no stage, which idle_devices = false forbids."
                 yield Finding(f"device {device}", "a stage", "none", message)
 
@@ -525,30 +660,49 @@ def placement_given(case: _Case) -> Findings:
 
 
 def list_missing(case: _Case) -> Findings:
-    """Every device that holds a stage has a list of actions."""
-    for device, held in case.groups_on.items():
+    """Every device that works for a stage has a list of actions."""
+    for device, held in case.kinds_on.items():
         if device not in case.plan.schedule:
-            message = f"Device {device} holds stage {min(held)}, but the schedule has no list for it."
+            message = f"Device {device} works for stage {min(held)}, but the schedule has no list for it."
             yield Finding(f"device {device}", "a list of actions", "none", message)
 
 
 def list_foreign(case: _Case) -> Findings:
-    """Only devices that hold a stage have a list."""
+    """Only devices that work for a stage have a list."""
     for device in case.plan.schedule:
-        if device not in case.groups_on:
-            message = f"The schedule has a list for {_shown(device, 80)!r}, which holds no stage."
+        if device not in case.kinds_on:
+            message = f"The schedule has a list for {_shown(device, 80)!r}, which works for no stage."
             yield Finding(f"device {_shown(device, 80)}", "no list", "a list", message)
 
 
 def action_foreign(case: _Case) -> Findings:
-    """A device runs only actions of stages it holds, of known kinds and for microbatches of the problem."""
+    """A device runs only actions of stages it works for, of known kinds and for microbatches of the problem."""
     for device, counts in case.tally.items():
-        held, total = case.groups_on[device], case.problem.num_microbatches
+        held, total = case.kinds_on[device], case.problem.num_microbatches
         for action in counts:
             if action.stage not in held or not 0 <= action.microbatch < total or action.kind not in KINDS:
                 expected = f"stages {sorted(held)}, microbatches 0 to {total - 1}"
                 message = f"{device} cannot run {action}: it has {expected}."
                 yield Finding(f"{device}: {action}", expected, str(action), message)
+
+
+def action_misplaced(case: _Case) -> Findings:
+    """With split placement a device runs only the kinds of actions that the stage gives it."""
+    for device, counts in case.tally.items():
+        for action in counts:
+            kinds = case.kinds_on[device].get(action.stage, "FIW")
+            if action.kind in ("F", "I", "W") and action.kind not in kinds:
+                message = f"{device} runs {action}, but of stage {action.stage} it has only {', '.join(kinds)}."
+                yield Finding(f"{device}: {action}", ", ".join(kinds), action.kind, message)
+
+
+def split_fused(case: _Case) -> Findings:
+    """A stage with split placement runs no B."""
+    for device, counts in case.tally.items():
+        for action in counts:
+            if action.kind == "B" and action.kind not in case.kinds_on[device].get(action.stage, "B"):
+                message = f"{device} runs {action}, but I and W of stage {action.stage} are placed apart."
+                yield Finding(f"{device}: {action}", "I and W", "B", message)
 
 
 def action_repeated(case: _Case) -> Findings:
@@ -562,8 +716,9 @@ def action_repeated(case: _Case) -> Findings:
 
 
 def action_missing(case: _Case) -> Findings:
-    """Every device runs, for every stage it holds and every microbatch, F and either B, or I with W if there is a W."""
+    """A device runs, for every stage it works for and every microbatch, its F, and B, or I with W if there is a W."""
     for device, stage, counts in _lists(case):
+        kinds = case.kinds_on[device][stage]
         for microbatch in range(case.problem.num_microbatches):
             needed = ["F"]
             if not case.has_weight_grad[stage]:
@@ -571,7 +726,7 @@ def action_missing(case: _Case) -> Findings:
             elif ("B", stage, microbatch) not in counts:
                 needed += "IW"
             for kind in needed:
-                if (kind, stage, microbatch) not in counts:
+                if kind in kinds and (kind, stage, microbatch) not in counts:
                     text = f"{stage}{kind}{microbatch}"
                     yield Finding(f"{device}: {text}", "once", "never", f"{device} never runs {text}.")
 
@@ -579,7 +734,7 @@ def action_missing(case: _Case) -> Findings:
 def _lists(case: _Case) -> Iterator[tuple[str, int, Counter[Action]]]:
     """Every device that has a list, with every stage it holds and the count of its actions."""
     for device, counts in case.tally.items():
-        for stage in case.groups_on[device]:
+        for stage in case.kinds_on[device]:
             yield device, stage, counts
 
 
@@ -596,7 +751,7 @@ def weight_grad_foreign(case: _Case) -> Findings:
     """A stage without trainable weights has neither W nor B."""
     for device, counts in case.tally.items():
         for action in counts:
-            is_held = action.stage in case.groups_on[device]
+            is_held = action.stage in case.groups_on.get(device, ())
             if action.kind in ("W", "B") and is_held and not case.has_weight_grad[action.stage]:
                 message = (
                     f"{device} runs {action}, but stage {action.stage} has no weights to train: it has only F and I."
@@ -639,7 +794,7 @@ def _precedes(case: _Case, first: str, *, then: str) -> Findings:
         for kind, stage, microbatch in word:
             if kind == first:
                 seen.add((stage, microbatch))
-            elif kind in then and (stage, microbatch) not in seen:
+            elif kind in then and (stage, microbatch) not in seen and first in case.kinds_on[device][stage]:
                 text, needed = f"{stage}{kind}{microbatch}", f"{stage}{first}{microbatch}"
                 message = f"{device} runs {text} before {needed}, which it needs."
                 yield Finding(f"{device}: {text}", f"after {needed}", f"before {needed}", message)
@@ -655,6 +810,10 @@ def deadlock(case: _Case) -> Findings:
         yield Finding(cycle[0], "an order without cycles", " <- ".join(shown), message)
 
 
+_PLACES = {"F": 0, "I": 1, "B": 1, "W": 2}
+"""Which of the three slots of a seat an action is."""
+
+
 class _Untimed:
     """The schedule played without a clock: it shows whether everything can be run, and if not, why."""
 
@@ -663,12 +822,14 @@ class _Untimed:
         self.seats = case.seats
         self.seat_of = {(device, seat.stage): n for n, seat in enumerate(self.seats) for device in seat.group}
         self.position = dict.fromkeys(self.words, 0)
-        # Slot 2 n is F of seat n, slot 2 n + 1 its I or B.
-        self.sends: list[list[int]] = [[] for _ in range(2 * len(self.seats))]
-        self.sources: list[list[int]] = [[] for _ in range(2 * len(self.seats))]
+        # Slot 3 n is F of seat n, slot 3 n + 1 its I or B, slot 3 n + 2 its W, if that waits for an I elsewhere.
+        self.sends: list[list[int]] = [[] for _ in range(3 * len(self.seats))]
+        self.sources: list[list[int]] = [[] for _ in range(3 * len(self.seats))]
         for leg in case.legs:
-            self.sends[2 * leg.sender + leg.is_backward].append(2 * leg.receiver + leg.is_backward)
-            self.sources[2 * leg.receiver + leg.is_backward].append(2 * leg.sender + leg.is_backward)
+            is_within = self.seats[leg.sender].stage == self.seats[leg.receiver].stage
+            ends = 3 * leg.sender + leg.is_backward, 3 * leg.receiver + leg.is_backward + is_within
+            self.sends[ends[0]].append(ends[1])
+            self.sources[ends[1]].append(ends[0])
         self.missing = [[len(sources)] * case.problem.num_microbatches for sources in self.sources]
         self.waiting = list(self.words)
 
@@ -698,9 +859,9 @@ class _Untimed:
         while at < len(word):
             kind, stage, microbatch = word[at]
             number = self.seat_of[device, stage]
-            slot = 2 * number + (kind != "F")
+            slot = 3 * number + _PLACES[kind]
             group = self.seats[number].group
-            if kind != "W" and self.missing[slot][microbatch]:
+            if self.missing[slot][microbatch]:
                 break
             if len(group) > 1 and not self.take_along(group, device):
                 break
@@ -725,7 +886,7 @@ class _Untimed:
         for target in self.sends[slot]:
             self.missing[target][microbatch] -= 1
             if self.missing[target][microbatch] == 0:
-                self.waiting += self.seats[target // 2].group
+                self.waiting += self.seats[target // 3].group
 
     def blocker(self, device: str) -> tuple[Action, str]:
         """An action that the next action of a stuck device waits for, and the device that has yet to run it."""
@@ -734,11 +895,11 @@ class _Untimed:
         for other in self.seats[number].group:
             if self.head(other) != action:
                 return action, other
-        for slot in self.sources[2 * number + (action.kind != "F")]:
-            seat = self.seats[slot // 2]
+        for slot in self.sources[3 * number + _PLACES[action.kind]]:
+            seat = self.seats[slot // 3]
             other = seat.group[0]
             for kind, stage, microbatch in self.words[other][self.position[other] :]:
-                is_source = (kind in "IB") if slot % 2 else (kind == "F")
+                is_source = (kind in "IB") if slot % 3 else (kind == "F")
                 if is_source and (stage, microbatch) == (seat.stage, action.microbatch):
                     return Action(kind, stage, microbatch), other
         raise PlanError(f"{action} on {device} waits for nothing, yet it does not run")
@@ -767,10 +928,29 @@ def _neighbours(case: _Case) -> Iterator[tuple[str, str]]:
                 is_near = overlap(i, j, num_senders=counts[0], num_receivers=counts[1])[0] > 0
                 if is_near and sender[0] != receiver[0]:
                     yield sender[0], receiver[0]
+        if stages[a].is_split or stages[b].is_split:
+            yield from _gradient_neighbours(case, (stages[a], stages[b]))
+    for _, stage in _split_stages(case):
+        owner, *others = case.costs.parts(stage)
+        yield from ((owner.device, part.device) for part in others)
+        yield from ((a.device, b.device) for a in others for b in others if a.share and "W" in b.kinds and a != b)
     for stage in stages:
         heads = [group[0] for group in stage.replicas]
         if len(heads) > 1:
             yield from zip(heads, [*heads[1:], heads[0]], strict=True)
+
+
+def _gradient_neighbours(case: _Case, ends: tuple[Stage, Stage]) -> Iterator[tuple[str, str]]:
+    """Pairs of devices that exchange gradients, where one of the stages has split placement."""
+    heads = [
+        [part.device for part in case.costs.parts(stage)] if stage.is_split else [group[0] for group in stage.replicas]
+        for stage in ends
+    ]
+    for taker in input_grad_ranges(ends[0]):
+        for maker in input_grad_ranges(ends[1]):
+            pair = heads[1][maker.number], heads[0][taker.number]
+            if common(taker, maker) and pair[0] != pair[1]:
+                yield pair
 
 
 def memory_exceeded(case: _Case) -> Findings:
@@ -900,21 +1080,23 @@ GROUPS: tuple[tuple[bool, tuple[Rule, ...]], ...] = (
         (
             *(layer_unknown, layer_repeated, layer_missing, stage_empty, stage_order, layer_order),
             *(group_empty, device_unknown, device_repeated, group_mixed, width_uneven, width_unmeasured),
+            *(split_replicated, split_recomputes, share_wide, share_device_unknown, share_count, share_sum),
+            *(share_repeated, share_needless, weight_share_foreign),
         ),
     ),
     (
         False,
         (
             *(width_limit, stages_per_device, replica_limit, replicas_uneven, edge_skips, recompute_forbidden),
-            *(split_forbidden, device_idle, layer_pinned, partition_given, placement_given),
+            *(split_forbidden, split_placement_forbidden, device_idle, layer_pinned, partition_given, placement_given),
         ),
     ),
     (True, (route_missing,)),
     (
         True,
         (
-            *(list_missing, list_foreign, action_foreign, action_repeated, action_missing),
-            *(backward_mixed, weight_grad_foreign, group_order),
+            *(list_missing, list_foreign, action_foreign, action_misplaced, split_fused, action_repeated),
+            *(action_missing, backward_mixed, weight_grad_foreign, group_order),
         ),
     ),
     (True, (forward_first, input_grad_first)),

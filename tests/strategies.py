@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from planner.actions import Action
-from planner.plan import DeviceGroup, Plan, Stage
+from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
@@ -336,6 +336,86 @@ def _links_between(problem: Problem, stages: Sequence[Stage]) -> tuple[Seats, Se
                     if edge.has_gradient:
                         backward[a, i].append((b, j))
     return forward, backward
+
+
+@st.composite
+def split_cases(draw: st.DrawFn) -> tuple[Problem, Plan]:
+    """Problems with a valid plan each, in which some stages run their I or W on other devices."""
+    rng = draw(RANDOMS)
+    problem = random_problem(rng)
+    options = replace(problem.options, split_placement=True, split_backward=True)
+    problem = replace(problem, options=options)
+    stages = tuple(random_split(rng, problem, stage) for stage in random_stages(rng, problem))
+    return problem, Plan(
+        problem=problem.reference(), stages=stages, schedule=random_split_schedule(rng, problem, stages=stages)
+    )
+
+
+def random_split(rng: Random, problem: Problem, stage: Stage) -> Stage:
+    """The stage on one device, most of the time, with other devices for its I, or halves of it, and for its W."""
+    owner = stage.replicas[0][:1]
+    others = [(device.name,) for device in problem.cluster.devices if (device.name,) != owner]
+    if not others or rng.random() < 0.2:
+        return stage
+    has_weights = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
+    first = rng.choice(others)
+    second = rng.choice([owner, *(group for group in others if group != first)])
+    cut = rng.choice([(1, 2), (1, 2), (1, 3), (2, 3)])
+    halves = [
+        Share(group=first, numerator=cut[0], denominator=cut[1]),
+        Share(group=second, numerator=cut[1] - cut[0], denominator=cut[1]),
+    ]
+    rng.shuffle(halves)
+    return Stage(
+        layers=stage.layers,
+        replicas=(owner,),
+        input_grad_replicas=rng.choice([(), (Share(group=first),), tuple(halves), tuple(halves)]),
+        weight_grad_replicas=(Share(group=rng.choice(others)),) if has_weights and rng.random() < 0.6 else (),
+    )
+
+
+def random_split_schedule(rng: Random, problem: Problem, *, stages: tuple[Stage, ...]) -> dict[str, tuple[Action, ...]]:
+    """Orders that arise from running random actions once everything before them, on whatever devices, has been run."""
+    stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
+    pairs = {(stage_of[e.producer], stage_of[e.consumer], e.has_gradient) for e in problem.profile.edges}
+    todo = [
+        (group, Action(kind, number, microbatch))
+        for number, stage in enumerate(stages)
+        for microbatch in range(problem.num_microbatches)
+        for group, kind in random_work(rng, problem, stage)
+    ]
+    words: dict[str, list[Action]] = {device: [] for stage in stages for group in stage.groups for device in group}
+
+    def is_ready(action: Action) -> bool:
+        kind, number, microbatch = action
+        if kind == "F":
+            needed = {("F", a) for a, b, _ in pairs if b == number != a}
+        elif kind == "W":
+            needed = {("I", number)}
+        else:
+            needed = {("F", number)} | {("I", b) for a, b, has_gradient in pairs if a == number != b and has_gradient}
+        left = {("I" if other.kind == "B" else other.kind, other.stage) for _, other in todo if other[2] == microbatch}
+        return not needed & left
+
+    while todo:
+        group, action = rng.choice([item for item in todo if is_ready(item[1])])
+        todo.remove((group, action))
+        for device in group:
+            words[device].append(action)
+    return {device: tuple(word) for device, word in words.items()}
+
+
+def random_work(rng: Random, problem: Problem, stage: Stage) -> list[tuple[DeviceGroup, str]]:
+    """Which groups run which kinds for one microbatch."""
+    if not stage.is_split:
+        return [(group, kind) for group in stage.replicas for kind in random_kinds(rng, problem, stage)]
+    has_weights = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
+    owner = [Share(group=stage.replicas[0])]
+    return [
+        *((share.group, "F") for share in owner),
+        *((share.group, "I") for share in stage.input_grad_replicas or owner),
+        *((share.group, "W") for share in (stage.weight_grad_replicas or owner) if has_weights),
+    ]
 
 
 def _is_ready(

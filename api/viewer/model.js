@@ -93,6 +93,7 @@ function firstAbove(values, limit) {
 
 // The position of an action on a device, or -1. `kinds`: any of these kind numbers will do.
 function findAction(plan, device, { stage, kinds, microbatch }) {
+  if (microbatch < 0 || microbatch >= plan.numMicrobatches) return -1; // what travels once per iteration
   const action = device.action;
   if (!action.index) {
     action.index = new Map();

@@ -67,10 +67,21 @@ def _merged(word: list[Action]) -> list[Action]:
 
 
 def _require_expressible(problem: Problem, plan: Plan) -> None:
+    _require_own_devices(plan)
     _require_single_devices(plan)
     _require_work_everywhere(plan)
     _require_neighbours(problem, plan)
     _require_last_stage_in_order(plan)
+
+
+def _require_own_devices(plan: Plan) -> None:
+    """Torch runs all actions of a stage on the rank that holds it."""
+    for number, stage in enumerate(plan.stages):
+        if stage.is_split:
+            raise ValueError(
+                f"stage {number} places its I or W on other devices, but torch runs a stage on one rank; "
+                "plan with split_placement = false"
+            )
 
 
 def _require_single_devices(plan: Plan) -> None:

@@ -12,6 +12,7 @@ from planner.actions import Action, Kind
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import TimedAction, TimedTransfer, Timeline
+from planner.split_placement import BEFORE_FIRST
 
 Event = dict[str, Any]
 _Key = tuple[str, Action]
@@ -119,7 +120,7 @@ class _Tracer:
 
     def _transfer(self, transfer: TimedTransfer) -> Iterator[Event]:
         """It is on every link of its route for all of its time."""
-        what = "activation" if transfer.direction == "forward" else "gradient"
+        what = _content(transfer)
         for link in transfer.links:
             yield {
                 "ph": "X",
@@ -168,6 +169,15 @@ class _Tracer:
                 "tid": timed.stage + 1,
                 "args": {"replicas": len(self.plan.stages[timed.stage].replicas)},
             }
+
+
+def _content(transfer: TimedTransfer) -> str:
+    """What a transfer carries; with split placement a stage also sends to itself."""
+    if transfer.from_stage != transfer.to_stage:
+        return "activation" if transfer.direction == "forward" else "gradient"
+    if transfer.direction == "forward":
+        return "weights" if transfer.microbatch == BEFORE_FIRST else "stash"
+    return "weight stash or finished gradient"
 
 
 def _first(spans: Mapping[_Key, Any], device: str, *, stage: int, transfer: TimedTransfer) -> _Key | None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from planner.actions import parse_action
-from planner.plan import Evidence, Plan, Stage
+from planner.plan import Evidence, Plan, Share, Stage
 from planner.problem import Options, Problem
 from planner.simulate import Timeline, simulate
 from profiles.cluster import Cluster, Device, Link
@@ -76,6 +76,22 @@ def make_stage(text: str, *, recompute: bool = False) -> Stage:
     layers, replicas = text.split("@")
     groups = tuple(tuple(group.strip().split("+")) for group in replicas.split("|"))
     return Stage(layers=tuple(layers.split()), replicas=groups, recompute=recompute)
+
+
+def make_split(text: str, *, input_grad: str = "", weight_grad: str = "", recompute: bool = False) -> Stage:
+    """A stage as `make_stage` reads it, with shares as in `a 1/2, b 1/2` of its I and its W."""
+    shares = {"input_grad_replicas": make_shares(input_grad), "weight_grad_replicas": make_shares(weight_grad)}
+    return replace(make_stage(text, recompute=recompute), **shares)
+
+
+def make_shares(text: str) -> tuple[Share, ...]:
+    """`a 1/3, b 2/3`: devices, each with its share; without a number, all."""
+    shares = []
+    for item in filter(None, text.split(", ")):
+        group, _, number = item.partition(" ")
+        part = [int(each) for each in number.split("/")] if number else [1, 1]
+        shares.append(Share(group=tuple(group.split("+")), numerator=part[0], denominator=part[1]))
+    return tuple(shares)
 
 
 def make_plan(problem: Problem, stages: list[str | Stage], words: dict[str, str]) -> Plan:

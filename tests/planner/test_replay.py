@@ -14,7 +14,7 @@ from planner.problem import Problem
 from planner.replay import MAX_INCONSISTENCIES, Replay, memory_use, replay
 from planner.simulate import TimedSynchronisation, Timeline, simulate
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
-from tests.strategies import cases
+from tests.strategies import cases, split_cases
 
 
 def make_case(**fields: object) -> tuple[Problem, Plan]:
@@ -162,7 +162,7 @@ def test_memory_use_names_the_first_action_over():
     assert memory_use(problem, plan, costs=CostModel(problem))["a"] == (110, None)
 
 
-@given(case=cases(), data=st.data())
+@given(case=st.one_of(cases(), split_cases()), data=st.data())
 def test_no_time_can_be_changed_unnoticed(case: tuple[Problem, Plan], data: st.DataObject):
     """Tests that whichever single time of a timeline is changed, the timeline is no longer believed."""
     problem, plan = case
@@ -192,7 +192,7 @@ def test_no_time_can_be_changed_unnoticed(case: tuple[Problem, Plan], data: st.D
     assert replay(problem, plan, timeline=wrong).inconsistencies
 
 
-@given(case=cases(), data=st.data())
+@given(case=st.one_of(cases(), split_cases()), data=st.data())
 def test_no_action_can_be_moved_unnoticed(case: tuple[Problem, Plan], data: st.DataObject):
     """Tests that an action moved as a whole, on all devices of its group, is no longer believed."""
     problem, plan = case
@@ -200,7 +200,7 @@ def test_no_action_can_be_moved_unnoticed(case: tuple[Problem, Plan], data: st.D
     device = data.draw(st.sampled_from(sorted(timeline.actions)))
     index = data.draw(st.integers(0, len(timeline.actions[device]) - 1))
     action, delta = timeline.actions[device][index].action, data.draw(st.sampled_from([-1, 1]))
-    mates = next(group for group in plan.stages[action.stage].replicas if device in group)
+    mates = next(group for group in plan.stages[action.stage].groups if device in group)
     moved = {
         name: tuple(
             timed._replace(start_ns=timed.start_ns + delta, end_ns=timed.end_ns + delta)

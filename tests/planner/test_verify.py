@@ -23,6 +23,7 @@ from tests.planner.builders import (
     make_link,
     make_plan,
     make_problem,
+    make_split,
     make_stage,
     with_evidence,
 )
@@ -160,6 +161,27 @@ def without_list() -> tuple[Problem, Plan]:
     return problem, replace(plan, schedule={"a": plan.schedule["a"]})
 
 
+APART = {"a": "0F0 0F1 0I0 0I1", "c": "0W0 0W1"}
+
+
+def with_split(stage: Stage, *, split_placement: bool = True, **words: str) -> Callable[[], tuple[Problem, Plan]]:
+    """The base plan with another first stage; its W is on c, unless `words` say otherwise."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = base_problem(split_placement=split_placement)
+        return problem, base_plan(problem, stage, "y z @ b", **APART | words)
+
+    return make
+
+
+def weight_share_of_frozen_stage() -> tuple[Problem, Plan]:
+    problem, _ = frozen_stage()
+    problem = replace(problem, options=replace(problem.options, split_placement=True))
+    return problem, base_plan(problem, make_split("w x @ a", weight_grad="c"), "y z @ b", a="0F0 0F1 0I0 0I1", c="")
+
+
+APART_STAGE = make_split("w x @ a", weight_grad="c")
+
 BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "malformed": list_of_text,
     "profile-name": with_reference_field(profile="another"),
@@ -186,6 +208,18 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "edge-skips": skipping_edge,
     "recompute-forbidden": with_stages(make_stage("w x @ a", recompute=True), "y z @ b"),
     "split-forbidden": with_options(split_backward=False),
+    "split-placement-forbidden": with_split(APART_STAGE, split_placement=False),
+    "split-replicated": with_split(make_split("w x @ a | d", weight_grad="c")),
+    "split-recomputes": with_split(make_split("w x @ a", weight_grad="c", recompute=True)),
+    "share-wide": with_split(make_split("w x @ a", weight_grad="c+d")),
+    "share-device-unknown": with_split(make_split("w x @ a", weight_grad="q")),
+    "share-count": with_split(make_split("w x @ a", input_grad="a 1/3, c 1/3, d 1/3")),
+    "share-sum": with_split(make_split("w x @ a", input_grad="a 1/2, c 1/3")),
+    "share-repeated": with_split(make_split("w x @ a", input_grad="c 1/2, c 1/2")),
+    "share-needless": with_split(make_split("w x @ a", weight_grad="a")),
+    "weight-share-foreign": weight_share_of_frozen_stage,
+    "action-misplaced": with_split(APART_STAGE, a="0F0 0F1 0I0 0I1 0W1"),
+    "split-fused": with_split(APART_STAGE, a="0F0 0F1 0B0 0I1"),
     "device-idle": with_options(idle_devices=False),
     "layer-pinned": with_options(pinned=(PinnedLayer(layer="w", device="c"),)),
     "partition-given": with_options(partition=(("w",), ("x", "y", "z"))),
@@ -240,6 +274,11 @@ def test_the_base_plan_is_valid():
     assert verdict.timeline == simulate(problem, base_plan(problem))
     assert verdict.summary() == {"passed": True, "violations": []}
     assert verify(problem, with_evidence(problem, base_plan(problem))).passed
+
+
+def test_split_placement_is_valid():
+    """Tests that the stage that the rules of split placement are tested with has nothing wrong with it otherwise."""
+    assert verify(*with_split(APART_STAGE)()).passed
 
 
 @pytest.mark.parametrize("rule", BROKEN)
