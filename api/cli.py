@@ -319,7 +319,9 @@ def export_trace_command(
     _write(render_trace(problem, answer, timeline=play(problem, answer, source=plan)), output)
 
 
-@export_app.command("torch", epilog="Example: pipeplan export torch plan.json demo:gpt-1.5b-zero-bubble -o schedule.csv")
+@export_app.command(
+    "torch", epilog="Example: pipeplan export torch plan.json demo:gpt-1.5b-zero-bubble -o schedule.csv"
+)
 def export_torch_command(
     plan: arg.PlanFile,
     workload: arg.Workload,

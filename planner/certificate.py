@@ -35,6 +35,8 @@ class Bound:
 def make_bound(problem: Problem, costs: CostModel, *, time_limit_s: float = 2.0) -> Bound:
     """The largest bound found on the objective of every plan that the options allow."""
     least = Least(problem, costs)
+    if problem.options.split_placement:
+        return _make(least, {"kind": "trivial"})
     weights = work.find_weights(least)
     certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
     if problem.options.objective == "makespan":
@@ -89,6 +91,8 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], costs: CostModel) 
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
+    if problem.options.split_placement:
+        return None
     return memory.prove_infeasible(Least(problem, costs))
 
 
@@ -170,10 +174,17 @@ def _schedule(least: Least, certificate: Mapping[str, Any]) -> int:
     return schedule.schedule_bound(problem, stages, costs=least.costs)
 
 
+def _trivial(least: Least, certificate: Mapping[str, Any]) -> int:
+    """0: nothing better is proved where I and W may be placed apart from F."""
+    del least, certificate
+    return 0
+
+
 _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "work": _work,
     "layer": _layer,
     "path": _path,
     "pipeline": _pipeline,
     "schedule": _schedule,
+    "trivial": _trivial,
 }

@@ -22,6 +22,7 @@ from planner.problem import Problem
 from planner.progress import Limits, Progress
 from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
+from solver_models.instance import Word
 from solver_models.joint import open_cases
 from solver_models.kernels import FAR
 from solver_models.portfolio import JointSearch
@@ -40,7 +41,7 @@ MAX_WORDS, FEW_PLAYS, MANY_PLAYS = 20_000, 3_000, 300_000
 ORDER_LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order."""
 
-INTERVAL_LIMIT_S, MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 2.0, 24, 128
+INTERVAL_LIMIT_S, MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 2.0, 8, 128
 """Seconds for the integer programme over intervals, dynamic-programming cuts taken, and the most devices for either."""
 
 ORDER_EVERY_ROUNDS, MAX_ORDER_ACTIONS = 12, 300
@@ -220,7 +221,7 @@ class _Recipe:
                 if search.round == EXACT_AFTER_ROUNDS:
                     yield from self._exact_proposals(search)
                 elif search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
-                    yield self._solved_order(search.best), "CP-SAT order"
+                    yield self._solved_order(search, search.best), "CP-SAT order"
         finally:
             search.close()
 
@@ -299,7 +300,7 @@ class _Recipe:
                     return plan, True
         return plan, False
 
-    def _solved_order(self, candidate: Candidate) -> Plan | None:
+    def _solved_order(self, search: JointSearch, candidate: Candidate) -> Plan | None:
         """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""
         num_actions = 3 * self.problem.num_microbatches * sum(len(group) for group in candidate.groups)
         key = (candidate.stage_of.tobytes(), candidate.groups)
@@ -308,9 +309,11 @@ class _Recipe:
         self.ordered.add(key)
         if schedule_bound(self.problem, self.plan.stages, self.costs) >= self.incumbent_ns:
             return None
-        return self._solve_order(candidate, self.incumbent_ns)[0]
+        return self._solve_order(candidate, self.incumbent_ns, hint=search.searcher.words(candidate)[0])[0]
 
-    def _solve_order(self, candidate: Candidate, below: int) -> tuple[Plan | None, bool]:
+    def _solve_order(
+        self, candidate: Candidate, below: int, *, hint: dict[int, Word] | None = None
+    ) -> tuple[Plan | None, bool]:
         """What CP-SAT makes of the order; settled if it closes it and its words replay to what it claims."""
         # takes a second to import, and most problems never need it
         from solver_models.schedule.solve import solve_order
@@ -319,6 +322,7 @@ class _Recipe:
         instance = make_schedule_instance(self.problem, stages, costs=self.costs)
         result = solve_order(
             instance,
+            hint=hint,
             upper_bound=below - 1,
             time_limit_s=min(ORDER_LIMIT_S, max(0.1, (self.limits.time_limit_s - self.elapsed_s) / 4)),
             seed=self.limits.seed,

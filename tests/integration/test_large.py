@@ -1,6 +1,5 @@
 """Graphs of a thousand layers and more, planned as a user would plan them."""
 
-import json
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from profiles.workload import dump_workload
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_layers", "num_devices"), [(1000, 8), (1500, 4)])
 def test_graph_of_a_thousand_layers(tmp_path: Path, num_layers: int, num_devices: int):
-    """Tests that a branching graph with 1,000 or more layers gets a verified plan within 20 s, no worse than a baseline."""
+    """Tests that a graph of 1,000 layers and more gets a verified plan within 20 s, no worse than any baseline."""
     family = Family(
         shape="dag", num_layers=num_layers, num_devices=num_devices, num_microbatches=16,
         memory="mid", links="two-level", speeds="classes", seed=1,
@@ -31,7 +30,8 @@ def test_graph_of_a_thousand_layers(tmp_path: Path, num_layers: int, num_devices
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     assert time.monotonic() - begin < 20
     workload = load_workload(str(source))
-    assert workload.cluster is not None and workload.num_microbatches is not None
+    assert workload.cluster is not None
+    assert workload.num_microbatches is not None
     problem = Problem(
         profile=workload.profile,
         cluster=workload.cluster,
@@ -40,8 +40,9 @@ def test_graph_of_a_thousand_layers(tmp_path: Path, num_layers: int, num_devices
     )
     plan = parse_plan(target.read_text(encoding="utf-8"))
     assert verify(problem, plan).violations == ()
-    fitting = [row["makespan_ns"] for row in json.loads(target.read_text())["evidence"]["baselines"] if row["fits_memory"]]
-    assert plan.evidence is not None and plan.evidence.makespan_ns <= min(fitting, default=plan.evidence.makespan_ns)
+    assert plan.evidence is not None
+    fitting = [row.makespan_ns for row in plan.evidence.baselines if row.fits_memory and row.makespan_ns is not None]
+    assert plan.evidence.makespan_ns <= min(fitting, default=plan.evidence.makespan_ns)
 
 
 def test_generated_workloads_are_reproducible():

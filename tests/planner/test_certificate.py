@@ -244,7 +244,7 @@ def test_memory_allows_one_microbatch_at_a_time():
         stash=(10, 0),
         options=Options(receive_buffers=0, max_replicas=1, max_stages_per_device=1),
     )
-    # the first device waits for 2 F and 2 I of the others before each of its own I; its W fill the gaps but for the last
+    # the first device waits for 2 F and 2 I of the others before each of its I; its W fill the gaps but for the last
     assert schedule_bound(problem, one_each(problem), CostModel(problem)) == 5 * (20 + 2 * 20) + 10
     assert bound_of(problem).value_ns == 5 * (20 + 2 * 20) + 10
 
