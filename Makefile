@@ -6,12 +6,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.stamp
+KERNELS := .venv/.kernels
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv with exact versions and compile the kernels (nothing to do the second time)
+setup: $(STAMP) $(KERNELS) ## make .venv with exact versions and compile the kernels (nothing to do the second time)
 
 # Setuptools comes first and the project is built without isolation, so that a repeated install needs no network.
 $(STAMP): pyproject.toml constraints.txt
@@ -20,6 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,serve]'
+	@touch $@
+
+$(KERNELS): $(STAMP) $(wildcard solver_models/*.py solver_models/partition/*.py)
 	@$(BIN)/python -m solver_models.warm
 	@touch $@
 
@@ -36,8 +40,8 @@ lint: setup ## style, types and import contracts
 test: setup browser lint ## every check and every test
 	$(BIN)/python -m pytest
 
-bench: setup ## plan every workload of benchmarks/workloads and write the table
-	@$(BIN)/python -m benchmarks.run
+bench: setup ## plan the demos and every workload of benchmarks/workloads, write docs/benchmarks.md
+	@$(BIN)/python -m benchmarks.run --time-limit 20 -o docs/benchmarks.md
 
 clean: ## remove the environment, the caches and the demo's output
 	rm -rf .venv build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
