@@ -231,3 +231,12 @@ def _make_flows(
                         )
                     )
     return flows
+
+
+def make_words(problem: Problem, plan: Plan) -> dict[int, Word]:
+    """The inverse of `make_plan_from_words` for groups of one device: (kind, stage, microbatch) triples per device index."""
+    index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
+    return {
+        index[device]: [(KINDS.index(action.kind), action.stage, action.microbatch) for action in word]
+        for device, word in plan.schedule.items()
+    }

@@ -16,6 +16,7 @@ from planner.lowering import (
     make_plan_from_words,
     make_schedule_instance,
     make_stages,
+    make_words,
 )
 from planner.plan import BaselineResult, Evidence, Plan
 from planner.problem import Problem
@@ -35,8 +36,9 @@ EXACT_AFTER_ROUNDS = 3
 MAX_CASES = 20_000
 """Largest number of partitions x mappings that is searched exactly."""
 
-MAX_WORDS, FEW_PLAYS, MANY_PLAYS = 20_000, 3_000, 300_000
-"""Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed."""
+MAX_WORDS, FEW_PLAYS, MANY_PLAYS, POLISH_ITERATIONS = 20_000, 3_000, 3_000_000, 50_000
+"""Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed;
+and steps of polishing its words."""
 
 ORDER_LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order."""
@@ -286,19 +288,35 @@ class _Recipe:
                 yield None, "exact search"
 
     def _settle(self, search: JointSearch, candidate: Candidate) -> tuple[Plan | None, bool]:
-        """The best order of one partition and mapping if it beats the incumbent, and whether that is beyond doubt."""
+        """The best order of one partition and mapping if it beats the incumbent, and whether that is beyond doubt.
+
+        Few orders are played one by one; more are given to CP-SAT; where its words, which may use shared links in any
+        order, do not replay to what it claims, all orders are played after all, or its words polished.
+        """
         below = FAR if self.incumbent_ns is None else self.incumbent_ns
-        for most_plays in (FEW_PLAYS, MANY_PLAYS):
-            is_done, better = search.searcher.enumerate_orders(
-                candidate, threshold=below, most_words=MAX_WORDS, most_plays=most_plays
-            )
-            if is_done:
-                return self._to_plan(search, better), True
-            if most_plays == FEW_PLAYS:
-                plan, is_settled = self._solve_order(candidate, below)
-                if is_settled:
-                    return plan, True
-        return plan, False
+        is_done, better = self._enumerate(search, candidate, below=below, most_plays=FEW_PLAYS)
+        if is_done:
+            return better, True
+        plan, is_settled = self._solve_order(candidate, below)
+        if is_settled:
+            return plan, True
+        is_done, better = self._enumerate(search, candidate, below=below, most_plays=MANY_PLAYS)
+        if is_done or plan is None:
+            return better or plan, is_done
+        words = make_words(self.problem, plan)
+        polished = search.searcher.polish(
+            replace(candidate, words=words), iterations=POLISH_ITERATIONS, heat=0.01, seed=self.limits.seed
+        )
+        return self._to_plan(search, polished), False
+
+    def _enumerate(
+        self, search: JointSearch, candidate: Candidate, *, below: int, most_plays: int
+    ) -> tuple[bool, Plan | None]:
+        """Whether every order was played, and the best below `below`."""
+        is_done, better = search.searcher.enumerate_orders(
+            candidate, threshold=below, most_words=MAX_WORDS, most_plays=most_plays
+        )
+        return is_done, self._to_plan(search, better)
 
     def _solved_order(self, search: JointSearch, candidate: Candidate) -> Plan | None:
         """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""

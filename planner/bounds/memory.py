@@ -1,14 +1,16 @@
 """Proofs that no plan fits into memory."""
 
+from bisect import bisect_right
 from fractions import Fraction
 
 from planner.bounds.least import Least
+from planner.bounds.trunk import Trunk
 from profiles.model_profile import Layer, WidthBytes
 
 
 def prove_infeasible(least: Least) -> str | None:
     """A sentence that names the limit that rules out every plan, or None if none was found."""
-    return _largest_layer(least) or _everything(least)
+    return _largest_layer(least) or _everything(least) or _too_many_stages(least)
 
 
 def _footprint(least: Least, layer: Layer) -> Fraction:
@@ -50,6 +52,28 @@ def _everything(least: Least) -> str | None:
     return (
         f"the layers need at least {state:,} bytes of state and {stash:,} of stash for one microbatch, but all devices "
         f"together have {total:,}; use more or larger devices, smaller microbatches or recomputation"
+    )
+
+
+def _too_many_stages(least: Least) -> str | None:
+    """However the trunk is cut, every stage fits into a device: cutting as late as possible gives the fewest stages.
+
+    A stage on r <= R replicas holds its state on every device, and 1 / r of a microbatch's stash.
+    """
+    trunk, most = Trunk(least), least.problem.max_replicas
+    largest = max(device.memory_bytes for device in least.problem.cluster.devices)
+    need = [int(state) * most + int(stash) for state, stash in zip(trunk.state, trunk.stash, strict=True)]
+    stages, boundary = 0, 0
+    while boundary < trunk.num_layers:
+        boundary = bisect_right(need, need[boundary] + largest * most) - 1
+        stages += 1
+    chunks = least.problem.options.max_stages_per_device
+    if stages <= least.num_devices * chunks:
+        return None
+    return (
+        f"cut into stages that fit the largest device ({largest:,} bytes), the layers need at least {stages} stages, "
+        f"but {least.num_devices} devices hold at most {chunks} each; "
+        "use larger or more devices, or allow more stages per device"
     )
 
 

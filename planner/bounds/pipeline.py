@@ -21,6 +21,9 @@ Mask = NDArray[numpy.bool_]
 MAX_MAGNITUDE = 1 << 60
 """Sums stay below this, so that 64 bits hold them."""
 
+MAX_LOADS = 1000
+"""Most different works of intervals of layers for which the loads that a device can have are listed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
@@ -249,7 +252,7 @@ class Division:
         used = stages.replicas.least
         slots = numpy.arange(self.slots + 1)
         weight = self._slot_weights[slots[used:]] - self._slot_weights[slots[: self.slots + 1 - used]]
-        prices = cost + weight[None, :] * head + self._memory_cost(start, stages)[:, None]
+        prices = cost + weight[None, :] * self._idle(head) + self._memory_cost(start, stages)[:, None]
         for table, values in (
             (self.heads, head + stages.forward[:, None]),
             (self.tails, follows + stages.returning[:, None]),
@@ -300,6 +303,28 @@ class Division:
         moving = self.count * (waiting * (stages.forward + stages.returning) + (stages.kept >> shift) * stages.rest)
         cost: Integers = self.price.memory * (moving + (stages.static >> shift) * self.deadline)
         return cost
+
+    @cached_property
+    def _loads(self) -> Integers | None:
+        """The loads a device can have, sorted, where they are few: equal devices, no replicas, 1 or 2 stages each."""
+        trunk = self.trunk
+        if not self.is_single or self.chunks > 2 or len(self.least.types) > 1 or not trunk.is_everything:
+            return None
+        ends = trunk.forward + trunk.backward
+        works = numpy.unique((ends[:, None] - ends[None, :])[numpy.tril_indices(len(ends))])
+        if len(works) > MAX_LOADS or self.least.widths != (1,):
+            return None
+        return self.count * (numpy.unique(works[:, None] + works[None, :]) if self.chunks == 2 else works)
+
+    def _idle(self, head: Integers) -> Integers:
+        """Rule 9: time until T that a device cannot work: its head, and what the largest load that fits leaves over."""
+        if self._loads is None or self.is_span:
+            return head
+        fitting = numpy.searchsorted(self._loads, self.deadline - head, side="right") - 1
+        idle: Integers = numpy.where(
+            fitting >= 0, self.deadline - self._loads[numpy.maximum(fitting, 0)], self.deadline
+        )
+        return idle
 
     @cached_property
     def _slot_weights(self) -> Integers:

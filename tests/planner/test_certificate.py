@@ -492,6 +492,29 @@ def test_state_that_does_not_fit_anywhere_together():
     assert prove_infeasible(roomy, CostModel(roomy)) is None
 
 
+def test_more_stages_than_devices():
+    """Tests that layers of which no two fit together need a device each, or several stages per device."""
+    single = Options(receive_buffers=0, max_replicas=1, max_stages_per_device=1)
+    problem = make_chain([(1, 1, 1)] * 3, num_devices=2, num_microbatches=1, memory=100, state=60, options=single)
+    message = prove_infeasible(problem, CostModel(problem))
+    assert message is not None
+    assert "need at least 3 stages" in message
+    roomy = with_memory(problem, {"d0": 120})
+    assert prove_infeasible(roomy, CostModel(roomy)) is None
+
+
+def test_equal_layers_leave_devices_idle():
+    """Tests that with two equal layers per device none can make up for the late start of another."""
+    problem = make_chain(
+        [(10, 10, 10)] * 16,
+        num_devices=8,
+        num_microbatches=24,
+        options=Options(receive_buffers=0, max_replicas=1, max_stages_per_device=2),
+    )
+    # every device runs two layers, and the last one to start has seven stages of at least one layer before it
+    assert bound_of(problem).value_ns >= 24 * 2 * 30 + 7 * 10
+
+
 def test_a_frozen_prefix_holds_no_stash():
     """Tests that layers that wait for no gradient are not counted as stashed when the last layer runs."""
     problem = make_chain([(1, 1, 1)] * 5, num_devices=2, num_microbatches=1, memory=100, state=30, stash=(11, 0))
