@@ -84,7 +84,7 @@ def check_certificate(problem: Problem, certificate: Mapping[str, Any]) -> int:
     return derived
 
 
-def schedule_bound(problem: Problem, stages: Sequence[Stage], costs: CostModel) -> int:
+def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostModel) -> int:
     """No order of actions makes the objective smaller with this partition and mapping."""
     return schedule.schedule_bound(problem, tuple(stages), costs=costs)
 

@@ -234,7 +234,7 @@ def _make_flows(
 
 
 def make_words(problem: Problem, plan: Plan) -> dict[int, Word]:
-    """The inverse of `make_plan_from_words` for groups of one device: (kind, stage, microbatch) triples per device index."""
+    """The inverse of `make_plan_from_words` for groups of one device: per device index, (kind, stage, microbatch)."""
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     return {
         index[device]: [(KINDS.index(action.kind), action.stage, action.microbatch) for action in word]

@@ -325,7 +325,7 @@ class _Recipe:
         if num_actions > MAX_ORDER_ACTIONS or key in self.ordered or self.incumbent_ns is None or self.plan is None:
             return None
         self.ordered.add(key)
-        if schedule_bound(self.problem, self.plan.stages, self.costs) >= self.incumbent_ns:
+        if schedule_bound(self.problem, self.plan.stages, costs=self.costs) >= self.incumbent_ns:
             return None
         return self._solve_order(candidate, self.incumbent_ns, hint=search.searcher.words(candidate)[0])[0]
 
@@ -385,7 +385,7 @@ class _Recipe:
         assert self.lower_bound is not None
         objective = timeline.objective_ns(self.problem.options.objective)
         gap = self.gap or 0.0
-        fixed = schedule_bound(self.problem, plan.stages, self.costs)
+        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs)
         return Evidence(
             makespan_ns=timeline.makespan_ns,
             span_ns=timeline.span_ns,

@@ -158,7 +158,7 @@ def test_no_order_is_below_the_schedule_bound(rng):
     """Tests that no random order is faster than the schedule bound of its stages, even in the least memory it fits."""
     problem = random_problem(rng)
     for tight, plan, value in plans_of(rng, problem, tries=3):
-        assert schedule_bound(tight, plan.stages, CostModel(tight)) <= value
+        assert schedule_bound(tight, plan.stages, costs=CostModel(tight)) <= value
 
 
 @settings(max_examples=60, deadline=None)
@@ -186,7 +186,7 @@ def test_brute_force_is_not_below_the_bound(problem):
 def test_zero_bubble_optima(size, times, hidden, in_flight, known):
     """Tests that the schedule bound on the span is the published optimum of the zero-bubble paper, to four digits."""
     problem = zero_bubble(size, times, hidden=hidden, in_flight=in_flight, objective="span")
-    bound = schedule_bound(problem, one_each(problem), CostModel(problem))
+    bound = schedule_bound(problem, one_each(problem), costs=CostModel(problem))
     assert 1 - size[1] * sum(times[:3]) / bound == pytest.approx(known, abs=6e-5)
 
 
@@ -195,7 +195,9 @@ def test_zero_bubble_over_all_plans():
     problem = zero_bubble((8, 24), (29718, 29444, 19927, 527), hidden=(4096, 32), in_flight=8, objective="makespan")
     bound = bound_of(problem)
     assert bound.kind == "pipeline"
-    assert bound.value_ns == pytest.approx(schedule_bound(problem, one_each(problem), CostModel(problem)), rel=1e-3)
+    assert bound.value_ns == pytest.approx(
+        schedule_bound(problem, one_each(problem), costs=CostModel(problem)), rel=1e-3
+    )
 
 
 def test_fill_and_drain():
@@ -206,7 +208,7 @@ def test_fill_and_drain():
         num_microbatches=8,
         options=Options(receive_buffers=0, max_replicas=1, max_stages_per_device=1),
     )
-    assert schedule_bound(problem, one_each(problem), CostModel(problem)) == 8 * 30 + 3 * 10
+    assert schedule_bound(problem, one_each(problem), costs=CostModel(problem)) == 8 * 30 + 3 * 10
     assert bound_of(problem).value_ns == 8 * 30 + 3 * 10
 
 
@@ -245,7 +247,7 @@ def test_memory_allows_one_microbatch_at_a_time():
         options=Options(receive_buffers=0, max_replicas=1, max_stages_per_device=1),
     )
     # the first device waits for 2 F and 2 I of the others before each of its I; its W fill the gaps but for the last
-    assert schedule_bound(problem, one_each(problem), CostModel(problem)) == 5 * (20 + 2 * 20) + 10
+    assert schedule_bound(problem, one_each(problem), costs=CostModel(problem)) == 5 * (20 + 2 * 20) + 10
     assert bound_of(problem).value_ns == 5 * (20 + 2 * 20) + 10
 
 
