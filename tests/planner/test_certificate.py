@@ -191,7 +191,7 @@ def test_zero_bubble_optima(size, times, hidden, in_flight, known):
 
 
 def test_zero_bubble_over_all_plans():
-    """Tests that, with one unreplicated stage per device, no other partition can beat ZB-1p under the barrier."""
+    """Tests that with one unreplicated stage per device, no other partition can beat ZB-1p under the barrier."""
     problem = zero_bubble((8, 24), (29718, 29444, 19927, 527), hidden=(4096, 32), in_flight=8, objective="makespan")
     bound = bound_of(problem)
     assert bound.kind == "pipeline"
