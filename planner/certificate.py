@@ -35,10 +35,10 @@ class Bound:
 def make_bound(problem: Problem, costs: CostModel, *, time_limit_s: float = 2.0) -> Bound:
     """The largest bound found on the objective of every plan that the options allow."""
     least = Least(problem, costs)
-    if problem.options.split_placement:
-        return _make(least, {"kind": "trivial"})
     weights = work.find_weights(least)
     certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
+    if problem.options.split_placement:
+        return _make(least, certificates[0])
     if problem.options.objective == "makespan":
         number, _ = paths.find_layer(least)
         certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
@@ -107,6 +107,10 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     kind = certificate.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_KINDS)}")
+    if kind != "work" and least.problem.options.split_placement:
+        raise ValueError(
+            f"certificate: a bound of kind {kind!r} does not hold where I and W may be placed apart from F"
+        )
     needs_makespan = kind in ("layer", "path")
     if needs_makespan and least.problem.options.objective != "makespan":
         raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only")
@@ -174,17 +178,10 @@ def _schedule(least: Least, certificate: Mapping[str, Any]) -> int:
     return schedule.schedule_bound(problem, stages, costs=least.costs)
 
 
-def _trivial(least: Least, certificate: Mapping[str, Any]) -> int:
-    """0: nothing better is proved where I and W may be placed apart from F."""
-    del least, certificate
-    return 0
-
-
 _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "work": _work,
     "layer": _layer,
     "path": _path,
     "pipeline": _pipeline,
     "schedule": _schedule,
-    "trivial": _trivial,
 }

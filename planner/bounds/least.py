@@ -104,19 +104,36 @@ class Least:
             backward=self._column(lambda work: work.backward_ns),
         )
 
-    def work_per_type(self) -> dict[str, Integers]:
-        """Per device type: the least device time (time x width) of F and backward, per layer."""
-
-        def figure(work: LayerWork) -> int:
-            return work.forward_ns + work.backward_ns
-
+    def work_per_type(self, figure: Callable[[LayerWork], int]) -> dict[str, list[int]]:
+        """Per device type: the least device time (figure x width), per layer."""
         return {
-            device_type: numpy.array(
-                [min(width * figure(work) for name, width, work in row if name == device_type) for row in self._table],
-                dtype=numpy.int64,
-            )
+            device_type: [
+                min(width * figure(work) for name, width, work in row if name == device_type) for row in self._table
+            ]
             for device_type in self.types
         }
+
+    def weighted_work(self, weights: dict[str, int]) -> list[int]:
+        """Per layer: the least of weight x device time over the types; of F, I and W apart if they may be placed so."""
+
+        def least(figure: Callable[[LayerWork], int]) -> list[int]:
+            columns = self.work_per_type(figure)
+            return [
+                min(terms) for terms in zip(*([weights[t] * time for time in columns[t]] for t in columns), strict=True)
+            ]
+
+        together = least(lambda work: work.forward_ns + work.backward_ns)
+        if not self.problem.options.split_placement:
+            return together
+        parts = zip(
+            least(lambda work: work.forward_ns),
+            least(lambda work: work.backward_ns),
+            least(lambda work: work.input_grad_ns),
+            least(lambda work: work.weight_grad_ns),
+            strict=True,
+        )
+        apart = [f + min(b, i + w) for f, b, i, w in parts]
+        return [min(pair) for pair in zip(together, apart, strict=True)]
 
     def least_bytes(self, field: str) -> list[int]:
         """Per layer: the least of a byte field over the widths, per device of a group."""

@@ -361,11 +361,8 @@ class Division:
     @cached_property
     def weighted_work(self) -> int:
         """The least weighted time of all work; of the trunk alone if devices may work beside it before their heads."""
-        work = self.least.work_per_type()
-        layers = range(len(self.least.layers)) if self.trunk.is_everything else self.trunk.path
-        return self.count * sum(
-            min(weight * int(work[name][layer]) for name, weight in self.price.weights.items()) for layer in layers
-        )
+        work = self.least.weighted_work(self.price.weights)
+        return self.count * sum(work if self.trunk.is_everything else (work[layer] for layer in self.trunk.path))
 
     @property
     def is_exact(self) -> bool:

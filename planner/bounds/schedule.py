@@ -31,6 +31,8 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
     jobs with heads and tails, one at a time (`one_machine`). For the span of a device, heads count from its first
     action and tails to its last: what happens on other devices has no absolute time.
     """
+    if any(stage.is_split for stage in stages):
+        return _largest_load(problem, stages, costs=costs)
     lanes = make_lanes(problem, stages, costs=costs)
     devices = list(dict.fromkeys(device for lane in lanes.lanes for device in lane.devices))
     if problem.options.objective == "span":
@@ -40,6 +42,22 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
     times = Times(problem, lanes, anchor=None)
     found = [_on_device(times, device) for device in devices] + _on_links(times)
     return max(found) + problem.profile.optimizer_ns
+
+
+def _largest_load(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
+    """The work of the busiest device: all that is said here where I or W of a stage are on other devices than its F."""
+    loads: dict[str, int] = {}
+    for stage in stages:
+        for part in costs.parts(stage) if stage.is_split else ():
+            cost = costs.part_cost(stage, part)
+            loads[part.device] = loads.get(part.device, 0) + sum(cost.duration_ns(kind) for kind in part.kinds)
+        for replica, group in enumerate(() if stage.is_split else stage.replicas):
+            cost = costs.stage_cost(stage, replica)
+            for device in group:
+                backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
+                loads[device] = loads.get(device, 0) + cost.forward_ns + backward
+    tail = problem.profile.optimizer_ns if problem.options.objective == "makespan" else 0
+    return problem.num_microbatches * max(loads.values()) + tail
 
 
 def _work_on(lanes: Lanes, device: str) -> int:

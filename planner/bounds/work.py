@@ -24,26 +24,23 @@ def work_bound(least: Least, weights: dict[str, int]) -> int:
     it would need there, so its share of the right-hand side is an average over replicas, hence at least its least
     term: M x min over t of y_t x (device time of F and B on t). B is at most I + W. Every term is the least over the
     widths and numbers of replicas allowed. Any weights give a bound; those of the dual of the fractional assignment
-    give the largest. It is tight when the work can be spread evenly, with nothing to fill or to synchronise.
+    give the largest. It is tight when the work can be spread evenly, with nothing to fill or to synchronise. Where I
+    and W may be placed apart from F, in shares, the least of each is taken on its own.
     """
-    work = least.work_per_type()
-    if set(weights) != set(work) or min(weights.values()) < 0 or not any(weights.values()):
+    if set(weights) != set(least.types) or min(weights.values()) < 0 or not any(weights.values()):
+        types = sorted(least.types)
         raise ValueError(
-            f"certificate: weights = {weights} do not fit the device types {sorted(work)}; give each one, not all 0"
+            f"certificate: weights = {weights} do not fit the device types {types}; give each one, not all 0"
         )
-    total = sum(min(terms) for terms in zip(*(_scaled(work[name], weights[name]) for name in weights), strict=True))
+    total = sum(least.weighted_work(weights))
     share = sum(weights[name] * count for name, count in least.types.items())
     bound = Fraction(least.problem.num_microbatches * total, share)
     return -(-bound.numerator // bound.denominator)
 
 
-def _scaled(values: NDArray[numpy.int64], weight: int) -> list[int]:
-    return [weight * value for value in values.tolist()]
-
-
 def find_weights(least: Least) -> dict[str, int]:
     """Weights that make `work_bound` large."""
-    work = least.work_per_type()
+    work = least.work_per_type(lambda work: work.forward_ns + work.backward_ns)
     names = list(work)
     table = numpy.array([work[name] for name in names], dtype=numpy.float64)
     counts = numpy.array([least.types[name] for name in names], dtype=numpy.float64)

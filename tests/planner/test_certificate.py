@@ -24,7 +24,7 @@ from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from tests.planner.oracle import brute_force
-from tests.strategies import chain_problems, random_plan, random_problem, with_memory
+from tests.strategies import chain_problems, random_plan, random_problem, split_cases, with_memory
 
 GIB = 2**30
 
@@ -159,6 +159,20 @@ def test_no_order_is_below_the_schedule_bound(rng):
     problem = random_problem(rng)
     for tight, plan, value in plans_of(rng, problem, tries=3):
         assert schedule_bound(tight, plan.stages, costs=CostModel(tight)) <= value
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=split_cases())
+def test_split_placement_is_not_below_the_bounds(case):
+    """Tests that plans whose I and W are on other devices than their F are not below the bounds either."""
+    problem, plan = case
+    value, _ = objective_of(problem, plan)
+    bound = bound_of(problem)
+    assert bound.value_ns <= value
+    assert check_certificate(problem, bound.certificate) == bound.value_ns
+    assert schedule_bound(problem, plan.stages, costs=CostModel(problem)) <= value
+    with pytest.raises(ValueError, match="apart from F"):
+        check_certificate(problem, {"kind": "path", "value_ns": 1})
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,45 @@
+"""What the README shows is true."""
+
+import re
+import shlex
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from api.cli import app
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_commands_exist():
+    """Tests that every pipeplan command line of the README names a command and options that exist."""
+    lines = [line for block in blocks("console") for line in block.splitlines() if line.startswith("$ pipeplan ")]
+    assert len(lines) >= 10
+    for line in lines:
+        words = shlex.split(line.removeprefix("$ pipeplan "), comments=True)
+        command = words[:2] if words[0] == "export" else words[:1]
+        shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+        assert shown.exit_code == 0, line
+        for option in (word for word in words if word.startswith("--")):
+            assert option in shown.output, f"{line}: {option}"
+
+
+def test_the_python_example_runs(capsys):
+    """Tests that the README's Python example runs as printed and ends with a certified gap."""
+    (example,) = blocks("python")
+    exec(compile(example.replace("time_limit_s=5", "time_limit_s=2"), "README.md", "exec"), {})
+    makespan, bound, gap = capsys.readouterr().out.split()
+    assert 0 < int(bound) <= int(makespan)
+    assert 0 <= float(gap) < 1
+
+
+def test_the_documents_it_names_exist():
+    """Tests that every file the README names is in the repository."""
+    root = Path(__file__).parents[1]
+    for name in re.findall(r"`((?:docs/)?[A-Za-z_]+\.md)`", README):
+        assert (root / name).exists(), name
