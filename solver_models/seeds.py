@@ -8,6 +8,10 @@ from solver_models.instance import Instance, Integers
 from solver_models.search import Candidate, Searcher
 
 Groups = tuple[tuple[int, ...], ...]
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+FIRST_CHUNKS = (0.5, 0.25, 1 / 3, 2 / 3, 0.75)
+"""Part of a device's work that its first chunk takes, where every device holds two."""
 
 
 def make_seeds(searcher: Searcher) -> list[Candidate]:
@@ -44,7 +48,10 @@ def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
     if instance.max_stages_per_device > 1 and num_layers >= 2 * num_devices:
         loop = tuple((device,) for device in (*range(num_devices), *range(num_devices)))
         vee = tuple((device,) for device in (*range(num_devices), *reversed(range(num_devices))))
-        yield from ((balanced_cut(instance, groups), groups) for groups in (loop, vee))
+        for groups in (loop, vee):
+            for first in FIRST_CHUNKS:
+                scale = np.repeat([first, 1 - first], num_devices)
+                yield balanced_cut(instance, groups, scale=scale), groups
     yield from _overlapped(instance)
 
 
@@ -104,11 +111,16 @@ def _topological_orders(instance: Instance) -> list[Integers]:
     return [listed] if depth_first == listed.tolist() else [listed, np.array(depth_first)]
 
 
-def balanced_cut(instance: Instance, groups: Groups, *, order: Integers | None = None) -> Integers:
-    """Layers, in a topological order, cut so that every stage's work is proportional to the speed of its devices."""
+def balanced_cut(
+    instance: Instance, groups: Groups, *, order: Integers | None = None, scale: Floats | None = None
+) -> Integers:
+    """Layers, in a topological order, cut so that every stage's work is proportional to the speed of its devices.
+
+    `scale` [S]: a factor on the work of every stage.
+    """
     along = np.arange(len(instance.state)) if order is None else order
     speeds = _speeds(instance)
-    power = np.array([speeds[list(group)].sum() for group in groups])
+    power = np.array([speeds[list(group)].sum() for group in groups]) * (1 if scale is None else scale)
     work = instance.work[0, [0, 1, 2]].sum(axis=0).mean(axis=0)[along]
     middle = (np.cumsum(work) - work / 2) / max(work.sum(), 1)
     cut = np.searchsorted(np.cumsum(power)[:-1] / power.sum(), middle, side="right").astype(np.int64)
