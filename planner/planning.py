@@ -18,7 +18,7 @@ from planner.lowering import (
     make_stages,
     make_words,
 )
-from planner.plan import BaselineResult, Evidence, Plan
+from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
 from planner.progress import Limits, Progress
 from planner.simulate import Timeline, simulate
@@ -102,6 +102,7 @@ class _Recipe:
         self.lower_bound: Bound | None = None
         self.solver_bound_ns: int | None = None
         self.baselines: list[BaselineResult] = []
+        self.layouts: list[tuple[Stage, ...]] = []
         self.rejected: Verdict | None = None
         self.stopped_by = ""
         self.solvers: dict[str, str] = {}
@@ -145,7 +146,10 @@ class _Recipe:
         for baseline in make_baselines(self.problem, self.costs):
             row, timeline = play_baseline(self.problem, baseline, costs=self.costs)
             self.baselines.append(row)
-            if baseline.plan is not None and timeline is not None and row.fits_memory:
+            if baseline.plan is None or timeline is None:
+                continue
+            self.layouts.append(baseline.plan.stages)
+            if row.fits_memory:
                 self.offer(baseline.plan, timeline, source=row.name)
                 self.report("baselines")
 
@@ -213,9 +217,12 @@ class _Recipe:
         search = JointSearch(instance, seed=self.limits.seed)
         try:
             search.add(make_seeds(search.searcher))
-            search.add(self._baseline_candidates(search))
+            layouts = (make_candidate_arrays(self.problem, stages) for stages in dict.fromkeys(self.layouts))
+            search.add(search.searcher.rate(*layout) for layout in layouts)
             yield self._to_plan(search, search.best), "balanced seeds"
             yield from self._interval_proposals(search)
+            if not search.pool:
+                yield from self._exact_proposals(search)
             while search.pool and not self._rounds_are_over(search):
                 before = search.best
                 search.end_round(search.start_round())
@@ -352,11 +359,6 @@ class _Recipe:
         plan = make_plan_from_words(self.problem, stages, words=result.words)
         played = simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
         return plan, result.status == "optimal" and played == result.objective
-
-    def _baseline_candidates(self, search: JointSearch) -> Iterator[Candidate]:
-        for baseline in make_baselines(self.problem, self.costs):
-            if baseline.plan is not None:
-                yield search.searcher.rate(*make_candidate_arrays(self.problem, baseline.plan.stages))
 
     def _to_plan(self, search: JointSearch, candidate: Candidate | None) -> Plan | None:
         if candidate is None:
