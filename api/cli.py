@@ -335,7 +335,11 @@ def export_torch_command(
 
     require_writable(output)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
-    _write(render_torch_table(problem, answer, merges_backward=not keep_split), output)
+    try:
+        table = render_torch_table(problem, answer, merges_backward=not keep_split)
+    except ValueError as refusal:
+        raise InputError(str(refusal)) from refusal
+    _write(table, output)
     for rank, device in enumerate(torch_ranks(answer)):
         print(f"rank {rank}  {device}", file=sys.stderr)
 

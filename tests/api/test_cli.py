@@ -207,3 +207,15 @@ def test_examples_of_the_help_are_commands(shell: Shell, command: str):
     for word in example.replace("│", " ").split():
         if word.startswith("-") and word != "-":
             assert word in options
+
+
+def test_torch_table(shell: Shell):
+    """Tests that a plan torch can run becomes its table, and another is refused with the reason and exit code 2."""
+    alone = ("--max-stages-per-device", "1", "--no-replication")
+    assert shell.run("plan", "demo:gpt-1.5b-zero-bubble", "--time-limit", "2", *alone, "-o", "p.json").code == 0
+    written = shell.run("export", "torch", "p.json", "demo:gpt-1.5b-zero-bubble")
+    assert (written.code, written.out[:4]) == (0, "0F0,"), written.err
+    assert shell.run("plan", "demo:alexnet-two-gpus", "--time-limit", "2", "-o", "p.json").code == 0
+    refused = shell.run("export", "torch", "p.json", "demo:alexnet-two-gpus")
+    assert (refused.code, refused.out) == (2, "")
+    assert "replica" in refused.err
