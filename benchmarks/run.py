@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -11,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.report import describe_machine, line, ms
 from profiles.load import demo_names, load_workload
 
 HEADER = (
@@ -49,9 +48,9 @@ def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
         begin, first, last = time.monotonic(), None, ""
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
-            for line in process.stderr:
-                last = line
-                if first is None and '"incumbent_ns": ' in line and '"incumbent_ns": null' not in line:
+            for text in process.stderr:
+                last = text
+                if first is None and '"incumbent_ns": ' in text and '"incumbent_ns": null' not in text:
                     first = time.monotonic() - begin
         total = time.monotonic() - begin
         plan = json.loads(output.read_text(encoding="utf-8")) if output.exists() else None
@@ -71,48 +70,27 @@ def render_row(row: Row) -> str:
     """A line of the Markdown table."""
     start = [row.name, str(row.num_layers), str(row.num_devices), str(row.num_microbatches)]
     if row.plan is None:
-        return _line([*start, row.message, *[""] * (len(HEADER) - 6), f"{row.total_s:.1f}"])
+        return line([*start, row.message, *[""] * (len(HEADER) - 6), f"{row.total_s:.1f}"])
     evidence = row.plan["evidence"]
     assert isinstance(evidence, dict)
     fitting = [b for b in evidence["baselines"] if b["fits_memory"]]
     best = min(fitting, key=lambda baseline: baseline["makespan_ns"], default=None)
     ours = evidence["makespan_ns"]
-    return _line(
+    return line(
         [
             *start,
             best["name"] if best else "none fits",
-            _ms(best["makespan_ns"]) if best else "–",
-            _ms(ours),
+            ms(best["makespan_ns"]) if best else "–",
+            ms(ours),
             f"{ours / best['makespan_ns']:.3f}" if best else "–",
-            _ms(evidence["schedule_bound_ns"]),
-            _ms(evidence["lower_bound_ns"]),
+            ms(evidence["schedule_bound_ns"]),
+            ms(evidence["lower_bound_ns"]),
             f"{100 * evidence['gap']:.2f} %",
-            _ms(evidence["solver_bound_ns"]) if evidence["solver_bound_ns"] else "–",
+            ms(evidence["solver_bound_ns"]) if evidence["solver_bound_ns"] else "–",
             f"{row.first_plan_s:.2f}" if row.first_plan_s is not None else "–",
             f"{row.total_s:.1f}",
         ]
     )
-
-
-def _ms(nanoseconds: int) -> str:
-    return f"{nanoseconds / 1e6:,.2f}"
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def describe_machine() -> str:
-    """The machine the table was made on, in a sentence."""
-    model = next(
-        (line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")), platform.processor()
-    )
-    return f"{os.cpu_count()} cores ({model}), Python {platform.python_version()}, {platform.system()}"
-
-
-def _cpu_lines() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def sources_of(folders: list[str]) -> list[str]:
@@ -137,7 +115,7 @@ def main() -> None:
         f"Time limit {given.time_limit:g} s per workload, seed {given.seed}. Machine: {describe_machine()}.",
         "Times in ms unless marked; gap = (ours - lower bound) / ours, certified; a claimed bound is a solver's word.",
         "",
-        _line(list(HEADER)),
+        line(list(HEADER)),
         "|" + " --- |" * len(HEADER),
     ]
     print("\n".join(lines), flush=True)

@@ -1,0 +1,125 @@
+"""What every benchmark table shares: the machine, the Markdown, and one plan with its proofs checked."""
+
+import argparse
+import os
+import platform
+import resource
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.certificate import check_certificate
+from planner.plan import Evidence, Plan
+from planner.planning import Limits, Progress, make_plan
+from planner.problem import Problem
+from planner.verify import verify
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One problem planned, its plan verified again and its certificate re-derived."""
+
+    plan: Plan
+    """What the planner returned."""
+    evidence: Evidence
+    """Its evidence."""
+    first_plan_s: float
+    """From the call to the first verified plan."""
+    total_s: float
+    """From the call to the returned plan, without the checks below."""
+    is_verified: bool
+    """Whether `verify` passes it once more."""
+    is_certified: bool
+    """Whether `check_certificate` derives exactly the stated lower bound."""
+
+    @property
+    def gap(self) -> float:
+        """(makespan - lower bound) / makespan."""
+        return self.evidence.gap
+
+
+def plan_and_check(problem: Problem, limits: Limits) -> Planned:
+    """Plan `problem` within `limits`; then verify the plan and re-derive its bound as a stranger would."""
+    begin, first = time.monotonic(), list[float]()
+
+    def listen(progress: Progress) -> None:
+        if not first and progress.incumbent is not None:
+            first.append(time.monotonic() - begin)
+
+    plan = make_plan(problem, limits=limits, on_progress=listen)
+    total_s = time.monotonic() - begin
+    assert plan.evidence is not None
+    return Planned(
+        plan=plan,
+        evidence=plan.evidence,
+        first_plan_s=first[0] if first else total_s,
+        total_s=total_s,
+        is_verified=verify(problem, plan).passed,
+        is_certified=check_certificate(problem, plan.evidence.certificate) == plan.evidence.lower_bound_ns,
+    )
+
+
+def peak_memory_gib() -> float:
+    """The most memory that this process ever held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def describe_machine() -> str:
+    """The machine a table was made on, in a sentence."""
+    model = next(
+        (line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")), platform.processor()
+    )
+    return f"{os.cpu_count()} cores ({model}), Python {platform.python_version()}, {platform.system()}"
+
+
+def _cpu_lines() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def line(cells: Iterable[str]) -> str:
+    """A row of a Markdown table."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def ms(nanoseconds: int) -> str:
+    """Milliseconds with two digits."""
+    return f"{nanoseconds / 1e6:,.2f}"
+
+
+def percent(part: float) -> str:
+    """E.g. `1.25 %`."""
+    return f"{100 * part:.2f} %"
+
+
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    """The switches of every benchmark: `--quick` and `-o`."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="a few rows with short limits, to see that it works")
+    parser.add_argument("-o", "--output", type=Path, help="also write the table here, as it grows")
+    return parser
+
+
+class Table:
+    """A Markdown table that is printed, and written to a file, row by row."""
+
+    def __init__(self, *, preface: Sequence[str], header: Sequence[str], output: Path | None = None) -> None:
+        self.output = output
+        self.lines: list[str] = []
+        self._append(*preface, f"Machine: {describe_machine()}.", "", line(header), "|" + " --- |" * len(header))
+
+    def add(self, cells: Iterable[str]) -> None:
+        """One more row."""
+        self._append(line(cells))
+
+    def close(self, *remarks: str) -> None:
+        """End the table; `remarks` are the paragraphs below it."""
+        self._append("", *remarks)
+
+    def _append(self, *lines: str) -> None:
+        print("\n".join(lines), flush=True)
+        self.lines.extend(lines)
+        if self.output is not None:
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            self.output.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
