@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, net_floor, overflow, polish
+from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, overflow, polish
+from solver_models.floors import net_floor
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
@@ -72,7 +73,7 @@ class Searcher:
             return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=knobs, objective=4 * PENALTY)
         best: tuple[int, Integers] | None = None
         for knobs in STANDARD_KNOBS:
-            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span)
+            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span, False)
             if best is None or value < best[0]:
                 best = int(value), knobs
             if value >= PENALTY and value < 2 * PENALTY:
@@ -85,12 +86,14 @@ class Searcher:
         start, devices = _flatten(candidate.groups)
         return bool(is_allowed(self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices))
 
-    def anneal(self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int) -> Candidate:
+    def anneal(
+        self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int, by_floor: bool = False
+    ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
         start, devices = _flatten(candidate.groups)
         stage_of, start, devices, recompute, knobs, value = anneal(
             self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices, candidate.recompute,
-            candidate.knobs, iterations, np.array(heat), seed, self.by_span,
+            candidate.knobs, iterations, np.array(heat), seed, self.by_span, by_floor,
         )  # fmt: skip
         return Candidate(
             stage_of=stage_of, groups=_unflatten(start, devices), recompute=recompute, knobs=knobs, objective=int(value)
@@ -99,7 +102,7 @@ class Searcher:
     def floor(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> int | None:
         """Ticks that no order of this partition and mapping beats; None if it cannot fit into memory."""
         net = self._net(stage_of, groups, recompute=recompute)
-        return None if overflow(net) > 0 else int(net_floor(net)) if not self.by_span else 0
+        return None if overflow(net) > 0 else int(net_floor(net)[0]) if not self.by_span else 0
 
     def enumerate_orders(
         self, candidate: Candidate, *, threshold: int, most_words: int, most_plays: int
@@ -159,7 +162,7 @@ class Searcher:
         if candidate.words is not None:
             _encode(net, candidate.words, words=words, lengths=lengths)
         policy = make_policy(net, candidate.knobs, len(candidate.groups))
-        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None)
+        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR)
         if peak_excess(net, words, lengths) > 0:
             return net, words, lengths, 2 * PENALTY
         return net, words, lengths, int(span if self.by_span else makespan)
