@@ -15,9 +15,10 @@ from planner.lowering import make_plan_from_words, make_schedule_instance, make_
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
-from solver_models.instance import ScheduleInstance
-from solver_models.joint.cases import FAR, OpenCase, OpenCases, open_cases
-from solver_models.joint.likeness import signature
+from solver_models.instance import ScheduleInstance, Word
+from solver_models.joint.cases import FAR, OpenCase, open_cases
+from solver_models.joint.likeness import make_quotient, signature
+from solver_models.joint.space import make_space
 from solver_models.result import ScheduleResult
 from solver_models.search import Candidate, Searcher
 
@@ -30,6 +31,12 @@ EFFORTS = (0.3, 3.0, 30.0)
 
 PROMISING, PROMISING_STEPS = 40, 3_000
 """Cases of least floor whose orders are polished first, and steps of that."""
+
+NODES = (300_000, 3_000_000, 20_000_000, 20_000_000)
+"""Nodes of the tree that are looked at for one threshold before it is lowered, in the first, second ... attempt."""
+
+FIRST_STEP, SMALLEST_STEP = 2, 200
+"""Where there is no incumbent, so many times the bound is tried first; steps above less than 1 / 200 are not."""
 
 NUM_THREADS = 2
 """Orders that are solved side by side."""
@@ -106,17 +113,44 @@ class ExactSearch:
     def proposals(self, *, least: int) -> Iterator[Plan | None]:
         """Better plans as they are found; `least`: a bound that is known. Nothing where the problem is too large.
 
+        Cases are listed up to a threshold, closed, and listed again up to the incumbent that they left.
         Raises InfeasibleProblemError if every case is closed and there is no plan.
         """
         if not is_small(self.problem):
             return
-        opened = open_cases(self.searcher, threshold=self.below, least=least, should_stop=self._is_over)
-        if opened is None:
-            return
-        cases = [self._make_case(case) for case in opened.cases]
-        self.num_cases = len(cases)
-        self._rebound(opened, cases)
-        yield from self._find(cases[:PROMISING])
+        for threshold, opened in self._rungs(least):
+            cases = [self._make_case(case) for case in opened]
+            self.num_cases = max(self.num_cases, len(cases))
+            self._rebound(threshold, cases)
+            if self.below == FAR or not self.num_orders:
+                yield from self._find(threshold, cases[:PROMISING])
+            yield from self._close(threshold, cases)
+        if self.is_closed and self.below == FAR:
+            raise InfeasibleProblemError(
+                "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
+                "receive buffers, recomputation, or more stages per device"
+            )
+
+    def _rungs(self, least: int) -> Iterator[tuple[int, tuple[OpenCase, ...]]]:
+        """Thresholds that are low enough for the open cases to be listed, up to the incumbent, with these cases."""
+        space = make_space(self.searcher.instance)
+        bottom, threshold, effort = least, self.below, 0
+        while space is not None and not self._is_over() and effort < len(NODES):
+            opened = open_cases(
+                self.searcher, space, threshold=threshold, most_nodes=NODES[effort], should_stop=self._is_over
+            )
+            if opened is not None:
+                yield threshold, opened
+                if self.is_closed or self.bound_ns is None or self.bound_ns < threshold:
+                    return
+                bottom, threshold, effort = threshold, self.below, effort + 1
+                continue
+            threshold = bottom + (min(threshold, FIRST_STEP * max(bottom, 1)) - bottom) // 2
+            if threshold - bottom <= bottom // SMALLEST_STEP:
+                threshold, effort = self.below, effort + 1
+
+    def _close(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
+        """Close the cases, least bound first, with more and more effort, two at a time."""
         with ThreadPoolExecutor(NUM_THREADS) as executor:
             for effort in EFFORTS:
                 while not self._is_over():
@@ -124,12 +158,7 @@ class ExactSearch:
                     if not batch:
                         break
                     yield from executor.map(self._settle, batch, repeat(effort))
-                    self._rebound(opened, cases)
-        if self.is_closed and self.below == FAR:
-            raise InfeasibleProblemError(
-                "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
-                "receive buffers, recomputation, or more stages per device"
-            )
+                    self._rebound(threshold, cases)
 
     def _is_over(self) -> bool:
         return self.should_stop() or self.seconds_left() <= 0
@@ -138,13 +167,15 @@ class ExactSearch:
         candidate = self.searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
         return _Case(candidate=candidate, bound=case.floor)
 
-    def _rebound(self, opened: OpenCases, cases: Sequence[_Case]) -> None:
+    def _rebound(self, threshold: int, cases: Sequence[_Case]) -> None:
         """What is not open takes at least the incumbent, or the threshold that the cases were listed with."""
-        self.bound_ns = min([opened.threshold, self.below, *(case.bound for case in cases)])
+        bound = min([threshold, self.below, *(case.bound for case in cases)])
+        self.bound_ns = bound if self.bound_ns is None else max(bound, min(self.bound_ns, self.below))
 
-    def _find(self, cases: Sequence[_Case]) -> Iterator[Plan | None]:
+    def _find(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
         """Good orders of the most promising cases, by list scheduling and polishing."""
         for case in cases:
+            self._rebound(threshold, cases)
             if case.bound >= self.below or self._is_over():
                 return
             own = case.candidate
@@ -173,29 +204,54 @@ class ExactSearch:
     def _settle(self, case: _Case, effort: float) -> Plan | None:
         """The best order of a case if it beats the incumbent; raises the bound of the case as far as it can.
 
-        Few orders are played one by one; more are given to CP-SAT; where its words, which may use shared links in any
-        order, do not replay to what it claims, all orders are played after all, or its words polished.
+        Few orders are played one by one; more are given to CP-SAT, alike devices as one first; where its words, which
+        may use shared links in any order, do not replay to what it claims, all are played after all, or polished.
         """
         case.effort, below = effort, self.below
         plan = self._enumerate(case, below=below, most_plays=FEW_PLAYS)
         if case.bound < below:
-            result = self._solve(case, below=below, effort=effort)
+            plan, below = self._settle_quotient(case, below=below, effort=effort)
+        if case.bound < below:
+            assert case.instance is not None
+            result = self._solve(case.instance, below=below, effort=effort)
             better = self._read(case, result, below=below)
             if result.status == "optimal" and case.bound < below and better is not None:
                 better = self._replay(case, better, below=below)
             plan = better or plan
-        if case.key is not None and case.bound >= below:
-            self.settled[case.key] = case.bound
+        if case.key is not None:
+            self.settled[case.key] = max(case.bound, self.settled.get(case.key, 0))
         return plan
 
-    def _solve(self, case: _Case, *, below: int, effort: float) -> ScheduleResult:
-        """What CP-SAT makes of the order."""
+    def _settle_quotient(self, case: _Case, *, below: int, effort: float) -> tuple[Plan | None, int]:
+        """The best plan in which alike devices run alike words, and what is worth finding after it."""
+        assert case.instance is not None
+        quotient = make_quotient(case.instance) if self.plays_exactly else None
+        if quotient is None:
+            return None, below
+        result = self._solve(quotient.instance, below=below, effort=effort)
+        if quotient.is_exact and result.status == "infeasible":
+            case.bound = below
+        elif quotient.is_exact and result.bound is not None:
+            case.bound = max(case.bound, result.bound)
+        if result.words is None:
+            return None, below
+        plan, played = self._play(case, quotient.unfold(result.words))
+        if quotient.is_exact and result.status == "optimal" and played == result.objective:
+            case.bound = below
+        return plan, min(below, played)
+
+    def _play(self, case: _Case, words: dict[int, Word]) -> tuple[Plan, int]:
+        """The plan with these words, and its objective."""
+        plan = make_plan_from_words(self.problem, self._stages(case.candidate), words=words)
+        return plan, simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
+
+    def _solve(self, instance: ScheduleInstance, *, below: int, effort: float) -> ScheduleResult:
+        """What CP-SAT makes of the orders of an instance."""
         # takes a second to import, and most problems never need it
         from solver_models.schedule.solve import solve_order
 
-        assert case.instance is not None
         result = solve_order(
-            case.instance,
+            instance,
             upper_bound=None if below == FAR else below - 1,
             time_limit_s=max(0.1, self.seconds_left()),
             deterministic_limit=effort,
@@ -213,8 +269,7 @@ class ExactSearch:
             case.bound = max(case.bound, result.bound)
         if result.words is None:
             return None
-        plan = make_plan_from_words(self.problem, self._stages(case.candidate), words=result.words)
-        played = simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
+        plan, played = self._play(case, result.words)
         if result.status == "optimal" and played == result.objective:
             case.bound = below  # no other order of this case is better than this one
         return plan

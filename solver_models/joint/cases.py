@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver_models.instance import Integers
-from solver_models.joint.space import make_space
 from solver_models.joint.tree import Space, find_cases
 from solver_models.search import Searcher
 from solver_models.stoppable import run_stoppable
@@ -14,11 +13,8 @@ from solver_models.stoppable import run_stoppable
 FAR = 1 << 59
 """Above every objective."""
 
-FIRST_NODES, MAX_NODES, MAX_CASES = 300_000, 20_000_000, 200_000
-"""Nodes looked at before it is asked whether the search pays; nodes and cases at which the threshold is lowered."""
-
-MAX_HALVINGS = 6
-"""Thresholds tried where there are too many cases below the first one."""
+MAX_CASES = 100_000
+"""Most cases that are listed."""
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -37,58 +33,31 @@ class OpenCase:
     """[S] 1 where the stage recomputes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCases:
-    """What is open."""
-
-    threshold: int
-    """Whatever is not among the cases, nor alike to one of them, takes at least so many ticks."""
-    cases: tuple[OpenCase, ...]
-    """Least floor first; of cases that differ only by a symmetry of the devices, one."""
-
-
 def open_cases(
     searcher: Searcher,
+    space: Space,
     *,
     threshold: int = FAR,
-    least: int = 0,
-    most_nodes: int = MAX_NODES,
+    most_nodes: int = 1_000_000,
     most_cases: int = MAX_CASES,
     should_stop: Callable[[], bool] | None = None,
-) -> OpenCases | None:
-    """The open cases below `threshold`, or below the largest one towards `least` that leaves few enough to list.
+) -> tuple[OpenCase, ...] | None:
+    """The open cases below `threshold`, least floor first; None if there are too many, or if it was stopped.
 
-    None if the problem is too large for that, or if it was stopped.
+    Of cases that differ only by a symmetry of the devices, one is listed.
     """
-    space = make_space(searcher.instance)
-    if space is None:
+    stop = np.zeros(1, np.int64)
+    found = run_stoppable(
+        lambda: find_cases(
+            searcher.layers, searcher.rules, searcher.instance.pinned, space, searcher.by_span, threshold, most_nodes,
+            most_cases, stop,
+        ),
+        stop=lambda: stop.fill(1),
+        should_stop=should_stop,
+    )  # fmt: skip
+    if found is None or stop[0] or found[1] >= most_nodes:
         return None
-    limit = min(FIRST_NODES, most_nodes)
-    for _ in range(MAX_HALVINGS + 1):
-        stop = np.zeros(1, np.int64)
-        found = run_stoppable(
-            lambda threshold=threshold, limit=limit, stop=stop: find_cases(  # type: ignore[misc]
-                searcher.layers, searcher.rules, searcher.instance.pinned, space, searcher.by_span, threshold, limit,
-                most_cases, stop,
-            ),
-            stop=lambda stop=stop: stop.__setitem__(0, 1),  # type: ignore[misc]
-            should_stop=should_stop,
-        )  # fmt: skip
-        if found is None or stop[0]:
-            return None
-        table, nodes = found
-        if nodes < limit and len(table) <= most_cases:
-            return OpenCases(threshold=threshold, cases=_read(searcher, space, table))
-        if nodes >= limit and limit < most_nodes and len(table) < most_cases and _pays(searcher):
-            limit = most_nodes
-        else:
-            threshold = (threshold + max(least, 0)) // 2
-    return None
-
-
-def _pays(searcher: Searcher) -> bool:
-    """Whether more than a glance may be spent: large problems are never closed this way."""
-    return len(searcher.instance.state) <= 24 and len(searcher.instance.capacity) <= 8
+    return _read(searcher, space, found[0])
 
 
 def _read(searcher: Searcher, space: Space, table: Integers) -> tuple[OpenCase, ...]:
