@@ -9,6 +9,7 @@ from importlib.metadata import version
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
+from planner.enclosure import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
 from planner.lowering import (
     make_candidate_arrays,
@@ -395,12 +396,12 @@ class _Recipe:
             peak_bytes=dict(timeline.peak_bytes),
             lower_bound_ns=self.lower_bound.value_ns,
             bound_kind=self.lower_bound.kind,
-            certificate=self.lower_bound.certificate,
+            certificate={**self.lower_bound.certificate, **enclose(self.problem)},
             gap=gap,
             schedule_bound_ns=max(fixed, self.lower_bound.value_ns),
             solver_bound_ns=self.solver_bound_ns,
             solution_status="optimal" if objective <= self.lower_bound.value_ns else "feasible",
-            stopped_by=self.stopped_by or "proof",
+            stopped_by=self.stopped_by or ("proof" if gap <= 0 else "rounds"),
             source=self.source,
             baselines=tuple(self.baselines),
             interpolated_costs=self.costs.unmeasured_costs(plan.stages),
