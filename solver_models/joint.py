@@ -48,7 +48,7 @@ def enumerate_joint(searcher: Searcher, *, limit: int) -> list[tuple[Integers, G
     """Every allowed (partition, mapping), or None if there are more than `limit` to try, or more is to be decided."""
     instance = searcher.instance
     all_groups = _device_groups(len(instance.capacity), len(instance.table_of_replicas) - 1, limit=limit)
-    if all_groups is None or instance.recompute or instance.given_stages is not None:
+    if all_groups is None or instance.recompute or instance.wide is not None or instance.given_stages is not None:
         return None
     found, tried = [], 0
     most_stages = min(len(instance.state), len(instance.capacity) * instance.max_stages_per_device)
