@@ -28,6 +28,7 @@ from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
 from solver_models.instance import Word
 from solver_models.portfolio import JointSearch
+from solver_models.recomputing import as_if_recomputing, recompute_variants
 from solver_models.search import Candidate
 from solver_models.seeds import make_seeds
 
@@ -257,6 +258,11 @@ class _Recipe:
         partition = make_partition_instance(instance)
         found = candidates(partition, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication)
         search.add(search.searcher.rate(*seat(partition, stages)) for stages in found)
+        if instance.recompute:
+            smaller = make_partition_instance(as_if_recomputing(instance))
+            cuts = candidates(smaller, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication)
+            rated = [search.searcher.rate(*seat(smaller, stages)) for stages in cuts]
+            search.add([*rated, *recompute_variants(search.searcher, rated)])
         yield self._to_plan(search, search.best), "dynamic programme"
         if not found or self.limits.time_limit_s - self.elapsed_s < 2 * INTERVAL_LIMIT_S:
             return
