@@ -6,9 +6,9 @@ Every step is evaluated by playing the whole iteration (`kernels.play`).
 import numpy as np
 
 from solver_models.compiled import kernel
-from solver_models.floors import net_floor
 from solver_models.kernels import FAR, Policy, assemble, play
 from solver_models.moves import CAP_OFFSET, CAP_SLOPE, LAG, MODE, is_allowed, neighbour
+from solver_models.quick_floors import net_floors
 
 PENALTY = 1 << 56
 """Added to the objective of a candidate that does not fit into memory."""
@@ -54,7 +54,7 @@ def evaluate(layers, stage_of, start, devices, recompute, knobs, threshold, by_s
     if excess > 0:
         return PENALTY + excess, PENALTY
     if by_floor or not by_span:
-        floor, total = net_floor(net)
+        floor, total = net_floors(net)
         if floor >= threshold or by_floor:
             return floor, total
     words = np.empty((net.budget.shape[0], longest_word(net)), np.int32)

@@ -14,7 +14,18 @@ from typing import Any
 
 import numba
 
-_SOURCES = ("annealing.py", "compiled.py", "floors.py", "kernels.py", "moves.py", "orders.py", "partition/kernels.py")
+_SOURCES = (
+    "annealing.py",
+    "compiled.py",
+    "joint/floors.py",
+    "joint/tree.py",
+    "kernels.py",
+    "moves.py",
+    "orders.py",
+    "partition/kernels.py",
+    "partition/steady_kernels.py",
+    "quick_floors.py",
+)
 
 
 @cache

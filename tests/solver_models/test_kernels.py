@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from planner.lowering import make_schedule_instance
 from solver_models.annealing import overflow
-from solver_models.floors import net_floor
 from solver_models.instance import Flow
 from solver_models.kernels import FAR, Net, ceil_div, heap_pop, heap_push, peak_excess, ticks_for
+from solver_models.quick_floors import net_floor
 from solver_models.search import PENALTY
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage, picture
 from tests.solver_models.nets import Case, random_case, random_knobs
@@ -115,7 +115,7 @@ def encode(net: Net, words: dict[int, list[tuple[int, int, int]]]) -> tuple[np.n
 def test_no_order_is_faster_than_the_floor(rng: Random):
     """Tests that the makespan of every order is at least the floor of its net."""
     case = random_case(rng)
-    floor, _ = net_floor(case.net)
+    floor = net_floor(case.net)
     orders = [case.searcher.words(case.candidate(knobs=random_knobs(rng)))[0] for _ in range(3)]
     orders.append(case.words(random_schedule(rng, case.problem, stages=case.stages)))
     assert all(case.play(words).makespan_ns >= floor for words in orders)
