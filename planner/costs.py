@@ -233,6 +233,17 @@ class CostModel:
             for pair, outputs in sent.items()
         }
 
+    def find_routes(self, stages: Sequence[Stage]) -> None:
+        """Look for the routes of all transfers between the stages at once."""
+        wanted = []
+        for (a, b), traffic in self.traffic(stages).items():
+            for i, j, share, whole in overlaps(len(stages[a].replicas), len(stages[b].replicas)):
+                sender, receiver = stages[a].replicas[i][0], stages[b].replicas[j][0]
+                if sender != receiver:
+                    wanted.append((sender, receiver, _ceil(traffic.forward_bytes * share, whole)))
+                    wanted.append((receiver, sender, _ceil(traffic.backward_bytes * share, whole)))
+        self.problem.cluster.find_routes(wanted)
+
     def static_bytes(self, stages: Sequence[Stage]) -> dict[str, int]:
         """Bytes that stay resident on every used device: state, and receive buffers for every edge from elsewhere.
 
@@ -340,6 +351,16 @@ def overlap(i: int, j: int, *, num_senders: int, num_receivers: int) -> tuple[in
     start = max(i * num_receivers, j * num_senders)
     end = min((i + 1) * num_receivers, (j + 1) * num_senders)
     return max(0, end - start), num_senders * num_receivers
+
+
+def overlaps(num_senders: int, num_receivers: int) -> list[tuple[int, int, int, int]]:
+    """All pairs of replicas that share samples, by sender, then receiver: both, and the share as in `overlap`."""
+    pairs = []
+    for i in range(num_senders):
+        first = i * num_receivers // num_senders
+        for j in range(first, -(-(i + 1) * num_receivers // num_senders)):
+            pairs.append((i, j, *overlap(i, j, num_senders=num_senders, num_receivers=num_receivers)))
+    return pairs
 
 
 def _require_bytes(layer: Layer, width: int) -> Layer | WidthBytes:

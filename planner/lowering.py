@@ -11,6 +11,9 @@ from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from solver_models.instance import Flow, Instance, Integers, Lane, ScheduleInstance, WideGroups, Word
 
+MAX_EXACT_ROUTES = 64
+"""Up to so many devices routes are exactly the simulator's; among more, equally short paths may be others."""
+
 
 def make_instance(problem: Problem, costs: CostModel) -> Instance:
     """The whole planning problem in integers: layers in topological order, devices and links in the cluster's order."""
@@ -171,13 +174,17 @@ def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integ
     """Routes between all pairs of devices, for a transfer of median size: the simulator has the last word on others."""
     devices = problem.cluster.devices
     sizes = sorted(edge.bytes for edge in problem.profile.edges) or [0]
+    median = sizes[len(sizes) // 2]
+    if len(devices) > MAX_EXACT_ROUTES and (tables := problem.cluster.route_tables(num_bytes=median)) is not None:
+        return tables.latency, tables.bandwidth, tables.start, tables.resources
     latency = numpy.zeros((len(devices), len(devices)), dtype=numpy.int64)
     bandwidth = numpy.ones((len(devices), len(devices)), dtype=numpy.int64)
     starts, links = [0], list[int]()
+    problem.cluster.find_routes((a.name, b.name, median) for a in devices for b in devices if a is not b)
     for a, source in enumerate(devices):
         for b, target in enumerate(devices):
             if a != b:
-                route = problem.cluster.route(source.name, target.name, num_bytes=sizes[len(sizes) // 2])
+                route = problem.cluster.route(source.name, target.name, num_bytes=median)
                 latency[a, b], bandwidth[a, b] = route.latency_ns, route.bandwidth_bytes_per_s
                 links.extend(route.links)
             starts.append(len(links))

@@ -10,13 +10,13 @@ from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
+from planner.exact import ExactSearch
 from planner.lowering import (
     make_candidate_arrays,
     make_instance,
     make_plan_from_words,
     make_schedule_instance,
     make_stages,
-    make_words,
 )
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
@@ -24,8 +24,6 @@ from planner.progress import Limits, Progress
 from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
 from solver_models.instance import Word
-from solver_models.joint import open_cases
-from solver_models.kernels import FAR
 from solver_models.portfolio import JointSearch
 from solver_models.recomputing import as_if_recomputing, recompute_variants
 from solver_models.search import Candidate
@@ -33,13 +31,6 @@ from solver_models.seeds import make_seeds
 
 EXACT_AFTER_ROUNDS = 3
 """Rounds of joint search before a small problem is searched exactly."""
-
-MAX_CASES = 20_000
-"""Largest number of partitions x mappings that is searched exactly."""
-
-MAX_WORDS, FEW_PLAYS, MANY_PLAYS, POLISH_ITERATIONS = 20_000, 3_000, 3_000_000, 50_000
-"""Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed;
-and steps of polishing its words."""
 
 ORDER_LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order."""
@@ -277,59 +268,26 @@ class _Recipe:
 
     def _exact_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Close every partition and mapping of a small problem by its floor or by its best order."""
-        cases = open_cases(search.searcher, limit=MAX_CASES)
-        if cases is None:
-            return
-        unsettled: list[int] = []
-        for case in cases:
-            if self.incumbent_ns is not None and case.floor >= self.incumbent_ns:
-                break
-            candidate = search.searcher.rate(case.stage_of, case.groups)
-            plan, is_settled = self._settle(search, candidate)
-            if not is_settled:
-                unsettled.append(case.floor)
-            yield plan, "exact search"
-        if self.incumbent_ns is None and not unsettled:
-            raise InfeasibleProblemError(
-                "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
-                "receive buffers, recomputation, or more stages per device"
-            )
-        if self.incumbent_ns is not None:
-            self.solver_bound_ns = min([self.incumbent_ns, *unsettled])
-            if not unsettled:
-                self.stopped_by = "no_improvement"
-                yield None, "exact search"
-
-    def _settle(self, search: JointSearch, candidate: Candidate) -> tuple[Plan | None, bool]:
-        """The best order of one partition and mapping if it beats the incumbent, and whether that is beyond doubt.
-
-        Few orders are played one by one; more are given to CP-SAT; where its words, which may use shared links in any
-        order, do not replay to what it claims, all orders are played after all, or its words polished.
-        """
-        below = FAR if self.incumbent_ns is None else self.incumbent_ns
-        is_done, better = self._enumerate(search, candidate, below=below, most_plays=FEW_PLAYS)
-        if is_done:
-            return better, True
-        plan, is_settled = self._solve_order(candidate, below)
-        if is_settled:
-            return plan, True
-        is_done, better = self._enumerate(search, candidate, below=below, most_plays=MANY_PLAYS)
-        if is_done or plan is None:
-            return better or plan, is_done
-        words = make_words(self.problem, plan)
-        polished = search.searcher.polish(
-            replace(candidate, words=words), iterations=POLISH_ITERATIONS, heat=0.01, seed=self.limits.seed
+        exact = ExactSearch(
+            self.problem,
+            self.costs,
+            search.searcher,
+            incumbent_ns=lambda: self.incumbent_ns,
+            seconds_left=lambda: self.limits.time_limit_s - self.elapsed_s,
+            should_stop=self.should_stop,
+            seed=self.limits.seed,
         )
-        return self._to_plan(search, polished), False
-
-    def _enumerate(
-        self, search: JointSearch, candidate: Candidate, *, below: int, most_plays: int
-    ) -> tuple[bool, Plan | None]:
-        """Whether every order was played, and the best below `below`."""
-        is_done, better = search.searcher.enumerate_orders(
-            candidate, threshold=below, most_words=MAX_WORDS, most_plays=most_plays
-        )
-        return is_done, self._to_plan(search, better)
+        try:
+            for plan in exact.proposals(least=self.lower_bound.value_ns if self.lower_bound else 0):
+                yield plan, "exact search"
+        finally:
+            if exact.covers_all_plans:
+                self.solver_bound_ns = exact.bound_ns
+            if exact.solver:
+                self.solvers["ortools"] = exact.solver
+        if exact.is_closed:
+            self.stopped_by = "no_improvement"
+            yield None, "exact search"
 
     def _solved_order(self, search: JointSearch, candidate: Candidate) -> Plan | None:
         """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""

@@ -17,6 +17,8 @@ import numba
 _SOURCES = (
     "annealing.py",
     "compiled.py",
+    "joint/floors.py",
+    "joint/tree.py",
     "kernels.py",
     "moves.py",
     "orders.py",

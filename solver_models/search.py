@@ -82,6 +82,13 @@ class Searcher:
         assert best is not None
         return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=best[1], objective=best[0])
 
+    def make_candidate(
+        self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers
+    ) -> Candidate:
+        """A partition and mapping whose orders nobody has looked at yet."""
+        knobs = STANDARD_KNOBS[0]
+        return Candidate(stage_of=stage_of, groups=groups, recompute=recompute, knobs=knobs, objective=4 * PENALTY)
+
     def is_allowed(self, candidate: Candidate) -> bool:
         """Whether the candidate keeps the rules of the instance."""
         start, devices = _flatten(candidate.groups)
