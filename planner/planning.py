@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
 
+import numpy
+
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
+from planner.enclosure import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
 from planner.exact import ExactSearch
 from planner.lowering import (
@@ -17,6 +20,7 @@ from planner.lowering import (
     make_plan_from_words,
     make_schedule_instance,
     make_stages,
+    make_words,
 )
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
@@ -48,11 +52,13 @@ def make_plan(
     problem: Problem,
     *,
     limits: Limits | None = None,
+    start: Plan | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Plan:
-    """The best verified plan found within the limits, never worse than any baseline that fits.
+    """The best verified plan found within the limits, never worse than any baseline that fits, nor than `start`.
 
+    `start` may answer a similar question: if its stages and orders pass the verifier here, the search begins with them.
     `on_progress` hears of every step; `should_stop` is asked several times a second and ends the search early.
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
@@ -60,6 +66,8 @@ def make_plan(
     recipe = _Recipe(problem, limits or Limits(), on_progress=on_progress or _ignore, should_stop=should_stop or _never)
     recipe.prove_feasible()
     recipe.play_baselines()
+    if start is not None:
+        recipe.play_start(start)
     recipe.bound()
     recipe.search()
     return recipe.finish()
@@ -89,6 +97,7 @@ class _Recipe:
         self.costs = CostModel(problem)
         self.begin = self.improved = time.monotonic()
         self.plan: Plan | None = None
+        self.start: Plan | None = None
         self.timeline: Timeline | None = None
         self.source = ""
         self.lower_bound: Bound | None = None
@@ -144,6 +153,17 @@ class _Recipe:
             if row.fits_memory:
                 self.offer(baseline.plan, timeline, source=row.name)
                 self.report("baselines")
+
+    def play_start(self, start: Plan) -> None:
+        """The plan to start from becomes the incumbent if it is one, and the search takes its stages and orders in."""
+        plan = replace(start, problem=self.problem.reference(), evidence=None)
+        if not verify(self.problem, plan).passed:
+            return
+        self.offer(plan, None, source="the plan to start from")
+        self.report("start")
+        if not any(stage.is_split or len(stage.replicas[0]) > 1 for stage in plan.stages):
+            self.start = plan
+            self.layouts.append(plan.stages)
 
     def offer(self, plan: Plan, timeline: Timeline | None, *, source: str) -> bool:
         """Make `plan` the incumbent if it is better and the verifier passes it."""
@@ -211,6 +231,8 @@ class _Recipe:
             search.add(make_seeds(search.searcher))
             layouts = (make_candidate_arrays(self.problem, stages) for stages in dict.fromkeys(self.layouts))
             search.add(search.searcher.rate(*layout) for layout in layouts)
+            if self.start is not None:
+                search.keep(self._to_candidate(search, self.start))
             yield self._to_plan(search, search.best), "balanced seeds"
             yield from self._interval_proposals(search)
             if not search.pool:
@@ -324,6 +346,12 @@ class _Recipe:
         played = simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
         return plan, result.status == "optimal" and played == result.objective
 
+    def _to_candidate(self, search: JointSearch, plan: Plan) -> Candidate:
+        """A plan with its orders as the search sees it."""
+        recompute = numpy.array([int(stage.recompute) for stage in plan.stages], dtype=numpy.int64)
+        rated = search.searcher.rate(*make_candidate_arrays(self.problem, plan.stages), recompute=recompute)
+        return search.searcher.play(replace(rated, words=make_words(self.problem, plan)))
+
     def _to_plan(self, search: JointSearch, candidate: Candidate | None) -> Plan | None:
         if candidate is None:
             return None
@@ -359,12 +387,12 @@ class _Recipe:
             peak_bytes=dict(timeline.peak_bytes),
             lower_bound_ns=self.lower_bound.value_ns,
             bound_kind=self.lower_bound.kind,
-            certificate=self.lower_bound.certificate,
+            certificate={**self.lower_bound.certificate, **enclose(self.problem)},
             gap=gap,
             schedule_bound_ns=max(fixed, self.lower_bound.value_ns),
             solver_bound_ns=self.solver_bound_ns,
             solution_status="optimal" if objective <= self.lower_bound.value_ns else "feasible",
-            stopped_by=self.stopped_by or "proof",
+            stopped_by=self.stopped_by or ("proof" if gap <= 0 else "rounds"),
             source=self.source,
             baselines=tuple(self.baselines),
             interpolated_costs=self.costs.unmeasured_costs(plan.stages),

@@ -147,6 +147,10 @@ class Searcher:
         net, words, lengths, value = self._play(candidate)
         return _decode(net, words, lengths=lengths, first=self.first_member), value
 
+    def play(self, candidate: Candidate) -> Candidate:
+        """The candidate with the objective that its orders reach."""
+        return replace(candidate, objective=self._play(candidate)[3])
+
     def polish(self, candidate: Candidate, *, iterations: int, heat: float, seed: int) -> Candidate:
         """Improve the words of a candidate with its partition and mapping fixed."""
         net, words, lengths, _ = self._play(candidate)
