@@ -15,6 +15,7 @@ from planner.problem import Problem
 from planner.simulate import Timeline
 
 if TYPE_CHECKING:
+    from planner.rederivation import Rederivation
     from planner.verify import Verdict
 
 MAX_VIOLATIONS = 40
@@ -71,6 +72,26 @@ def render_verdict(problem: Problem, verdict: "Verdict") -> RenderableType:
         table.add_row("…", f"{len(verdict.violations) - MAX_VIOLATIONS} more")
     count = Text(f"✗ rejected: {len(verdict.violations)} violations", style="red")
     return Group(render_header(problem), count, "", table)
+
+
+def render_rederivation(problem: Problem, outcome: "Rederivation") -> RenderableType:
+    """The verdict, what the certificate proves, and everything that the evidence states otherwise."""
+    parts: list[RenderableType] = [render_verdict(problem, outcome.verdict)]
+    if outcome.lower_bound_ns is not None and outcome.gap is not None:
+        is_equal = "lower_bound_ns" not in {difference.field for difference in outcome.differences}
+        proved = f"bound {outcome.bound_kind}: no plan can be below {outcome.lower_bound_ns:,} ns; "
+        proved += "re-derived, equal" if is_equal else "re-derived, NOT what is stated"
+        parts += [proved, f"gap {render_percent(outcome.gap)}, re-derived from the plan as played"]
+    played = "baselines played again" if outcome.has_baselines else "baselines not played again (--baselines does)"
+    if not outcome.differences:
+        parts.append(Text.assemble(("✓ evidence", "green"), f": everything derivable was derived as stated; {played}"))
+        return Group(*parts)
+    table = make_table("evidence", "stated", "derived", "what is wrong")
+    for difference in outcome.differences[:MAX_VIOLATIONS]:
+        cells = (difference.field, difference.stated, difference.derived, difference.message)
+        table.add_row(*(Text(str(cell)[:200]) for cell in cells))
+    count = Text(f"✗ rejected: the evidence states {len(outcome.differences)} things that do not follow", style="red")
+    return Group(*parts, count, "", table)
 
 
 def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:

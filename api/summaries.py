@@ -7,6 +7,7 @@ from api.progress import Run
 from planner.explain import Explanation
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.rederivation import HISTORY, Rederivation
 from planner.simulate import Timeline
 
 _LEFT_OUT = {"certificate", "verdict", "baselines", "peak_bytes"}
@@ -62,4 +63,18 @@ def summarise_explanation(explanation: Explanation) -> dict[str, Any]:
             {"kind": kind, "stage": stage, "nanoseconds": nanoseconds}
             for (kind, stage), nanoseconds in explanation.path_shares().items()
         ],
+    }
+
+
+def summarise_rederivation(outcome: Rederivation) -> dict[str, Any]:
+    """What a certificate proves, and everything that the evidence states otherwise."""
+    return {
+        "passed": outcome.passed,
+        "bound_kind": outcome.bound_kind,
+        "lower_bound_ns": outcome.lower_bound_ns,
+        "gap": outcome.gap,
+        "baselines_played": outcome.has_baselines,
+        "not_derivable": list(HISTORY),
+        "differences": [asdict(difference) for difference in outcome.differences],
+        "verdict": outcome.verdict.summary(),
     }

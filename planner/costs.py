@@ -305,8 +305,10 @@ class CostModel:
 
     def gradient_bytes(self, stage: Stage) -> int:
         """Gradient bytes that the replicas of a stage synchronise (per device of a group)."""
-        total = sum(self.problem.profile.by_name[name].gradient_bytes for name in stage.layers)
-        return _ceil(total, len(stage.replicas[0]))
+        layers, width = [self.problem.profile.by_name[name] for name in stage.layers], len(stage.replicas[0])
+        stated = [(layer.gradient_bytes_at(width), layer.gradient_bytes) for layer in layers]
+        in_equal_parts = sum(whole for size, whole in stated if size is None)
+        return sum(size for size, _ in stated if size is not None) + _ceil(in_equal_parts, width)
 
     def synchronisation_ns(self, stage: Stage) -> int:
         """Ring all-reduce time of a replicated stage; 0 if it has one replica or is frozen as a whole.
