@@ -20,6 +20,7 @@ from planner.lowering import (
     make_plan_from_words,
     make_schedule_instance,
     make_stages,
+    make_words,
 )
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
