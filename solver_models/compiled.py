@@ -14,7 +14,16 @@ from typing import Any
 
 import numba
 
-_SOURCES = ("annealing.py", "compiled.py", "kernels.py", "moves.py", "orders.py", "partition/kernels.py")
+_SOURCES = (
+    "annealing.py",
+    "compiled.py",
+    "kernels.py",
+    "moves.py",
+    "orders.py",
+    "partition/kernels.py",
+    "policies.py",
+    "words.py",
+)
 
 
 @cache
