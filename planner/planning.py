@@ -457,7 +457,7 @@ class _Recipe:
         assert self.lower_bound is not None
         objective = timeline.objective_ns(self.problem.options.objective)
         gap = self.gap or 0.0
-        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs)
+        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs, reached=objective)
         return Evidence(
             makespan_ns=timeline.makespan_ns,
             span_ns=timeline.span_ns,
