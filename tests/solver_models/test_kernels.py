@@ -123,7 +123,7 @@ def test_no_order_is_faster_than_the_floor(rng: Random):
 
 @given(randoms)
 def test_plays_end_early_only_if_they_are_too_late(rng: Random):
-    """Tests that a play with a threshold gives what a whole play does, or no less than the threshold if that does too."""
+    """Tests that a play with a threshold gives what a whole play does, or at least the threshold."""
     case = random_case(rng)
     searcher, candidate = case.searcher, case.candidate(knobs=random_knobs(rng))
     start = np.cumsum([0, *(len(group) for group in candidate.groups)]).astype(np.int64)
