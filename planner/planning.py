@@ -11,6 +11,7 @@ import numpy
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
+from planner.device_groups import has_listed_groups
 from planner.enclosure import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
 from planner.exact import ExactSearch
@@ -161,7 +162,7 @@ class _Recipe:
             return
         self.offer(plan, None, source="the plan to start from")
         self.report("start")
-        if not any(stage.is_split or len(stage.replicas[0]) > 1 for stage in plan.stages):
+        if not any(stage.is_split for stage in plan.stages) and has_listed_groups(self.problem, plan.stages):
             self.start = plan
             self.layouts.append(plan.stages)
 
@@ -229,8 +230,7 @@ class _Recipe:
         search = JointSearch(instance, seed=self.limits.seed)
         try:
             search.add(make_seeds(search.searcher))
-            layouts = (make_candidate_arrays(self.problem, stages) for stages in dict.fromkeys(self.layouts))
-            search.add(search.searcher.rate(*layout) for layout in layouts)
+            search.add(self._rate(search, stages) for stages in dict.fromkeys(self.layouts))
             if self.start is not None:
                 search.keep(self._to_candidate(search, self.start))
             yield self._to_plan(search, search.best), "balanced seeds"
@@ -247,6 +247,11 @@ class _Recipe:
                     yield self._solved_order(search, search.best), "CP-SAT order"
         finally:
             search.close()
+
+    def _rate(self, search: JointSearch, stages: tuple[Stage, ...]) -> Candidate:
+        stage_of, groups = make_candidate_arrays(self.problem, stages)
+        flags = numpy.array([int(stage.recompute) for stage in stages], dtype=numpy.int64)
+        return search.searcher.rate(stage_of, groups, recompute=flags)
 
     def _interval_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Cuts of the layers in one topological order: by dynamic programming, then by an integer programme."""
@@ -348,8 +353,7 @@ class _Recipe:
 
     def _to_candidate(self, search: JointSearch, plan: Plan) -> Candidate:
         """A plan with its orders as the search sees it."""
-        recompute = numpy.array([int(stage.recompute) for stage in plan.stages], dtype=numpy.int64)
-        rated = search.searcher.rate(*make_candidate_arrays(self.problem, plan.stages), recompute=recompute)
+        rated = self._rate(search, plan.stages)
         return search.searcher.play(replace(rated, words=make_words(self.problem, plan)))
 
     def _to_plan(self, search: JointSearch, candidate: Candidate | None) -> Plan | None:
