@@ -11,6 +11,7 @@ import numpy
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
+from planner.device_groups import has_listed_groups
 from planner.enclosure import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
 from planner.exact import ExactSearch
@@ -178,7 +179,7 @@ class _Recipe:
             return
         self.offer(plan, None, source="the plan to start from")
         self.report("start")
-        if not any(stage.is_split or len(stage.replicas[0]) > 1 for stage in plan.stages):
+        if not any(stage.is_split for stage in plan.stages) and has_listed_groups(self.problem, plan.stages):
             self.start = plan
             self.layouts.append(plan.stages)
 
@@ -246,8 +247,7 @@ class _Recipe:
         search = JointSearch(instance, seed=self.limits.seed)
         try:
             search.add(make_seeds(search.searcher))
-            layouts = (make_candidate_arrays(self.problem, stages) for stages in dict.fromkeys(self.layouts))
-            search.add(search.searcher.rate(*layout) for layout in layouts)
+            search.add(self._rate(search, stages) for stages in dict.fromkeys(self.layouts))
             if self.start is not None:
                 search.keep(self._to_candidate(search, self.start))
             search.take(self._played_candidates(search))
@@ -325,6 +325,11 @@ class _Recipe:
             self.orders[key] = order
         self.orders[key].add([search.searcher.words(candidate)[0]])
         return self.orders[key]
+
+    def _rate(self, search: JointSearch, stages: tuple[Stage, ...]) -> Candidate:
+        stage_of, groups = make_candidate_arrays(self.problem, stages)
+        flags = numpy.array([int(stage.recompute) for stage in stages], dtype=numpy.int64)
+        return search.searcher.rate(stage_of, groups, recompute=flags)
 
     def _interval_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Cuts of the layers in one topological order: by dynamic programming, then by an integer programme."""
@@ -426,8 +431,7 @@ class _Recipe:
 
     def _to_candidate(self, search: JointSearch, plan: Plan) -> Candidate:
         """A plan with its orders as the search sees it."""
-        recompute = numpy.array([int(stage.recompute) for stage in plan.stages], dtype=numpy.int64)
-        rated = search.searcher.rate(*make_candidate_arrays(self.problem, plan.stages), recompute=recompute)
+        rated = self._rate(search, plan.stages)
         return search.searcher.play(replace(rated, words=make_words(self.problem, plan)))
 
     def _to_plan(self, search: JointSearch, candidate: Candidate | None) -> Plan | None:
