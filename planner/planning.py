@@ -57,6 +57,9 @@ plays all the seeds of smaller problems take."""
 SEED_SHARE, BASELINE_SHARE = 0.1, 0.3
 """Parts of the time limit by whose end the first candidates, and the baselines, of a large problem are played."""
 
+MAX_BOUNDED_ACTIONS = 400_000
+"""Larger plans come without a schedule bound, which would take as long as the rest."""
+
 PLAYS_PER_ROUND, ACTIONS_PER_S = 8, 1_000_000
 """What the first round of a large problem is expected to take on a slow machine."""
 
@@ -467,7 +470,8 @@ class _Recipe:
         assert self.lower_bound is not None
         objective = timeline.objective_ns(self.problem.options.objective)
         gap = self.gap or 0.0
-        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs)
+        is_bounded = self.num_actions <= MAX_BOUNDED_ACTIONS
+        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs) if is_bounded else None
         return Evidence(
             makespan_ns=timeline.makespan_ns,
             span_ns=timeline.span_ns,
@@ -477,7 +481,7 @@ class _Recipe:
             bound_kind=self.lower_bound.kind,
             certificate={**self.lower_bound.certificate, **enclose(self.problem)},
             gap=gap,
-            schedule_bound_ns=max(fixed, self.lower_bound.value_ns),
+            schedule_bound_ns=None if fixed is None else max(fixed, self.lower_bound.value_ns),
             solver_bound_ns=self.solver_bound_ns,
             solution_status="optimal" if objective <= self.lower_bound.value_ns else "feasible",
             stopped_by=self.stopped_by or ("proof" if gap <= 0 else "rounds"),

@@ -1,7 +1,7 @@
 """First candidates for problems whose plans take long to play: many cuts rated in closed form, the best few played."""
 
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,10 +24,16 @@ REPLICAS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 51
 DEPTHS = (1.0, 0.5, 0.2, 0.0)
 """How many microbatches a stage shall hold at once, as parts of the stages from it to the last."""
 
-STEPS = 18
+SLACKS = (0.0, 0.03, 0.1, 0.25)
+"""By how much a stage may fall short of the largest load where that makes what crosses its end smaller."""
+
+MOST_SLACK_GROUPS = 160
+"""Cuts into more stages have no slack to give."""
+
+STEPS = 14
 """Halvings of the search for the least largest load of a cut."""
 
-MOST_FLOORS = 60
+MOST_FLOORS = 200
 """Cuts whose floor is looked at, those with the least estimates."""
 
 KNOBS = (STANDARD_KNOBS[1], STANDARD_KNOBS[4], STANDARD_KNOBS[0], STANDARD_KNOBS[3])
@@ -49,7 +55,7 @@ class Sums:
     stash: list[int]
     """Units per microbatch."""
     crossing: list[int]
-    """[L + 1] units of receive buffers for what crosses each boundary, one way."""
+    """[L + 1] units that cross each boundary, one way."""
 
 
 def _make_sums(instance: Instance) -> Sums:
@@ -57,8 +63,8 @@ def _make_sums(instance: Instance) -> Sums:
     backward = work[1] + work[2] if instance.can_split else work[3]
     crossing = np.zeros(len(instance.state) + 2, np.int64)
     for producer, consumer, size in instance.edges[:, :3].tolist():
-        crossing[producer + 1] += size * instance.receive_buffers
-        crossing[consumer + 1] -= size * instance.receive_buffers
+        crossing[producer + 1] += size
+        crossing[consumer + 1] -= size
     return Sums(
         load=[_prefix(row) for row in work[0] + backward],
         trip=[_prefix(row) for row in work[0] + work[1]],
@@ -84,21 +90,24 @@ class _Cutter:
         self.slowest = [max(types[list(group)].tolist(), key=lambda kind: total[kind]) for group in groups]
         self.room = [int(instance.capacity[list(group)].min()) for group in groups]
 
-    def best(self, depth: float) -> list[int] | None:
-        """The boundaries of the cut with the least largest load, [0, ..., L]; None if nothing fits into memory."""
+    def best(self, depth: float, slack: float) -> list[int] | None:
+        """The boundaries of the cut with the least largest load, [0, ..., L]; None if nothing fits into memory.
+
+        With `slack` stages may end earlier, where less crosses.
+        """
         total = max(row[-1] for row in self.sums.load)
         low, high = 0, total
-        found = self._within(high, depth)
+        found = self._within(high, depth, slack=slack)
         while found is not None and len(self.groups) > 1 and high - low > max(1, total >> STEPS):
             middle = (low + high) // 2
-            cut = self._within(middle, depth)
+            cut = self._within(middle, depth, slack=slack)
             if cut is None:
                 low = middle
             else:
                 found, high = cut, middle
         return found
 
-    def _within(self, limit: int, depth: float) -> list[int] | None:
+    def _within(self, limit: int, depth: float, *, slack: float) -> list[int] | None:
         """Every stage as long as its load stays within `limit` and its memory lasts."""
         num_layers, bounds = len(self.instance.state), [0]
         for number, group in enumerate(self.groups):
@@ -108,6 +117,9 @@ class _Cutter:
             end = self._fitting(first, end, number=number, depth=depth)
             if end <= first:
                 return None
+            if slack and end < num_layers:
+                least = bisect_left(load, load[first] + int((1 - slack) * (load[end] - load[first])), first + 1, end)
+                end = min(range(end, least - 1, -1), key=self.sums.crossing.__getitem__)
             bounds.append(end)
             if end == num_layers:
                 return bounds
@@ -129,7 +141,7 @@ class _Cutter:
         return -(-(self.sums.stash[end] - self.sums.stash[first]) // len(self.groups[number]))
 
     def _need(self, first: int, end: int, *, number: int) -> int:
-        buffers = self.sums.crossing[first] + self.sums.crossing[end]
+        buffers = self.instance.receive_buffers * (self.sums.crossing[first] + self.sums.crossing[end])
         return self.sums.state[end] - self.sums.state[first] + -(-buffers // len(self.groups[number]))
 
     def estimate(self, bounds: list[int]) -> int:
@@ -181,9 +193,11 @@ def _rated(searcher: Searcher) -> list[Candidate]:
     if instance.given_stages is not None or (instance.pinned >= 0).any():
         return []
     sums, found = _make_sums(instance), list[Candidate]()
-    for groups in dict.fromkeys(_groupings(instance)):
+    for groups in dict.fromkeys(filter(None, _groupings(instance))):
         cutter = _Cutter(instance, sums, groups=groups)
-        for cut in {tuple(bounds) for depth in DEPTHS if (bounds := cutter.best(depth)) is not None}:
+        slacks = SLACKS if len(groups) <= MOST_SLACK_GROUPS else SLACKS[:1]
+        cuts = (cutter.best(depth, slack) for depth in DEPTHS for slack in slacks)
+        for cut in dict.fromkeys(tuple(bounds) for bounds in cuts if bounds is not None):
             used = groups[: len(cut) - 1]
             stage_of = np.repeat(np.arange(len(used)), np.diff(cut))
             candidate = searcher.make_candidate(stage_of, used, recompute=np.zeros(len(used), np.int64))
@@ -209,19 +223,28 @@ def _floor(searcher: Searcher, candidate: Candidate) -> int:
 
 
 def _groupings(instance: Instance) -> Iterator[Groups]:
-    """Devices in listed order, or class by class, cut into groups of equally many of one type."""
+    """Devices in listed order, or class by class, as stages of equally many devices of one type."""
     most = len(instance.table_of_replicas) - 1
-    speed = -instance.work[0, :3].sum(axis=(0, 2))[instance.device_type]
+    slowness = instance.work[0, :3].sum(axis=(0, 2))[instance.device_type]
     listed = np.arange(len(instance.capacity))
-    for order in (listed, np.argsort(-speed, kind="stable"), np.argsort(speed, kind="stable")):
+    for order in (listed, np.argsort(slowness, kind="stable"), np.argsort(-slowness, kind="stable")):
         types = instance.device_type[order]
         cuts = [0, *(np.flatnonzero(np.diff(types)) + 1).tolist(), len(order)]
+        runs = [order[begin:end].tolist() for begin, end in pairwise(cuts)]
         for replicas in REPLICAS:
             if replicas <= min(most, len(order)):
-                groups = [
-                    tuple(order[at : min(at + replicas, end)].tolist())
-                    for begin, end in pairwise(cuts)
-                    for at in range(begin, end, replicas)
-                ]
+                yield tuple(group for run in runs for group in _side_by_side(run, replicas))
+                blocks = [group for run in runs for group in _blocks(run, replicas)]
                 is_even = instance.uneven_replication or replicas == 1
-                yield tuple(group for group in groups if is_even or len(group) == replicas)
+                yield tuple(group for group in blocks if is_even or len(group) == replicas)
+
+
+def _blocks(run: list[int], replicas: int) -> list[tuple[int, ...]]:
+    """Neighbours are replicas of one stage; what is left over makes a smaller last stage."""
+    return [tuple(run[at : at + replicas]) for at in range(0, len(run), replicas)]
+
+
+def _side_by_side(run: list[int], replicas: int) -> list[tuple[int, ...]]:
+    """Neighbours are consecutive stages of one replica, so that most transfers have a short way; the rest idles."""
+    length = len(run) // replicas
+    return [tuple(run[stage : length * replicas : length]) for stage in range(length)]
