@@ -60,6 +60,9 @@ SEED_SHARE, BASELINE_SHARE = 0.1, 0.3
 MAX_BOUNDED_ACTIONS = 400_000
 """Larger plans come without a schedule bound, which would take as long as the rest."""
 
+SEED_ACTIONS_PER_S = 3_000_000
+"""How many actions of seeds a slow machine plays in a second."""
+
 PLAYS_PER_ROUND, ACTIONS_PER_S = 8, 1_000_000
 """What the first round of a large problem is expected to take on a slow machine."""
 
@@ -306,7 +309,7 @@ class _Recipe:
         search = JointSearch(self.instance, seed=self.limits.seed)
         try:
             search.add(self.seeds)
-            if self.num_actions <= MAX_SEED_ACTIONS // ALL_SEEDS:
+            if self._has_time_for_all_seeds():
                 search.add(make_seeds(search.searcher))
             if self._has_time_for_round(search):
                 layouts = (make_candidate_arrays(self.problem, stages) for stages in dict.fromkeys(self.layouts))
@@ -367,6 +370,13 @@ class _Recipe:
         if not self._has_time_for_round(search):
             self.stopped_by = "time"
         return bool(self.stopped_by)
+
+    def _has_time_for_all_seeds(self) -> bool:
+        """Whether all balanced cuts can be played with all standard policies."""
+        actions = ALL_SEEDS * self.num_actions
+        if not self.is_large or self.limits.max_rounds is not None:
+            return actions <= MAX_SEED_ACTIONS or not self.is_large
+        return self.elapsed_s + actions / SEED_ACTIONS_PER_S <= self.limits.time_limit_s
 
     def _has_time_for_round(self, search: JointSearch) -> bool:
         """Whether a round, and the check of what it finds, would end within the time limit, or not far beyond."""
