@@ -173,4 +173,12 @@ WithBaselines = Annotated[
         show_default=False,
     ),
 ]
+ShadowPrices = Annotated[
+    bool,
+    typer.Option("--shadow-prices", help="Also say what more memory, faster links or another device are worth."),
+]
+PerKind = Annotated[
+    int,
+    typer.Option("--per-kind", metavar="N", help="Devices and links asked about, the fullest and busiest.", min=1),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")]

@@ -7,6 +7,7 @@ import json as jsonlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -299,24 +300,64 @@ def simulate_command(
         _report(render_simulation(problem, timeline))
 
 
-@app.command("explain", epilog="Example: pipeplan explain plan.json demo:resnet50-two-hosts")
+@app.command(
+    "explain",
+    epilog="Examples:\n\npipeplan explain plan.json demo:resnet50-two-hosts\n\n"
+    "pipeplan explain plan.json --shadow-prices --time-limit 60",
+)
 def explain_command(
-    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, json: arg.Json = False
+    plan: arg.PlanFile,
+    workload: arg.PlansWorkload = None,
+    cluster: arg.Cluster = None,
+    shadow_prices: arg.ShadowPrices = False,
+    time_limit: arg.TimeLimit = 60.0,
+    per_kind: arg.PerKind = 2,
+    json: arg.Json = False,
 ) -> None:
-    """Say where the time goes: work, fill and drain, transfers, memory, synchronisation, per device."""
-    from api.questions import play, read_plan_and_problem
+    """Say where the time goes and what binds: work, fill and drain, transfers, memory, synchronisation, per device.
+
+    With --shadow-prices also what a little more of each resource is worth: the plan is made again with it, from the
+    present one on, for --time-limit seconds in all.
+    """
+    from api.questions import play, read_plan_and_problem, require_limits
     from planner.explain import explain
 
+    require_limits(time_limit_s=time_limit, gap=None, seed=0)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
-    explanation = explain(problem, answer, timeline=play(problem, answer, source=plan))
-    if json:
-        from api.summaries import summarise_explanation
+    timeline = play(problem, answer, source=plan)
+    explanation = explain(problem, answer, timeline=timeline)
+    prices = []
+    if shadow_prices:
+        from api.prices import find_prices
 
-        _report_json(summarise_explanation(explanation))
+        prices = find_prices(
+            problem,
+            answer,
+            timeline=timeline,
+            time_limit_s=time_limit,
+            per_kind=per_kind,
+            hear=_hear_price(is_json=json),
+        )
+    if json:
+        from api.summaries import summarise_explanation, summarise_prices
+
+        _report_json(summarise_explanation(explanation) | (summarise_prices(prices) if shadow_prices else {}))
     else:
-        from api.reports import render_explanation
+        from api.reports import render_explanation, render_prices
 
         _report(render_explanation(problem, explanation))
+        if shadow_prices:
+            _report(render_prices(prices))
+
+
+def _hear_price(*, is_json: bool) -> Callable[[str], None]:
+    """Tells, on standard error, what is being asked."""
+
+    def hear(text: str) -> None:
+        line = jsonlib.dumps({"event": "progress", "asked": text}, ensure_ascii=False) if is_json else f"asked: {text}"
+        print(line, file=sys.stderr, flush=True)
+
+    return hear
 
 
 @app.command("compare", epilog="Example: pipeplan compare plan.json other.json demo:resnet50-two-hosts --baselines")

@@ -1,5 +1,6 @@
 """What the commands say with `--json`: plain dictionaries of nanoseconds, bytes and names."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,6 +9,7 @@ from planner.explain import Explanation
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.rederivation import HISTORY, Rederivation
+from planner.shadow_prices import ShadowPrice
 from planner.simulate import Timeline
 
 _LEFT_OUT = {"certificate", "verdict", "baselines", "peak_bytes"}
@@ -63,6 +65,7 @@ def summarise_explanation(explanation: Explanation) -> dict[str, Any]:
             {"kind": kind, "stage": stage, "nanoseconds": nanoseconds}
             for (kind, stage), nanoseconds in explanation.path_shares().items()
         ],
+        "binds": [asdict(binding) for binding in explanation.binds],
     }
 
 
@@ -78,3 +81,8 @@ def summarise_rederivation(outcome: Rederivation) -> dict[str, Any]:
         "differences": [asdict(difference) for difference in outcome.differences],
         "verdict": outcome.verdict.summary(),
     }
+
+
+def summarise_prices(prices: Sequence[ShadowPrice]) -> dict[str, Any]:
+    """What more of each resource is worth, as parts of the present objective."""
+    return {"shadow_prices": [asdict(price) for price in prices]}

@@ -24,6 +24,9 @@ _SOURCES = (
     "orders.py",
     "partition/kernels.py",
     "partition/steady_kernels.py",
+    "policies.py",
+    "words.py",
+    "quick_floors.py",
 )
 
 

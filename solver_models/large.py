@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.annealing import evaluate, net_floor
+from solver_models.annealing import evaluate
 from solver_models.instance import Instance, Integers
 from solver_models.kernels import FAR, assemble
+from solver_models.quick_floors import net_floors
 from solver_models.search import STANDARD_KNOBS, Candidate, Searcher
 
 Groups = tuple[tuple[int, ...], ...]
@@ -129,15 +130,18 @@ class _Cutter:
         """The last end up to `end` at which the stage fits into memory."""
         in_flight = max(1, min(self.instance.num_microbatches, int(depth * (len(self.groups) - number))))
         low = first
-        if self._need(first, end, number=number) + in_flight * self._stash(first, end, number) <= self.room[number]:
+        if (
+            self._need(first, end, number=number) + in_flight * self._stash(first, end, number=number)
+            <= self.room[number]
+        ):
             return end
         while end - low > 1:
             middle = (low + end) // 2
-            need = self._need(first, middle, number=number) + in_flight * self._stash(first, middle, number)
+            need = self._need(first, middle, number=number) + in_flight * self._stash(first, middle, number=number)
             low, end = (middle, end) if need <= self.room[number] else (low, middle)
         return low
 
-    def _stash(self, first: int, end: int, number: int) -> int:
+    def _stash(self, first: int, end: int, *, number: int) -> int:
         return -(-(self.sums.stash[end] - self.sums.stash[first]) // len(self.groups[number]))
 
     def _need(self, first: int, end: int, *, number: int) -> int:
@@ -156,7 +160,7 @@ class _Cutter:
         rest = sum(trips)
         for number, (first, end) in enumerate(stages):
             kind, replicas = self.slowest[number], len(self.groups[number])
-            stash = self._stash(first, end, number)
+            stash = self._stash(first, end, number=number)
             held = max(1, (self.room[number] - self._need(first, end, number=number)) // max(stash, 1))
             load = (self.sums.load[kind][end] - self.sums.load[kind][first]) // replicas
             trip = rest // min(held, count)
@@ -179,8 +183,9 @@ def large_seeds(searcher: Searcher, *, most_plays: int, until: float) -> Iterato
             if candidate.objective >= best or plays >= most_plays or (plays and time.monotonic() >= until):
                 break
             value, _ = evaluate(
-                searcher.layers, candidate.stage_of, start, devices, candidate.recompute, knobs, best, searcher.by_span
-            )
+                searcher.layers, candidate.stage_of, start, devices, candidate.recompute, knobs, best, searcher.by_span,
+                False,
+            )  # fmt: skip
             plays += 1
             if value < best:
                 best = int(value)
@@ -219,7 +224,7 @@ def _floor(searcher: Searcher, candidate: Candidate) -> int:
     firsts = np.repeat(net.route_start[routes] - np.cumsum(lengths) + lengths, lengths)
     links = net.route_links[firsts + np.arange(len(firsts))]
     loads = np.bincount(links, weights=np.repeat(ticks, lengths).astype(float), minlength=1)
-    return max(int(net_floor(net)), int(searcher.instance.num_microbatches * loads.max()))
+    return max(int(net_floors(net)[0]), int(searcher.instance.num_microbatches * loads.max()))
 
 
 def _groupings(instance: Instance) -> Iterator[Groups]:
