@@ -129,16 +129,17 @@ class _Cutter:
     def _fitting(self, first: int, end: int, *, number: int, depth: float) -> int:
         """The last end up to `end` at which the stage fits into memory."""
         in_flight = max(1, min(self.instance.num_microbatches, int(depth * (len(self.groups) - number))))
+
+        def fits(last: int) -> bool:
+            stash = in_flight * self._stash(first, last, number=number)
+            return self._need(first, last, number=number) + stash <= self.room[number]
+
         low = first
-        if (
-            self._need(first, end, number=number) + in_flight * self._stash(first, end, number=number)
-            <= self.room[number]
-        ):
+        if fits(end):
             return end
         while end - low > 1:
             middle = (low + end) // 2
-            need = self._need(first, middle, number=number) + in_flight * self._stash(first, middle, number=number)
-            low, end = (middle, end) if need <= self.room[number] else (low, middle)
+            low, end = (middle, end) if fits(middle) else (low, middle)
         return low
 
     def _stash(self, first: int, end: int, *, number: int) -> int:
