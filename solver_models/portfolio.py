@@ -47,7 +47,7 @@ class JointSearch:
         self.round = 0
         self.round_s = 0.0
         self.num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
-        self.iterations = int(min(max(ROUND_TICKS // (self.num_actions + 150), 20), 20_000))
+        self.iterations = int(min(max(ROUND_TICKS // (self.num_actions + 150), 2), 20_000))
         self._executor = ThreadPoolExecutor(num_threads)
         self._begin = 0.0
 
