@@ -18,8 +18,8 @@ from profiles.workload import Workload, dump_workload
 
 Shape = Literal["chain", "dag"]
 Memory = Literal["loose", "mid", "tight", "scarce"]
-Links = Literal["homogeneous", "two-level", "random"]
-Speeds = Literal["equal", "classes", "different"]
+Links = Literal["homogeneous", "two-level", "random", "sparse"]
+Speeds = Literal["equal", "classes", "four", "different"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,9 @@ class Family:
     memory: Memory
     """Device memory, see `MEMORY_FACTORS`."""
     links: Links
-    """12 GB/s everywhere; 3 GB/s between hosts of four; 1 to 32 GB/s, log-uniform."""
+    """12 GB/s everywhere; 3 GB/s between hosts of four; 1 to 32 GB/s, log-uniform; hosts, spines, some direct links."""
     speeds: Speeds
-    """All 100 %; half of the devices 60 %; every one between 50 and 100 %."""
+    """All 100 %; half of the devices 60 %; four classes; every one between 50 and 100 %."""
     seed: int = 0
 
     @property
@@ -135,6 +135,8 @@ def _speeds(family: Family, rng: Random) -> list[int]:
         return [100] * family.num_devices
     if family.speeds == "classes":
         return [100 if 2 * device < family.num_devices else 60 for device in range(family.num_devices)]
+    if family.speeds == "four":
+        return [(100, 80, 60, 40)[8 * device // family.num_devices % 4] for device in range(family.num_devices)]
     return [rng.randint(50, 100) for _ in range(family.num_devices)]
 
 
@@ -197,6 +199,8 @@ def _cluster(family: Family, rng: Random, *, speeds: list[int], memory_bytes: in
         Device(name=f"gpu{index}", type=f"speed{speed}", memory_bytes=memory_bytes, host=f"host{index // 4}")
         for index, speed in enumerate(speeds)
     )
+    if family.links == "sparse":
+        return _sparse_cluster(family, rng, devices=devices)
     links = []
     for a in range(len(devices)):
         for b in range(a + 1, len(devices)):
@@ -211,6 +215,29 @@ def _cluster(family: Family, rng: Random, *, speeds: list[int], memory_bytes: in
                 Link(a=devices[a].name, b=devices[b].name, bandwidth_bytes_per_s=bandwidth, latency_ns=latency)
             )
     return Cluster(name=f"{family.links} links, {family.speeds} speeds", devices=devices, links=tuple(links))
+
+
+def _sparse_cluster(family: Family, rng: Random, *, devices: tuple[Device, ...]) -> Cluster:
+    """Every device hangs on its host, every host on two spines; an eighth as many direct links join random devices."""
+    hosts = list(dict.fromkeys(device.host for device in devices))
+    spines = tuple(f"spine{index}" for index in range(max(2, len(hosts) // 16)))
+    pairs = {(device.name, device.host): 25_000_000_000 for device in devices}
+    for host in hosts:
+        pairs.update({(host, spine): int(10 ** rng.uniform(10, 10.5)) for spine in rng.sample(spines, 2)})
+    pairs.update({(a, b): 100_000_000_000 for a, b in zip(spines, (*spines[1:], spines[0]), strict=True) if a != b})
+    for _ in range(len(devices) // 8):
+        a, b = rng.sample(devices, 2)
+        pairs.setdefault((a.name, b.name), int(10 ** rng.uniform(9.5, 10.5)))
+    seen: set[frozenset[str]] = set()
+    links = []
+    for (a_name, b_name), bandwidth in pairs.items():
+        if frozenset((a_name, b_name)) not in seen:
+            seen.add(frozenset((a_name, b_name)))
+            latency = rng.randint(2_000, 20_000)
+            links.append(Link(a=a_name, b=b_name, bandwidth_bytes_per_s=bandwidth, latency_ns=latency))
+    return Cluster(
+        name=f"{family.links} links, {family.speeds} speeds", devices=devices, links=tuple(links), switches=spines
+    )
 
 
 def parse_family(name: str, *, seed: int = 0) -> Family:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from planner.simulate import Lane
 
 MOST_NS = 2**60
-"""Plans that could take longer are not played with 64-bit times."""
+"""Plans that could take longer, or hold more bytes, are not played with 64-bit integers."""
 
 _Own = tuple[int, int, list[int], list[int]]
 """A flow without competition: slot of its target for microbatch 0, duration, its starts, [its last end]."""
@@ -78,7 +78,10 @@ class Course:
         self.flow_starts: list[list[int]] = [[0] * self.count for _ in self.flows]
 
     def is_short(self) -> bool:
-        """Whether all times stay within 64 bits."""
+        """Whether all times and sums of bytes stay within 64 bits."""
+        costs = [lane.cost for lane in self.lanes]
+        if max((c.stash_bytes + c.weight_stash_bytes for c in costs), default=0) * len(self.slot) >= MOST_NS:
+            return False
         work = sum(map(sum, self.times.tolist()))
         return self.count * (work + sum(flow.duration for flow in self.flows)) < MOST_NS
 

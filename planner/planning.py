@@ -28,8 +28,10 @@ from planner.progress import Limits, Progress
 from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
 from solver_models.instance import Word
+from solver_models.ordering import OrderSearch
 from solver_models.portfolio import JointSearch
 from solver_models.recomputing import as_if_recomputing, recompute_variants
+from solver_models.schedule.one_by_one import one_by_one
 from solver_models.search import Candidate
 from solver_models.seeds import make_seeds
 
@@ -41,6 +43,9 @@ ORDER_LIMIT_S = 5.0
 
 INTERVAL_LIMIT_S, MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 2.0, 8, 128
 """Seconds for the integer programme over intervals, dynamic-programming cuts taken, and the most devices for either."""
+
+SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS = 4, 2, 3
+"""Joint rounds between two sessions of order search, their rounds, and how many are under way."""
 
 ORDER_EVERY_ROUNDS, MAX_ORDER_ACTIONS = 12, 300
 """Rounds between two orders given to CP-SAT, and the largest number of actions it is given."""
@@ -73,12 +78,21 @@ def make_plan(
     return recipe.finish()
 
 
+def _is_laid_out(plan: Plan, stages: tuple[Stage, ...]) -> bool:
+    """Whether a plan has exactly these stages, on single devices."""
+    return plan.stages == stages and all(len(group) == 1 for stage in stages for group in stage.replicas)
+
+
 def _ignore(progress: Progress) -> None:
     del progress
 
 
 def _never() -> bool:
     return False
+
+
+_Key = tuple[bytes, tuple[tuple[int, ...], ...]]
+"""A partition and a mapping: stage of every layer, and devices per stage."""
 
 
 class _Recipe:
@@ -104,10 +118,12 @@ class _Recipe:
         self.solver_bound_ns: int | None = None
         self.baselines: list[BaselineResult] = []
         self.layouts: list[tuple[Stage, ...]] = []
+        self.played: list[Plan] = []
+        self.orders: dict[_Key, OrderSearch] = {}
         self.rejected: Verdict | None = None
         self.stopped_by = ""
         self.solvers: dict[str, str] = {}
-        self.ordered: set[tuple[bytes, tuple[tuple[int, ...], ...]]] = set()
+        self.ordered: set[_Key] = set()
 
     @property
     def elapsed_s(self) -> float:
@@ -151,6 +167,7 @@ class _Recipe:
                 continue
             self.layouts.append(baseline.plan.stages)
             if row.fits_memory:
+                self.played.append(baseline.plan)
                 self.offer(baseline.plan, timeline, source=row.name)
                 self.report("baselines")
 
@@ -233,11 +250,15 @@ class _Recipe:
             search.add(search.searcher.rate(*layout) for layout in layouts)
             if self.start is not None:
                 search.keep(self._to_candidate(search, self.start))
+            search.take(self._played_candidates(search))
             yield self._to_plan(search, search.best), "balanced seeds"
+            if instance.given_groups is not None and not instance.recompute:
+                yield from self._order_proposals(search)
+                return
             yield from self._interval_proposals(search)
             if not search.pool:
                 yield from self._exact_proposals(search)
-            while search.pool and not self._rounds_are_over(search):
+            while search.pool and not self._rounds_are_over(search.round, search.round_s):
                 before = search.best
                 search.end_round(search.start_round())
                 yield (None if search.best is before else self._to_plan(search, search.best)), "joint search"
@@ -245,8 +266,65 @@ class _Recipe:
                     yield from self._exact_proposals(search)
                 elif search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
                     yield self._solved_order(search, search.best), "CP-SAT order"
+                if search.round % SESSION_EVERY_ROUNDS == 0 and search.best is not None:
+                    yield from self._order_session(search, search.best)
         finally:
             search.close()
+            for order in self.orders.values():
+                order.close()
+
+    def _played_candidates(self, search: JointSearch) -> Iterator[Candidate]:
+        """The baselines that fit, with their words, as the search sees them."""
+        for plan in self.played:
+            if all(len(group) == 1 for stage in plan.stages for group in stage.replicas):
+                stage_of, groups = make_candidate_arrays(self.problem, plan.stages)
+                rated = search.searcher.rate(stage_of, groups)
+                words = replace(rated, words=make_words(self.problem, plan))
+                yield replace(words, objective=search.searcher.words(words)[1])
+
+    def _order_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
+        """Partition and mapping are given: all time goes into the order."""
+        seeds = make_seeds(search.searcher)[:1]
+        if not seeds or not search.searcher.is_allowed(seeds[0]):
+            return
+        order = self._order_search(search, seeds[0])
+        is_small = order.num_actions <= MAX_ORDER_ACTIONS
+        yield self._to_plan(search, order.best), "order seeds"
+        while not self._rounds_are_over(order.round, order.round_s):
+            before = order.pool[:1]
+            order.run_round()
+            yield (None if order.pool[:1] == before else self._to_plan(search, order.best)), "order search"
+            if is_small and order.round == EXACT_AFTER_ROUNDS:
+                yield from self._exact_proposals(search)
+
+    def _order_session(self, search: JointSearch, candidate: Candidate) -> Iterator[tuple[Plan | None, str]]:
+        """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
+        order = self._order_search(search, candidate)
+        for _ in range(SESSION_ROUNDS):
+            if order.pool and order.pool[0].objective <= order.floor:
+                break
+            order.run_round()
+            if order.best is not None:
+                search.take([order.best])
+            yield self._to_plan(search, order.best), "order search"
+
+    def _order_search(self, search: JointSearch, candidate: Candidate) -> OrderSearch:
+        """The order search of a candidate's partition and mapping, with everything known about their orders."""
+        key = (candidate.stage_of.tobytes(), candidate.groups)
+        if key not in self.orders:
+            while len(self.orders) >= MAX_SESSIONS:
+                self.orders.pop(next(iter(self.orders))).close()
+            stages = make_stages(
+                self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute
+            )
+            schedule = make_schedule_instance(self.problem, stages, costs=self.costs)
+            order = OrderSearch(search.searcher, candidate, seed=self.limits.seed, schedule=schedule)
+            same = (plan for plan in self.played if _is_laid_out(plan, stages))
+            order.add([one_by_one(schedule), *(make_words(self.problem, plan) for plan in same)])
+            order.add_blocks()
+            self.orders[key] = order
+        self.orders[key].add([search.searcher.words(candidate)[0]])
+        return self.orders[key]
 
     def _interval_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Cuts of the layers in one topological order: by dynamic programming, then by an integer programme."""
@@ -280,11 +358,11 @@ class _Recipe:
             search.add([search.searcher.rate(*seat(partition, stages))])
             yield self._to_plan(search, search.best), "interval programme"
 
-    def _rounds_are_over(self, search: JointSearch) -> bool:
+    def _rounds_are_over(self, rounds: int, round_s: float) -> bool:
         """Whether the deterministic limit is reached, or the next round would end beyond the time limit."""
         if self.limits.max_rounds is not None:
-            return search.round >= self.limits.max_rounds
-        if self.elapsed_s + search.round_s / 2 > self.limits.time_limit_s:
+            return rounds >= self.limits.max_rounds
+        if self.elapsed_s + round_s / 2 > self.limits.time_limit_s:
             self.stopped_by = "time"
         return bool(self.stopped_by)
 
@@ -293,7 +371,7 @@ class _Recipe:
         exact = ExactSearch(
             self.problem,
             self.costs,
-            search.searcher,
+            searcher=search.searcher,
             incumbent_ns=lambda: self.incumbent_ns,
             seconds_left=lambda: self.limits.time_limit_s - self.elapsed_s,
             should_stop=self.should_stop,
@@ -303,7 +381,8 @@ class _Recipe:
             for plan in exact.proposals(least=self.lower_bound.value_ns if self.lower_bound else 0):
                 yield plan, "exact search"
         finally:
-            self.solver_bound_ns = exact.bound_ns
+            if exact.covers_all_plans:
+                self.solver_bound_ns = exact.bound_ns
             if exact.solver:
                 self.solvers["ortools"] = exact.solver
         if exact.is_closed:
@@ -378,7 +457,7 @@ class _Recipe:
         assert self.lower_bound is not None
         objective = timeline.objective_ns(self.problem.options.objective)
         gap = self.gap or 0.0
-        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs)
+        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs, reached=objective)
         return Evidence(
             makespan_ns=timeline.makespan_ns,
             span_ns=timeline.span_ns,

@@ -1,7 +1,7 @@
 """A profile from shapes and data sheets, for when no hardware is at hand; such a profile says that it is an estimate.
 
-Times are the larger of operations over the rate achieved and bytes over the memory's bandwidth. A transformer block with
-P weights on T tokens of sequence length s does 2PT operations forward, 2PT for its input's and 2PT for its weights'
+Times are the larger of operations over the rate achieved and bytes over the memory's bandwidth. A transformer block
+with P weights on T tokens of sequence length s does 2PT operations forward, 2PT for its input's and 2PT for its weights'
 gradient, and in attention 4sTh forward and 8sTh backward, none of the latter for the weights. Activations are bf16 and
 attention never stores its scores.
 """
@@ -13,7 +13,7 @@ from profiles.model_profile import Layer, LayerCost, require_integer, require_na
 
 Training = Literal["full", "lora", "frozen", "input"]
 """`full`: weights are trained. `lora`: they are frozen, low-rank adapters beside the attention's are trained. `frozen`:
-no weights are trained, but a gradient passes. `input`: nothing up to here is trained, so that nothing goes back at all."""
+no weights are trained, but a gradient passes. `input`: nothing up to here is trained, so nothing goes back at all."""
 
 BYTES_PER_VALUE = 2
 """Of weights, activations and gradients: bf16."""

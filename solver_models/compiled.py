@@ -24,6 +24,8 @@ _SOURCES = (
     "orders.py",
     "partition/kernels.py",
     "partition/steady_kernels.py",
+    "policies.py",
+    "words.py",
 )
 
 

@@ -89,6 +89,12 @@ class JointSearch:
                 self.polished = _keep(self.polished, candidate)
         self.round_s = time.monotonic() - self._begin
 
+    def take(self, candidates: Iterable[Candidate]) -> None:
+        """Offer candidates with words, found elsewhere."""
+        for candidate in candidates:
+            if candidate.is_feasible and self.searcher.is_allowed(candidate):
+                self.polished = _keep(self.polished, candidate)
+
     def close(self) -> None:
         """Let go of the threads."""
         self._executor.shutdown(wait=False, cancel_futures=True)

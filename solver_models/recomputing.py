@@ -21,11 +21,11 @@ def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> I
         if candidate.is_feasible or candidate.objective >= 4 * PENALTY:
             continue
         low, high = 0, len(candidate.groups)
-        whole = _with_first(searcher, candidate, high)
+        whole = _with_first(searcher, candidate, count=high)
         yield whole
         while whole.is_feasible and high - low > 1:
             middle = (low + high) // 2
-            some = _with_first(searcher, candidate, middle)
+            some = _with_first(searcher, candidate, count=middle)
             if some.is_feasible:
                 yield some
                 high = middle
@@ -33,7 +33,7 @@ def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> I
                 low = middle
 
 
-def _with_first(searcher: Searcher, candidate: Candidate, count: int) -> Candidate:
+def _with_first(searcher: Searcher, candidate: Candidate, *, count: int) -> Candidate:
     flags = (np.arange(len(candidate.groups)) < count).astype(np.int64)
     return searcher.rate(candidate.stage_of, candidate.groups, recompute=flags)
 

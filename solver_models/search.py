@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, net_floor, overflow, polish
+from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, net_floor, overflow
 from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
+from solver_models.words import follows_words, improve, polish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,9 @@ class Candidate:
         """Whether it fits into memory and plays to its end."""
         return self.objective < PENALTY
 
+
+SAMPLES, PATIENCE, STEP_PLAYS = 60, 300, 3
+"""Polishing by tabu search: moves judged per step, steps before it starts again, and plays that a step is worth."""
 
 STANDARD_KNOBS = tuple(
     np.array(knobs, dtype=np.int64)
@@ -134,7 +138,7 @@ class Searcher:
         if pick[0] < 0:
             return True, None
         each = np.arange(len(found))
-        words = _decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
+        words = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
         return True, replace(candidate, objective=int(value), words=words)
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
@@ -145,31 +149,40 @@ class Searcher:
     def words(self, candidate: Candidate) -> tuple[dict[int, Word], int]:
         """The orders of a candidate and the objective they reach."""
         net, words, lengths, value = self._play(candidate)
-        return _decode(net, words, lengths=lengths, first=self.first_member), value
+        return decode(net, words, lengths=lengths, first=self.first_member), value
 
     def play(self, candidate: Candidate) -> Candidate:
         """The candidate with the objective that its orders reach."""
         return replace(candidate, objective=self._play(candidate)[3])
 
     def polish(self, candidate: Candidate, *, iterations: int, heat: float, seed: int) -> Candidate:
-        """Improve the words of a candidate with its partition and mapping fixed."""
-        net, words, lengths, _ = self._play(candidate)
-        value, _ = polish(net, words, lengths, iterations, heat, seed, self.by_span)
+        """Improve the words of a candidate with its partition and mapping fixed: as much work as `iterations` plays."""
+        net, words, lengths, value = self._play(candidate)
+        if value < PENALTY and follows_words(net):
+            floor = 0 if self.by_span else net_floor(net)
+            steps = max(1, iterations // STEP_PLAYS)
+            value, _ = improve(net, words, lengths, steps, SAMPLES, PATIENCE, floor, seed, self.by_span)
+        else:
+            value, _ = polish(net, words, lengths, iterations, heat, seed, self.by_span)
         return Candidate(
             stage_of=candidate.stage_of,
             groups=candidate.groups,
             recompute=candidate.recompute,
             knobs=candidate.knobs,
             objective=int(value),
-            words=_decode(net, words, lengths=lengths, first=self.first_member),
+            words=decode(net, words, lengths=lengths, first=self.first_member),
         )
+
+    def net_of(self, candidate: Candidate) -> Net:
+        """The lanes and flows of a candidate."""
+        return self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
 
     def _play(self, candidate: Candidate) -> tuple[Net, Integers, Integers, int]:
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
         words = np.zeros((len(self.layers.capacity), longest_word(net)), np.int32)
         lengths = np.zeros(len(self.layers.capacity), np.int64)
         if candidate.words is not None:
-            _encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
+            encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
         policy = make_policy(net, candidate.knobs, len(candidate.groups))
         makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None)
         if peak_excess(net, words, lengths) > 0:
@@ -216,7 +229,7 @@ def _unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...
     return tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
 
 
-def _decode(net: Net, words: Integers, *, lengths: Integers, first: list[int]) -> dict[int, Word]:
+def decode(net: Net, words: Integers, *, lengths: Integers, first: list[int]) -> dict[int, Word]:
     """Codes to (kind, stage, microbatch) triples, by the first device of a group.
 
     A W takes the oldest microbatch whose I has run without its W.
@@ -244,7 +257,7 @@ def _decode(net: Net, words: Integers, *, lengths: Integers, first: list[int]) -
     return result
 
 
-def _encode(net: Net, orders: dict[int, Word], *, words: Integers, lengths: Integers, first: list[int]) -> None:
+def encode(net: Net, orders: dict[int, Word], *, words: Integers, lengths: Integers, first: list[int]) -> None:
     """(kind, stage, microbatch) triples by the first device of a group to codes; other members' words are the same."""
     holders = {first[device]: device for device in net.lane_device.tolist()}
     lanes = {

@@ -24,6 +24,8 @@ from planner.baselines.layouts import (
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
+from planner.baselines.v_half import order_v_half
+from planner.baselines.v_min import order_v_min
 from planner.baselines.zb_automatic import order_zb_automatic
 from planner.baselines.zb_h1 import order_zb_h1
 from planner.baselines.zb_h2 import order_zb_h2
@@ -68,6 +70,8 @@ METHODS = (
     Method(name="ZB automatic", placement=ONE_EACH, order=order_zb_automatic, splits_backward=True),
     Method(name="interleaved 1F1B", placement=LOOPED, order=order_interleaved, splits_backward=False),
     Method(name="ZB-V", placement=V_SHAPED, order=order_zb_v, splits_backward=True),
+    Method(name="V-Half", placement=V_SHAPED, order=order_v_half, splits_backward=True),
+    Method(name="V-Min", placement=V_SHAPED, order=order_v_min, splits_backward=True),
 )
 """From simple to elaborate."""
 

@@ -13,7 +13,7 @@ from solver_models.compiled import kernel
 from solver_models.instance import Integers
 from solver_models.joint.floors import MAX_LANES, MAX_RANKS, schedule_floor
 from solver_models.kernels import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ring_ticks, transfer_ticks
-from solver_models.moves import MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, is_allowed
+from solver_models.moves import MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, WIDTHS, is_allowed, is_member
 
 
 class Space(NamedTuple):
@@ -106,6 +106,15 @@ def is_first_of_its_kind(space, node, s):
 
 
 @kernel
+def owner_of(layers, node, s, device):
+    """The group that stages 0 to s - 1 use a device in; the device itself if it is not in use."""
+    for holder in range(layers.capacity.shape[0]):
+        if node.held[s, holder] > 0 and is_member(layers, device, holder):
+            return holder
+    return device
+
+
+@kernel
 def keeps_rules(layers, rules, pinned, space, node, s):
     """Whether stage s may have its group and its layers, as far as the stages up to it tell."""
     g = node.arc[s, 2]
@@ -113,13 +122,18 @@ def keeps_rules(layers, rules, pinned, space, node, s):
     for x in range(r):
         if node.held[s, space.group[g, x]] >= rules[MAX_STAGES]:
             return False
+        if rules[WIDTHS]:
+            for k in range(layers.member_start[space.group[g, x]], layers.member_start[space.group[g, x] + 1]):
+                owner = owner_of(layers, node, s, layers.members[k])
+                if node.held[s, owner] > 0 and owner != space.group[g, x]:
+                    return False
     if r > 1 and not rules[UNEVEN]:
         for k in range(s):
             other = space.group_size[node.arc[k, 2]]
             if other > 1 and other != r:
                 return False
     for y in range(pinned.shape[0]):
-        if node.stage_of[y] == s and pinned[y] >= 0 and (r > 1 or space.group[g, 0] != pinned[y]):
+        if node.stage_of[y] == s and pinned[y] >= 0 and (r > 1 or not is_member(layers, pinned[y], space.group[g, 0])):
             return False
     if not rules[SKIP]:
         for e in range(layers.edges.shape[0]):
@@ -129,12 +143,14 @@ def keeps_rules(layers, rules, pinned, space, node, s):
 
 
 @kernel
-def stage_work(layers, node, s, r, recompute, times, sizes):
+def stage_work(layers, space, node, s, times, sizes):
     """Fill times [T, 3] with F, the part of the backward that gradients wait for and the rest; sizes [5] with units."""
-    num_types = times.shape[0]
+    num_types, recompute, holder = times.shape[0], node.arc[s, 3], space.group[node.arc[s, 2], 0]
+    r, v = space.group_size[node.arc[s, 2]], layers.width_row[holder]
     table = layers.table_of_replicas[r]
     times[:] = 0
     sizes[:] = 0
+    in_equal_parts = np.int64(0)
     has_weight = False
     fused = np.zeros(num_types, np.int64)
     for x in range(node.stage_of.shape[0]):
@@ -146,11 +162,13 @@ def stage_work(layers, node, s, r, recompute, times, sizes):
                 times[t, 1] += layers.work[table, 1, t, x] + extra
                 times[t, 2] += layers.work[table, 2, t, x]
                 fused[t] += layers.work[table, 3, t, x] + extra
-            sizes[0] += layers.state[x]
-            sizes[1] += layers.checkpoint[x] if recompute else layers.stash[x]
-            sizes[2] += layers.stash[x]
-            sizes[3] = max(sizes[3], layers.workspace[x])
-            sizes[4] += layers.gradient[x] * (1 - layers.frozen[x])
+            sizes[0] += layers.state[v, x]
+            sizes[1] += layers.checkpoint[v, x] if recompute else layers.stash[v, x]
+            sizes[2] += layers.stash[v, x]
+            sizes[3] = max(sizes[3], layers.workspace[v, x])
+            sizes[4] += layers.gradient[v, 0, x]
+            in_equal_parts += layers.gradient[v, 1, x]
+    sizes[4] += ceil_div(in_equal_parts, layers.member_start[holder + 1] - layers.member_start[holder])
     for t in range(num_types):
         for k in range(3):
             times[t, k] = ceil_div(times[t, k], r)
@@ -204,9 +222,9 @@ def append(layers, space, node, s, times, sizes, by_span):
     Every device: earliest start, all its work and the least synchronisation; every stage: earliest start, its F and I,
     and the I of the stages before it.
     """
-    g, recompute = node.arc[s, 2], node.arc[s, 3]
+    g = node.arc[s, 2]
     r, count = space.group_size[g], layers.options[MICROBATCHES]
-    stage_work(layers, node, s, r, recompute, times, sizes)
+    stage_work(layers, space, node, s, times, sizes)
     for rows in (node.load, node.begin, node.sync, node.room, node.need, node.held):
         rows[s + 1] = rows[s]
     arrival, tail = np.int64(0), np.int64(0)
@@ -274,10 +292,13 @@ def has_room(layers, rules, space, node, s, threshold, by_span):
     if by_span or space.all_gradients[0] == 0:
         tail = np.int64(0)
     offered, offered_before = np.int64(0), np.int64(0)
-    for d in range(num_devices):
+    for device in range(num_devices):
+        if layers.member_start[device + 1] - layers.member_start[device] > 1:
+            break  # groups come last; their time is that of their members
+        d = owner_of(layers, node, s + 1, device) if rules[WIDTHS] else device
         if node.held[s + 1, d] < rules[MAX_STAGES]:
             time = end - min(begin, 0 if by_span else node.begin[s + 1, d])
-            price = space.weight[layers.device_type[d]]
+            price = space.weight[layers.device_type[device]]
             offered += price * max(0, time - node.load[s + 1, d])
             offered_before += price * max(0, min(time - tail, time - node.load[s + 1, d]))
     count = layers.options[MICROBATCHES]
@@ -314,7 +335,7 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
 
     The number of nodes is `most_nodes` if that, or `most_cases`, was not enough, or if `stop` was set.
     """
-    num_layers, num_devices = layers.state.shape[0], layers.capacity.shape[0]
+    num_layers, num_devices = layers.trainable.shape[0], layers.capacity.shape[0]
     num_types, last = layers.work.shape[2], space.downset.shape[0] - 1
     most_stages = min(num_layers, num_devices * rules[MAX_STAGES])
     node = make_node(num_layers, num_devices, most_stages, layers.capacity)
