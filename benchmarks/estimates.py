@@ -79,7 +79,8 @@ def two_towers() -> Workload:
     ]
     shapes = (
         "ViT-L/14 at 336 pixels (24 blocks of width 1024, 577 tokens) beside 12 text blocks of width 2048 (5504 "
-        "inside, 256 tokens); their outputs, 833 tokens, go through 12 more blocks; vocabulary 32000; 8 samples per microbatch."
+        "inside, 256 tokens); their outputs, 833 tokens, go through 12 more blocks; vocabulary 32000; 8 samples per "
+        "microbatch."
     )
     layers = vision + words + fusion
     return _workload("Image and text towers", layers, edges, shapes=shapes, hosts=(3, 3), num_microbatches=24)

@@ -1,9 +1,9 @@
 """A profile from shapes and data sheets, for when no hardware is at hand; such a profile says that it is an estimate.
 
 Times are the larger of operations over the rate achieved and bytes over the memory's bandwidth. A transformer block
-with P weights on T tokens of sequence length s does 2PT operations forward, 2PT for its input's and 2PT for its weights'
-gradient, and in attention 4sTh forward and 8sTh backward, none of the latter for the weights. Activations are bf16 and
-attention never stores its scores.
+with P weights on T tokens of sequence length s does 2PT operations forward, 2PT for its input's and 2PT for its
+weights' gradient, and in attention 4sTh forward and 8sTh backward, none of the latter for the weights. Activations are
+bf16 and attention never stores its scores.
 """
 
 from dataclasses import dataclass
