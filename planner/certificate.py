@@ -51,16 +51,21 @@ def make_bound(problem: Problem, costs: CostModel, *, time_limit_s: float = 2.0)
     best = max(bounds, key=lambda bound: bound.value_ns)
     for prices in (weights, None):
         best = _climb(least, best, weights=prices, seconds=time_limit_s / 2)
-    return _narrow(least, best) if _is_placed(problem) else best
+    return _narrow(least, best, seconds=2 * time_limit_s) if _is_placed(problem) else best
 
 
-def _narrow(least: Least, best: Bound) -> Bound:
+def _narrow(least: Least, best: Bound, *, seconds: float) -> Bound:
     """The windows bound of the given stages, if it is above the best so far."""
     times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
-    value = best.value_ns if times is None else windows.climb(times, best.value_ns, steps=MAX_STEPS)
-    if value <= best.value_ns:
+    if times is None:
         return best
-    return Bound(kind="windows", value_ns=value, certificate={"kind": "windows", "value_ns": value})
+    for probes in (0, windows.count_probes(times, seconds=seconds)):
+        steps = windows.PROBE_STEPS if probes else MAX_STEPS
+        value = windows.climb(times, best.value_ns, steps=steps, probes=probes)
+        if value > best.value_ns:
+            certificate = {"kind": "windows", "value_ns": value, "probes": probes}
+            best = Bound(kind="windows", value_ns=value, certificate=certificate)
+    return best
 
 
 def _make(least: Least, certificate: dict[str, Any]) -> Bound:
@@ -211,7 +216,10 @@ def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
     times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
     if times is None:
         raise ValueError("certificate: a bound of kind 'windows' does not hold for this problem; make the bound again")
-    _require_ruled_out(stated, is_out=windows.is_out_of_reach(times, stated - 1))
+    probes = certificate["probes"]
+    if type(probes) is not int or not 0 <= probes <= windows.MAX_PROBES:
+        raise ValueError(f"certificate: probes is not an integer from 0 to {windows.MAX_PROBES}; make the bound again")
+    _require_ruled_out(stated, is_out=windows.is_out_of_reach(times, stated - 1, probes=probes))
     return stated
 
 
@@ -278,6 +286,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "path": (),
     "pipeline": ("price",),
     "schedule": (),
-    "windows": (),
+    "windows": ("probes",),
 }
 """What a certificate of every kind has besides its kind and its value."""
