@@ -11,11 +11,14 @@ from planner.costs import CostModel
 from planner.plan import Evidence, Stage
 from planner.problem import Problem
 
-ENTRIES_PER_S = 20_000_000
+ENTRIES_PER_S = 10_000_000
 """Table entries of the pipeline bound that a slow machine fills in a second."""
 
 MAX_VALUE_NS = 1 << 60
 """No bound is as large; what is stated beyond is refused before it is looked at."""
+
+MAX_CLIMB_S = 2.0
+"""Seconds, roughly, that the pipeline bound may take; more rarely show more."""
 
 MAX_STEPS = 16
 """Steps of the search for the largest T out of reach; each halves what is open."""
@@ -50,7 +53,7 @@ def make_bound(problem: Problem, costs: CostModel, *, time_limit_s: float = 2.0)
     bounds = [_make(least, certificate) for certificate in certificates]
     best = max(bounds, key=lambda bound: bound.value_ns)
     for prices in (weights, None):
-        best = _climb(least, best, weights=prices, seconds=time_limit_s / 2)
+        best = _climb(least, best, weights=prices, seconds=min(time_limit_s, MAX_CLIMB_S) / 2)
     return _narrow(least, best, seconds=2 * time_limit_s) if _is_placed(problem) else best
 
 
