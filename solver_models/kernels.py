@@ -535,6 +535,46 @@ def depart(net, f, way, m, now, heap, size, link_free):
 
 
 @kernel
+def make_shares(net):
+    """[N, 3] ticks of F, of the least backward work before the gradient leaves, and of the least after it."""
+    shares = np.zeros((net.lane_stage.shape[0], 3), np.int64)
+    for n in range(shares.shape[0]):
+        shares[n, 0], shares[n, 1] = net.duration[n, 0], net.duration[n, 1]
+        if net.has_weight[n]:
+            fused = net.duration[n, 3]
+            whole = min(net.duration[n, 1] + net.duration[n, 2], fused) if net.scalars[SPLIT] else fused
+            shares[n, 1] = min(net.duration[n, 1], fused) if net.scalars[SPLIT] else fused
+            shares[n, 2] = max(whole - shares[n, 1], 0)
+    return shares
+
+
+@kernel
+def make_drains(net, shares):
+    """[N] what follows every I of the lane: the chain of I upstream, with its own W and all-reduce at every step."""
+    drain = np.zeros(net.lane_stage.shape[0], np.int64)
+    for n in range(drain.shape[0]):
+        drain[n] = shares[n, 2] + net.synchronisation[net.lane_stage[n]]
+        for f in range(net.flow_start[2 * n + 1], net.flow_start[2 * n + 2]):
+            target = net.flow_target[f]
+            drain[n] = max(drain[n], net.flow_duration[f] + shares[target, 1] + drain[target])
+    return drain
+
+
+@kernel
+def remaining_work(net, shares):
+    """[D] ticks that a device needs from its start to the end of its least all-reduce."""
+    left = np.zeros(net.budget.shape[0], np.int64)
+    for d in range(left.shape[0]):
+        least_end = FAR
+        for k in range(net.device_start[d], net.device_start[d + 1]):
+            n = net.device_lanes[k]
+            left[d] += net.scalars[MICROBATCHES] * (shares[n, 0] + shares[n, 1] + shares[n, 2])
+            least_end = min(least_end, net.synchronisation[net.lane_stage[n]])
+        left[d] += least_end if least_end < FAR else 0
+    return left
+
+
+@kernel
 def account(net, count, held, n, kind):
     """Count an action that starts now and book its memory as it stands after its end."""
     d = net.lane_device[n]
@@ -554,11 +594,12 @@ def account(net, count, held, n, kind):
 
 
 @kernel
-def play(net, policy, words, lengths, follow):
+def play(net, policy, words, lengths, follow, threshold):
     """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
 
     `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
-    last ends); FAR for all three if the game deadlocks. Memory is respected by policies, not checked for given words.
+    last ends); FAR for all three if the game deadlocks, and some time from `threshold` on as soon as the makespan is
+    certain to be no less. Memory is respected by policies, not checked for given words.
     One long function on purpose: handing the net to helpers per event costs three times the work itself.
     """
     num_lanes, num_devices, total = net.lane_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
@@ -576,6 +617,9 @@ def play(net, policy, words, lengths, follow):
     cap, lag, mode = policy.cap, policy.lag, policy.mode
     if not follow:
         lengths[:] = 0
+    shares = make_shares(net)
+    left, drain = remaining_work(net, shares), make_drains(net, shares)
+    limit = threshold - net.scalars[TAIL]
     now = np.int64(0)
     while True:
         for x in range(num_dirty):
@@ -594,6 +638,14 @@ def play(net, policy, words, lengths, follow):
                 continue
             n, kind = code >> 2, code & 3
             m = count[n, 0] if kind == 0 else (count[n, 2] if kind == 2 else count[n, 1])
+            if now + left[d] >= limit:
+                return threshold, threshold, threshold
+            left[d] -= net.duration[n, kind] if kind == 0 or kind == 2 else shares[n, 1] + shares[n, 2]
+            if kind & 1:
+                if now + (total - m) * shares[n, 1] + drain[n] >= limit:
+                    return threshold, threshold, threshold
+                if kind == 1 and net.has_weight[n]:
+                    left[d] += net.duration[n, 2]
             account(net, count, held, n, kind)
             if not follow:
                 words[d, position[d]] = code

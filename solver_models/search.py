@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, net_floor, overflow
+from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, overflow
 from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
+from solver_models.quick_floors import net_floor
 from solver_models.words import follows_words, improve, polish
 
 
@@ -78,7 +79,7 @@ class Searcher:
             return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=knobs, objective=4 * PENALTY)
         best: tuple[int, Integers] | None = None
         for knobs in STANDARD_KNOBS:
-            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span)
+            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span, False)
             if best is None or value < best[0]:
                 best = int(value), knobs
             if value >= PENALTY and value < 2 * PENALTY:
@@ -98,12 +99,14 @@ class Searcher:
         start, devices = _flatten(candidate.groups)
         return bool(is_allowed(self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices))
 
-    def anneal(self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int) -> Candidate:
+    def anneal(
+        self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int, by_floor: bool = False
+    ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
         start, devices = _flatten(candidate.groups)
         stage_of, start, devices, recompute, knobs, value = anneal(
             self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices, candidate.recompute,
-            candidate.knobs, iterations, np.array(heat), seed, self.by_span,
+            candidate.knobs, iterations, np.array(heat), seed, self.by_span, by_floor,
         )  # fmt: skip
         return Candidate(
             stage_of=stage_of, groups=_unflatten(start, devices), recompute=recompute, knobs=knobs, objective=int(value)
@@ -184,7 +187,7 @@ class Searcher:
         if candidate.words is not None:
             encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
         policy = make_policy(net, candidate.knobs, len(candidate.groups))
-        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None)
+        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR)
         if peak_excess(net, words, lengths) > 0:
             return net, words, lengths, 2 * PENALTY
         return net, words, lengths, int(span if self.by_span else makespan)
