@@ -44,6 +44,9 @@ from solver_models.seeds import make_seeds
 EXACT_AFTER_ROUNDS = 3
 """Rounds of joint search before a small problem is searched exactly."""
 
+MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
+"""Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
+
 ORDER_LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order."""
 
@@ -281,7 +284,8 @@ class _Recipe:
 
     def bound(self) -> None:
         """The certified bound over every plan that the options allow."""
-        self.lower_bound = make_bound(self.problem, self.costs)
+        seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, self.limits.time_limit_s / 10))
+        self.lower_bound = make_bound(self.problem, self.costs, time_limit_s=seconds)
         self.report("bound")
 
     def is_over(self) -> bool:
