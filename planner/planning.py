@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
 
+import numpy
+
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
+from planner.enclosure import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
+from planner.exact import ExactSearch
 from planner.lowering import (
     make_candidate_arrays,
     make_instance,
@@ -24,23 +28,15 @@ from planner.progress import Limits, Progress
 from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
 from solver_models.instance import Word
-from solver_models.joint import open_cases
-from solver_models.kernels import FAR
 from solver_models.ordering import OrderSearch
 from solver_models.portfolio import JointSearch
+from solver_models.recomputing import as_if_recomputing, recompute_variants
 from solver_models.schedule.one_by_one import one_by_one
 from solver_models.search import Candidate
 from solver_models.seeds import make_seeds
 
 EXACT_AFTER_ROUNDS = 3
 """Rounds of joint search before a small problem is searched exactly."""
-
-MAX_CASES = 20_000
-"""Largest number of partitions x mappings that is searched exactly."""
-
-MAX_WORDS, FEW_PLAYS, MANY_PLAYS, POLISH_ITERATIONS = 20_000, 3_000, 3_000_000, 50_000
-"""Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed;
-and steps of polishing its words."""
 
 ORDER_LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order."""
@@ -61,11 +57,13 @@ def make_plan(
     problem: Problem,
     *,
     limits: Limits | None = None,
+    start: Plan | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Plan:
-    """The best verified plan found within the limits, never worse than any baseline that fits.
+    """The best verified plan found within the limits, never worse than any baseline that fits, nor than `start`.
 
+    `start` may answer a similar question: if its stages and orders pass the verifier here, the search begins with them.
     `on_progress` hears of every step; `should_stop` is asked several times a second and ends the search early.
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
@@ -73,6 +71,8 @@ def make_plan(
     recipe = _Recipe(problem, limits or Limits(), on_progress=on_progress or _ignore, should_stop=should_stop or _never)
     recipe.prove_feasible()
     recipe.play_baselines()
+    if start is not None:
+        recipe.play_start(start)
     recipe.bound()
     recipe.search()
     return recipe.finish()
@@ -111,6 +111,7 @@ class _Recipe:
         self.costs = CostModel(problem)
         self.begin = self.improved = time.monotonic()
         self.plan: Plan | None = None
+        self.start: Plan | None = None
         self.timeline: Timeline | None = None
         self.source = ""
         self.lower_bound: Bound | None = None
@@ -169,6 +170,17 @@ class _Recipe:
                 self.played.append(baseline.plan)
                 self.offer(baseline.plan, timeline, source=row.name)
                 self.report("baselines")
+
+    def play_start(self, start: Plan) -> None:
+        """The plan to start from becomes the incumbent if it is one, and the search takes its stages and orders in."""
+        plan = replace(start, problem=self.problem.reference(), evidence=None)
+        if not verify(self.problem, plan).passed:
+            return
+        self.offer(plan, None, source="the plan to start from")
+        self.report("start")
+        if not any(stage.is_split or len(stage.replicas[0]) > 1 for stage in plan.stages):
+            self.start = plan
+            self.layouts.append(plan.stages)
 
     def offer(self, plan: Plan, timeline: Timeline | None, *, source: str) -> bool:
         """Make `plan` the incumbent if it is better and the verifier passes it."""
@@ -236,6 +248,8 @@ class _Recipe:
             search.add(make_seeds(search.searcher))
             layouts = (make_candidate_arrays(self.problem, stages) for stages in dict.fromkeys(self.layouts))
             search.add(search.searcher.rate(*layout) for layout in layouts)
+            if self.start is not None:
+                search.keep(self._to_candidate(search, self.start))
             search.take(self._played_candidates(search))
             yield self._to_plan(search, search.best), "balanced seeds"
             if instance.given_groups is not None and not instance.recompute:
@@ -325,6 +339,11 @@ class _Recipe:
         partition = make_partition_instance(instance)
         found = candidates(partition, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication)
         search.add(search.searcher.rate(*seat(partition, stages)) for stages in found)
+        if instance.recompute:
+            smaller = make_partition_instance(as_if_recomputing(instance))
+            cuts = candidates(smaller, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication)
+            rated = [search.searcher.rate(*seat(smaller, stages)) for stages in cuts]
+            search.add([*rated, *recompute_variants(search.searcher, rated)])
         yield self._to_plan(search, search.best), "dynamic programme"
         if not found or self.limits.time_limit_s - self.elapsed_s < 2 * INTERVAL_LIMIT_S:
             return
@@ -351,59 +370,26 @@ class _Recipe:
 
     def _exact_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Close every partition and mapping of a small problem by its floor or by its best order."""
-        cases = open_cases(search.searcher, limit=MAX_CASES)
-        if cases is None:
-            return
-        unsettled: list[int] = []
-        for case in cases:
-            if self.incumbent_ns is not None and case.floor >= self.incumbent_ns:
-                break
-            candidate = search.searcher.rate(case.stage_of, case.groups)
-            plan, is_settled = self._settle(search, candidate)
-            if not is_settled:
-                unsettled.append(case.floor)
-            yield plan, "exact search"
-        if self.incumbent_ns is None and not unsettled:
-            raise InfeasibleProblemError(
-                "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
-                "receive buffers, recomputation, or more stages per device"
-            )
-        if self.incumbent_ns is not None:
-            self.solver_bound_ns = min([self.incumbent_ns, *unsettled])
-            if not unsettled:
-                self.stopped_by = "no_improvement"
-                yield None, "exact search"
-
-    def _settle(self, search: JointSearch, candidate: Candidate) -> tuple[Plan | None, bool]:
-        """The best order of one partition and mapping if it beats the incumbent, and whether that is beyond doubt.
-
-        Few orders are played one by one; more are given to CP-SAT; where its words, which may use shared links in any
-        order, do not replay to what it claims, all orders are played after all, or its words polished.
-        """
-        below = FAR if self.incumbent_ns is None else self.incumbent_ns
-        is_done, better = self._enumerate(search, candidate, below=below, most_plays=FEW_PLAYS)
-        if is_done:
-            return better, True
-        plan, is_settled = self._solve_order(candidate, below)
-        if is_settled:
-            return plan, True
-        is_done, better = self._enumerate(search, candidate, below=below, most_plays=MANY_PLAYS)
-        if is_done or plan is None:
-            return better or plan, is_done
-        words = make_words(self.problem, plan)
-        polished = search.searcher.polish(
-            replace(candidate, words=words), iterations=POLISH_ITERATIONS, heat=0.01, seed=self.limits.seed
+        exact = ExactSearch(
+            self.problem,
+            self.costs,
+            searcher=search.searcher,
+            incumbent_ns=lambda: self.incumbent_ns,
+            seconds_left=lambda: self.limits.time_limit_s - self.elapsed_s,
+            should_stop=self.should_stop,
+            seed=self.limits.seed,
         )
-        return self._to_plan(search, polished), False
-
-    def _enumerate(
-        self, search: JointSearch, candidate: Candidate, *, below: int, most_plays: int
-    ) -> tuple[bool, Plan | None]:
-        """Whether every order was played, and the best below `below`."""
-        is_done, better = search.searcher.enumerate_orders(
-            candidate, threshold=below, most_words=MAX_WORDS, most_plays=most_plays
-        )
-        return is_done, self._to_plan(search, better)
+        try:
+            for plan in exact.proposals(least=self.lower_bound.value_ns if self.lower_bound else 0):
+                yield plan, "exact search"
+        finally:
+            if exact.covers_all_plans:
+                self.solver_bound_ns = exact.bound_ns
+            if exact.solver:
+                self.solvers["ortools"] = exact.solver
+        if exact.is_closed:
+            self.stopped_by = "no_improvement"
+            yield None, "exact search"
 
     def _solved_order(self, search: JointSearch, candidate: Candidate) -> Plan | None:
         """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""
@@ -440,6 +426,12 @@ class _Recipe:
         played = simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
         return plan, result.status == "optimal" and played == result.objective
 
+    def _to_candidate(self, search: JointSearch, plan: Plan) -> Candidate:
+        """A plan with its orders as the search sees it."""
+        recompute = numpy.array([int(stage.recompute) for stage in plan.stages], dtype=numpy.int64)
+        rated = search.searcher.rate(*make_candidate_arrays(self.problem, plan.stages), recompute=recompute)
+        return search.searcher.play(replace(rated, words=make_words(self.problem, plan)))
+
     def _to_plan(self, search: JointSearch, candidate: Candidate | None) -> Plan | None:
         if candidate is None:
             return None
@@ -467,7 +459,7 @@ class _Recipe:
         assert self.lower_bound is not None
         objective = timeline.objective_ns(self.problem.options.objective)
         gap = self.gap or 0.0
-        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs)
+        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs, reached=objective)
         return Evidence(
             makespan_ns=timeline.makespan_ns,
             span_ns=timeline.span_ns,
@@ -475,12 +467,12 @@ class _Recipe:
             peak_bytes=dict(timeline.peak_bytes),
             lower_bound_ns=self.lower_bound.value_ns,
             bound_kind=self.lower_bound.kind,
-            certificate=self.lower_bound.certificate,
+            certificate={**self.lower_bound.certificate, **enclose(self.problem)},
             gap=gap,
             schedule_bound_ns=max(fixed, self.lower_bound.value_ns),
             solver_bound_ns=self.solver_bound_ns,
             solution_status="optimal" if objective <= self.lower_bound.value_ns else "feasible",
-            stopped_by=self.stopped_by or "proof",
+            stopped_by=self.stopped_by or ("proof" if gap <= 0 else "rounds"),
             source=self.source,
             baselines=tuple(self.baselines),
             interpolated_costs=self.costs.unmeasured_costs(plan.stages),

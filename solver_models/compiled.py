@@ -17,10 +17,13 @@ import numba
 _SOURCES = (
     "annealing.py",
     "compiled.py",
+    "joint/floors.py",
+    "joint/tree.py",
     "kernels.py",
     "moves.py",
     "orders.py",
     "partition/kernels.py",
+    "partition/steady_kernels.py",
     "policies.py",
     "words.py",
 )

@@ -16,24 +16,30 @@ FAR = 1 << 61
 
 
 class Layers(NamedTuple):
-    """The open problem as arrays: L layers, E edges, D devices of T types, K link resources (see `Instance`)."""
+    """The open problem as arrays: L layers, E edges, D lane holders, K link resources (see `Instance`).
+
+    What holds a lane is a device or, where widths are open, a group of devices that acts as one (`WideGroups`); all
+    of them are called devices here. T counts the types, once per width; V the widths.
+    """
 
     work: Integers
     """[tables, 5, T, L] ticks of F, I, W, B and recomputation."""
     table_of_replicas: Integers
     """[max replicas + 1] index into `work`."""
     gradient: Integers
-    """[L] units that replicas synchronise."""
+    """[V, 2, L] units that replicas synchronise: stated for the width, and those to be cut into equal parts."""
     state: Integers
-    """[L] resident units."""
+    """[V, L] resident units."""
     stash: Integers
-    """[L] units from F to I."""
+    """[V, L] units from F to I."""
     weight_stash: Integers
-    """[L] units of it that stay to the end of W."""
+    """[V, L] units of it that stay to the end of W."""
     checkpoint: Integers
-    """[L] units that remain when the stage recomputes."""
+    """[V, L] units that remain when the stage recomputes."""
     workspace: Integers
-    """[L] units while an action runs."""
+    """[V, L] units while an action runs."""
+    measured: Integers
+    """[L] a bit per type (and width) on which the layer was measured."""
     trainable: Integers
     """[L] 1 if the layer has a W."""
     frozen: Integers
@@ -41,7 +47,13 @@ class Layers(NamedTuple):
     edges: Integers
     """[E, 6] producer, consumer, forward units, backward units, gradient flag, rank; sorted by producer."""
     device_type: Integers
-    """[D] type index."""
+    """[D] type index (and width)."""
+    width_row: Integers
+    """[D] index into V."""
+    member_start: Integers
+    """[D + 1] where the members of a group begin in `members`."""
+    members: Integers
+    """Devices of the groups; a single device is its own only member."""
     capacity: Integers
     """[D] units of memory."""
     latency: Integers
@@ -130,28 +142,37 @@ def ceil_div(a: int, b: int) -> int:
 
 
 @kernel
-def stage_sums(layers, stage_of, num_stages, replicas, recompute):
-    """[S, T, 4] ticks of F, I, W, B and [S, 8] units and flags of every stage."""
-    num_layers, num_types = stage_of.shape[0], layers.work.shape[2]
+def stage_sums(layers, stage_of, start, devices, recompute):
+    """[S, T, 4] ticks of F, I, W, B on the types of its devices and [S, 9] units and flags of every stage."""
+    num_stages, num_layers, num_types = start.shape[0] - 1, stage_of.shape[0], layers.work.shape[2]
+    replicas = start[1:] - start[:-1]
+    used = np.zeros((num_stages, num_types), np.bool_)
+    for s in range(num_stages):
+        for n in range(start[s], start[s + 1]):
+            used[s, layers.device_type[devices[n]]] = True
     times = np.zeros((num_stages, num_types, 4), np.int64)
-    sizes = np.zeros((num_stages, 8), np.int64)
+    sizes = np.zeros((num_stages, 9), np.int64)
     for x in range(num_layers):
         s = stage_of[x]
+        v = layers.width_row[devices[start[s]]]
         table = layers.table_of_replicas[replicas[s]]
         for t in range(num_types):
+            if not used[s, t]:
+                continue
             extra = layers.work[table, 4, t, x] if recompute[s] else 0
             times[s, t, 0] += layers.work[table, 0, t, x]
             times[s, t, 1] += layers.work[table, 1, t, x] + extra
             times[s, t, 2] += layers.work[table, 2, t, x]
             times[s, t, 3] += layers.work[table, 3, t, x] + extra
-        sizes[s, 0] += layers.state[x]
-        sizes[s, 1] += layers.checkpoint[x] if recompute[s] else layers.stash[x]
-        sizes[s, 2] += layers.stash[x]
-        sizes[s, 3] += layers.weight_stash[x]
-        sizes[s, 4] = max(sizes[s, 4], layers.workspace[x])
+        sizes[s, 0] += layers.state[v, x]
+        sizes[s, 1] += layers.checkpoint[v, x] if recompute[s] else layers.stash[v, x]
+        sizes[s, 2] += layers.stash[v, x]
+        sizes[s, 3] += layers.weight_stash[v, x]
+        sizes[s, 4] = max(sizes[s, 4], layers.workspace[v, x])
         sizes[s, 5] = max(sizes[s, 5], layers.trainable[x])
-        sizes[s, 6] += layers.gradient[x]
+        sizes[s, 6] += layers.gradient[v, 0, x]
         sizes[s, 7] += 1 - layers.frozen[x]
+        sizes[s, 8] += layers.gradient[v, 1, x]
     for s in range(num_stages):
         for t in range(num_types):
             for k in range(4):
@@ -160,6 +181,8 @@ def stage_sums(layers, stage_of, num_stages, replicas, recompute):
             sizes[s, k] = ceil_div(sizes[s, k], replicas[s])
         if sizes[s, 5] == 0:
             sizes[s, 3] = 0
+        group = devices[start[s]]
+        sizes[s, 6] += ceil_div(sizes[s, 8], layers.member_start[group + 1] - layers.member_start[group])
     return times, sizes
 
 
@@ -296,7 +319,7 @@ def assemble(layers, stage_of, start, devices, recompute):
     num_stages, num_lanes = start.shape[0] - 1, devices.shape[0]
     num_devices = layers.capacity.shape[0]
     replicas = start[1:] - start[:-1]
-    times, sizes = stage_sums(layers, stage_of, num_stages, replicas, recompute)
+    times, sizes = stage_sums(layers, stage_of, start, devices, recompute)
     pairs = stage_traffic(layers, stage_of, num_stages)
     lane_stage = np.zeros(num_lanes, np.int64)
     lane_size = np.zeros((6, num_lanes), np.int64)

@@ -86,7 +86,7 @@ class OrderSearch:
         if not self.pool:
             return None
         order = self.pool[0]
-        words = decode(self.net, order.words, lengths=order.lengths)
+        words = decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member)
         return replace(self.candidate, objective=order.objective, words=words)
 
     @property
@@ -106,7 +106,7 @@ class OrderSearch:
             codes, lengths = self._room()
             if any(len(word) > codes.shape[1] for word in words.values()):
                 continue
-            encode(self.net, words, words=codes, lengths=lengths)
+            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
             found.append(self._rate(codes, lengths, origin=self.num_origins))
             self.num_origins += 1
         self._keep(found)
@@ -123,7 +123,7 @@ class OrderSearch:
             words = {
                 positions[d]: [a for a in word if a[0] != 2 or self._has_weight(a[1])] for d, word in named.items()
             }
-            encode(self.net, words, words=codes, lengths=lengths)
+            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
             found.append(self._rate(codes, lengths, origin=self.num_origins))
             self.num_origins += 1
         found.sort(key=lambda order: (order.objective, order.total))
@@ -213,7 +213,7 @@ class OrderSearch:
         assert self.schedule is not None
         better = sweep(
             self.schedule,
-            decode(self.net, order.words, lengths=order.lengths),
+            decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member),
             time_limit_s=60.0,
             max_windows=2,
             window_work=WINDOW_WORK,
@@ -223,7 +223,7 @@ class OrderSearch:
         if better is None:
             return None
         words, lengths = self._room()
-        encode(self.net, better.words, words=words, lengths=lengths)
+        encode(self.net, better.words, words=words, lengths=lengths, first=self.searcher.first_member)
         return self._rate(words, lengths, origin=order.origin)
 
 

@@ -63,6 +63,11 @@ class JointSearch:
                 kept.append(candidate)
         self.pool = kept[:POOL_SIZE]
 
+    def keep(self, candidate: Candidate) -> None:
+        """Offer a candidate that has orders of its own."""
+        if candidate.is_feasible and self.searcher.is_allowed(candidate):
+            self.polished = _keep(self.polished, candidate)
+
     @property
     def best(self) -> Candidate | None:
         """The best feasible candidate so far."""

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, net_floor, overflow
+from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
@@ -64,6 +65,7 @@ class Searcher:
         self.by_span = instance.objective == "span"
         self.layers = make_layers(instance)
         self.rules = make_rules(instance)
+        self.first_member: list[int] = self.layers.members[self.layers.member_start[:-1]].tolist()
 
     def rate(
         self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers | None = None
@@ -83,6 +85,13 @@ class Searcher:
                 break
         assert best is not None
         return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=best[1], objective=best[0])
+
+    def make_candidate(
+        self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers
+    ) -> Candidate:
+        """A partition and mapping whose orders nobody has looked at yet."""
+        knobs = STANDARD_KNOBS[0]
+        return Candidate(stage_of=stage_of, groups=groups, recompute=recompute, knobs=knobs, objective=4 * PENALTY)
 
     def is_allowed(self, candidate: Candidate) -> bool:
         """Whether the candidate keeps the rules of the instance."""
@@ -111,7 +120,7 @@ class Searcher:
         """Whether every order was played, and the best below `threshold`, if any."""
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
         found, plays = [], 1
-        for device in range(len(self.instance.capacity)):
+        for device in range(len(self.layers.capacity)):
             words, lengths = legal_words(net, device, most_words)
             if not len(words):
                 return True, None
@@ -129,9 +138,8 @@ class Searcher:
         if pick[0] < 0:
             return True, None
         each = np.arange(len(found))
-        return True, replace(
-            candidate, objective=int(value), words=decode(net, tables[each, pick], lengths=table_lengths[each, pick])
-        )
+        words = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
+        return True, replace(candidate, objective=int(value), words=words)
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
         start, devices = _flatten(groups)
@@ -141,7 +149,11 @@ class Searcher:
     def words(self, candidate: Candidate) -> tuple[dict[int, Word], int]:
         """The orders of a candidate and the objective they reach."""
         net, words, lengths, value = self._play(candidate)
-        return decode(net, words, lengths=lengths), value
+        return decode(net, words, lengths=lengths, first=self.first_member), value
+
+    def play(self, candidate: Candidate) -> Candidate:
+        """The candidate with the objective that its orders reach."""
+        return replace(candidate, objective=self._play(candidate)[3])
 
     def polish(self, candidate: Candidate, *, iterations: int, heat: float, seed: int) -> Candidate:
         """Improve the words of a candidate with its partition and mapping fixed: as much work as `iterations` plays."""
@@ -158,7 +170,7 @@ class Searcher:
             recompute=candidate.recompute,
             knobs=candidate.knobs,
             objective=int(value),
-            words=decode(net, words, lengths=lengths),
+            words=decode(net, words, lengths=lengths, first=self.first_member),
         )
 
     def net_of(self, candidate: Candidate) -> Net:
@@ -167,10 +179,10 @@ class Searcher:
 
     def _play(self, candidate: Candidate) -> tuple[Net, Integers, Integers, int]:
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
-        words = np.zeros((len(self.instance.capacity), longest_word(net)), np.int32)
-        lengths = np.zeros(len(self.instance.capacity), np.int64)
+        words = np.zeros((len(self.layers.capacity), longest_word(net)), np.int32)
+        lengths = np.zeros(len(self.layers.capacity), np.int64)
         if candidate.words is not None:
-            encode(net, candidate.words, words=words, lengths=lengths)
+            encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
         policy = make_policy(net, candidate.knobs, len(candidate.groups))
         makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None)
         if peak_excess(net, words, lengths) > 0:
@@ -187,7 +199,11 @@ def make_layers(instance: Instance) -> Layers:
         ],
         dtype=np.int64,
     )  # fmt: skip
-    return Layers(options=options, **{name: getattr(instance, name) for name in Layers._fields if name != "options"})
+    return Layers(options=options, **make_holders(instance), **{name: getattr(instance, name) for name in _COPIED})
+
+
+_COPIED = ("table_of_replicas", "trainable", "frozen", "edges")
+"""Fields of `Layers` that are those of the instance."""
 
 
 def make_rules(instance: Instance) -> Integers:
@@ -198,7 +214,7 @@ def make_rules(instance: Instance) -> Integers:
         [
             instance.max_stages_per_device, len(instance.table_of_replicas) - 1, instance.uneven_replication,
             instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
-            instance.given_stages is not None, instance.given_groups is not None,
+            instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
         ],
         dtype=np.int64,
     )  # fmt: skip
@@ -213,8 +229,11 @@ def _unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...
     return tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
 
 
-def decode(net: Net, words: Integers, *, lengths: Integers) -> dict[int, Word]:
-    """Codes to (kind, stage, microbatch) triples; a W takes the oldest microbatch whose I has run without its W."""
+def decode(net: Net, words: Integers, *, lengths: Integers, first: list[int]) -> dict[int, Word]:
+    """Codes to (kind, stage, microbatch) triples, by the first device of a group.
+
+    A W takes the oldest microbatch whose I has run without its W.
+    """
     stages = net.lane_stage.tolist()
     result: dict[int, Word] = {}
     for device, length in enumerate(lengths.tolist()):
@@ -234,16 +253,19 @@ def decode(net: Net, words: Integers, *, lengths: Integers) -> dict[int, Word]:
                     waiting.setdefault(lane, deque()).append(microbatch)
             word.append((kind, stages[lane], microbatch))
         if word:
-            result[device] = word
+            result[first[device]] = word
     return result
 
 
-def encode(net: Net, orders: dict[int, Word], *, words: Integers, lengths: Integers) -> None:
-    """(kind, stage, microbatch) triples to codes."""
+def encode(net: Net, orders: dict[int, Word], *, words: Integers, lengths: Integers, first: list[int]) -> None:
+    """(kind, stage, microbatch) triples by the first device of a group to codes; other members' words are the same."""
+    holders = {first[device]: device for device in net.lane_device.tolist()}
     lanes = {
         (device, stage): lane
         for lane, (device, stage) in enumerate(zip(net.lane_device.tolist(), net.lane_stage.tolist(), strict=True))
     }
-    for device, word in orders.items():
-        lengths[device] = len(word)
-        words[device, : len(word)] = [lanes[device, stage] * 4 + kind for kind, stage, _ in word]
+    for member, word in orders.items():
+        if member in holders:
+            device = holders[member]
+            lengths[device] = len(word)
+            words[device, : len(word)] = [lanes[device, stage] * 4 + kind for kind, stage, _ in word]

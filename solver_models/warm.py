@@ -7,6 +7,8 @@ import numpy as np
 
 from solver_models.compiled import cache_folder
 from solver_models.instance import Instance
+from solver_models.joint.cases import open_cases
+from solver_models.joint.space import make_space
 from solver_models.ordering import OrderSearch
 from solver_models.search import Searcher
 
@@ -63,6 +65,9 @@ def warm_up() -> float:
     order.close()
     searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
     searcher.enumerate_orders(candidate, threshold=10**9, most_words=100, most_plays=10_000)
+    space = make_space(searcher.instance)
+    assert space is not None
+    open_cases(searcher, space)
     return time.perf_counter() - begin
 
 
