@@ -121,7 +121,8 @@ class OrderSearch:
             named = make_block_words(block, num_microbatches=count)
             codes, lengths = self._room()
             words = {
-                positions[d]: [a for a in word if a[0] != 2 or self._has_weight(a[1])] for d, word in named.items()
+                self.searcher.first_member[positions[d]]: [a for a in word if a[0] != 2 or self._has_weight(a[1])]
+                for d, word in named.items()
             }
             encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
             found.append(self._rate(codes, lengths, origin=self.num_origins))
