@@ -407,7 +407,9 @@ class _Recipe:
                 self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute
             )
             schedule = make_schedule_instance(self.problem, stages, costs=self.costs)
-            order = OrderSearch(search.searcher, candidate, seed=self.limits.seed, schedule=schedule)
+            assert self.lower_bound is not None
+            floor = self.lower_bound.value_ns
+            order = OrderSearch(search.searcher, candidate, seed=self.limits.seed, schedule=schedule, floor=floor)
             same = (plan for plan in self.played if _is_laid_out(plan, stages))
             order.add([one_by_one(schedule), *(make_words(self.problem, plan) for plan in same)])
             order.add_blocks()
