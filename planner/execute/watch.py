@@ -109,6 +109,7 @@ class Watch:
             self.store.set(f"state/{self.rank}", self._state())
             cause = self.store.compare_set("failed", "", cause).decode()
             states = self._states()
+            self._let_others_read()
         except RuntimeError:
             states = [self._state() if rank == self.rank else "" for rank in range(self.layout.world_size)]
         return render_report(cause, states, devices=self.layout.devices)
@@ -119,6 +120,14 @@ class Watch:
         while not self.store.check(keys) and time.monotonic() < end:
             time.sleep(POLL_S / 4)
         return [self.store.get(key).decode() if self.store.check([key]) else "" for key in keys]
+
+    def _let_others_read(self) -> None:
+        """Without torchrun the store lives in rank 0, so that one leaves last."""
+        self.store.set(f"told/{self.rank}", "")
+        others = [f"told/{rank}" for rank in range(self.layout.world_size)] if self.rank == 0 else []
+        end = time.monotonic() + ANSWER_S
+        while others and not self.store.check(others) and time.monotonic() < end:
+            time.sleep(POLL_S / 4)
 
     def _me(self) -> str:
         return f"rank {self.rank} ({self.layout.devices[self.rank]})"

@@ -187,6 +187,40 @@ def images(kinds: str, *, num_microbatches: int) -> Training:
     )
 
 
+def ragged(kinds: str, *, num_microbatches: int) -> Training:
+    """The batch is one sample short."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"batch": lambda number: tuple(t[:-1] for t in training.batch(number))}))
+
+
+def sharing(kinds: str, *, num_microbatches: int) -> Training:
+    """Two layers are one and the same module."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    block = Block().double()
+    return Training(**(vars(training) | {"layers": dict(training.layers) | {"l0": lambda: block, "l2": lambda: block}}))
+
+
+class Dictionary(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"x": x}
+
+
+def dictionaries(kinds: str, *, num_microbatches: int) -> Training:
+    """A layer gives something that cannot be sent."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict(training.layers) | {"l1": Dictionary}}))
+
+
+def no_module(kinds: str, *, num_microbatches: int) -> Training:
+    """A factory gives a number."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict(training.layers) | {"l1": lambda: 3}}))
+
+
+def tied_to_nothing(kinds: str, *, num_microbatches: int) -> Training:
+    return vectors(kinds, num_microbatches=num_microbatches, tied=(("l0:inner.weight", "l9:inner.weight"),))
+
+
 class Autocast(nn.Module):
     """A block that computes in bfloat16 whatever it is given."""
 

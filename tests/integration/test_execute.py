@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from planner.actions import Action, parse_action
 from planner.baselines.layouts import EVEN
 from planner.baselines.portfolio import METHODS, make_method_plan
 from planner.costs import CostModel
@@ -75,6 +76,21 @@ def methods(num_devices: int, *counts: int) -> dict[str, Case]:
     }
 
 
+def crossed() -> Case:
+    """Two replicas of two stages on one device each, of which the second puts off another weight gradient."""
+    case = drawn("0/1 0/1", num_microbatches=1)
+    late = tuple(sorted(case.plan.schedule["d1"], key=lambda action: (action.kind == "W", action == Action("W", 1, 0))))
+    return replace(case, plan=replace(case.plan, schedule=case.plan.schedule | {"d1": late}))
+
+
+def blocked() -> Case:
+    """Rank 0 takes microbatch 0 first, rank 1 microbatch 1."""
+    case = drawn("0 1 0", num_microbatches=2)
+    rows = {"d0": "0F0 2F0 0F1 2F1 2B0 2B1 0B0 0B1", "d1": "1F1 1F0 1B0 1B1"}
+    schedule = {device: tuple(map(parse_action, row.split())) for device, row in rows.items()}
+    return replace(case, plan=replace(case.plan, schedule=schedule))
+
+
 TWO = methods(2, 3, 4) | {
     "one microbatch": drawn("0 1", num_microbatches=1),
     "V of six layers": drawn("0 1 1 0", cut=(1, 2, 2, 1), num_microbatches=5),
@@ -116,6 +132,42 @@ TWO = methods(2, 3, 4) | {
     "views between stages": drawn("0 1 0", kinds="vvv", num_microbatches=3),
 }
 
+REFUSED = {
+    "last sample missing": (
+        drawn("0 1", num_microbatches=4, model="ragged"),
+        "the batch has 15 samples, which cannot be",
+    ),
+    "one tensor in two layers": (
+        drawn("0 1 0", num_microbatches=2, model="sharing"),
+        "l2:inner.weight and l0:inner.weight are one tensor; make each layer its own and declare them in `tied`",
+    ),
+    "dictionary between stages": (
+        drawn("0 1 0", num_microbatches=2, model="dictionaries"),
+        "stage 1 (layers 'l1' to 'l1') cannot take what it is given: a dict cannot travel between stages",
+    ),
+    "no module": (
+        drawn("0 1", num_microbatches=2, model="no_module"),
+        "layer 'l1' is made as a int, not as a torch.nn",
+    ),
+    "tied to nothing": (
+        drawn("0 1", num_microbatches=2, model="tied_to_nothing"),
+        "`tied` names 'l9:inner.weight', but there is no such layer",
+    ),
+    "native split and recomputation": (
+        drawn("0 1", num_microbatches=2, recompute="yn", split="native"),
+        "the native split recomputes once per weight in W; use --split deferred",
+    ),
+    "replicas in different orders": (
+        crossed(),
+        "the replicas would wait for each other: rank 0 reduces 1REDUCE_GRAD 0REDUCE_GRAD in replica 0",
+    ),
+    "a chain that the order cannot follow": (
+        blocked(),
+        "the plan's schedule cannot run on a chain of stages: the ranks wait for each other: rank 0 in 2F0, rank 1 ",
+    ),
+}
+"""Plans and trainings that do not fit, and what every rank says."""
+
 FOUR = methods(4, 6, 8) | {
     "permuted": drawn("3 1 2 0", num_microbatches=8),
     "not in loops": drawn("0 2 1 3 0 2", num_microbatches=6),
@@ -141,7 +193,7 @@ CASES = {f"2 processes: {name}": case for name, case in TWO.items()} | {
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What every rank says about every case; one start of torch for all cases of a size."""
     answers = {}
-    for world_size, cases in [(2, TWO), (4, FOUR)]:
+    for world_size, cases in [(2, TWO | {name: case for name, (case, _) in REFUSED.items()}), (4, FOUR)]:
         folder = tmp_path_factory.mktemp(f"execute{world_size}")
         for number, (name, case) in enumerate(cases.items()):
             (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
@@ -205,6 +257,14 @@ def test_gradients_equal_those_of_one_process(outcomes, name: str):
         assert answer["buffers"] == 0 or len(case.plan.stages[0].replicas) > 1
     assert sum(answer["count"] for answer in answers) > 0
     assert max(answer["largest"] for answer in answers) > 0
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused_by_every_rank(outcomes, name: str):
+    """Tests that what cannot be run as planned is refused in the same words by every rank, before it begins."""
+    first, second = outcomes[f"2 processes: {name}"]
+    assert first == second
+    assert first["refused"].startswith(REFUSED[name][1]), first
 
 
 @pytest.mark.parametrize("name", CASES)
