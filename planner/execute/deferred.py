@@ -38,7 +38,7 @@ def defer_weight_grads(module: nn.Module, store: WeightGradStore) -> int:
     converted = 0
     for layer in module.modules():
         if _is_convertible(layer):
-            layer.forward = partial(_forward, layer, store)
+            layer.forward = _make_forward(layer, store)
             converted += 1
     return converted
 
@@ -58,11 +58,17 @@ def _is_convertible(layer: nn.Module) -> bool:
     return not any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters)
 
 
-def _forward(layer: Any, store: WeightGradStore, /, x: torch.Tensor) -> torch.Tensor:
-    if not (torch.is_grad_enabled() and isinstance(layer.weight, nn.Parameter) and layer.weight.requires_grad):
-        return cast(torch.Tensor, type(layer).forward(layer, x))
-    bias = getattr(layer, "bias", None)
-    return cast(torch.Tensor, _Deferred.apply(x, layer.weight, bias, _RULES[type(layer)](layer), store))  # type: ignore[no-untyped-call]
+def _make_forward(layer: Any, store: WeightGradStore) -> Callable[[torch.Tensor], torch.Tensor]:
+    rule = _RULES[type(layer)](layer)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        weight = layer.weight
+        if not (torch.is_grad_enabled() and isinstance(weight, nn.Parameter) and weight.requires_grad):
+            return cast(torch.Tensor, type(layer).forward(layer, x))
+        bias = getattr(layer, "bias", None)
+        return cast(torch.Tensor, _Deferred.apply(x, weight, bias, rule, store))  # type: ignore[no-untyped-call]
+
+    return forward
 
 
 class _Rule:
@@ -71,15 +77,15 @@ class _Rule:
     def __init__(self, layer: Any) -> None:
         self.layer = layer
 
-    def output(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """The layer's own forward."""
         raise NotImplementedError
 
-    def input_grad(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def input_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """The gradient of x."""
         raise NotImplementedError
 
-    def weight_grad(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """The gradient of the weight."""
         raise NotImplementedError
 
@@ -89,13 +95,13 @@ class _Rule:
 
 
 class _LinearRule(_Rule):
-    def output(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return functional.linear(x, weight, bias)
 
-    def input_grad(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def input_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return (grad.reshape(-1, grad.shape[-1]) @ weight).reshape(x.shape)
 
-    def weight_grad(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+    def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
         return grad.reshape(-1, grad.shape[-1]).t() @ x.reshape(-1, x.shape[-1])
 
     def bias_grad(self, grad: torch.Tensor) -> torch.Tensor:
@@ -103,13 +109,13 @@ class _LinearRule(_Rule):
 
 
 class _ConvolutionRule(_Rule):
-    def output(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return cast(torch.Tensor, self.layer._conv_forward(x, weight, bias))
 
-    def input_grad(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def input_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self._gradient(grad, x, weight=weight, which=0)
 
-    def weight_grad(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self._gradient(grad, x, weight=weight, which=1)
 
     def bias_grad(self, grad: torch.Tensor) -> torch.Tensor:
@@ -127,10 +133,10 @@ class _ConvolutionRule(_Rule):
 
 
 class _EmbeddingRule(_Rule):
-    def output(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:  # noqa: ARG002
+    def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:  # noqa: ARG002
         return functional.embedding(x, weight, self.layer.padding_idx, None, 2.0, self.layer.scale_grad_by_freq)
 
-    def weight_grad(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         padding = -1 if self.layer.padding_idx is None else self.layer.padding_idx
         backward = torch.ops.aten.embedding_dense_backward
         return cast(torch.Tensor, backward(grad, x, weight.shape[0], padding, self.layer.scale_grad_by_freq))
@@ -151,7 +157,7 @@ class _Deferred(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         ctx.weight, ctx.bias, ctx.rule, ctx.store = rest
-        y: torch.Tensor = ctx.rule.output(x, ctx.weight, ctx.bias)
+        y: torch.Tensor = ctx.rule.output(x, weight=ctx.weight, bias=ctx.bias)
         ctx.x_dtype = x.dtype
         ctx.save_for_backward(x.to(y.dtype) if x.is_floating_point() else x)  # autocast computes in the type of y
         return y
@@ -162,7 +168,7 @@ class _Deferred(torch.autograd.Function):
         (x,), weight, bias = ctx.saved_tensors, ctx.weight, ctx.bias
         x_grad = None
         if ctx.needs_input_grad[0]:
-            x_grad = ctx.rule.input_grad(grad, x, weight.to(grad.dtype)).to(ctx.x_dtype)
+            x_grad = ctx.rule.input_grad(grad, x=x, weight=weight.to(grad.dtype)).to(ctx.x_dtype)
         call = partial(_accumulate, ctx.rule, weight=weight, bias=bias, x=x, grad=grad)
         if ctx.store.is_deferring:
             ctx.store.put(call)
@@ -176,7 +182,7 @@ def _accumulate(
     rule: _Rule, *, weight: nn.Parameter, bias: nn.Parameter | None, x: torch.Tensor, grad: torch.Tensor
 ) -> None:
     """Without a graph: otherwise every gradient would keep its own alive."""
-    _add_grad(weight, rule.weight_grad(grad, x, weight.to(grad.dtype)))
+    _add_grad(weight, rule.weight_grad(grad, x=x, weight=weight.to(grad.dtype)))
     if bias is not None and bias.requires_grad:
         _add_grad(bias, rule.bias_grad(grad))
 

@@ -4,7 +4,7 @@ What differs from `_PipelineScheduleRuntime` itself: losses are filed under thei
 our own hand, weight gradients may be put off, and every action is noted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -58,13 +58,11 @@ class PlanStage(PipelineStage):
         with self.log.computing():
             return super().forward_one_chunk(*args, **kwargs)
 
-    def backward_one_chunk(
-        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
-    ) -> None:
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
         """B, or I: then weight gradients wait."""
-        self.store.is_deferring = not full_backward
+        self.store.is_deferring = not kwargs.get("full_backward", True)
         with self.log.computing():
-            super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+            super().backward_one_chunk(*args, **kwargs)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         """W."""
@@ -108,14 +106,13 @@ class PlanRuntime(_PipelineScheduleRuntime):
         self.step(*inputs, target=target, return_outputs=False)
         return dict(sorted(self._losses.items()))
 
-    def _maybe_compute_loss(
-        self, stage: Any, output: Any, target_mbs: Any, mb_index: int, loss_kwargs: Mapping[str, Any] | None = None
-    ) -> None:
+    def _maybe_compute_loss(self, stage: Any, output: Any, *rest: Any) -> None:
         """Torch would file the k-th loss computed under microbatch k, whichever it belongs to."""
+        targets, microbatch, *_ = rest
         if stage.is_last:
-            loss = self._compute_loss(output, target_mbs[mb_index], loss_kwargs)  # type: ignore[no-untyped-call]
-            self._pending[mb_index] = loss
-            self._losses[mb_index] = loss.detach()
+            loss = self._compute_loss(output, targets[microbatch])  # type: ignore[no-untyped-call]
+            self._pending[microbatch] = loss
+            self._losses[microbatch] = loss.detach()
 
     def _maybe_get_loss(self, stage: Any, mb_index: int) -> torch.Tensor | None:
         return self._pending.pop(mb_index) if stage.is_last else None

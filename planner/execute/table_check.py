@@ -157,10 +157,10 @@ class _Checker:
         for rank, row in enumerate(self.rows):
             for cell in row:
                 before = {"I": "F", "B": "F", "W": "I"}.get(cell.kind)
-                if before and not self._is_before(rank, cell._replace(kind=before), cell):
+                if before and not self._is_before(rank, first=cell._replace(kind=before), second=cell):
                     yield f"rank {rank} runs {cell} before {cell._replace(kind=before)}"
 
-    def _is_before(self, rank: int, first: Cell, second: Cell) -> bool:
+    def _is_before(self, rank: int, *, first: Cell, second: Cell) -> bool:
         places = self.position[rank]
         return first in places and second in places and places[first] < places[second]
 
@@ -198,9 +198,9 @@ class _Checker:
         for message in self._expected():
             send, receive = sending(message), receiving(message)
             maker, user = self._maker(message), self._user(message)
-            if not self._is_before(self.owner[message.sender], maker, send):
+            if not self._is_before(self.owner[message.sender], first=maker, second=send):
                 yield f"{send} comes before {maker}, which makes what it sends"
-            if not self._is_before(self.owner[message.receiver], receive, user):
+            if not self._is_before(self.owner[message.receiver], first=receive, second=user):
                 yield f"{receive} comes after {user}, which needs it"
 
     def _maker(self, message: Message) -> Cell:

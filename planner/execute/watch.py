@@ -35,8 +35,8 @@ class Store(Protocol):
     def check(self, keys: list[str]) -> bool:
         """Whether all are there."""
 
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Write if nothing is there; gives what is there afterwards."""
+    def compare_set(self, key: str, *values: str) -> bytes:
+        """Write the second value if the first, or nothing, is there; gives what is there afterwards."""
 
 
 class Progress(Protocol):
