@@ -93,7 +93,7 @@ def test_planner_init_is_empty(repository_root: Path):
 
 @pytest.mark.parametrize("package", ["planner", "profiles", "solver_models"])
 def test_inner_floors_import_without_the_doors(package: str, repository_root: Path):
-    """Tests that importing every module below api brings in neither the web nor the terminal, and only one room torch."""
+    """Tests that importing every module below api brings in no web, no terminal, and only one room torch."""
     walk = f"""
         import importlib, pkgutil, {package}
         for module in pkgutil.walk_packages({package}.__path__, "{package}."):

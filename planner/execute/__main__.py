@@ -18,6 +18,7 @@ from planner.document import parse_plan
 from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog
 from planner.execute.agreement import Facts, find_disagreements
+from planner.execute.checkpoint import load_checkpoint, save_checkpoint
 from planner.execute.executed_timeline import render_executed_trace, render_rank
 from planner.execute.execution import Execution, Iteration, Preparation, make_log, prepare
 from planner.execute.layout import Layout, make_layout
@@ -80,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, help="seconds without progress until all is broken off")
     parser.add_argument("--losses", type=Path, help="write the losses of every iteration here, as JSON lines")
     parser.add_argument("--trace", type=Path, help="write the executed timeline into this folder")
+    parser.add_argument("--load", type=Path, help="go on from the checkpoint in this folder")
+    parser.add_argument("--save", type=Path, help="write a checkpoint into this folder after the last iteration")
     return parser
 
 
@@ -139,11 +142,14 @@ def _run(job: _Job) -> None:
     job.log.note("")
     execution = Execution(preparation, device=job.device, log=job.log)
     iterations = []
-    for number in range(job.options.steps):
+    first = 0 if job.options.load is None else load_checkpoint(execution, job.options.load)
+    for number in range(first, first + job.options.steps):
         iteration = execution.step(number)
         iterations.append(iteration)
         if iteration.losses and execution.replica == 0:
-            _note_losses(job, iteration, number=number)
+            _note_losses(job, iteration, number=number, is_first=number == first)
+    if job.options.save is not None:
+        save_checkpoint(execution, job.options.save, iteration=first + job.options.steps)
     if job.options.trace is not None:
         _write_timeline(job, iterations)
     job.log.note("the end of all ranks")
@@ -187,12 +193,12 @@ def _memory_bytes(device: torch.device) -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _note_losses(job: _Job, iteration: Iteration, *, number: int) -> None:
+def _note_losses(job: _Job, iteration: Iteration, *, number: int, is_first: bool) -> None:
     mean = sum(iteration.losses) / len(iteration.losses)
     sys.stderr.write(f"iteration {number}: loss {mean:.6g}, {iteration.duration_ns / 1e6:.1f} ms\n")
     if job.options.losses is not None:
         line = {"iteration": number, "losses": iteration.losses, "duration_ns": iteration.duration_ns}
-        with job.options.losses.open("w" if number == 0 else "a", encoding="utf-8") as file:
+        with job.options.losses.open("w" if is_first else "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 

@@ -21,6 +21,19 @@ def other_model() -> Training:
     return models.vectors("wwwww", num_microbatches=MICROBATCHES)
 
 
+class Narrow(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(models.WIDTH, 7), nn.Linear(7, models.WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(self.inner(x))
+
+
+def another_width() -> Training:
+    return with_last(lambda: Narrow().double())
+
+
 def shapes_that_do_not_fit() -> Training:
     return with_last(lambda: nn.Linear(models.WIDTH + 1, 1).double())
 

@@ -27,7 +27,7 @@ LIMIT_S = 90
 
 
 def environment(**more: str) -> dict[str, str]:
-    paths = os.pathsep.join([str(ROOT), str(HERE)])
+    paths = os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])
     return os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths} | more
 
 
@@ -89,23 +89,44 @@ def losses(path: Path) -> list[list[float]]:
     return [json.loads(line)["losses"] for line in path.read_text().splitlines()]
 
 
-def test_torchrun_trains_as_planned(tmp_path: Path):
-    """Tests that torchrun with two processes gives the losses of one, and the timeline of what each process did."""
-    model = ["--model", "execute_failures:sound", "--steps", 3]
-    two = torchrun(2, write(PLAN, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t")
-    alone = make_random_plan("0", cut=(4,), num_microbatches=4)
+def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that the documented model gives the same losses on two processes as on one, and a timeline of each."""
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "execute.md").read_text(), flags=re.DOTALL)
+    (tmp_path / "my_model.py").write_text(example)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    model = ["--model", "my_model:make_training", "--steps", 3]
+    plan = make_random_plan("0 1", cut=(2, 1), num_microbatches=4)
+    two = torchrun(2, write(plan, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t")
+    alone = make_random_plan("0", cut=(3,), num_microbatches=4)
     one = torchrun(1, write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1")
     assert (two.returncode, one.returncode) == (0, 0), two.stderr + one.stderr
     assert losses(tmp_path / "2") == losses(tmp_path / "1")
     assert len(losses(tmp_path / "1")) == 3
     assert re.findall(r"^iteration (\d): loss [0-9.]+, [0-9.]+ ms$", two.stderr, re.MULTILINE) == ["0", "1", "2"]
     events = json.loads((tmp_path / "t" / "timeline.json").read_text())["traceEvents"]
-    for rank, device in enumerate(make_layout(PLAN).devices):
-        row = [str(action) for action in PLAN.schedule[device]]
+    for rank, device in enumerate(make_layout(plan).devices):
+        row = [str(action) for action in plan.schedule[device]]
         document: dict[str, Any] = json.loads((tmp_path / "t" / f"rank{rank}.json").read_text())
         assert [[name for name, _, _ in spans] for spans in document["iterations"]] == [row] * 3
         assert all(start <= end for spans in document["iterations"] for _, start, end in spans)
         assert [event["name"] for event in events if event["ph"] == "X" and event["pid"] == rank + 1] == row * 3
+
+
+def test_another_plan_goes_on_from_a_checkpoint(tmp_path: Path):
+    """Tests that two iterations under one plan and two under another, from its checkpoint, are four without a break."""
+    plan, other = (
+        write(PLAN, tmp_path / "a.json"),
+        write(make_random_plan("1 0 1 0", num_microbatches=4), tmp_path / "b.json"),
+    )
+    start = run(plan, "sound", "--steps", 2, "--save", tmp_path / "c")
+    rest = run(other, "sound", "--steps", 2, "--load", tmp_path / "c", "--losses", tmp_path / "rest")
+    whole = run(plan, "sound", "--steps", 4, "--losses", tmp_path / "whole")
+    assert [code for code, _ in (*start, *rest, *whole)] == [0] * 6, (start, rest, whole)
+    assert losses(tmp_path / "rest") == losses(tmp_path / "whole")[2:]
+    refused = run(plan, "another_width", "--load", tmp_path / "c")
+    assert [code for code, _ in refused] == [1, 1]
+    for _, error in refused:
+        assert "weights/l3:inner.weight has shape (12, 6), but the model wants (7, 6)" in report(error)[0]
 
 
 def test_processes_find_their_devices(tmp_path: Path):
