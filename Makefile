@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,serve]'
 	@touch $@
 
-$(KERNELS): $(STAMP) $(wildcard solver_models/*.py solver_models/partition/*.py)
+$(KERNELS): $(STAMP) $(wildcard solver_models/*.py solver_models/joint/*.py solver_models/partition/*.py)
 	@$(BIN)/python -m solver_models.warm
 	@touch $@
 

@@ -14,7 +14,20 @@ from typing import Any
 
 import numba
 
-_SOURCES = ("annealing.py", "compiled.py", "kernels.py", "moves.py", "orders.py", "partition/kernels.py")
+_SOURCES = (
+    "annealing.py",
+    "compiled.py",
+    "joint/floors.py",
+    "joint/tree.py",
+    "kernels.py",
+    "moves.py",
+    "orders.py",
+    "partition/kernels.py",
+    "partition/steady_kernels.py",
+    "policies.py",
+    "words.py",
+    "quick_floors.py",
+)
 
 
 @cache

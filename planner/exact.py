@@ -1,0 +1,303 @@
+"""Branch-and-check on a small problem: open cases of partition and mapping are closed by their best orders.
+
+The master (`solver_models.joint`) lists the partitions and mappings whose floor is below the incumbent; each is closed
+by its floor, by all of its orders, or by CP-SAT. What stays open when time is up bounds every plan from below.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import repeat
+
+from planner.costs import CostModel
+from planner.device_groups import list_groups
+from planner.errors import InfeasibleProblemError
+from planner.lowering import make_plan_from_words, make_schedule_instance, make_stages, make_words
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+from planner.simulate import simulate
+from solver_models.instance import ScheduleInstance, Word
+from solver_models.joint.cases import FAR, OpenCase, open_cases
+from solver_models.joint.likeness import make_quotient, signature
+from solver_models.joint.space import make_space
+from solver_models.result import ScheduleResult
+from solver_models.search import Candidate, Searcher
+
+MAX_WORDS, FEW_PLAYS, MANY_PLAYS, POLISH_ITERATIONS = 20_000, 3_000, 3_000_000, 50_000
+"""Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed;
+and steps of polishing its words."""
+
+EFFORTS = (0.3, 3.0, 30.0)
+"""Work that CP-SAT may spend on an order, in its own deterministic seconds, in the first, second and third round."""
+
+PROMISING, PROMISING_STEPS = 40, 3_000
+"""Cases of least floor whose orders are polished first, and steps of that."""
+
+NODES = (300_000, 3_000_000, 20_000_000, 20_000_000)
+"""Nodes of the tree that are looked at for one threshold before it is lowered, in the first, second ... attempt."""
+
+FIRST_STEP, SMALLEST_STEP = 2, 200
+"""Where there is no incumbent, so many times the bound is tried first; steps above less than 1 / 200 are not."""
+
+NUM_THREADS = 2
+"""Orders that are solved side by side."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Case:
+    """An open case and what is known of it by now."""
+
+    candidate: Candidate
+    """Partition and mapping."""
+    bound: int
+    """Nanoseconds that none of its orders beats."""
+    instance: ScheduleInstance | None = None
+    """The orders that are open, once they are asked for."""
+    effort: float = 0.0
+    """The most that was spent on it."""
+    key: Hashable = None
+    """Cases with equal keys have equal optima; None if unknown."""
+
+
+def is_small(problem: Problem) -> bool:
+    """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices."""
+    options, cluster = problem.options, problem.cluster
+    if options.split_placement:
+        return False
+    edges = problem.profile.edges
+    most = sum(max(edge.bytes, edge.backward_bytes) for edge in edges)
+    sizes = {1, 2 * most + 1, 1 + sum(layer.gradient_bytes for layer in problem.profile.layers)}
+    names = [device.name for device in cluster.devices]
+    return all(
+        len({cluster.route(a, b, num_bytes=size) for size in sizes}) == 1 for a in names for b in names if a != b
+    )
+
+
+class ExactSearch:
+    """The exact search of one problem."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        costs: CostModel,
+        *,
+        searcher: Searcher,
+        incumbent_ns: Callable[[], int | None],
+        seconds_left: Callable[[], float],
+        should_stop: Callable[[], bool],
+        seed: int = 0,
+    ) -> None:
+        self.problem, self.costs, self.searcher, self.seed = problem, costs, searcher, seed
+        self.incumbent_ns, self.seconds_left, self.should_stop = incumbent_ns, seconds_left, should_stop
+        self.bound_ns: int | None = None
+        """What no plan beats, if the solvers can be believed; None until the open cases are listed."""
+        self.solver = ""
+        """The solver that was asked for orders."""
+        self.num_cases = self.num_orders = 0
+        """Cases listed, and orders given to the solver."""
+        self.settled: dict[Hashable, int] = {}
+        self.covers_all_plans = not list_groups(problem)
+        """Whether every plan is searched: of groups of several devices, only those of `list_groups` are."""
+        self.plays_exactly = problem.cluster.overlap and (
+            problem.options.synchronisation == "after" or problem.max_replicas == 1
+        )
+
+    @property
+    def below(self) -> int:
+        """What is worth finding."""
+        incumbent = self.incumbent_ns()
+        return FAR if incumbent is None else incumbent
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no plan that is searched can be better than the incumbent."""
+        return self.bound_ns is not None and self.bound_ns >= self.below
+
+    def proposals(self, *, least: int) -> Iterator[Plan | None]:
+        """Better plans as they are found; `least`: a bound that is known. Nothing where the problem is too large.
+
+        Cases are listed up to a threshold, closed, and listed again up to the incumbent that they left.
+        Raises InfeasibleProblemError if every case is closed and there is no plan.
+        """
+        if not is_small(self.problem):
+            return
+        for threshold, opened in self._rungs(least):
+            cases = [self._make_case(case) for case in opened]
+            self.num_cases = max(self.num_cases, len(cases))
+            self._rebound(threshold, cases)
+            if self.below == FAR or not self.num_orders:
+                yield from self._find(threshold, cases[:PROMISING])
+            yield from self._close(threshold, cases)
+        if self.is_closed and self.below == FAR and self.covers_all_plans:
+            raise InfeasibleProblemError(
+                "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
+                "receive buffers, recomputation, or more stages per device"
+            )
+
+    def _rungs(self, least: int) -> Iterator[tuple[int, tuple[OpenCase, ...]]]:
+        """Thresholds that are low enough for the open cases to be listed, up to the incumbent, with these cases."""
+        space = make_space(self.searcher.instance)
+        bottom, threshold, effort = least, self.below, 0
+        while space is not None and not self._is_over() and effort < len(NODES):
+            opened = open_cases(
+                self.searcher, space, threshold=threshold, most_nodes=NODES[effort], should_stop=self._is_over
+            )
+            if opened is not None:
+                yield threshold, opened
+                if self.is_closed or self.bound_ns is None or self.bound_ns < threshold:
+                    return
+                bottom, threshold, effort = threshold, self.below, effort + 1
+                continue
+            threshold = bottom + (min(threshold, FIRST_STEP * max(bottom, 1)) - bottom) // 2
+            if threshold - bottom <= bottom // SMALLEST_STEP:
+                threshold, effort = self.below, effort + 1
+
+    def _close(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
+        """Close the cases, least bound first, with more and more effort, two at a time."""
+        with ThreadPoolExecutor(NUM_THREADS) as executor:
+            for effort in EFFORTS:
+                while not self._is_over():
+                    batch = self._next_batch(cases, effort=effort)
+                    if not batch:
+                        break
+                    yield from executor.map(self._settle, batch, repeat(effort))
+                    self._rebound(threshold, cases)
+
+    def _is_over(self) -> bool:
+        return self.should_stop() or self.seconds_left() <= 0
+
+    def _make_case(self, case: OpenCase) -> _Case:
+        candidate = self.searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
+        return _Case(candidate=candidate, bound=case.floor)
+
+    def _rebound(self, threshold: int, cases: Sequence[_Case]) -> None:
+        """What is not open takes at least the incumbent, or the threshold that the cases were listed with."""
+        bound = min([threshold, self.below, *(case.bound for case in cases)])
+        self.bound_ns = bound if self.bound_ns is None else max(bound, min(self.bound_ns, self.below))
+
+    def _find(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
+        """Good orders of the most promising cases, by list scheduling and polishing."""
+        for case in cases:
+            self._rebound(threshold, cases)
+            if case.bound >= self.below or self._is_over():
+                return
+            own = case.candidate
+            rated = self.searcher.rate(own.stage_of, own.groups, recompute=own.recompute)
+            if rated.is_feasible:
+                rated = self.searcher.polish(rated, iterations=PROMISING_STEPS, heat=0.002, seed=self.seed)
+            yield self._to_plan(rated) if rated.objective < self.below else None
+
+    def _next_batch(self, cases: Sequence[_Case], *, effort: float) -> list[_Case]:
+        """The open cases of least bound that have not been given so much effort yet, no two of them alike."""
+        batch: list[_Case] = []
+        for case in sorted(cases, key=lambda case: case.bound):
+            if case.bound >= self.below or len(batch) == NUM_THREADS:
+                break
+            if case.effort >= effort:
+                continue
+            if case.instance is None:
+                case.instance = make_schedule_instance(self.problem, self._stages(case.candidate), costs=self.costs)
+                case.key = signature(case.instance)
+            if case.key in self.settled:
+                case.bound = max(case.bound, self.settled[case.key])
+            elif case.key is None or all(other.key != case.key for other in batch):
+                batch.append(case)
+        return batch
+
+    def _settle(self, case: _Case, effort: float) -> Plan | None:
+        """The best order of a case if it beats the incumbent; raises the bound of the case as far as it can.
+
+        Few orders are played one by one; more are given to CP-SAT, alike devices as one first; where its words, which
+        may use shared links in any order, do not replay to what it claims, all are played after all, or polished.
+        """
+        case.effort, below = effort, self.below
+        plan = self._enumerate(case, below=below, most_plays=FEW_PLAYS)
+        if case.bound < below:
+            plan, below = self._settle_quotient(case, below=below, effort=effort)
+        if case.bound < below:
+            assert case.instance is not None
+            result = self._solve(case.instance, below=below, effort=effort)
+            better = self._read(case, result, below=below)
+            if result.status == "optimal" and case.bound < below and better is not None:
+                better = self._replay(case, better, below=below)
+            plan = better or plan
+        if case.key is not None:
+            self.settled[case.key] = max(case.bound, self.settled.get(case.key, 0))
+        return plan
+
+    def _settle_quotient(self, case: _Case, *, below: int, effort: float) -> tuple[Plan | None, int]:
+        """The best plan in which alike devices run alike words, and what is worth finding after it."""
+        assert case.instance is not None
+        quotient = make_quotient(case.instance) if self.plays_exactly else None
+        if quotient is None:
+            return None, below
+        result = self._solve(quotient.instance, below=below, effort=effort)
+        if quotient.is_exact and result.status == "infeasible":
+            case.bound = below
+        elif quotient.is_exact and result.bound is not None:
+            case.bound = max(case.bound, result.bound)
+        if result.words is None:
+            return None, below
+        plan, played = self._play(case, quotient.unfold(result.words))
+        if quotient.is_exact and result.status == "optimal" and played == result.objective:
+            case.bound = below
+        return plan, min(below, played)
+
+    def _play(self, case: _Case, words: dict[int, Word]) -> tuple[Plan, int]:
+        """The plan with these words, and its objective."""
+        plan = make_plan_from_words(self.problem, self._stages(case.candidate), words=words)
+        return plan, simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
+
+    def _solve(self, instance: ScheduleInstance, *, below: int, effort: float) -> ScheduleResult:
+        """What CP-SAT makes of the orders of an instance."""
+        # takes a second to import, and most problems never need it
+        from solver_models.schedule.solve import solve_order
+
+        result = solve_order(
+            instance,
+            upper_bound=None if below == FAR else below - 1,
+            time_limit_s=max(0.1, self.seconds_left()),
+            deterministic_limit=effort,
+            seed=self.seed,
+            should_stop=self.should_stop,
+        )
+        self.solver, self.num_orders = result.solver, self.num_orders + 1
+        return result
+
+    def _read(self, case: _Case, result: ScheduleResult, *, below: int) -> Plan | None:
+        """Raise the bound of the case to what the solver claims; its plan, if it has one."""
+        if result.status == "infeasible":
+            case.bound = below
+        elif result.bound is not None:
+            case.bound = max(case.bound, result.bound)
+        if result.words is None:
+            return None
+        plan, played = self._play(case, result.words)
+        if result.status == "optimal" and played == result.objective:
+            case.bound = below  # no other order of this case is better than this one
+        return plan
+
+    def _replay(self, case: _Case, plan: Plan, *, below: int) -> Plan | None:
+        """Where links are queued on as nobody may choose: all orders, if there are not too many, or polished words."""
+        better = self._enumerate(case, below=below, most_plays=MANY_PLAYS)
+        if case.bound >= below:
+            return better
+        start = replace(case.candidate, words=make_words(self.problem, plan))
+        return self._to_plan(self.searcher.polish(start, iterations=POLISH_ITERATIONS, heat=0.01, seed=self.seed))
+
+    def _enumerate(self, case: _Case, *, below: int, most_plays: int) -> Plan | None:
+        """The best of all orders if it is below `below`; none, and the case stays as it is, if there are too many."""
+        if not self.plays_exactly:
+            return None
+        is_done, better = self.searcher.enumerate_orders(
+            case.candidate, threshold=below, most_words=MAX_WORDS, most_plays=most_plays
+        )
+        case.bound = below if is_done else case.bound
+        return None if better is None else self._to_plan(better)
+
+    def _stages(self, candidate: Candidate) -> tuple[Stage, ...]:
+        return make_stages(self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
+
+    def _to_plan(self, candidate: Candidate) -> Plan:
+        words, _ = self.searcher.words(candidate)
+        return make_plan_from_words(self.problem, self._stages(candidate), words=words)

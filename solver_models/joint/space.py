@@ -1,0 +1,172 @@
+"""The choices of the exact search as arrays: down-sets of the layer graph, device groups, symmetries of the devices."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise, permutations
+
+import numpy as np
+
+from solver_models.instance import Instance, Integers
+from solver_models.joint.tree import FAR, Space
+
+MAX_DOWNSETS, MAX_ARCS, MAX_GROUPS, MAX_LAYERS = 2_000, 200_000, 400, 62
+"""Largest spaces that are searched exactly."""
+
+MAX_PERMUTATIONS = 720
+"""Device permutations that are tried for symmetry."""
+
+WEIGHT = 1 << 10
+"""Price of time on the fastest type."""
+
+
+def make_space(instance: Instance) -> Space | None:
+    """The space of an instance; None if it is too large to be searched."""
+    downsets = _downsets(instance) if len(instance.state) <= MAX_LAYERS else None
+    groups = replica_groups(instance, limit=MAX_GROUPS)
+    if downsets is None or groups is None:
+        return None
+    arcs = _arcs(instance, downsets)
+    if sum(len(ends) for ends in arcs) > MAX_ARCS:
+        return None
+    weight, least_work = _prices(instance)
+    table = np.full((len(groups), max(len(group) for group in groups)), -1, np.int64)
+    for row, group in zip(table, groups, strict=True):
+        row[: len(group)] = group
+    return Space(
+        downset=np.array(downsets, np.int64),
+        arc_start=np.cumsum([0, *(len(ends) for ends in arcs)]).astype(np.int64),
+        arc_end=np.array([end for ends in arcs for end in ends], np.int64),
+        group_size=np.array([len(group) for group in groups], np.int64),
+        group=table,
+        group_start=_group_ranges(instance, groups),
+        automorphisms=automorphisms(instance),
+        weight=weight,
+        least_work=least_work,
+        all_gradients=np.array([int(bool(np.all(instance.edges[:, 4] == 1)))], np.int64),
+    )
+
+
+def replica_groups(instance: Instance, *, limit: int) -> list[tuple[int, ...]] | None:
+    """Every ordered choice of distinct devices, or of disjoint groups of one width; None if more than `limit`."""
+    num_devices, most_replicas = len(instance.capacity), len(instance.table_of_replicas) - 1
+    classes = [list(range(num_devices))]
+    if instance.wide is not None:
+        for row in range(1, len(instance.wide.widths) + 1):
+            classes.append((num_devices + np.nonzero(instance.wide.width_row == row)[0]).tolist())
+    found: list[tuple[int, ...]] = []
+    for holders in classes:
+        for size in range(1, min(len(holders), most_replicas) + 1):
+            for choice in permutations(holders, size):
+                members = [device for holder in choice for device in instance.members_of(holder)]
+                if len(set(members)) == len(members):
+                    found.append(choice)
+                if len(found) > limit:
+                    return None
+    return found
+
+
+def _downsets(instance: Instance) -> list[int] | None:
+    """Sets of layers that hold all producers of their layers, as bits, small ones first; None if there are too many.
+
+    If the partition is given, those that consist of its first stages.
+    """
+    num_layers = len(instance.state)
+    if instance.given_stages is not None:
+        stage_of = instance.given_stages.tolist()
+        counts = range(max(stage_of) + 2)
+        return [sum(1 << x for x in range(num_layers) if stage_of[x] < count) for count in counts]
+    producers = [0] * num_layers
+    for producer, consumer in instance.edges[:, :2].tolist():
+        producers[consumer] |= 1 << producer
+    found, order = {0}, [0]
+    for known in order:  # grows while it is walked through
+        for x in range(num_layers):
+            larger = known | 1 << x
+            if larger not in found and producers[x] & ~known == 0:
+                found.add(larger)
+                order.append(larger)
+                if len(order) > MAX_DOWNSETS:
+                    return None
+    return order
+
+
+def _arcs(instance: Instance, downsets: Sequence[int]) -> list[list[int]]:
+    """Per down-set, the larger ones that contain it: the layers between two may be a stage."""
+    if instance.given_stages is not None:
+        return [[number + 1] for number in range(len(downsets) - 1)] + [[]]
+    return [
+        [number for number, larger in enumerate(downsets) if larger != smaller and larger & smaller == smaller]
+        for smaller in downsets
+    ]
+
+
+def _group_ranges(instance: Instance, groups: list[tuple[int, ...]]) -> Integers:
+    """Per stage number the groups it may use; one row if all may use all."""
+    if instance.given_groups is None:
+        return np.array([[0, len(groups)]], np.int64)
+    index = {group: number for number, group in enumerate(groups)}
+    return np.array([[index[group], index[group] + 1] for group in instance.given_groups], np.int64)
+
+
+def _prices(instance: Instance) -> tuple[Integers, Integers]:
+    """[T] a price of time per device type, as fast as it is on the whole; [2, L] the least price of a layer's work."""
+    num_types = instance.work.shape[2]
+    table = instance.work if instance.wide is None else np.concatenate((instance.work, instance.wide.work), axis=2)
+    forward, input_grad, weight_grad, fused, _ = table.transpose(1, 0, 2, 3)  # each [tables, V * T, L]
+    backward = np.minimum(fused, input_grad + weight_grad) if instance.can_split else fused
+    returning = np.minimum(input_grad, backward) if instance.can_split else np.minimum(fused, input_grad + weight_grad)
+    # a stage without a single W runs I alone, whatever B would take
+    work = forward + np.minimum(backward, input_grad + weight_grad)
+    totals = work[:, :num_types].min(axis=0).sum(axis=1)
+    used = np.unique(instance.device_type)
+    fastest = max(1, int(totals[used].min()))
+    weight = np.array([WEIGHT * fastest // max(1, int(total)) for total in totals], np.int64)
+    prices, is_open = weight[:, None], np.isin(np.arange(num_types), used)[:, None] & np.ones(len(instance.state), bool)
+    if instance.wide is not None:  # a group costs the time of all its members
+        prices = np.concatenate([width * weight for width in (1, *instance.wide.widths)])[:, None]
+        is_open = np.concatenate((is_open, instance.wide.measured == 1))
+    offers = [part.min(axis=0) * prices for part in (work, forward + returning)]
+    return weight, np.array([np.where(is_open, offer, FAR).min(axis=0) for offer in offers], np.int64)
+
+
+def automorphisms(instance: Instance) -> Integers:
+    """[P, D] permutations of the devices, but the identity, under which nothing changes."""
+    num_devices = len(instance.capacity)
+    found = []
+    if instance.given_groups is None and instance.wide is None:
+        links = _links_of_routes(instance)
+        known = _signatures(links, range(num_devices))
+        for number, image in enumerate(permutations(range(num_devices))):
+            if number >= MAX_PERMUTATIONS:
+                break
+            if number and _keeps_devices(instance, image) and _signatures(links, image) == known:
+                found.append(image)
+    return np.array(found, np.int64).reshape(-1, num_devices)
+
+
+def _keeps_devices(instance: Instance, image: Sequence[int]) -> bool:
+    to = np.array(image)
+    pinned = {int(device) for device in instance.pinned if device >= 0}
+    return (
+        all(image[device] == device for device in pinned)
+        and bool(np.all(instance.device_type[to] == instance.device_type))
+        and bool(np.all(instance.capacity[to] == instance.capacity))
+        and bool(np.all(instance.latency[np.ix_(to, to)] == instance.latency))
+        and bool(np.all(instance.bandwidth[np.ix_(to, to)] == instance.bandwidth))
+    )
+
+
+def _links_of_routes(instance: Instance) -> dict[int, list[tuple[int, int]]]:
+    """Per link, the pairs of devices whose route uses it."""
+    users: dict[int, list[tuple[int, int]]] = {}
+    for pair, (first, end) in enumerate(pairwise(instance.route_start.tolist())):
+        for link in instance.route_links[first:end].tolist():
+            users.setdefault(link, []).append(divmod(pair, len(instance.capacity)))
+    return users
+
+
+def _signatures(
+    links: dict[int, list[tuple[int, int]]], image: Sequence[int]
+) -> "Counter[tuple[tuple[int, int], ...]]":
+    """How many links carry which routes, once the devices are permuted."""
+    return Counter(tuple(sorted((image[a], image[b]) for a, b in pairs)) for pairs in links.values())
