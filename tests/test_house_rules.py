@@ -288,14 +288,6 @@ def test_contract_lists_every_judge():
     assert sorted(listed) == sorted(f"planner.{room}" for room in rooms - {"__init__"})
 
 
-def test_contract_lists_every_room_without_torch():
-    """Tests that the import contract on torch names every room of planner but the executor, and every other package."""
-    contracts = configuration()["tool"]["importlinter"]["contracts"]
-    (listed,) = (contract["source_modules"] for contract in contracts if contract["id"] == "torch")
-    rooms = {Path(path).parts[1].removesuffix(".py") for path in python_files("planner")} - {"__init__", "execute"}
-    assert sorted(listed) == sorted([*(f"planner.{room}" for room in rooms), "api", "profiles", "solver_models"])
-
-
 def test_every_package_is_listed():
     """Tests that pyproject.toml installs each folder that holds Python, and no other."""
     folders = {Path(path).parent.as_posix().replace("/", ".") for path in python_files(*PACKAGES)}
