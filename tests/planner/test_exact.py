@@ -4,6 +4,7 @@
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
@@ -78,29 +79,34 @@ def chain_of(kind: str, seed: int) -> Problem:
 
 @pytest.mark.parametrize("kind", ["one stage", "replicas", "chunks", "both"])
 def test_exact_search_agrees_with_brute_force_on_chains(kind: str):
-    """Tests that the exact search alone closes every case of random chains, at the objective of brute force."""
-    for seed in range(1000, 1000 + NUM_RANDOM):
-        problem = chain_of(kind, seed)
-        assert solve_exactly(problem) == brute_force(problem), f"seed {seed}"
+    """Tests that the exact search alone finds on random chains what brute force finds, and proves it."""
+    assert_agreement(chain_of(kind, seed) for seed in range(1000, 1000 + NUM_RANDOM))
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_exact_search_agrees_with_brute_force_on_graphs(part: int):
-    """Tests the same on graphs with replicas, chunks, recomputation, frozen layers, shared links, fused backward.
+    """Tests the same on graphs with replicas, chunks, recomputation, frozen layers, shared links, fused backward."""
+    seeds = range(2000 + part * 10**6, 2000 + part * 10**6 + NUM_RANDOM)
+    assert_agreement(problem for problem in map(exact_tiny_problem, seeds) if is_small(problem))
 
-    Where links are shared a case may stay open: then the best of all lies between the bound and the plan found.
+
+def assert_agreement(problems: Iterable[Problem]) -> None:
+    """The search closes nearly every problem, at the objective of brute force.
+
+    Where links are shared, and CP-SAT may order them more freely than the rule does, a case may stay open: then the
+    best of all lies between the bound and the plan found.
     """
     num_open = 0
-    for seed in range(2000 + part * 10**6, 2000 + part * 10**6 + NUM_RANDOM):
-        problem = exact_tiny_problem(seed)
-        if is_small(problem):
-            (value, bound), best = search_exactly(problem), brute_force(problem)
-            if value == bound:
-                assert value == best, f"seed {seed}"
-            else:
-                assert None not in (value, bound, best), f"seed {seed}"
-                assert bound <= best <= value, f"seed {seed}"
-                num_open += 1
+    for number, problem in enumerate(problems):
+        (value, bound), best = search_exactly(problem), brute_force(problem)
+        if value == bound:
+            assert value == best, f"problem {number}"
+            continue
+        assert value is not None
+        assert bound is not None
+        assert best is not None
+        assert bound <= best <= value, f"problem {number}"
+        num_open += 1
     assert num_open <= 1 + NUM_RANDOM // 20
 
 
@@ -196,11 +202,9 @@ def test_an_idle_device_never_hurts(seed: int):
     """Tests that one more device, with links to all others, makes the optimum no larger."""
     problem = metamorphic_problem(seed)
     devices, links = problem.cluster.devices, problem.cluster.links
-    if len(devices) < 2:
-        pytest.skip("there is nothing to leave out")
+    if len(devices) < 2 or not have_links(devices[:-1], links):
+        pytest.skip("there is nothing to leave out, or routes would change")
     fewer = replace(problem, cluster=replace(problem.cluster, devices=devices[:-1], links=only(links, devices[:-1])))
-    if not is_connected(fewer):
-        pytest.skip("routes would change")
     before, after = solve_exactly(fewer), solve_exactly(problem)
     assert before is None or (after is not None and after <= before)
 
@@ -211,11 +215,10 @@ def only(links, devices):
     return tuple(link for link in links if {link.a, link.b} <= names)
 
 
-def is_connected(problem: Problem) -> bool:
+def have_links(devices, links) -> bool:
     """Whether every two devices have a link of their own, so that routes stay what they were."""
-    names = [device.name for device in problem.cluster.devices]
-    pairs = {frozenset((link.a, link.b)) for link in problem.cluster.links}
-    return all(frozenset((a, b)) in pairs for a in names for b in names if a != b)
+    pairs = {frozenset((link.a, link.b)) for link in links}
+    return all(frozenset((a.name, b.name)) in pairs for a in devices for b in devices if a != b)
 
 
 @pytest.mark.parametrize("seed", range(3300, 3312))
