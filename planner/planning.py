@@ -265,7 +265,7 @@ class _Recipe:
         exact = ExactSearch(
             self.problem,
             self.costs,
-            search.searcher,
+            searcher=search.searcher,
             incumbent_ns=lambda: self.incumbent_ns,
             seconds_left=lambda: self.limits.time_limit_s - self.elapsed_s,
             should_stop=self.should_stop,

@@ -57,10 +57,10 @@ def open_cases(
     )  # fmt: skip
     if found is None or stop[0] or found[1] >= most_nodes:
         return None
-    return _read(searcher, space, found[0])
+    return _read(searcher, space, table=found[0])
 
 
-def _read(searcher: Searcher, space: Space, table: Integers) -> tuple[OpenCase, ...]:
+def _read(searcher: Searcher, space: Space, *, table: Integers) -> tuple[OpenCase, ...]:
     num_layers = len(searcher.instance.state)
     most_stages = (table.shape[1] - 1 - num_layers) // 2
     cases = []

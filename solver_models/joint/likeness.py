@@ -18,7 +18,9 @@ def colour(instance: ScheduleInstance) -> list[int]:
 
     Numbers depend on what the lanes are, not on what they are called.
     """
-    return _refine(_ranks([_figures(instance, lane) for lane in instance.lanes]), instance.lanes, instance.flows)
+    return _refine(
+        _ranks([_figures(instance, lane) for lane in instance.lanes]), lanes=instance.lanes, flows=instance.flows
+    )
 
 
 def signature(instance: ScheduleInstance) -> Hashable | None:
@@ -34,7 +36,7 @@ def signature(instance: ScheduleInstance) -> Hashable | None:
     while len(set(colours)) < len(colours):
         twin = min(c for c in colours if colours.count(c) > 1)
         first = colours.index(twin)
-        colours = _refine([2 * c + (number != first) for number, c in enumerate(colours)], lanes, flows)
+        colours = _refine([2 * c + (number != first) for number, c in enumerate(colours)], lanes=lanes, flows=flows)
     order = sorted(range(len(lanes)), key=lambda number: colours[number])
     place = {number: position for position, number in enumerate(order)}
     seats = [min(place[other] for other in order if lanes[other].device == lanes[n].device) for n in order]
@@ -124,7 +126,7 @@ def _figures(instance: ScheduleInstance, lane: Lane) -> tuple[int, ...]:
     return (*times, *sizes, instance.synchronisation[lane.stage])
 
 
-def _refine(colours: list[int], lanes: tuple[Lane, ...], flows: tuple[Flow, ...]) -> list[int]:
+def _refine(colours: list[int], *, lanes: tuple[Lane, ...], flows: tuple[Flow, ...]) -> list[int]:
     """Split colours by those of the neighbours until that tells nothing new."""
     while True:
         near: list[list[tuple[int, ...]]] = [[] for _ in lanes]

@@ -24,7 +24,7 @@ def search_exactly(problem: Problem) -> tuple[int | None, int | None]:
     exact = ExactSearch(
         problem,
         costs,
-        Searcher(make_instance(problem, costs)),
+        searcher=Searcher(make_instance(problem, costs)),
         incumbent_ns=lambda: best[0] if best else None,
         seconds_left=lambda: 600.0,
         should_stop=lambda: False,

@@ -13,6 +13,7 @@ from planner.certificate import schedule_bound
 from planner.problem import Problem
 from solver_models.joint.cases import FAR, OpenCase, open_cases
 from solver_models.joint.floors import schedule_floor
+from solver_models.joint.master import Master, solve_by_cuts
 from solver_models.joint.space import automorphisms, make_space
 from solver_models.search import Searcher
 from tests.planner.builders import make_layer, make_link, make_problem
@@ -190,3 +191,18 @@ def test_partitions_are_monotone():
     for seed in range(10):
         searcher = Case(small_problem(Random(seed)), ()).searcher
         assert all(is_ordered(searcher.instance, case.stage_of) for case in listed(searcher))
+
+
+@settings(max_examples=15)
+@given(randoms)
+def test_master_and_tree_agree(rng: Random):
+    """Tests that the integer programme, fed with the floors of what it proposes, ends at the least floor of the tree."""
+    problem = small_problem(rng, may_recompute=False)
+    problem = replace(problem, options=replace(problem.options, objective="makespan"))
+    searcher = Case(problem, ()).searcher
+    space = make_space(searcher.instance)
+    assert space is not None
+    cases = listed(searcher)
+    if cases and len(cases) < 60:
+        value, _ = solve_by_cuts(Master(searcher, space), searcher, most_rounds=400)
+        assert round(value) == cases[0].floor
