@@ -12,7 +12,7 @@ from solver_models.annealing import net_floor, overflow
 from solver_models.compiled import kernel
 from solver_models.instance import Integers
 from solver_models.joint.floors import MAX_LANES, MAX_RANKS, schedule_floor
-from solver_models.kernels import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ring_ticks, transfer_ticks
+from solver_models.kernels import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ticks_for, transfer_ticks
 from solver_models.moves import MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, is_allowed
 
 
@@ -29,10 +29,18 @@ class Space(NamedTuple):
     """[G] replicas."""
     group: Integers
     """[G, R] devices, in order."""
-    group_start: Integers
-    """[S + 1, 2] per stage number (the last row for all later ones) the range of groups that it may use."""
+    choice: Integers
+    """[C, 2] sets of devices: their first group, and how many orders of it there are, one after the other."""
+    choice_ring: Integers
+    """[C, 2] latency and bandwidth of an all-reduce over the set, both in the order that is best for it."""
+    choice_start: Integers
+    """[S, 2] per stage number (the last row for all later ones) the range of sets that it may use."""
     automorphisms: Integers
     """[P, D] device permutations that change nothing, the identity left out."""
+    choice_image: Integers
+    """[P, C] what a permutation makes of a set."""
+    group_image: Integers
+    """[P, G] what a permutation makes of a group."""
     weight: Integers
     """[T] price of device time per type."""
     least_work: Integers
@@ -46,7 +54,7 @@ class Node(NamedTuple):
     """The stages chosen so far; rows by stage, devices or lanes."""
 
     arc: Integers
-    """[S + 1, 4] down-set before the stage, arc, group and recomputation flag (the last three: the next to try)."""
+    """[S + 1, 4] down-set before the stage, arc, set of devices and recomputation flag."""
     stage_of: Integers
     """[L] stage of every layer, -1 if not yet placed."""
     head: Integers
@@ -71,6 +79,8 @@ class Node(NamedTuple):
     """[S + 1, T, 3] ticks of F, the part of the backward that gradients wait for, and the rest."""
     sizes: Integers
     """[S + 1, 6] units of a stage; and its replicas and flag if the row is up to date, else 0."""
+    group: Integers
+    """[S + 1] device group, some order of the set."""
     traffic: Integers
     """[S + 1, S, 2] units from an earlier stage, and back; -1 where nothing flows."""
 
@@ -91,7 +101,8 @@ def make_node(num_layers, num_stages, num_types, capacity):
         np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64), np.zeros(shape, np.int64),
         np.full(shape, np.int64(FAR)), np.full(shape, np.int64(FAR)), np.zeros(shape, np.int64),
         np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((num_stages + 1, num_types, 3), np.int64),
-        np.zeros((num_stages + 1, 6), np.int64), np.zeros((num_stages + 1, num_stages + 1, 2), np.int64),
+        np.zeros((num_stages + 1, 6), np.int64), np.zeros(num_stages + 1, np.int64),
+        np.zeros((num_stages + 1, num_stages + 1, 2), np.int64),
     )  # fmt: skip
     node.room[0] = capacity
     return node
@@ -99,31 +110,40 @@ def make_node(num_layers, num_stages, num_types, capacity):
 
 @kernel
 def is_first_of_its_kind(space, node, s):
-    """Whether no permutation of alike devices makes the groups of stages 0 to s smaller, device by device."""
-    for p in range(space.automorphisms.shape[0]):
+    """Whether no permutation of alike devices makes the sets of stages 0 to s smaller, stage by stage."""
+    for p in range(space.choice_image.shape[0]):
         for k in range(s + 1):
-            g = node.arc[k, 2]
-            verdict = 0
-            for x in range(space.group_size[g]):
-                image = space.automorphisms[p, space.group[g, x]]
-                if image != space.group[g, x]:
-                    verdict = 1 if image < space.group[g, x] else -1
-                    break
-            if verdict == 1:
+            image = space.choice_image[p, node.arc[k, 2]]
+            if image < node.arc[k, 2]:
                 return False
-            if verdict == -1:
+            if image > node.arc[k, 2]:
                 break
+    return True
+
+
+@kernel
+def is_first_order(space, node, s):
+    """Whether no permutation of alike devices that keeps all sets makes the groups of stages 0 to s smaller."""
+    for p in range(space.group_image.shape[0]):
+        keeps, verdict = True, 0
+        for k in range(s + 1):
+            keeps = keeps and space.choice_image[p, node.arc[k, 2]] == node.arc[k, 2]
+            image = space.group_image[p, node.group[k]]
+            if verdict == 0 and image != node.group[k]:
+                verdict = 1 if image < node.group[k] else -1
+        if keeps and verdict == 1:
+            return False
     return True
 
 
 @kernel
 def keeps_rules(layers, rules, pinned, space, node, s):
     """Whether stage s may have its group and its layers, as far as the stages up to it tell."""
-    g = node.arc[s, 2]
+    g = node.group[s]
     r = space.group_size[g]
     if r > 1 and not rules[UNEVEN]:
         for k in range(s):
-            other = space.group_size[node.arc[k, 2]]
+            other = space.group_size[node.group[k]]
             if other > 1 and other != r:
                 return False
     for y in range(pinned.shape[0]):
@@ -200,7 +220,7 @@ def least_transfer(layers, space, node, p, s, way):
     size = node.traffic[s, p, way]
     if size < 0:
         return np.int64(-1)
-    a, b = node.arc[p, 2], node.arc[s, 2]
+    a, b = node.group[p], node.group[s]
     ra, rb = space.group_size[a], space.group_size[b]
     share = ceil_div(size, ra if ra == rb else ra * rb)
     ticks = np.int64(FAR)
@@ -221,7 +241,7 @@ def load_up(layers, space, node, s):
 
     Every device: all its work, and the units left on it.
     """
-    g, recompute = node.arc[s, 2], node.arc[s, 3]
+    g, recompute = node.group[s], node.arc[s, 3]
     r, count = space.group_size[g], layers.options[MICROBATCHES]
     times, sizes = node.times[s], node.sizes[s]
     if sizes[5] != 2 * r + recompute:
@@ -251,7 +271,7 @@ def append(layers, space, node, s):
     Every device: earliest start and least synchronisation; every stage: earliest end of its first F, its least I, and
     what must follow that.
     """
-    g = node.arc[s, 2]
+    g = node.group[s]
     r, count = space.group_size[g], layers.options[MICROBATCHES]
     times, sizes = node.times[s], node.sizes[s]
     arrival, tail, sync = np.int64(0), np.int64(0), np.int64(0)
@@ -263,7 +283,8 @@ def append(layers, space, node, s):
             if back >= 0:
                 tail = max(tail, back + node.returning[p] + node.tail[p])
     if r > 1 and sizes[4] > 0:
-        sync = ring_ticks(layers, sizes[4], space.group[g, :r])
+        latency, bandwidth = space.choice_ring[node.arc[s, 2], 0], space.choice_ring[node.arc[s, 2], 1]
+        sync = ticks_for(2 * (r - 1) * sizes[4], r * bandwidth) + 2 * (r - 1) * latency
     node.head[s], node.returning[s] = np.int64(FAR), np.int64(FAR)
     floor, least_rest = np.int64(0), np.int64(FAR)
     for x in range(r):
@@ -328,9 +349,11 @@ def has_room(layers, rules, space, node, s, threshold, by_span):
 @kernel
 def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span):
     """A bound on every order of a complete plan; FAR if it breaks a rule or does not fit."""
+    if not is_first_order(space, node, s):
+        return np.int64(FAR)
     count = 0
     for k in range(s + 1):
-        g = node.arc[k, 2]
+        g = node.group[k]
         start[k] = count
         for x in range(space.group_size[g]):
             devices[count] = space.group[g, x]
@@ -347,6 +370,18 @@ def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices,
     if floor < threshold and count <= MAX_LANES and layers.options[MICROBATCHES] <= MAX_RANKS:
         floor = max(floor, schedule_floor(net, threshold))
     return floor
+
+
+@kernel
+def next_order(space, node, s):
+    """Move on to the next order of the replicas of stages 0 to s; False, with all in their first, after the last."""
+    for k in range(s + 1):
+        first, count = space.choice[node.arc[k, 2], 0], space.choice[node.arc[k, 2], 1]
+        node.group[k] += 1
+        if node.group[k] < first + count:
+            return True
+        node.group[k] = first
+    return False
 
 
 @kernel
@@ -375,7 +410,7 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
     group, group_size, num_micro = space.group, space.group_size, layers.options[MICROBATCHES]
     recomputes, most_held, row_end = rules[RECOMPUTE], rules[MAX_STAGES], np.zeros(most_stages, np.int64)
     for k in range(most_stages):
-        row_end[k] = space.group_start[min(k, space.group_start.shape[0] - 1), 1]
+        row_end[k] = space.choice_start[min(k, space.choice_start.shape[0] - 1), 1]
     while s >= 0:
         if recomputes == 0 and arc[s, 2] + 1 < row_end[s]:  # the common case, without handing everything to a helper
             arc[s, 2] += 1
@@ -386,7 +421,8 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
         nodes += 1
         if nodes >= most_nodes or stop[0] != 0:
             return found[:count], most_nodes
-        g, fits = arc[s, 2], True
+        g, fits = space.choice[arc[s, 2], 0], True
+        node.group[s] = g
         is_known = sizes[s, 5] == 2 * group_size[g] + arc[s, 3]
         for x in range(group_size[g]):
             d = group[g, x]
@@ -398,15 +434,18 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
             continue
         reached = space.arc_end[node.arc[s, 1]]
         if reached == last:
-            floor = leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span)
-            if floor >= threshold:
-                continue
-            if count == most_cases:
-                return found[:count], most_nodes
-            if count == found.shape[0]:
-                found = np.concatenate((found, np.full(found.shape, np.int64(-1))))
-            write_case(found[count], node, s, floor)
-            count += 1
+            while True:
+                floor = leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span)
+                if floor < threshold:
+                    if count == most_cases:
+                        return found[:count], most_nodes
+                    if count == found.shape[0]:
+                        found = np.concatenate((found, np.full(found.shape, np.int64(-1))))
+                    write_case(found[count], node, s, floor)
+                    count += 1
+                nodes += 1
+                if not next_order(space, node, s):
+                    break
         elif s + 1 < most_stages and has_room(layers, rules, space, node, s, threshold, by_span):
             s += 1
             open_stage(layers, rules, space, node, s, reached)
@@ -417,7 +456,7 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
 def open_stage(layers, rules, space, node, s, reached):
     """Make stage s begin at a down-set, before its first choice."""
     node.arc[s, 0], node.arc[s, 1] = reached, space.arc_start[reached]
-    node.arc[s, 2] = space.group_start[min(s, space.group_start.shape[0] - 1), 0] - 1
+    node.arc[s, 2] = space.choice_start[min(s, space.choice_start.shape[0] - 1), 0] - 1
     node.arc[s, 3] = 1 if rules[RECOMPUTE] else 0
     place(layers, space, node, s)
 
@@ -429,7 +468,7 @@ def write_case(row, node, s, floor):
     most_stages = (row.shape[0] - 1 - num_layers) // 2
     row[0] = floor
     row[1 : num_layers + 1] = node.stage_of
-    row[num_layers + 1 : num_layers + 2 + s] = node.arc[: s + 1, 2]
+    row[num_layers + 1 : num_layers + 2 + s] = node.group[: s + 1]
     row[num_layers + 1 + most_stages : num_layers + 2 + most_stages + s] = node.arc[: s + 1, 3]
 
 
@@ -453,16 +492,16 @@ def unplace(node, s):
 
 
 @kernel
-def next_choice(layers, rules, space, node, s, group_end):
+def next_choice(layers, rules, space, node, s, last_choice):
     """Move on to the next flag, group or arc of stage s; False if there is none left."""
     if rules[RECOMPUTE] and node.arc[s, 3] == 0:
         node.arc[s, 3] = 1
         return True
     node.arc[s, 3] = 0
     node.arc[s, 2] += 1
-    if node.arc[s, 2] < group_end:
+    if node.arc[s, 2] < last_choice:
         return True
-    node.arc[s, 2] = space.group_start[min(s, space.group_start.shape[0] - 1), 0]
+    node.arc[s, 2] = space.choice_start[min(s, space.choice_start.shape[0] - 1), 0]
     unplace(node, s)
     node.arc[s, 1] += 1
     if node.arc[s, 1] == space.arc_start[node.arc[s, 0] + 1]:

@@ -85,7 +85,7 @@ def test_exact_search_agrees_with_brute_force_on_chains(kind: str):
 
 @pytest.mark.parametrize("part", range(4))
 def test_exact_search_agrees_with_brute_force_on_graphs(part: int):
-    """Tests the same on graphs with replicas, chunks, recomputation, frozen layers, shared links, fused backward."""
+    """Tests that it does on graphs, with replicas, chunks, recomputation, frozen layers, shared links and B."""
     seeds = range(2000 + part * 10**6, 2000 + part * 10**6 + NUM_RANDOM)
     assert_agreement(problem for problem in map(exact_tiny_problem, seeds) if is_small(problem))
 
