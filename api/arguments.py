@@ -16,6 +16,14 @@ Workload = Annotated[
         show_default=False,
     ),
 ]
+PlansWorkload = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[WORKLOAD]",
+        help="The workload that the plan answers; left out: the one that the plan brings along.",
+        show_default=False,
+    ),
+]
 PlanFile = Annotated[
     str, typer.Argument(metavar="PLAN", help="A plan document, or - for standard input.", show_default=False)
 ]
@@ -152,5 +160,25 @@ Baselines = Annotated[bool, typer.Option("--baselines", help="Also play what oth
 DeviceType = Annotated[
     str | None,
     typer.Option("--device-type", metavar="TYPE", help="The device type that the figures were measured on."),
+]
+Certificate = Annotated[
+    bool,
+    typer.Option("--certificate", help="Also derive bound, gap, status and baselines again, without a solver."),
+]
+WithBaselines = Annotated[
+    bool | None,
+    typer.Option(
+        "--baselines/--no-baselines",
+        help="Also play the baselines again (left out: where that is cheap); with --certificate.",
+        show_default=False,
+    ),
+]
+ShadowPrices = Annotated[
+    bool,
+    typer.Option("--shadow-prices", help="Also say what more memory, faster links or another device are worth."),
+]
+PerKind = Annotated[
+    int,
+    typer.Option("--per-kind", metavar="N", help="Devices and links asked about, the fullest and busiest.", min=1),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")]

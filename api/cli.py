@@ -7,6 +7,7 @@ import json as jsonlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -227,15 +228,31 @@ def _tell(problem: "Problem", plan: "Plan", *, run: "Run", voice: "Voice") -> No
         _console(is_report=False).print(render_screen(problem, plan, run=run))
 
 
-@app.command("verify", epilog="Example: pipeplan verify plan.json demo:resnet50-two-hosts")
+@app.command(
+    "verify",
+    epilog="Examples:\n\npipeplan verify plan.json demo:resnet50-two-hosts\n\npipeplan verify --certificate plan.json",
+)
 def verify_command(
-    plan: arg.PlanFile, workload: arg.Workload, cluster: arg.Cluster = None, json: arg.Json = False
+    plan: arg.PlanFile,
+    workload: arg.PlansWorkload = None,
+    cluster: arg.Cluster = None,
+    certificate: arg.Certificate = False,
+    baselines: arg.WithBaselines = None,
+    json: arg.Json = False,
 ) -> None:
-    """Check a plan against every rule; exit with 6 if one is broken."""
+    """Check a plan against every rule; exit with 6 if one is broken.
+
+    With --certificate also derive everything that its evidence states anew, without a solver, and exit with 6 if
+    anything is stated otherwise.
+    """
     from api.questions import read_plan_and_problem
-    from planner.verify import verify
 
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if certificate:
+        _verify_evidence(problem, answer, with_baselines=baselines, is_json=json)
+        return
+    from planner.verify import verify
+
     verdict = verify(problem, answer)
     if json:
         _report_json(verdict.summary())
@@ -247,9 +264,26 @@ def verify_command(
         raise typer.Exit(Exit.REJECTED)
 
 
+def _verify_evidence(problem: "Problem", plan: "Plan", *, with_baselines: bool | None, is_json: bool) -> None:
+    """The verdict on the plan and on every figure of its evidence."""
+    from planner.rederivation import rederive
+
+    outcome = rederive(problem, plan, with_baselines=with_baselines)
+    if is_json:
+        from api.summaries import summarise_rederivation
+
+        _report_json(summarise_rederivation(outcome))
+    else:
+        from api.reports import render_rederivation
+
+        _report(render_rederivation(problem, outcome))
+    if not outcome.passed:
+        raise typer.Exit(Exit.REJECTED)
+
+
 @app.command("simulate", epilog="Example: pipeplan simulate plan.json demo:resnet50-two-hosts --json")
 def simulate_command(
-    plan: arg.PlanFile, workload: arg.Workload, cluster: arg.Cluster = None, json: arg.Json = False
+    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, json: arg.Json = False
 ) -> None:
     """Play a plan: makespan, work and memory of every device."""
     from api.questions import play, read_plan_and_problem
@@ -266,24 +300,64 @@ def simulate_command(
         _report(render_simulation(problem, timeline))
 
 
-@app.command("explain", epilog="Example: pipeplan explain plan.json demo:resnet50-two-hosts")
+@app.command(
+    "explain",
+    epilog="Examples:\n\npipeplan explain plan.json demo:resnet50-two-hosts\n\n"
+    "pipeplan explain plan.json --shadow-prices --time-limit 60",
+)
 def explain_command(
-    plan: arg.PlanFile, workload: arg.Workload, cluster: arg.Cluster = None, json: arg.Json = False
+    plan: arg.PlanFile,
+    workload: arg.PlansWorkload = None,
+    cluster: arg.Cluster = None,
+    shadow_prices: arg.ShadowPrices = False,
+    time_limit: arg.TimeLimit = 60.0,
+    per_kind: arg.PerKind = 2,
+    json: arg.Json = False,
 ) -> None:
-    """Say where the time goes: work, fill and drain, transfers, memory, synchronisation, per device."""
-    from api.questions import play, read_plan_and_problem
+    """Say where the time goes and what binds: work, fill and drain, transfers, memory, synchronisation, per device.
+
+    With --shadow-prices also what a little more of each resource is worth: the plan is made again with it, from the
+    present one on, for --time-limit seconds in all.
+    """
+    from api.questions import play, read_plan_and_problem, require_limits
     from planner.explain import explain
 
+    require_limits(time_limit_s=time_limit, gap=None, seed=0)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
-    explanation = explain(problem, answer, timeline=play(problem, answer, source=plan))
-    if json:
-        from api.summaries import summarise_explanation
+    timeline = play(problem, answer, source=plan)
+    explanation = explain(problem, answer, timeline=timeline)
+    prices = []
+    if shadow_prices:
+        from api.prices import find_prices
 
-        _report_json(summarise_explanation(explanation))
+        prices = find_prices(
+            problem,
+            answer,
+            timeline=timeline,
+            time_limit_s=time_limit,
+            per_kind=per_kind,
+            hear=_hear_price(is_json=json),
+        )
+    if json:
+        from api.summaries import summarise_explanation, summarise_prices
+
+        _report_json(summarise_explanation(explanation) | (summarise_prices(prices) if shadow_prices else {}))
     else:
-        from api.reports import render_explanation
+        from api.reports import render_explanation, render_prices
 
         _report(render_explanation(problem, explanation))
+        if shadow_prices:
+            _report(render_prices(prices))
+
+
+def _hear_price(*, is_json: bool) -> Callable[[str], None]:
+    """Tells, on standard error, what is being asked."""
+
+    def hear(text: str) -> None:
+        line = jsonlib.dumps({"event": "progress", "asked": text}, ensure_ascii=False) if is_json else f"asked: {text}"
+        print(line, file=sys.stderr, flush=True)
+
+    return hear
 
 
 @app.command("compare", epilog="Example: pipeplan compare plan.json other.json demo:resnet50-two-hosts --baselines")
@@ -308,7 +382,7 @@ def compare_command(
 
 @export_app.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")
 def export_trace_command(
-    plan: arg.PlanFile, workload: arg.Workload, cluster: arg.Cluster = None, output: arg.Output = None
+    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
 ) -> None:
     """Write the timeline as a Chrome trace, for Perfetto or chrome://tracing."""
     from api.questions import play, read_plan_and_problem, require_writable
@@ -324,7 +398,7 @@ def export_trace_command(
 )
 def export_torch_command(
     plan: arg.PlanFile,
-    workload: arg.Workload,
+    workload: arg.PlansWorkload = None,
     cluster: arg.Cluster = None,
     output: arg.Output = None,
     keep_split: arg.KeepSplit = False,
@@ -347,7 +421,7 @@ def export_torch_command(
 @app.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")
 def view_command(
     plan: arg.PlanFile,
-    workload: arg.Workload,
+    workload: arg.PlansWorkload = None,
     cluster: arg.Cluster = None,
     output: arg.Output = None,
     against: arg.Against = None,

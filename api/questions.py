@@ -74,12 +74,26 @@ def question_of(plan: Plan, workload: Workload) -> Problem:
     return make_problem(asked, num_microbatches=plan.problem.num_microbatches)
 
 
-def read_plan_and_problem(source: str, workload: str, *, cluster: str | None = None) -> tuple[Plan, Problem]:
-    """A plan and the question it answers."""
+def read_plan_and_problem(source: str, workload: str | None, *, cluster: str | None = None) -> tuple[Plan, Problem]:
+    """A plan and the question it answers: of `workload`, or the one that the plan brings along."""
     if source == "-" == workload:
         raise InputError("plan and workload cannot both come from standard input; name a file for one of them")
     plan = read_plan(source)
-    return plan, question_of(plan, read_workload(workload, cluster=cluster))
+    if workload is not None:
+        return plan, question_of(plan, read_workload(workload, cluster=cluster))
+    if cluster is not None:
+        raise InputError("--cluster goes with a workload; name the workload after the plan")
+    return plan, _brought_along(plan, source=source)
+
+
+def _brought_along(plan: Plan, *, source: str) -> Problem:
+    from planner.enclosure import enclosed_problem
+
+    with reading():
+        problem = enclosed_problem(plan, source=source)
+    if problem is None:
+        raise InputError(f"{source}: brings no profile and cluster along; name the workload after the plan")
+    return problem
 
 
 def rename_device_type(workload: Workload, name: str) -> Workload:

@@ -8,17 +8,22 @@ from rich.table import Table
 from rich.text import Text
 
 from api.comparison import Contender
-from api.figures import render_ms, render_of_limit, render_percent, render_ratio
+from api.figures import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
 from api.screen import make_table, one_line, render_header, render_memory
 from planner.explain import DeviceTime, Explanation
 from planner.problem import Problem
 from planner.simulate import Timeline
 
 if TYPE_CHECKING:
+    from planner.rederivation import Rederivation
+    from planner.shadow_prices import ShadowPrice
     from planner.verify import Verdict
 
 MAX_VIOLATIONS = 40
 """Violations that a report lists; the others are counted."""
+
+MAX_BINDINGS = 6
+"""Resources on the critical chain, and full memories, that a report lists."""
 
 _WORK_COLUMNS = {"forward_ns": "F", "input_grad_ns": "I", "weight_grad_ns": "W", "backward_ns": "B"}
 
@@ -73,6 +78,26 @@ def render_verdict(problem: Problem, verdict: "Verdict") -> RenderableType:
     return Group(render_header(problem), count, "", table)
 
 
+def render_rederivation(problem: Problem, outcome: "Rederivation") -> RenderableType:
+    """The verdict, what the certificate proves, and everything that the evidence states otherwise."""
+    parts: list[RenderableType] = [render_verdict(problem, outcome.verdict)]
+    if outcome.lower_bound_ns is not None and outcome.gap is not None:
+        is_equal = "lower_bound_ns" not in {difference.field for difference in outcome.differences}
+        proved = f"bound {outcome.bound_kind}: no plan can be below {outcome.lower_bound_ns:,} ns; "
+        proved += "re-derived, equal" if is_equal else "re-derived, NOT what is stated"
+        parts += [proved, f"gap {render_percent(outcome.gap)}, re-derived from the plan as played"]
+    played = "baselines played again" if outcome.has_baselines else "baselines not played again (--baselines does)"
+    if not outcome.differences:
+        parts.append(Text.assemble(("✓ evidence", "green"), f": everything derivable was derived as stated; {played}"))
+        return Group(*parts)
+    table = make_table("evidence", "stated", "derived", "what is wrong")
+    for difference in outcome.differences[:MAX_VIOLATIONS]:
+        cells = (difference.field, difference.stated, difference.derived, difference.message)
+        table.add_row(*(Text(str(cell)[:200]) for cell in cells))
+    count = Text(f"✗ rejected: the evidence states {len(outcome.differences)} things that do not follow", style="red")
+    return Group(*parts, count, "", table)
+
+
 def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
     """The figures of a timeline, per device and together."""
     table = make_table(
@@ -115,9 +140,35 @@ def render_explanation(problem: Problem, explanation: Explanation) -> Renderable
     meanings = Table.grid(padding=(0, 2))
     for name in shown:
         meanings.add_row(_IDLE_COLUMNS[name], Text(_IDLE_MEANINGS[name], style="dim"))
-    return Group(
-        render_header(problem), "", "Milliseconds per device", table, "", meanings, "", _render_path(explanation)
-    )
+    parts = (table, "", meanings, "", _render_path(explanation), "", _render_binds(explanation))
+    return Group(render_header(problem), "", "Milliseconds per device", *parts)
+
+
+def _render_binds(explanation: Explanation) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_row("What binds:")
+    total = explanation.makespan_ns or 1
+    for binding in [each for each in explanation.binds if each.kind != "memory"][:MAX_BINDINGS]:
+        share = render_percent(binding.nanoseconds / total)
+        table.add_row(f"  {binding.kind} {binding.subject}", f"on that chain for {share} of it")
+    for binding in [each for each in explanation.binds if each.kind == "memory"][:MAX_BINDINGS]:
+        waited = f", {render_ms(binding.nanoseconds)} ms idle for it" if binding.nanoseconds else ""
+        left = render_bytes(binding.headroom_bytes or 0)
+        table.add_row(f"  memory of {binding.subject}", f"{left} left at the peak{waited}")
+    return table
+
+
+def render_prices(prices: Sequence["ShadowPrice"]) -> RenderableType:
+    """What more of each resource is worth: by a plan that was found, and at most."""
+    table = make_table("what if", "worth at least", "worth at most", "plan found ms")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    ranked = sorted(prices[1:], key=lambda price: -(price.worth_at_least or 0.0))
+    for price in (*prices[:1], *ranked):
+        cells = render_percent(price.worth_at_least), render_percent(price.worth_at_most), render_ms(price.objective_ns)
+        table.add_row(Text(price.text), *cells)
+    note = "At least: a verified plan saves so much of the present time. At most: the certified bound allows no more."
+    return Group("", "Shadow prices, each by itself", table, Text(note, style="dim"))
 
 
 def _ms_or_blank(nanoseconds: int) -> str:

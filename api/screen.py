@@ -234,6 +234,8 @@ _STOPS = {
     "proof": "proof: nothing can be faster",
     "gap": "the gap asked for",
     "time": "the time limit",
+    "rounds": "the number of rounds asked for",
+    "internal_error": "a failure inside the search; please report it",
     "no_improvement": "lack of improvement",
     "user": "you",
 }

@@ -1,5 +1,6 @@
 """What the commands say with `--json`: plain dictionaries of nanoseconds, bytes and names."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -7,6 +8,8 @@ from api.progress import Run
 from planner.explain import Explanation
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.rederivation import HISTORY, Rederivation
+from planner.shadow_prices import ShadowPrice
 from planner.simulate import Timeline
 
 _LEFT_OUT = {"certificate", "verdict", "baselines", "peak_bytes"}
@@ -62,4 +65,24 @@ def summarise_explanation(explanation: Explanation) -> dict[str, Any]:
             {"kind": kind, "stage": stage, "nanoseconds": nanoseconds}
             for (kind, stage), nanoseconds in explanation.path_shares().items()
         ],
+        "binds": [asdict(binding) for binding in explanation.binds],
     }
+
+
+def summarise_rederivation(outcome: Rederivation) -> dict[str, Any]:
+    """What a certificate proves, and everything that the evidence states otherwise."""
+    return {
+        "passed": outcome.passed,
+        "bound_kind": outcome.bound_kind,
+        "lower_bound_ns": outcome.lower_bound_ns,
+        "gap": outcome.gap,
+        "baselines_played": outcome.has_baselines,
+        "not_derivable": list(HISTORY),
+        "differences": [asdict(difference) for difference in outcome.differences],
+        "verdict": outcome.verdict.summary(),
+    }
+
+
+def summarise_prices(prices: Sequence[ShadowPrice]) -> dict[str, Any]:
+    """What more of each resource is worth, as parts of the present objective."""
+    return {"shadow_prices": [asdict(price) for price in prices]}

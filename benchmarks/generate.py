@@ -1,29 +1,42 @@
-"""Random workloads by family, the same on every machine: `python -m benchmarks.generate FOLDER` writes them all."""
+"""Random workloads by family, the same on every machine.
 
-import sys
+`python -m benchmarks.generate FOLDER` writes the standard set, with `--family NAME` any other: chains and graphs, loose
+to scarce memory, links all alike, of two levels or random, devices alike, of two classes or all different.
+"""
+
+import argparse
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from profiles.workload import Workload, dump_workload
+
+Shape = Literal["chain", "dag"]
+Memory = Literal["loose", "mid", "tight", "scarce"]
+Links = Literal["homogeneous", "two-level", "random", "sparse"]
+Speeds = Literal["equal", "classes", "four", "different"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """What a random workload looks like."""
 
-    shape: Literal["chain", "dag"]
+    shape: Shape
     """`dag`: branches that fork and join, and skip edges."""
     num_layers: int
     num_devices: int
     num_microbatches: int
-    memory: Literal["loose", "mid", "tight"]
-    """Device memory over an even share of the states and a full pipeline's stashes: 8, 1.5 or 0.75 times."""
-    links: Literal["homogeneous", "two-level", "random"]
-    speeds: Literal["equal", "classes", "different"]
+    memory: Memory
+    """Device memory, see `MEMORY_FACTORS`."""
+    links: Links
+    """12 GB/s everywhere; 3 GB/s between hosts of four; 1 to 32 GB/s, log-uniform; hosts, spines, some direct links."""
+    speeds: Speeds
+    """All 100 %; half of the devices 60 %; four classes; every one between 50 and 100 %."""
     seed: int = 0
 
     @property
@@ -94,7 +107,8 @@ STANDARD = (
 )
 """What `benchmarks/workloads` holds."""
 
-MEMORY_FACTORS = {"loose": 8.0, "mid": 1.5, "tight": 0.75}
+MEMORY_FACTORS: dict[Memory, float] = {"loose": 8.0, "mid": 1.5, "tight": 0.75, "scarce": 0.6}
+"""Device memory over an even share of the states and the stashes of as many microbatches as there are devices."""
 
 
 def make_workload(family: Family) -> Workload:
@@ -121,6 +135,8 @@ def _speeds(family: Family, rng: Random) -> list[int]:
         return [100] * family.num_devices
     if family.speeds == "classes":
         return [100 if 2 * device < family.num_devices else 60 for device in range(family.num_devices)]
+    if family.speeds == "four":
+        return [(100, 80, 60, 40)[8 * device // family.num_devices % 4] for device in range(family.num_devices)]
     return [rng.randint(50, 100) for _ in range(family.num_devices)]
 
 
@@ -183,6 +199,8 @@ def _cluster(family: Family, rng: Random, *, speeds: list[int], memory_bytes: in
         Device(name=f"gpu{index}", type=f"speed{speed}", memory_bytes=memory_bytes, host=f"host{index // 4}")
         for index, speed in enumerate(speeds)
     )
+    if family.links == "sparse":
+        return _sparse_cluster(family, rng, devices=devices)
     links = []
     for a in range(len(devices)):
         for b in range(a + 1, len(devices)):
@@ -199,12 +217,83 @@ def _cluster(family: Family, rng: Random, *, speeds: list[int], memory_bytes: in
     return Cluster(name=f"{family.links} links, {family.speeds} speeds", devices=devices, links=tuple(links))
 
 
-def write_standard_set(folder: Path) -> None:
-    """Write every workload of `STANDARD` into `folder`."""
+def _sparse_cluster(family: Family, rng: Random, *, devices: tuple[Device, ...]) -> Cluster:
+    """Every device hangs on its host, every host on two spines; an eighth as many direct links join random devices."""
+    hosts = list(dict.fromkeys(device.host for device in devices))
+    spines = tuple(f"spine{index}" for index in range(max(2, len(hosts) // 16)))
+    pairs = {(device.name, device.host): 25_000_000_000 for device in devices}
+    for host in hosts:
+        pairs.update({(host, spine): int(10 ** rng.uniform(10, 10.5)) for spine in rng.sample(spines, 2)})
+    pairs.update({(a, b): 100_000_000_000 for a, b in zip(spines, (*spines[1:], spines[0]), strict=True) if a != b})
+    for _ in range(len(devices) // 8):
+        a, b = rng.sample(devices, 2)
+        pairs.setdefault((a.name, b.name), int(10 ** rng.uniform(9.5, 10.5)))
+    seen: set[frozenset[str]] = set()
+    links = []
+    for (a_name, b_name), bandwidth in pairs.items():
+        if frozenset((a_name, b_name)) not in seen:
+            seen.add(frozenset((a_name, b_name)))
+            latency = rng.randint(2_000, 20_000)
+            links.append(Link(a=a_name, b=b_name, bandwidth_bytes_per_s=bandwidth, latency_ns=latency))
+    return Cluster(
+        name=f"{family.links} links, {family.speeds} speeds", devices=devices, links=tuple(links), switches=spines
+    )
+
+
+def parse_family(name: str, *, seed: int = 0) -> Family:
+    """The family of a name such as `chain-48x8-m32-mid-two-level-classes`.
+
+    Raises ValueError that says what a name is made of.
+    """
+    kinds = ("|".join(get_args(kind)) for kind in (Shape, Memory, Links, Speeds))
+    shape, memory, links, speeds = kinds
+    found = re.fullmatch(rf"({shape})-(\d+)x(\d+)-m(\d+)-({memory})-({links})-({speeds})", name)
+    if found is None:
+        raise ValueError(
+            f"{name[:80]!r} is not a family; write SHAPE-LAYERSxDEVICES-mMICROBATCHES-MEMORY-LINKS-SPEEDS, e.g. "
+            f"chain-48x8-m32-mid-two-level-classes (shape {shape}, memory {memory}, links {links}, speeds {speeds})"
+        )
+    return Family(
+        shape=cast("Shape", found[1]),
+        num_layers=int(found[2]),
+        num_devices=int(found[3]),
+        num_microbatches=int(found[4]),
+        memory=cast("Memory", found[5]),
+        links=cast("Links", found[6]),
+        speeds=cast("Speeds", found[7]),
+        seed=seed,
+    )
+
+
+def write_families(families: Iterable[Family], folder: Path) -> None:
+    """Write the workload of every family into `folder`; seeds other than 0 stand in the file's name."""
     folder.mkdir(parents=True, exist_ok=True)
-    for family in STANDARD:
-        (folder / f"{family.name}.json").write_text(dump_workload(make_workload(family)), encoding="utf-8")
+    for family in families:
+        name = family.name + (f"-seed{family.seed}" if family.seed else "")
+        (folder / f"{name}.json").write_text(dump_workload(make_workload(family)), encoding="utf-8")
+
+
+def main() -> None:
+    """Write the standard set, or the families asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent / "workloads")
+    parser.add_argument(
+        "--family", action="append", default=[], metavar="NAME",
+        help="e.g. dag-200x8-m16-tight-two-level-classes; repeatable; left out: the standard set",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first")
+    parser.add_argument("--count", type=int, default=1, help="workloads per family, with one seed after the other")
+    wishes = parser.parse_args()
+    if not wishes.family:
+        write_families(STANDARD, wishes.folder)
+        return
+    try:
+        seeds = range(wishes.seed, wishes.seed + wishes.count)
+        families = [parse_family(name, seed=seed) for name in wishes.family for seed in seeds]
+    except ValueError as error:
+        parser.error(str(error))
+    write_families(families, wishes.folder)
 
 
 if __name__ == "__main__":
-    write_standard_set(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "workloads"))
+    main()

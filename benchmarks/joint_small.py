@@ -123,7 +123,7 @@ def main() -> None:
             "# Small joint problems",
             "",
             f"`python -m benchmarks.joint_small`: {COUNT} random problems, {SECONDS:g} s each, seed 0. Options `all`:",
-            "replication and two stages per device, as the planner decides by default; `replicas`: one stage per device;",
+            "replication and two stages per device, as by default; `replicas`: one stage per device;",
             "`chunks`: no replication; `one stage`: neither. Proved by `certificate`: the certified bound equals the",
             "makespan; by `complete search`: every partition, mapping and order was closed by a compiled tree, by",
             "enumeration or by CP-SAT: the claimed bound equals the makespan. `two-level`: two hosts of two devices.",

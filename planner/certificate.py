@@ -4,20 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.bounds import memory, paths, pipeline, schedule, work
+from planner.bounds import memory, paths, pipeline, schedule, windows, work
 from planner.bounds.least import Least
 from planner.bounds.trunk import Trunk
 from planner.costs import CostModel
-from planner.plan import Stage
+from planner.plan import Evidence, Stage
 from planner.problem import Problem
 
 ENTRIES_PER_S = 20_000_000
 """Table entries of the pipeline bound that a slow machine fills in a second."""
 
+MAX_VALUE_NS = 1 << 60
+"""No bound is as large; what is stated beyond is refused before it is looked at."""
+
 MAX_STEPS = 16
 """Steps of the search for the largest T out of reach; each halves what is open."""
 
-__all__ = ["Bound", "check_certificate", "make_bound", "prove_infeasible", "schedule_bound"]
+__all__ = ["Bound", "check_certificate", "check_evidence", "make_bound", "prove_infeasible", "schedule_bound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,16 @@ def make_bound(problem: Problem, costs: CostModel, *, time_limit_s: float = 2.0)
     best = max(bounds, key=lambda bound: bound.value_ns)
     for prices in (weights, None):
         best = _climb(least, best, weights=prices, seconds=time_limit_s / 2)
-    return best
+    return _narrow(least, best) if _is_placed(problem) else best
+
+
+def _narrow(least: Least, best: Bound) -> Bound:
+    """The windows bound of the given stages, if it is above the best so far."""
+    times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
+    value = best.value_ns if times is None else windows.climb(times, best.value_ns, steps=MAX_STEPS)
+    if value <= best.value_ns:
+        return best
+    return Bound(kind="windows", value_ns=value, certificate={"kind": "windows", "value_ns": value})
 
 
 def _make(least: Least, certificate: dict[str, Any]) -> Bound:
@@ -75,18 +87,44 @@ def check_certificate(problem: Problem, certificate: Mapping[str, Any]) -> int:
 
     Raises ValueError if it proves less than it states, or is none.
     """
-    stated = certificate.get("value_ns")
-    if isinstance(stated, bool) or not isinstance(stated, int):
-        raise ValueError(f"certificate: value_ns = {str(stated)[:60]!r} is not an integer; make the bound again")
+    stated = _stated(certificate)
     derived = _derive(Least(problem, CostModel(problem)), certificate)
     if derived != stated:
         raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
     return derived
 
 
-def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostModel) -> int:
-    """No order of actions makes the objective smaller with this partition and mapping."""
-    return schedule.schedule_bound(problem, tuple(stages), costs=costs)
+def check_evidence(problem: Problem, evidence: Evidence) -> int:
+    """The lower bound of a plan's evidence, derived from its certificate.
+
+    Raises ValueError if the certificate proves something else, is of another kind, or if the plan is called optimal
+    without being proved so.
+    """
+    derived = check_certificate(problem, evidence.certificate)
+    if derived != evidence.lower_bound_ns or evidence.certificate["kind"] != evidence.bound_kind:
+        raise ValueError(
+            f"certificate: it proves {derived} ns ({evidence.certificate['kind']}), but the evidence states "
+            f"{str(evidence.lower_bound_ns)[:40]} ns ({str(evidence.bound_kind)[:40]}); plan again"
+        )
+    objective = evidence.span_ns if problem.options.objective == "span" else evidence.makespan_ns
+    if objective < derived or (evidence.solution_status == "optimal" and objective != derived):
+        raise ValueError(
+            f"certificate: it proves {derived} ns, but the plan is called {str(evidence.solution_status)[:40]} with "
+            f"{objective} ns; plan again"
+        )
+    return derived
+
+
+def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostModel, reached: int | None = None) -> int:
+    """No order of actions makes the objective smaller with this partition and mapping.
+
+    `reached`: an objective that some order has; if given, values up to it are tried, which costs up to a second.
+    """
+    value = schedule.schedule_bound(problem, tuple(stages), costs=costs)
+    if reached is None or value >= reached:
+        return value
+    times = windows.make_times(problem, tuple(stages), costs=costs)
+    return value if times is None else windows.climb(times, value, steps=MAX_STEPS, reached=reached)
 
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
@@ -104,9 +142,7 @@ def _is_placed(problem: Problem) -> bool:
 
 def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     """The value that a certificate proves."""
-    kind = certificate.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_KINDS)}")
+    kind = _kind(certificate)
     if kind != "work" and least.problem.options.split_placement:
         raise ValueError(
             f"certificate: a bound of kind {kind!r} does not hold where I and W may be placed apart from F"
@@ -117,36 +153,80 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     return _KINDS[kind](least, certificate)
 
 
+def _stated(certificate: object) -> int:
+    """The value that a certificate states."""
+    if not isinstance(certificate, Mapping):
+        raise ValueError(f"certificate: {str(certificate)[:60]!r} is no table; make the bound again")
+    stated = certificate.get("value_ns")
+    if type(stated) is not int or not 0 <= stated < MAX_VALUE_NS:
+        shown = repr(stated)[:60] if not isinstance(stated, int) else "out of range"
+        raise ValueError(f"certificate: value_ns is {shown}, not an integer from 0; make the bound again")
+    return stated
+
+
+def _kind(certificate: Mapping[str, Any]) -> str:
+    """The kind of a certificate that has the fields of its kind, and no other."""
+    kind = certificate.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_KINDS)}")
+    expected = {"kind", "value_ns", *_FIELDS[kind]}
+    if set(certificate) - {"value_ns"} != expected - {"value_ns"}:
+        names = ", ".join(sorted(str(name)[:30] for name in set(certificate) ^ expected))[:120]
+        raise ValueError(f"certificate: fields missing or too many for kind {kind!r}: {names}; make the bound again")
+    return kind
+
+
 def _work(least: Least, certificate: Mapping[str, Any]) -> int:
-    weights = certificate.get("weights")
-    if not isinstance(weights, Mapping) or not all(type(weight) is int for weight in weights.values()):
-        raise ValueError(f"certificate: weights = {str(weights)[:60]!r} is no table of integers; make the bound again")
+    weights = certificate["weights"]
+    if not isinstance(weights, Mapping) or not all(
+        type(weight) is int and 0 <= weight < MAX_VALUE_NS for weight in weights.values()
+    ):
+        raise ValueError(
+            f"certificate: weights = {str(weights)[:60]!r} is no table of integers from 0; make the bound again"
+        )
     has_barrier = least.problem.options.objective == "makespan"
     return work.work_bound(least, dict(weights)) + (least.problem.profile.optimizer_ns if has_barrier else 0)
 
 
 def _layer(least: Least, certificate: Mapping[str, Any]) -> int:
-    name = certificate.get("layer")
-    if name not in least.index:
+    name = certificate["layer"]
+    if not isinstance(name, str) or name not in least.index:
         raise ValueError(f"certificate: layer = {str(name)[:60]!r} is not in the profile; make the bound again")
     return paths.layer_bound(least, least.index[str(name)])
 
 
 def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if no plan can have an objective below it."""
-    stated, price = certificate.get("value_ns"), _read_price(least, certificate.get("price"))
-    if type(stated) is not int or stated < 1:
-        raise ValueError(
-            f"certificate: value_ns = {str(stated)[:60]!r} is not a positive integer; make the bound again"
-        )
+    stated, price = _positive(certificate), _read_price(least, certificate["price"])
     division = pipeline.Division(Trunk(least), stated - 1, price=price)
     if not division.is_exact:
         raise ValueError("certificate: its price leaves 64 bits; make the bound again")
-    if not division.is_out_of_reach():
+    _require_ruled_out(stated, is_out=division.is_out_of_reach())
+    return stated
+
+
+def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if no order of the given stages can have a makespan below it."""
+    stated = _positive(certificate)
+    times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
+    if times is None:
+        raise ValueError("certificate: a bound of kind 'windows' does not hold for this problem; make the bound again")
+    _require_ruled_out(stated, is_out=windows.is_out_of_reach(times, stated - 1))
+    return stated
+
+
+def _positive(certificate: Mapping[str, Any]) -> int:
+    stated = _stated(certificate)
+    if not stated:
+        raise ValueError("certificate: value_ns = 0 rules nothing out; make the bound again")
+    return stated
+
+
+def _require_ruled_out(stated: int, *, is_out: bool) -> None:
+    if not is_out:
         raise ValueError(
             f"certificate: it states {stated} ns, but does not rule out {stated - 1} ns; make the bound again"
         )
-    return stated
 
 
 def _read_price(least: Least, plain: object) -> pipeline.Price:
@@ -154,7 +234,9 @@ def _read_price(least: Least, plain: object) -> pipeline.Price:
         raise ValueError(f"certificate: price = {str(plain)[:60]!r} is no price; make the bound again")
     weights = plain["weights"]
     numbers = [plain["memory"], plain["shift"], *(weights.values() if isinstance(weights, Mapping) else [None])]
-    if not all(type(number) is int and number >= 0 for number in numbers) or set(weights) != set(least.types):
+    if not all(type(number) is int and 0 <= number < MAX_VALUE_NS for number in numbers) or (
+        set(weights) != set(least.types) or plain["shift"] > 62
+    ):
         raise ValueError(
             f"certificate: price = {str(plain)[:60]!r} needs integers from 0, and a weight for every device type"
         )
@@ -168,14 +250,17 @@ def _path(least: Least, certificate: Mapping[str, Any]) -> int:
 
 def _schedule(least: Least, certificate: Mapping[str, Any]) -> int:
     del certificate
-    problem = least.problem
+    return schedule.schedule_bound(least.problem, _given_stages(least.problem), costs=least.costs)
+
+
+def _given_stages(problem: Problem) -> tuple[Stage, ...]:
+    """The stages of a problem whose partition and placement are given."""
     if not _is_placed(problem):
         raise ValueError(
-            "certificate: a bound of kind 'schedule' needs a problem whose partition and placement are given"
+            "certificate: a bound of kind 'schedule' or 'windows' needs that partition and placement are given"
         )
     pairs = zip(problem.options.partition or (), problem.options.placement or (), strict=True)
-    stages = tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
-    return schedule.schedule_bound(problem, stages, costs=least.costs)
+    return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
 
 
 _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
@@ -184,4 +269,15 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "path": _path,
     "pipeline": _pipeline,
     "schedule": _schedule,
+    "windows": _windows,
 }
+
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "work": ("weights",),
+    "layer": ("layer",),
+    "path": (),
+    "pipeline": ("price",),
+    "schedule": (),
+    "windows": (),
+}
+"""What a certificate of every kind has besides its kind and its value."""

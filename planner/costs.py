@@ -233,6 +233,17 @@ class CostModel:
             for pair, outputs in sent.items()
         }
 
+    def find_routes(self, stages: Sequence[Stage]) -> None:
+        """Look for the routes of all transfers between the stages at once."""
+        wanted = []
+        for (a, b), traffic in self.traffic(stages).items():
+            for i, j, share, whole in overlaps(len(stages[a].replicas), len(stages[b].replicas)):
+                sender, receiver = stages[a].replicas[i][0], stages[b].replicas[j][0]
+                if sender != receiver:
+                    wanted.append((sender, receiver, _ceil(traffic.forward_bytes * share, whole)))
+                    wanted.append((receiver, sender, _ceil(traffic.backward_bytes * share, whole)))
+        self.problem.cluster.find_routes(wanted)
+
     def static_bytes(self, stages: Sequence[Stage]) -> dict[str, int]:
         """Bytes that stay resident on every used device: state, and receive buffers for every edge from elsewhere.
 
@@ -294,8 +305,10 @@ class CostModel:
 
     def gradient_bytes(self, stage: Stage) -> int:
         """Gradient bytes that the replicas of a stage synchronise (per device of a group)."""
-        total = sum(self.problem.profile.by_name[name].gradient_bytes for name in stage.layers)
-        return _ceil(total, len(stage.replicas[0]))
+        layers, width = [self.problem.profile.by_name[name] for name in stage.layers], len(stage.replicas[0])
+        stated = [(layer.gradient_bytes_at(width), layer.gradient_bytes) for layer in layers]
+        in_equal_parts = sum(whole for size, whole in stated if size is None)
+        return sum(size for size, _ in stated if size is not None) + _ceil(in_equal_parts, width)
 
     def synchronisation_ns(self, stage: Stage) -> int:
         """Ring all-reduce time of a replicated stage; 0 if it has one replica or is frozen as a whole.
@@ -338,6 +351,16 @@ def overlap(i: int, j: int, *, num_senders: int, num_receivers: int) -> tuple[in
     start = max(i * num_receivers, j * num_senders)
     end = min((i + 1) * num_receivers, (j + 1) * num_senders)
     return max(0, end - start), num_senders * num_receivers
+
+
+def overlaps(num_senders: int, num_receivers: int) -> list[tuple[int, int, int, int]]:
+    """All pairs of replicas that share samples, by sender, then receiver: both, and the share as in `overlap`."""
+    pairs = []
+    for i in range(num_senders):
+        first = i * num_receivers // num_senders
+        for j in range(first, -(-(i + 1) * num_receivers // num_senders)):
+            pairs.append((i, j, *overlap(i, j, num_senders=num_senders, num_receivers=num_receivers)))
+    return pairs
 
 
 def _require_bytes(layer: Layer, width: int) -> Layer | WidthBytes:

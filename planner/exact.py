@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 
 from planner.costs import CostModel
+from planner.device_groups import list_groups
 from planner.errors import InfeasibleProblemError
 from planner.lowering import make_plan_from_words, make_schedule_instance, make_stages, make_words
 from planner.plan import Plan, Stage
@@ -59,9 +60,9 @@ class _Case:
 
 
 def is_small(problem: Problem) -> bool:
-    """Whether partitions, mappings and floors are what the kernels take them for: no groups, one route per pair."""
+    """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices."""
     options, cluster = problem.options, problem.cluster
-    if options.max_width > 1 or options.split_placement:
+    if options.split_placement:
         return False
     edges = problem.profile.edges
     most = sum(max(edge.bytes, edge.backward_bytes) for edge in edges)
@@ -95,6 +96,8 @@ class ExactSearch:
         self.num_cases = self.num_orders = 0
         """Cases listed, and orders given to the solver."""
         self.settled: dict[Hashable, int] = {}
+        self.covers_all_plans = not list_groups(problem)
+        """Whether every plan is searched: of groups of several devices, only those of `list_groups` are."""
         self.plays_exactly = problem.cluster.overlap and (
             problem.options.synchronisation == "after" or problem.max_replicas == 1
         )
@@ -107,7 +110,7 @@ class ExactSearch:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no plan can be better than the incumbent."""
+        """Whether no plan that is searched can be better than the incumbent."""
         return self.bound_ns is not None and self.bound_ns >= self.below
 
     def proposals(self, *, least: int) -> Iterator[Plan | None]:
@@ -125,7 +128,7 @@ class ExactSearch:
             if self.below == FAR or not self.num_orders:
                 yield from self._find(threshold, cases[:PROMISING])
             yield from self._close(threshold, cases)
-        if self.is_closed and self.below == FAR:
+        if self.is_closed and self.below == FAR and self.covers_all_plans:
             raise InfeasibleProblemError(
                 "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
                 "receive buffers, recomputation, or more stages per device"

@@ -12,8 +12,8 @@ Idle time between two actions is cut by these rules, each taking from what the o
 4. *others*: the work that this input comes from had not ended yet (or a device of the same group was busy).
 """
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, takewhile
 from typing import NamedTuple
@@ -80,6 +80,22 @@ class PathStep(NamedTuple):
     """The stage that works, sends or synchronises; None where there is none."""
     start_ns: int
     end_ns: int
+    place: str = ""
+    """The device that works, or `sender → receiver`; empty for the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A resource that holds the plan back."""
+
+    kind: str
+    """`device` or `link`: on the critical chain; `memory`: no further microbatch fits."""
+    subject: str
+    """Which device, or `sender → receiver`."""
+    nanoseconds: int
+    """On the critical chain (waiting for the link included); for memory: idle because a later action did not fit."""
+    headroom_bytes: int | None = None
+    """For memory: what is left at the peak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +108,8 @@ class Explanation:
     """In the plan's order."""
     path: tuple[PathStep, ...]
     """One chain of events, each starting when the one before it ended, from 0 to the makespan."""
+    binds: tuple[Binding, ...]
+    """What holds the plan back: resources on the critical chain, longest first, then devices whose memory is full."""
 
     def path_shares(self) -> dict[tuple[str, int | None], int]:
         """Nanoseconds of the critical chain per kind and stage (transfers and links not by stage), longest first."""
@@ -105,11 +123,33 @@ class Explanation:
 def explain(problem: Problem, plan: Plan, *, timeline: Timeline) -> Explanation:
     """Where the time of `plan` goes; `timeline` is the plan played on `problem`."""
     game = _Game(problem, plan, timeline=timeline)
+    devices = tuple(_device_time(game, device) for device in timeline.actions)
+    path = tuple(_critical_path(game))[::-1]
     return Explanation(
         makespan_ns=timeline.makespan_ns,
-        devices=tuple(_device_time(game, device) for device in timeline.actions),
-        path=tuple(_critical_path(game))[::-1],
+        devices=devices,
+        path=path,
+        binds=(*_bound_by_time(path), *_bound_by_memory(game, devices)),
     )
+
+
+def _bound_by_time(path: Sequence[PathStep]) -> list[Binding]:
+    """Devices and links on the critical chain, longest first."""
+    found: Counter[tuple[str, str]] = Counter()
+    for step in path:
+        if step.place:
+            kind = "link" if step.kind in {"transfer", "link"} else "device"
+            found[kind, step.place] += step.end_ns - step.start_ns
+    return [Binding(kind=kind, subject=place, nanoseconds=each) for (kind, place), each in found.most_common() if each]
+
+
+def _bound_by_memory(game: "_Game", devices: Sequence[DeviceTime]) -> Iterator[Binding]:
+    """Devices on which the smallest stash of theirs no longer fits beside the peak, or which waited for memory."""
+    for row in devices:
+        headroom = game.problem.cluster.by_name[row.device].memory_bytes - game.timeline.peak_bytes[row.device]
+        stashes = [seat.cost.held_bytes for (device, _), seat in game.seat_of.items() if device == row.device]
+        if row.memory_ns or headroom < min(stashes, default=0):
+            yield Binding(kind="memory", subject=row.device, nanoseconds=row.memory_ns, headroom_bytes=headroom)
 
 
 class _Game:
@@ -369,7 +409,7 @@ def _critical_path(game: _Game) -> Iterator[PathStep]:
         at = game.producer(last)
     while at is not None:
         device, timed = at
-        yield PathStep(timed.action.kind, timed.action.stage, timed.start_ns, timed.end_ns)
+        yield PathStep(timed.action.kind, timed.action.stage, timed.start_ns, timed.end_ns, place=device)
         at = game.previous_on_device(device, timed)
         if at is None and timed.start_ns > 0:
             cause = game.cause(device, timed)
@@ -381,6 +421,7 @@ def _critical_path(game: _Game) -> Iterator[PathStep]:
 
 
 def _transfer_steps(sent: TimedTransfer) -> Iterator[PathStep]:
-    yield PathStep("transfer", sent.from_stage, sent.start_ns, sent.end_ns)
+    place = f"{sent.sender} → {sent.receiver}"
+    yield PathStep("transfer", sent.from_stage, sent.start_ns, sent.end_ns, place=place)
     if sent.ready_ns < sent.start_ns:
-        yield PathStep("link", sent.from_stage, sent.ready_ns, sent.start_ns)
+        yield PathStep("link", sent.from_stage, sent.ready_ns, sent.start_ns, place=place)

@@ -6,22 +6,29 @@ import numpy
 
 from planner.actions import KINDS, Action
 from planner.costs import CostModel, overlap
-from planner.plan import Plan, Stage
+from planner.device_groups import list_groups
+from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
-from solver_models.instance import Flow, Instance, Integers, Lane, ScheduleInstance, Word
+from solver_models.instance import Flow, Instance, Integers, Lane, ScheduleInstance, WideGroups, Word
+
+MAX_EXACT_ROUTES = 64
+"""Up to so many devices routes are exactly the simulator's; among more, equally short paths may be others."""
 
 
 def make_instance(problem: Problem, costs: CostModel) -> Instance:
     """The whole planning problem in integers: layers in topological order, devices and links in the cluster's order."""
     profile, cluster, options = problem.profile, problem.cluster, problem.options
     layers = [profile.by_name[name] for name in profile.topological_order]
-    work, table_of_replicas = _work_tables(problem, costs)
+    groups = list_groups(problem)
+    widths = tuple(sorted({len(group) for group in groups}))
+    work, table_of_replicas = _work_tables(problem, costs, widths=(1, *widths))
+    num_types = len(cluster.device_types)
     latency, bandwidth, route_start, route_links = _route_tables(problem)
     device_index = {device.name: number for number, device in enumerate(cluster.devices)}
     pins = {pin.layer: device_index[pin.device] for pin in options.pinned}
     return Instance(
         num_microbatches=problem.num_microbatches,
-        work=work,
+        work=numpy.ascontiguousarray(work[:, :, :num_types]),
         table_of_replicas=table_of_replicas,
         gradient=_column(layer.gradient_bytes for layer in layers),
         state=_column(layer.state_bytes for layer in layers),
@@ -51,7 +58,48 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         given_stages=_given_stages(problem),
         given_groups=_given_groups(problem),
         objective=options.objective,
+        wide=_make_wide(problem, costs, groups=groups, work=work[:, :, num_types:]) if groups else None,
     )
+
+
+def _make_wide(problem: Problem, costs: CostModel, *, groups: tuple[DeviceGroup, ...], work: Integers) -> WideGroups:
+    """The groups of several devices, and what the layers cost and hold on them."""
+    profile, types = problem.profile, problem.cluster.device_types
+    index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
+    layers = [profile.by_name[name] for name in profile.topological_order]
+    widths = tuple(sorted({len(group) for group in groups}))
+    measured = [
+        [
+            layer.bytes_at(width) is not None
+            and costs.layer_work(layer.name, device_type, width=width, replicas=1) is not None
+            for layer in layers
+        ]
+        for width in widths
+        for device_type in types
+    ]
+    sizes = [
+        [[getattr(layer.bytes_at(width), field, 0) for layer in layers] for field in _SIZE_FIELDS] for width in widths
+    ]
+    stated = [[layer.gradient_bytes_at(width) for layer in layers] for width in widths]
+    gradient = [
+        [
+            [size or 0 for size in row],
+            [layer.gradient_bytes if size is None else 0 for layer, size in zip(layers, row, strict=True)],
+        ]
+        for row in stated
+    ]
+    return WideGroups(
+        groups=tuple(tuple(index[name] for name in group) for group in groups),
+        width_row=_column(1 + widths.index(len(group)) for group in groups),
+        widths=widths,
+        work=numpy.ascontiguousarray(work),
+        measured=numpy.array(measured, dtype=numpy.int64),
+        sizes=numpy.array(sizes, dtype=numpy.int64),
+        gradient=numpy.array(gradient, dtype=numpy.int64),
+    )
+
+
+_SIZE_FIELDS = ("state_bytes", "stash_bytes", "weight_stash_bytes", "checkpoint_bytes", "workspace_bytes")
 
 
 def _given_stages(problem: Problem) -> Integers | None:
@@ -64,16 +112,25 @@ def _given_stages(problem: Problem) -> Integers | None:
 def _given_groups(problem: Problem) -> tuple[tuple[int, ...], ...] | None:
     if problem.options.placement is None:
         return None
-    index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
-    return tuple(tuple(index[group[0]] for group in groups) for groups in problem.options.placement)
+    number = _holder_numbers(problem)
+    return tuple(tuple(number[tuple(group)] for group in groups) for groups in problem.options.placement)
+
+
+def _holder_numbers(problem: Problem) -> dict[DeviceGroup, int]:
+    """The number of every device, as a group of one, and of every group of several."""
+    holders = [*((device.name,) for device in problem.cluster.devices), *list_groups(problem)]
+    return {group: number for number, group in enumerate(holders)}
 
 
 def _column(values: Iterable[int]) -> Integers:
     return numpy.array(list(values), dtype=numpy.int64)
 
 
-def _work_tables(problem: Problem, costs: CostModel) -> tuple[Integers, Integers]:
-    """Work per number of replicas; numbers with the same figures share a table."""
+def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -> tuple[Integers, Integers]:
+    """Work per number of replicas, on all types at the first width, then at the next; 0 where it was not measured.
+
+    Numbers of replicas with the same figures share a table.
+    """
     names, types = problem.profile.topological_order, problem.cluster.device_types
     tables: dict[bytes, int] = {}
     arrays: list[Integers] = []
@@ -84,9 +141,13 @@ def _work_tables(problem: Problem, costs: CostModel) -> tuple[Integers, Integers
         if is_linear and arrays:
             table_of_replicas.append(0)
             continue
-        rows = [[costs.layer_work(name, t, width=1, replicas=replicas) for name in names] for t in types]
+        rows = [
+            [costs.layer_work(name, t, width=width, replicas=replicas) for name in names]
+            for width in widths
+            for t in types
+        ]
         array = numpy.array(
-            [[[getattr(work, field) for work in row] for row in rows] for field in _WORK_FIELDS], dtype=numpy.int64
+            [[[getattr(work, field, 0) for work in row] for row in rows] for field in _WORK_FIELDS], dtype=numpy.int64
         )
         key = array.tobytes()
         if key not in tables:
@@ -113,13 +174,17 @@ def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integ
     """Routes between all pairs of devices, for a transfer of median size: the simulator has the last word on others."""
     devices = problem.cluster.devices
     sizes = sorted(edge.bytes for edge in problem.profile.edges) or [0]
+    median = sizes[len(sizes) // 2]
+    if len(devices) > MAX_EXACT_ROUTES and (tables := problem.cluster.route_tables(num_bytes=median)) is not None:
+        return tables.latency, tables.bandwidth, tables.start, tables.resources
     latency = numpy.zeros((len(devices), len(devices)), dtype=numpy.int64)
     bandwidth = numpy.ones((len(devices), len(devices)), dtype=numpy.int64)
     starts, links = [0], list[int]()
+    problem.cluster.find_routes((a.name, b.name, median) for a in devices for b in devices if a is not b)
     for a, source in enumerate(devices):
         for b, target in enumerate(devices):
             if a != b:
-                route = problem.cluster.route(source.name, target.name, num_bytes=sizes[len(sizes) // 2])
+                route = problem.cluster.route(source.name, target.name, num_bytes=median)
                 latency[a, b], bandwidth[a, b] = route.latency_ns, route.bandwidth_bytes_per_s
                 links.extend(route.links)
             starts.append(len(links))
@@ -129,15 +194,15 @@ def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integ
 def make_stages(
     problem: Problem, stage_of: Integers, *, groups: Sequence[Sequence[int]], recompute: Integers
 ) -> tuple[Stage, ...]:
-    """Stages with names again: `stage_of` [L] per layer in topological order, `groups` the device indices per stage."""
-    devices = problem.cluster.devices
+    """Stages with names again: `stage_of` [L] per layer in topological order, `groups` the holders per stage."""
+    holders = [*((device.name,) for device in problem.cluster.devices), *list_groups(problem)]
     layers: list[list[str]] = [[] for _ in groups]
     for name, number in zip(problem.profile.topological_order, stage_of.tolist(), strict=True):
         layers[number].append(name)
     return tuple(
         Stage(
             layers=tuple(names),
-            replicas=tuple((devices[device].name,) for device in group),
+            replicas=tuple(holders[holder] for holder in group),
             recompute=bool(flag),
         )
         for names, group, flag in zip(layers, groups, recompute.tolist(), strict=True)
@@ -145,15 +210,15 @@ def make_stages(
 
 
 def make_candidate_arrays(problem: Problem, stages: Sequence[Stage]) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
-    """The inverse of `make_stages`: stage of every layer in topological order, devices (first of a group) per stage."""
+    """The inverse of `make_stages`: stage of every layer in topological order, numbers of the holders per stage."""
     stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
-    index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
-    groups = tuple(tuple(index[group[0]] for group in stage.replicas) for stage in stages)
+    numbers = _holder_numbers(problem)
+    groups = tuple(tuple(numbers[group] for group in stage.replicas) for stage in stages)
     return _column(stage_of[name] for name in problem.profile.topological_order), groups
 
 
 def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], *, words: dict[int, Word]) -> Plan:
-    """A plan whose orders are given per device index as (kind, stage, microbatch) triples."""
+    """A plan whose orders are given per index of a group's first device as (kind, stage, microbatch) triples."""
     first = {group[0]: group for stage in stages for group in stage.replicas}
     schedule: dict[str, tuple[Action, ...]] = {}
     for index, word in words.items():
@@ -191,11 +256,15 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
                     workspace=cost.workspace_bytes,
                 )
             )
+    room = {device.name: device.memory_bytes - static.get(device.name, 0) for device in problem.cluster.devices}
+    budgets = dict(room)
+    for group in (group for stage in stages for group in stage.replicas):
+        budgets[group[0]] = min(budgets[group[0]], *(room[name] for name in group))
     return ScheduleInstance(
         num_microbatches=problem.num_microbatches,
         lanes=tuple(lanes),
         flows=tuple(_make_flows(problem, stages, costs=costs, lane_of=lane_of)),
-        budgets=tuple(d.memory_bytes - static.get(d.name, 0) for d in problem.cluster.devices),
+        budgets=tuple(budgets.values()),
         synchronisation=tuple(costs.synchronisation_ns(stage) for stage in stages),
         tail=problem.profile.optimizer_ns,
         can_split=problem.options.split_backward,
@@ -234,7 +303,7 @@ def _make_flows(
 
 
 def make_words(problem: Problem, plan: Plan) -> dict[int, Word]:
-    """The inverse of `make_plan_from_words` for groups of one device: per device index, (kind, stage, microbatch)."""
+    """The inverse of `make_plan_from_words`, for all members: per device index, (kind, stage, microbatch) triples."""
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     return {
         index[device]: [(KINDS.index(action.kind), action.stage, action.microbatch) for action in word]

@@ -109,7 +109,7 @@ class Evidence:
     bound_kind: str
     """Which bound it is."""
     certificate: Mapping[str, Any]
-    """The numbers needed to recompute the bound."""
+    """The numbers needed to recompute the bound, and under `enclosed` the profile and cluster it holds for."""
     gap: float
     """(objective - lower bound) / objective."""
     schedule_bound_ns: int | None
@@ -119,7 +119,7 @@ class Evidence:
     solution_status: str
     """`optimal` (gap 0) or `feasible`."""
     stopped_by: str
-    """`proof`, `gap`, `time`, `no_improvement` or `user`."""
+    """`proof`, `gap`, `time`, `rounds`, `no_improvement`, `user`, or `internal_error` (the search broke off)."""
     source: str
     """Which part of the planner found the plan."""
     baselines: tuple[BaselineResult, ...]

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
 
+import numpy
+
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
+from planner.enclosure import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
 from planner.exact import ExactSearch
 from planner.lowering import (
@@ -17,6 +20,7 @@ from planner.lowering import (
     make_plan_from_words,
     make_schedule_instance,
     make_stages,
+    make_words,
 )
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
@@ -24,7 +28,10 @@ from planner.progress import Limits, Progress
 from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
 from solver_models.instance import Word
+from solver_models.ordering import OrderSearch
 from solver_models.portfolio import JointSearch
+from solver_models.recomputing import as_if_recomputing, recompute_variants
+from solver_models.schedule.one_by_one import one_by_one
 from solver_models.search import Candidate
 from solver_models.seeds import make_seeds
 
@@ -37,6 +44,9 @@ ORDER_LIMIT_S = 5.0
 INTERVAL_LIMIT_S, MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 2.0, 8, 128
 """Seconds for the integer programme over intervals, dynamic-programming cuts taken, and the most devices for either."""
 
+SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS = 4, 2, 3
+"""Joint rounds between two sessions of order search, their rounds, and how many are under way."""
+
 ORDER_EVERY_ROUNDS, MAX_ORDER_ACTIONS = 12, 300
 """Rounds between two orders given to CP-SAT, and the largest number of actions it is given."""
 
@@ -47,11 +57,13 @@ def make_plan(
     problem: Problem,
     *,
     limits: Limits | None = None,
+    start: Plan | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Plan:
-    """The best verified plan found within the limits, never worse than any baseline that fits.
+    """The best verified plan found within the limits, never worse than any baseline that fits, nor than `start`.
 
+    `start` may answer a similar question: if its stages and orders pass the verifier here, the search begins with them.
     `on_progress` hears of every step; `should_stop` is asked several times a second and ends the search early.
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
@@ -59,9 +71,16 @@ def make_plan(
     recipe = _Recipe(problem, limits or Limits(), on_progress=on_progress or _ignore, should_stop=should_stop or _never)
     recipe.prove_feasible()
     recipe.play_baselines()
+    if start is not None:
+        recipe.play_start(start)
     recipe.bound()
     recipe.search()
     return recipe.finish()
+
+
+def _is_laid_out(plan: Plan, stages: tuple[Stage, ...]) -> bool:
+    """Whether a plan has exactly these stages, on single devices."""
+    return plan.stages == stages and all(len(group) == 1 for stage in stages for group in stage.replicas)
 
 
 def _ignore(progress: Progress) -> None:
@@ -70,6 +89,10 @@ def _ignore(progress: Progress) -> None:
 
 def _never() -> bool:
     return False
+
+
+_Key = tuple[bytes, tuple[tuple[int, ...], ...]]
+"""A partition and a mapping: stage of every layer, and devices per stage."""
 
 
 class _Recipe:
@@ -88,16 +111,19 @@ class _Recipe:
         self.costs = CostModel(problem)
         self.begin = self.improved = time.monotonic()
         self.plan: Plan | None = None
+        self.start: Plan | None = None
         self.timeline: Timeline | None = None
         self.source = ""
         self.lower_bound: Bound | None = None
         self.solver_bound_ns: int | None = None
         self.baselines: list[BaselineResult] = []
         self.layouts: list[tuple[Stage, ...]] = []
+        self.played: list[Plan] = []
+        self.orders: dict[_Key, OrderSearch] = {}
         self.rejected: Verdict | None = None
         self.stopped_by = ""
         self.solvers: dict[str, str] = {}
-        self.ordered: set[tuple[bytes, tuple[tuple[int, ...], ...]]] = set()
+        self.ordered: set[_Key] = set()
 
     @property
     def elapsed_s(self) -> float:
@@ -141,8 +167,20 @@ class _Recipe:
                 continue
             self.layouts.append(baseline.plan.stages)
             if row.fits_memory:
+                self.played.append(baseline.plan)
                 self.offer(baseline.plan, timeline, source=row.name)
                 self.report("baselines")
+
+    def play_start(self, start: Plan) -> None:
+        """The plan to start from becomes the incumbent if it is one, and the search takes its stages and orders in."""
+        plan = replace(start, problem=self.problem.reference(), evidence=None)
+        if not verify(self.problem, plan).passed:
+            return
+        self.offer(plan, None, source="the plan to start from")
+        self.report("start")
+        if not any(stage.is_split or len(stage.replicas[0]) > 1 for stage in plan.stages):
+            self.start = plan
+            self.layouts.append(plan.stages)
 
     def offer(self, plan: Plan, timeline: Timeline | None, *, source: str) -> bool:
         """Make `plan` the incumbent if it is better and the verifier passes it."""
@@ -210,11 +248,17 @@ class _Recipe:
             search.add(make_seeds(search.searcher))
             layouts = (make_candidate_arrays(self.problem, stages) for stages in dict.fromkeys(self.layouts))
             search.add(search.searcher.rate(*layout) for layout in layouts)
+            if self.start is not None:
+                search.keep(self._to_candidate(search, self.start))
+            search.take(self._played_candidates(search))
             yield self._to_plan(search, search.best), "balanced seeds"
+            if instance.given_groups is not None and not instance.recompute:
+                yield from self._order_proposals(search)
+                return
             yield from self._interval_proposals(search)
             if not search.pool:
                 yield from self._exact_proposals(search)
-            while search.pool and not self._rounds_are_over(search):
+            while search.pool and not self._rounds_are_over(search.round, search.round_s):
                 before = search.best
                 search.end_round(search.start_round())
                 yield (None if search.best is before else self._to_plan(search, search.best)), "joint search"
@@ -222,8 +266,65 @@ class _Recipe:
                     yield from self._exact_proposals(search)
                 elif search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
                     yield self._solved_order(search, search.best), "CP-SAT order"
+                if search.round % SESSION_EVERY_ROUNDS == 0 and search.best is not None:
+                    yield from self._order_session(search, search.best)
         finally:
             search.close()
+            for order in self.orders.values():
+                order.close()
+
+    def _played_candidates(self, search: JointSearch) -> Iterator[Candidate]:
+        """The baselines that fit, with their words, as the search sees them."""
+        for plan in self.played:
+            if all(len(group) == 1 for stage in plan.stages for group in stage.replicas):
+                stage_of, groups = make_candidate_arrays(self.problem, plan.stages)
+                rated = search.searcher.rate(stage_of, groups)
+                words = replace(rated, words=make_words(self.problem, plan))
+                yield replace(words, objective=search.searcher.words(words)[1])
+
+    def _order_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
+        """Partition and mapping are given: all time goes into the order."""
+        seeds = make_seeds(search.searcher)[:1]
+        if not seeds or not search.searcher.is_allowed(seeds[0]):
+            return
+        order = self._order_search(search, seeds[0])
+        is_small = order.num_actions <= MAX_ORDER_ACTIONS
+        yield self._to_plan(search, order.best), "order seeds"
+        while not self._rounds_are_over(order.round, order.round_s):
+            before = order.pool[:1]
+            order.run_round()
+            yield (None if order.pool[:1] == before else self._to_plan(search, order.best)), "order search"
+            if is_small and order.round == EXACT_AFTER_ROUNDS:
+                yield from self._exact_proposals(search)
+
+    def _order_session(self, search: JointSearch, candidate: Candidate) -> Iterator[tuple[Plan | None, str]]:
+        """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
+        order = self._order_search(search, candidate)
+        for _ in range(SESSION_ROUNDS):
+            if order.pool and order.pool[0].objective <= order.floor:
+                break
+            order.run_round()
+            if order.best is not None:
+                search.take([order.best])
+            yield self._to_plan(search, order.best), "order search"
+
+    def _order_search(self, search: JointSearch, candidate: Candidate) -> OrderSearch:
+        """The order search of a candidate's partition and mapping, with everything known about their orders."""
+        key = (candidate.stage_of.tobytes(), candidate.groups)
+        if key not in self.orders:
+            while len(self.orders) >= MAX_SESSIONS:
+                self.orders.pop(next(iter(self.orders))).close()
+            stages = make_stages(
+                self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute
+            )
+            schedule = make_schedule_instance(self.problem, stages, costs=self.costs)
+            order = OrderSearch(search.searcher, candidate, seed=self.limits.seed, schedule=schedule)
+            same = (plan for plan in self.played if _is_laid_out(plan, stages))
+            order.add([one_by_one(schedule), *(make_words(self.problem, plan) for plan in same)])
+            order.add_blocks()
+            self.orders[key] = order
+        self.orders[key].add([search.searcher.words(candidate)[0]])
+        return self.orders[key]
 
     def _interval_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Cuts of the layers in one topological order: by dynamic programming, then by an integer programme."""
@@ -236,6 +337,11 @@ class _Recipe:
         partition = make_partition_instance(instance)
         found = candidates(partition, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication)
         search.add(search.searcher.rate(*seat(partition, stages)) for stages in found)
+        if instance.recompute:
+            smaller = make_partition_instance(as_if_recomputing(instance))
+            cuts = candidates(smaller, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication)
+            rated = [search.searcher.rate(*seat(smaller, stages)) for stages in cuts]
+            search.add([*rated, *recompute_variants(search.searcher, rated)])
         yield self._to_plan(search, search.best), "dynamic programme"
         if not found or self.limits.time_limit_s - self.elapsed_s < 2 * INTERVAL_LIMIT_S:
             return
@@ -252,11 +358,11 @@ class _Recipe:
             search.add([search.searcher.rate(*seat(partition, stages))])
             yield self._to_plan(search, search.best), "interval programme"
 
-    def _rounds_are_over(self, search: JointSearch) -> bool:
+    def _rounds_are_over(self, rounds: int, round_s: float) -> bool:
         """Whether the deterministic limit is reached, or the next round would end beyond the time limit."""
         if self.limits.max_rounds is not None:
-            return search.round >= self.limits.max_rounds
-        if self.elapsed_s + search.round_s / 2 > self.limits.time_limit_s:
+            return rounds >= self.limits.max_rounds
+        if self.elapsed_s + round_s / 2 > self.limits.time_limit_s:
             self.stopped_by = "time"
         return bool(self.stopped_by)
 
@@ -275,7 +381,8 @@ class _Recipe:
             for plan in exact.proposals(least=self.lower_bound.value_ns if self.lower_bound else 0):
                 yield plan, "exact search"
         finally:
-            self.solver_bound_ns = exact.bound_ns
+            if exact.covers_all_plans:
+                self.solver_bound_ns = exact.bound_ns
             if exact.solver:
                 self.solvers["ortools"] = exact.solver
         if exact.is_closed:
@@ -317,6 +424,12 @@ class _Recipe:
         played = simulate(self.problem, plan, costs=self.costs).objective_ns(self.problem.options.objective)
         return plan, result.status == "optimal" and played == result.objective
 
+    def _to_candidate(self, search: JointSearch, plan: Plan) -> Candidate:
+        """A plan with its orders as the search sees it."""
+        recompute = numpy.array([int(stage.recompute) for stage in plan.stages], dtype=numpy.int64)
+        rated = search.searcher.rate(*make_candidate_arrays(self.problem, plan.stages), recompute=recompute)
+        return search.searcher.play(replace(rated, words=make_words(self.problem, plan)))
+
     def _to_plan(self, search: JointSearch, candidate: Candidate | None) -> Plan | None:
         if candidate is None:
             return None
@@ -344,7 +457,7 @@ class _Recipe:
         assert self.lower_bound is not None
         objective = timeline.objective_ns(self.problem.options.objective)
         gap = self.gap or 0.0
-        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs)
+        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs, reached=objective)
         return Evidence(
             makespan_ns=timeline.makespan_ns,
             span_ns=timeline.span_ns,
@@ -352,12 +465,12 @@ class _Recipe:
             peak_bytes=dict(timeline.peak_bytes),
             lower_bound_ns=self.lower_bound.value_ns,
             bound_kind=self.lower_bound.kind,
-            certificate=self.lower_bound.certificate,
+            certificate={**self.lower_bound.certificate, **enclose(self.problem)},
             gap=gap,
             schedule_bound_ns=max(fixed, self.lower_bound.value_ns),
             solver_bound_ns=self.solver_bound_ns,
             solution_status="optimal" if objective <= self.lower_bound.value_ns else "feasible",
-            stopped_by=self.stopped_by or "proof",
+            stopped_by=self.stopped_by or ("proof" if gap <= 0 else "rounds"),
             source=self.source,
             baselines=tuple(self.baselines),
             interpolated_costs=self.costs.unmeasured_costs(plan.stages),

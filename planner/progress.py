@@ -40,7 +40,7 @@ class Progress:
     elapsed_s: float
     """Seconds since the call."""
     phase: str
-    """What is running: `baselines`, `bound`, `search` or `exact`."""
+    """What is running: `baselines`, `start`, `bound`, `search` or `exact`."""
     incumbent: Plan | None
     """The best verified plan so far (its evidence is filled in at the end only)."""
     incumbent_ns: int | None

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
+import numpy
+
 from planner.actions import Action
-from planner.costs import CostModel, StageCost, overlap
+from planner.costs import CostModel, StageCost, overlaps
+from planner.encoding import Integers, Words, encode, holders
+from planner.equations import Times, all_hold, read_times
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from planner.simulate import TimedAction, Timeline
@@ -21,6 +25,9 @@ from planner.split_placement import BEFORE_FIRST, common, input_grad_ranges, par
 
 MAX_INCONSISTENCIES = 20
 """No more than this many are listed."""
+
+MOST_BYTES = 2**61
+"""Sums from here on are not made of 64-bit integers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +86,67 @@ class Leg(NamedTuple):
     is_local: bool
 
 
-def replay(problem: Problem, plan: Plan, *, timeline: Timeline, costs: CostModel | None = None) -> Replay:
-    """Check every equation of `timeline` and recompute its figures; the plan itself must be sound."""
-    checker = _Checker(problem, plan, timeline=timeline, costs=costs or CostModel(problem))
-    found = tuple(text for text, _ in zip(checker.inconsistencies(), range(MAX_INCONSISTENCIES), strict=False))
+def replay(
+    problem: Problem, plan: Plan, *, timeline: Timeline, costs: CostModel | None = None, words: Words | None = None
+) -> Replay:
+    """Check every equation of `timeline` and recompute its figures; the plan itself must be sound.
+
+    `words` may give the words of its schedule as arrays.
+    """
+    model, encoded = costs or CostModel(problem), words or encode(plan.schedule)
+    seats = make_seats(plan, costs=model)
+    legs = make_legs(problem, seats, plan=plan, costs=model)
+    times = None if encoded is None else read_times(timeline, encoded)
+    makespan = _makespan_ns(problem, plan, timeline=timeline, times=times)
+    found: tuple[str, ...] = ()
+    if (
+        encoded is None
+        or times is None
+        or timeline.makespan_ns != makespan
+        or not all_hold(plan, times, timeline=timeline, costs=model, seats=seats, legs=legs, words=encoded)
+    ):
+        checker = _Checker(problem, plan, timeline=timeline, costs=model)
+        found = tuple(text for text, _ in zip(checker.inconsistencies(), range(MAX_INCONSISTENCIES), strict=False))
     return Replay(
-        makespan_ns=checker.makespan_ns(),
-        span_ns=max((word[-1].end_ns - word[0].start_ns for word in timeline.actions.values() if word), default=0),
-        bubble=checker.bubble(),
-        peak_bytes={device: use.peak_bytes for device, use in memory_use(problem, plan, costs=checker.costs).items()},
+        makespan_ns=makespan,
+        span_ns=_span_ns(timeline, encoded, times=times),
+        bubble=_bubble(plan, timeline, times=times, makespan=makespan),
+        peak_bytes={
+            device: use.peak_bytes for device, use in memory_use(problem, plan, costs=model, words=encoded).items()
+        },
         inconsistencies=found,
     )
+
+
+def _makespan_ns(problem: Problem, plan: Plan, *, timeline: Timeline, times: Times | None) -> int:
+    """End of the last action, synchronisation or finished gradient, plus the optimizer step."""
+    if times is None:
+        ends = [word[-1].end_ns for word in timeline.actions.values() if word]
+    else:
+        ends = [int(times.end.max(initial=0))]
+    ends += [timed.end_ns for timed in timeline.synchronisations]
+    if any(stage.weight_grad_replicas for stage in plan.stages):
+        ends += [sent.end_ns for sent in timeline.transfers if sent.microbatch == problem.num_microbatches]
+    return max(ends, default=0) + problem.profile.optimizer_ns
+
+
+def _span_ns(timeline: Timeline, words: Words | None, *, times: Times | None) -> int:
+    """Longest time from the start of the first to the end of the last action of a device."""
+    if words is None or times is None:
+        return max((word[-1].end_ns - word[0].start_ns for word in timeline.actions.values() if word), default=0)
+    is_used = words.first[1:] > words.first[:-1]
+    begins, ends = words.first[:-1][is_used], words.first[1:][is_used] - 1
+    return int((times.end[ends] - times.start[begins]).max(initial=0))
+
+
+def _bubble(plan: Plan, timeline: Timeline, *, times: Times | None, makespan: int) -> float:
+    """1 - total work / (devices used x makespan); 0 where nothing takes time."""
+    if times is None:
+        work = sum(end - start for word in timeline.actions.values() for _, start, end in word)
+    else:
+        work = int((times.end - times.start).sum())
+    available = len(plan.devices) * makespan
+    return (available - work) / available if available else 0.0
 
 
 def make_seats(plan: Plan, *, costs: CostModel) -> list[Seat]:
@@ -129,13 +186,10 @@ def _flows(plan: Plan, *, costs: CostModel) -> Iterator[_Flow]:
     for (a, b), traffic in costs.traffic(plan.stages).items():
         is_split = plan.stages[a].is_split or plan.stages[b].is_split
         counts = len(plan.stages[a].replicas), len(plan.stages[b].replicas)
-        for i in range(counts[0]):
-            for j in range(counts[1]):
-                share, whole = overlap(i, j, num_senders=counts[0], num_receivers=counts[1])
-                if share:
-                    yield False, (a, i), (b, j), -(-traffic.forward_bytes * share // whole)
-                if share and traffic.has_gradient and not is_split:
-                    yield True, (b, j), (a, i), -(-traffic.backward_bytes * share // whole)
+        for i, j, share, whole in overlaps(*counts):
+            yield False, (a, i), (b, j), -(-traffic.forward_bytes * share // whole)
+            if traffic.has_gradient and not is_split:
+                yield True, (b, j), (a, i), -(-traffic.backward_bytes * share // whole)
         if is_split and traffic.has_gradient:
             for taker in input_grad_ranges(plan.stages[a]):
                 for maker in input_grad_ranges(plan.stages[b]):
@@ -188,18 +242,47 @@ def _way(problem: Problem, ends: tuple[str, str], *, num_bytes: int) -> tuple[tu
     return route.links, route.latency_ns + seconds, False
 
 
-def memory_use(problem: Problem, plan: Plan, *, costs: CostModel) -> dict[str, MemoryUse]:
+def memory_use(problem: Problem, plan: Plan, *, costs: CostModel, words: Words | None = None) -> dict[str, MemoryUse]:
     """Peak memory per device, from the order of its actions alone (MODEL.md section 4)."""
-    static = costs.static_bytes(plan.stages)
+    static, seats = costs.static_bytes(plan.stages), make_seats(plan, costs=costs)
+    limits = {device: problem.cluster.by_name[device].memory_bytes for device in plan.schedule}
+    at = {(device, seat.stage): number for number, seat in enumerate(seats) for device in seat.group}
+    holder = None if words is None else holders(words, at, num_stages=len(plan.stages))
+    most = max((max(seat.cost.stash_bytes, seat.cost.weight_stash_bytes) for seat in seats), default=0)
+    if words is not None and holder is not None and most * len(holder) < MOST_BYTES:
+        return _memory_of_all(words, [seat.cost for seat in seats], holder=holder, base=static, limits=limits)
     cost_of: dict[str, dict[int, StageCost]] = {device: {} for device in plan.schedule}
-    for seat in make_seats(plan, costs=costs):
+    for seat in seats:
         for device in seat.group:
             cost_of[device][seat.stage] = seat.cost
-    limits = problem.cluster.by_name
     return {
-        device: _memory_of(word, cost_of[device], base=static[device], limit=limits[device].memory_bytes)
+        device: _memory_of(word, cost_of[device], base=static[device], limit=limits[device])
         for device, word in plan.schedule.items()
     }
+
+
+def _memory_of_all(
+    words: Words, costs: list[StageCost], *, holder: Integers, base: dict[str, int], limits: dict[str, int]
+) -> dict[str, MemoryUse]:
+    """`_memory_of` for all devices at once; `holder` [A] is the cost that each action has."""
+    kept = numpy.array([[c.held_bytes, c.weight_stash_bytes - c.held_bytes, -c.weight_stash_bytes, -c.held_bytes]
+                        for c in costs], dtype=numpy.int64)  # fmt: skip
+    rest = [c.stash_bytes - c.held_bytes + c.workspace_bytes for c in costs]
+    extra = [
+        (c.held_bytes + c.workspace_bytes, more, c.received_bytes + c.workspace_bytes, more)
+        for c, more in zip(costs, rest, strict=True)
+    ]
+    change = kept[holder, words.kind]
+    total = numpy.concatenate([[0], numpy.cumsum(change)])
+    before = total[:-1] - total[words.first[:-1]][words.device]
+    most = numpy.maximum(before + numpy.array(extra, dtype=numpy.int64)[holder, words.kind], before + change)
+    uses = {}
+    for number, (device, word) in enumerate(words.schedule.items()):
+        part = most[words.first[number] : words.first[number + 1]]
+        peak, over = base[device] + int(part.max(initial=0)), part > limits[device] - base[device]
+        is_named = base[device] <= limits[device] and bool(over.any())
+        uses[device] = MemoryUse(peak, word[int(over.argmax())] if is_named else None)
+    return uses
 
 
 def _memory_of(word: tuple[Action, ...], cost_of: dict[int, StageCost], *, base: int, limit: int) -> MemoryUse:
@@ -462,22 +545,9 @@ class _Checker:
 
     def figures(self) -> Iterator[str]:
         """The timeline's makespan is the end of the last action or synchronisation, plus the optimizer step."""
-        if self.timeline.makespan_ns != self.makespan_ns():
-            yield f"the timeline says makespan {self.timeline.makespan_ns} ns, but ends at {self.makespan_ns()} ns"
-
-    def makespan_ns(self) -> int:
-        """End of the last action, synchronisation or finished gradient, plus the optimizer step."""
-        ends = [word[-1].end_ns for word in self.timeline.actions.values() if word]
-        ends += [timed.end_ns for timed in self.timeline.synchronisations]
-        if any(leg.is_backward for leg in self.single_legs):
-            ends += [sent.end_ns for sent in self.timeline.transfers if sent.microbatch == self.num_microbatches]
-        return max(ends, default=0) + self.problem.profile.optimizer_ns
-
-    def bubble(self) -> float:
-        """1 - total work / (devices used x makespan); 0 where nothing takes time."""
-        work = sum(end - start for word in self.timeline.actions.values() for _, start, end in word)
-        available = len(self.plan.devices) * self.makespan_ns()
-        return (available - work) / available if available else 0.0
+        makespan = _makespan_ns(self.problem, self.plan, timeline=self.timeline, times=None)
+        if self.timeline.makespan_ns != makespan:
+            yield f"the timeline says makespan {self.timeline.makespan_ns} ns, but ends at {makespan} ns"
 
 
 def _lasting(word: tuple[TimedAction, ...]) -> list[TimedAction]:

@@ -5,105 +5,57 @@ What takes no time occupies nothing. Transfers equal in readiness, stage, microb
 the sending replicas, then of the edges, then of the receiving replicas.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from planner.actions import Action
-from planner.costs import CostModel, StageCost, Traffic, overlap
+from planner.costs import CostModel, StageCost, Traffic, overlaps
+from planner.course import make_course
+from planner.encoding import Words, encode
 from planner.errors import PlanError
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
 from planner.split_placement import BEFORE_FIRST, common, input_grad_ranges, part_of
+from planner.timeline import (
+    Direction,
+    MemoryPoint,
+    TimedAction,
+    TimedSynchronisation,
+    TimedTransfer,
+    Timeline,
+)
 from profiles.cluster import Route
 
-Direction = Literal["forward", "backward"]
+__all__ = [
+    "Direction",
+    "Lane",
+    "MemoryPoint",
+    "TimedAction",
+    "TimedSynchronisation",
+    "TimedTransfer",
+    "Timeline",
+    "make_lanes",
+    "memory_steps",
+    "simulate",
+]
 
 _Call = tuple[Callable[[int, Any], None], object]
 """What happens at an event: a method, and what it is given beside the time."""
 
 
-class TimedAction(NamedTuple):
-    """One action on one device, from `start_ns` to `end_ns`."""
-
-    action: Action
-    start_ns: int
-    end_ns: int
-
-
-class TimedTransfer(NamedTuple):
-    """One transfer between two devices for one microbatch; it waited on its links from `ready_ns` to `start_ns`.
-
-    With split placement transfers also go from a stage to itself: forward the stash, or before all microbatches (-1)
-    the weights; backward the weight stash, or after all microbatches the finished gradient.
-    """
-
-    sender: str
-    receiver: str
-    from_stage: int
-    to_stage: int
-    microbatch: int
-    direction: Direction
-    num_bytes: int
-    links: tuple[int, ...]
-    ready_ns: int
-    start_ns: int
-    end_ns: int
-
-
-class TimedSynchronisation(NamedTuple):
-    """The all-reduce of one replicated stage."""
-
-    stage: int
-    start_ns: int
-    end_ns: int
-
-
-class MemoryPoint(NamedTuple):
-    """From `time_ns` on, `num_bytes` are held, until the next point."""
-
-    time_ns: int
-    num_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    """A played plan."""
-
-    actions: Mapping[str, tuple[TimedAction, ...]]
-    """Per device, in the plan's order."""
-    transfers: tuple[TimedTransfer, ...]
-    """In order of readiness."""
-    synchronisations: tuple[TimedSynchronisation, ...]
-    """In order of their start."""
-    makespan_ns: int
-    """End of the iteration, optimizer included."""
-    span_ns: int
-    """Longest time from the start of the first to the end of the last action of a device."""
-    bubble: float
-    """1 - total work / (devices used x makespan)."""
-    memory: Mapping[str, tuple[MemoryPoint, ...]]
-    """Bytes held on every device over time."""
-    peak_bytes: Mapping[str, int]
-    """Largest value of `memory` per device."""
-
-    def objective_ns(self, objective: str) -> int:
-        """Makespan or span, whichever is minimised."""
-        return self.span_ns if objective == "span" else self.makespan_ns
-
-
 @dataclass(slots=True, kw_only=True)
-class _Lane:
+class Lane:
     """One replica of one stage while it is played."""
 
     stage: int
     replica: int
     group: DeviceGroup
     cost: StageCost
-    forward_to: list[tuple["_Lane", int, Route | None]]
+    forward_to: list[tuple["Lane", int, Route | None]]
     """Receivers of its activations: (lane, bytes, route; None inside the same group)."""
-    backward_to: list[tuple["_Lane", int, Route | None]]
+    backward_to: list[tuple["Lane", int, Route | None]]
     """Receivers of its gradients."""
     kinds: str = "FIWB"
     """The kinds of its actions."""
@@ -111,37 +63,48 @@ class _Lane:
     num_gradients: int = 0
     num_input_grads: int = 1
     """How many I its W waits for: with split placement one per share."""
-    missing_inputs: list[int]
-    missing_gradients: list[int]
-    missing_input_grads: list[int]
-    forward_done: list[bool]
+    missing_inputs: list[int] = field(default_factory=list)
+    missing_gradients: list[int] = field(default_factory=list)
+    missing_input_grads: list[int] = field(default_factory=list)
+    forward_done: list[bool] = field(default_factory=list)
+
+    def reset(self, num_microbatches: int) -> None:
+        """Nothing has arrived yet."""
+        self.missing_inputs = [self.num_inputs] * num_microbatches
+        self.missing_gradients = [self.num_gradients] * num_microbatches
+        self.missing_input_grads = [self.num_input_grads] * num_microbatches
+        self.forward_done = [False] * num_microbatches
 
 
 class _Parcel(NamedTuple):
     """What one lane sends another for one microbatch; no route: inside a device."""
 
-    sender: _Lane
-    target: _Lane
+    sender: Lane
+    target: Lane
     microbatch: int
     direction: Direction
     num_bytes: int
     route: Route | None
 
 
-def simulate(problem: Problem, plan: Plan, *, costs: CostModel | None = None) -> Timeline:
-    """Play `plan` on `problem`.
+def simulate(problem: Problem, plan: Plan, *, costs: CostModel | None = None, words: Words | None = None) -> Timeline:
+    """Play `plan` on `problem`; `words` may give the words of its schedule as arrays.
 
     Raises PlanError if the plan cannot be played to its end (`planner.verify` says in detail why).
     """
-    return _Player(problem, plan, costs=costs or CostModel(problem)).play()
+    model = costs or CostModel(problem)
+    lanes = make_lanes(problem, plan, costs=model)
+    course = make_course(plan, lanes=lanes, words=words or encode(plan.schedule), costs=model)
+    return _Player(problem, plan, costs=model, lanes=lanes).play() if course is None else course.play()
 
 
 class _Player:
     """The state of one game: what has happened up to the event at hand."""
 
-    def __init__(self, problem: Problem, plan: Plan, *, costs: CostModel) -> None:
-        self.problem, self.plan, self.costs = problem, plan, costs
-        self.lanes = make_lanes(problem, plan, costs=costs)
+    def __init__(self, problem: Problem, plan: Plan, *, costs: CostModel, lanes: list[Lane]) -> None:
+        self.problem, self.plan, self.costs, self.lanes = problem, plan, costs, lanes
+        for lane in lanes:
+            lane.reset(problem.num_microbatches)
         self.lane_of = {(device, lane.stage): lane for lane in self.lanes for device in lane.group}
         self.words = {device: list(word) for device, word in plan.schedule.items()}
         self.position = dict.fromkeys(self.words, 0)
@@ -160,7 +123,7 @@ class _Player:
         self.events: list[tuple[int, int, tuple[int, ...], int, _Call]] = []
         self.num_events = 0
 
-    def _lane(self, device: str, action: Action) -> _Lane:
+    def _lane(self, device: str, action: Action) -> Lane:
         lane = self.lane_of.get((device, action.stage))
         if lane is None or not 0 <= action.microbatch < self.problem.num_microbatches:
             raise PlanError(f"{device} cannot run {action}: it holds no such stage, or there is no such microbatch")
@@ -210,7 +173,7 @@ class _Player:
         word = self.words[device]
         return position < len(word) and word[position] == action
 
-    def _on_end(self, now: int, ended: tuple[_Lane, Action]) -> None:
+    def _on_end(self, now: int, ended: tuple[Lane, Action]) -> None:
         lane, action = ended
         microbatch = action.microbatch
         if action.kind == "F":
@@ -227,7 +190,7 @@ class _Player:
                 self._send(now, self.finished[lane.stage], rank=0)
         self._resume(now, lane.group)
 
-    def _send_all(self, now: int, lane: _Lane, *, microbatch: int, direction: Direction) -> None:
+    def _send_all(self, now: int, lane: Lane, *, microbatch: int, direction: Direction) -> None:
         receivers = lane.backward_to if direction == "backward" else lane.forward_to
         for rank, (target, num_bytes, route) in enumerate(receivers):
             self._send(now, _Parcel(lane, target, microbatch, direction, num_bytes, route), rank=rank)
@@ -277,7 +240,7 @@ class _Player:
             missing[parcel.microbatch] -= 1
         self._resume(now, lane.group)
 
-    def _on_arrival_within(self, lane: _Lane, microbatch: int, *, direction: Direction) -> None:
+    def _on_arrival_within(self, lane: Lane, microbatch: int, *, direction: Direction) -> None:
         """With split placement: weights, stash or weight stash have arrived (the finished gradient: all is done)."""
         if microbatch == BEFORE_FIRST:
             lane.missing_gradients = [missing - 1 for missing in lane.missing_gradients]
@@ -363,7 +326,7 @@ def memory_steps(cost: StageCost, kind: str) -> tuple[int, int]:
     return rest + cost.workspace_bytes, -cost.held_bytes
 
 
-def _is_ready(lane: _Lane, action: Action) -> bool:
+def _is_ready(lane: Lane, action: Action) -> bool:
     microbatch = action.microbatch
     if action.kind == "F":
         return lane.missing_inputs[microbatch] == 0
@@ -372,58 +335,48 @@ def _is_ready(lane: _Lane, action: Action) -> bool:
     return lane.forward_done[microbatch] and lane.missing_gradients[microbatch] == 0
 
 
-def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> list[_Lane]:
+def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> list[Lane]:
     """One lane per stage and replica, connected by the transfers between them."""
+    costs.find_routes(plan.stages)
     lanes = [_stage_lanes(plan, number, costs=costs) for number in range(len(plan.stages))]
     for (a, b), traffic in costs.traffic(plan.stages).items():
         if plan.stages[a].is_split or plan.stages[b].is_split:
             _connect_split(plan, (lanes[a], lanes[b]), traffic=traffic, costs=costs)
             continue
-        for sender in lanes[a]:
-            for receiver in lanes[b]:
-                counts = len(lanes[a]), len(lanes[b])
-                share, whole = overlap(sender.replica, receiver.replica, num_senders=counts[0], num_receivers=counts[1])
-                if not share:
-                    continue
-                size = -(-traffic.forward_bytes * share // whole)
-                sender.forward_to.append((receiver, size, _route(problem, (sender, receiver), num_bytes=size)))
-                receiver.num_inputs += 1
-                if traffic.has_gradient:
-                    size = -(-traffic.backward_bytes * share // whole)
-                    receiver.backward_to.append((sender, size, _route(problem, (receiver, sender), num_bytes=size)))
-                    sender.num_gradients += 1
+        for i, j, share, whole in overlaps(len(lanes[a]), len(lanes[b])):
+            sender, receiver = lanes[a][i], lanes[b][j]
+            size = -(-traffic.forward_bytes * share // whole)
+            sender.forward_to.append((receiver, size, _route(problem, (sender, receiver), num_bytes=size)))
+            receiver.num_inputs += 1
+            if traffic.has_gradient:
+                size = -(-traffic.backward_bytes * share // whole)
+                receiver.backward_to.append((sender, size, _route(problem, (receiver, sender), num_bytes=size)))
+                sender.num_gradients += 1
     for group in lanes:
         _connect_parts(plan, group, costs=costs)
-    flat = [lane for group in lanes for lane in group]
-    for lane in flat:
-        lane.missing_inputs = [lane.num_inputs] * problem.num_microbatches
-        lane.missing_gradients = [lane.num_gradients] * problem.num_microbatches
-        lane.missing_input_grads = [lane.num_input_grads] * problem.num_microbatches
-    return flat
+    return [lane for group in lanes for lane in group]
 
 
-def _stage_lanes(plan: Plan, number: int, *, costs: CostModel) -> list[_Lane]:
+def _stage_lanes(plan: Plan, number: int, *, costs: CostModel) -> list[Lane]:
     """One lane per replica; with split placement one per device that works for the stage, its owner first."""
     stage = plan.stages[number]
     if not stage.is_split:
         seats = [(group, costs.stage_cost(stage, replica), "FIWB") for replica, group in enumerate(stage.replicas)]
     else:
         seats = [((part.device,), costs.part_cost(stage, part), part.kinds) for part in costs.parts(stage)]
-    return [_new_lane((number, replica), seat, costs=costs) for replica, seat in enumerate(seats)]
+    return [_new_lane((number, replica), seat) for replica, seat in enumerate(seats)]
 
 
-def _connect_split(plan: Plan, ends: tuple[list[_Lane], list[_Lane]], *, traffic: Traffic, costs: CostModel) -> None:
+def _connect_split(plan: Plan, ends: tuple[list[Lane], list[Lane]], *, traffic: Traffic, costs: CostModel) -> None:
     """Activations go between owners, gradients between the lanes that run I for the same samples."""
     problem = costs.problem
     stages = [plan.stages[lanes[0].stage] for lanes in ends]
     makers, takers = (lanes[: len(stage.replicas)] for lanes, stage in zip(ends, stages, strict=True))
-    for sender in makers:
-        for receiver in takers:
-            share, whole = overlap(sender.replica, receiver.replica, num_senders=len(makers), num_receivers=len(takers))
-            if share:
-                size = -(-traffic.forward_bytes * share // whole)
-                sender.forward_to.append((receiver, size, _route(problem, (sender, receiver), num_bytes=size)))
-                receiver.num_inputs += 1
+    for i, j, share, whole in overlaps(len(makers), len(takers)):
+        sender, receiver = makers[i], takers[j]
+        size = -(-traffic.forward_bytes * share // whole)
+        sender.forward_to.append((receiver, size, _route(problem, (sender, receiver), num_bytes=size)))
+        receiver.num_inputs += 1
     for taker in input_grad_ranges(stages[0]) if traffic.has_gradient else ():
         for maker in input_grad_ranges(stages[1]):
             if both := common(taker, maker):
@@ -433,7 +386,7 @@ def _connect_split(plan: Plan, ends: tuple[list[_Lane], list[_Lane]], *, traffic
                 receiver.num_gradients += 1
 
 
-def _connect_parts(plan: Plan, lanes: list[_Lane], *, costs: CostModel) -> None:
+def _connect_parts(plan: Plan, lanes: list[Lane], *, costs: CostModel) -> None:
     """With split placement: the stash goes from the owner to every other I, the weight stash from every I to W."""
     stage = plan.stages[lanes[0].stage]
     if not stage.is_split:
@@ -453,7 +406,7 @@ def _connect_parts(plan: Plan, lanes: list[_Lane], *, costs: CostModel) -> None:
 
 
 def _make_single_parcels(
-    problem: Problem, plan: Plan, *, costs: CostModel, lanes: list[_Lane]
+    problem: Problem, plan: Plan, *, costs: CostModel, lanes: list[Lane]
 ) -> tuple[list[_Parcel], dict[int, _Parcel]]:
     """What travels once per iteration with split placement: the weights, and per stage the finished gradient."""
     weights, finished = [], {}
@@ -473,9 +426,8 @@ def _make_single_parcels(
     return weights, finished
 
 
-def _new_lane(where: tuple[int, int], seat: tuple[DeviceGroup, StageCost, str], *, costs: CostModel) -> _Lane:
-    num_microbatches = costs.problem.num_microbatches
-    return _Lane(
+def _new_lane(where: tuple[int, int], seat: tuple[DeviceGroup, StageCost, str]) -> Lane:
+    return Lane(
         stage=where[0],
         replica=where[1],
         group=seat[0],
@@ -483,14 +435,10 @@ def _new_lane(where: tuple[int, int], seat: tuple[DeviceGroup, StageCost, str], 
         kinds=seat[2],
         forward_to=[],
         backward_to=[],
-        missing_inputs=[],
-        missing_gradients=[],
-        missing_input_grads=[],
-        forward_done=[False] * num_microbatches,
     )
 
 
-def _route(problem: Problem, ends: tuple[_Lane, _Lane], *, num_bytes: int) -> Route | None:
+def _route(problem: Problem, ends: tuple[Lane, Lane], *, num_bytes: int) -> Route | None:
     """Transfers go between the first devices of the groups; inside one device nothing moves."""
     a, b = ends[0].group[0], ends[1].group[0]
     return None if a == b else problem.cluster.route(a, b, num_bytes=num_bytes)

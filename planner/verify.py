@@ -7,16 +7,21 @@ groups stay silent, because what they would say could not be trusted.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
 import networkx
+import numpy
+from numpy.typing import NDArray
 
 from planner.actions import KINDS, Action
-from planner.costs import CostModel, overlap
+from planner.census import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Census, take_census
+from planner.costs import CostModel, overlaps
+from planner.encoding import Words, encode, holders
+from planner.equations import read_times
 from planner.errors import PlanError
 from planner.plan import DeviceGroup, Evidence, Plan, ProblemReference, Share, Stage
 from planner.problem import Options, Problem
@@ -56,6 +61,18 @@ class Verdict:
     """In the order of the rules; none if the plan is valid."""
     timeline: Timeline | None
     """The plan as played; None if it cannot be played."""
+    subject: tuple[Problem, Plan] | None = field(default=None, repr=False, compare=False)
+    """What was judged."""
+    replayed: Replay | None = field(default=None, repr=False, compare=False)
+    """The second evaluation."""
+
+    def covers(self, problem: Problem, plan: Plan) -> bool:
+        """Whether it has passed the very same stages and words as an answer to the very same problem."""
+        if self.subject is None or not self.passed:
+            return False
+        known, judged = self.subject
+        same = judged.stages is plan.stages and judged.schedule is plan.schedule and judged.problem is plan.problem
+        return same and known is problem
 
     @property
     def passed(self) -> bool:
@@ -79,16 +96,25 @@ class Finding(NamedTuple):
 Findings = Iterator[Finding]
 
 
-def verify(problem: Problem, plan: Plan) -> Verdict:
-    """Check `plan` against every rule, as an answer to `problem`."""
+def verify(problem: Problem, plan: Plan, *, earlier: Verdict | None = None) -> Verdict:
+    """Check `plan` against every rule, as an answer to `problem`.
+
+    Where an `earlier` verdict has passed the same stages and words, only what the evidence states is checked anew.
+    """
     case = _Case(problem, plan)
+    groups = GROUPS
+    if earlier is not None and earlier.covers(problem, plan) and earlier.timeline is not None:
+        case.__dict__.update(played=earlier.timeline, replayed=earlier.replayed)
+        groups = (GROUPS[0], GROUPS[-1])
     violations: list[Violation] = []
-    for is_gate, rules in GROUPS:
+    for is_gate, rules in groups:
         found = [violation for rule in rules for violation in _apply(rule, case)]
         violations += found
         if is_gate and found:
             return Verdict(violations=tuple(violations), timeline=None)
-    return Verdict(violations=tuple(violations), timeline=case.timeline)
+    return Verdict(
+        violations=tuple(violations), timeline=case.timeline, subject=(problem, plan), replayed=case.replayed
+    )
 
 
 def _apply(rule: Callable[["_Case"], Findings], case: "_Case") -> Iterator[Violation]:
@@ -163,6 +189,26 @@ class _Case:
         return {device: Counter(word) for device, word in self.plan.schedule.items() if device in self.kinds_on}
 
     @cached_property
+    def words(self) -> Words | None:
+        """The schedule as arrays; None if there is something in it that is no action."""
+        return encode(self.plan.schedule)
+
+    @cached_property
+    def census(self) -> Census | None:
+        """Where every action stands; None if one is out of place, or if I or W of a stage are on other devices."""
+        if self.words is None or any(stage.is_split for stage in self.plan.stages):
+            return None
+        sizes = {"num_stages": len(self.plan.stages), "num_microbatches": self.problem.num_microbatches}
+        return take_census(self.words, self.kinds_on, **sizes)
+
+    @cached_property
+    def has_weights(self) -> NDArray[numpy.bool_]:
+        """[rows of the census, 1] whether the stage has a W."""
+        assert self.census is not None
+        found: NDArray[numpy.bool_] = numpy.array(self.has_weight_grad, dtype=numpy.bool_)[self.census.stage]
+        return found.reshape(-1, 1)
+
+    @cached_property
     def seats(self) -> list[Seat]:
         """The replicas of all stages."""
         return make_seats(self.plan, costs=self.costs)
@@ -175,13 +221,13 @@ class _Case:
     @cached_property
     def memory(self) -> dict[str, MemoryUse]:
         """Peak memory per device."""
-        return memory_use(self.problem, self.plan, costs=self.costs)
+        return memory_use(self.problem, self.plan, costs=self.costs, words=self.words)
 
     @cached_property
     def played(self) -> Timeline | PlanError:
         """The timeline, or why there is none."""
         try:
-            return simulate(self.problem, self.plan, costs=self.costs)
+            return simulate(self.problem, self.plan, costs=self.costs, words=self.words)
         except PlanError as error:
             return error
 
@@ -195,7 +241,7 @@ class _Case:
         """The second evaluation of the timeline."""
         if self.timeline is None:
             return None
-        return replay(self.problem, self.plan, timeline=self.timeline, costs=self.costs)
+        return replay(self.problem, self.plan, timeline=self.timeline, costs=self.costs, words=self.words)
 
     @cached_property
     def objective_ns(self) -> int:
@@ -223,8 +269,11 @@ def _type_errors(plan: Any) -> Iterator[str]:
     for number, stage in enumerate(plan.stages):
         if not isinstance(stage, Stage) or not _is_stage(stage):
             yield f"stage {number}"
+    are_tuples = all(isinstance(word, tuple) for word in plan.schedule.values())
+    are_actions = are_tuples and encode(plan.schedule) is not None
     for device, word in plan.schedule.items():
-        if not isinstance(device, str) or not isinstance(word, tuple) or not all(map(_is_action, word)):
+        is_word = are_actions or (isinstance(word, tuple) and all(map(_is_action, word)))
+        if not isinstance(device, str) or not is_word:
             yield f"the list of {_shown(device, 80)}"
 
 
@@ -301,8 +350,8 @@ def _same(subject: str, *, expected: object, actual: object) -> Findings:
 def options_differ(case: _Case) -> Findings:
     """The plan was made under these options; an option left out stands for its default."""
     given = case.plan.problem.options
-    defaults = {field.name: to_plain(getattr(Options(), field.name)) for field in fields(Options)}
-    expected = {field.name: to_plain(getattr(case.options, field.name)) for field in fields(Options)}
+    defaults = {entry.name: to_plain(getattr(Options(), entry.name)) for entry in fields(Options)}
+    expected = {entry.name: to_plain(getattr(case.options, entry.name)) for entry in fields(Options)}
     actual = defaults | to_plain(dict(given)) if isinstance(given, Mapping) else {"options": given}
     for name in sorted(expected.keys() | actual.keys()):
         texts = [_json(values[name]) if name in values else "nothing" for values in (expected, actual)]
@@ -608,6 +657,10 @@ def recompute_forbidden(case: _Case) -> Findings:
 
 def split_forbidden(case: _Case) -> Findings:
     """Without `split_backward` a stage that has a W runs B only."""
+    if (census := case.census) is not None:
+        parts = census.has(INPUT_GRAD) | census.has(WEIGHT_GRAD)
+        if not (parts & case.has_weights).any():
+            return
     if not case.options.split_backward:
         splits = {number for number, has_weight_grad in enumerate(case.has_weight_grad) if has_weight_grad}
         for device, word in case.plan.schedule.items():
@@ -677,6 +730,8 @@ def list_foreign(case: _Case) -> Findings:
 
 def action_foreign(case: _Case) -> Findings:
     """A device runs only actions of stages it works for, of known kinds and for microbatches of the problem."""
+    if case.census is not None:
+        return  # there is none without all actions in place
     for device, counts in case.tally.items():
         held, total = case.kinds_on[device], case.problem.num_microbatches
         for action in counts:
@@ -688,6 +743,8 @@ def action_foreign(case: _Case) -> Findings:
 
 def action_misplaced(case: _Case) -> Findings:
     """With split placement a device runs only the kinds of actions that the stage gives it."""
+    if case.census is not None:
+        return  # there is none with split placement
     for device, counts in case.tally.items():
         for action in counts:
             kinds = case.kinds_on[device].get(action.stage, "FIW")
@@ -698,6 +755,8 @@ def action_misplaced(case: _Case) -> Findings:
 
 def split_fused(case: _Case) -> Findings:
     """A stage with split placement runs no B."""
+    if case.census is not None:
+        return  # there is none with split placement
     for device, counts in case.tally.items():
         for action in counts:
             if action.kind == "B" and action.kind not in case.kinds_on[device].get(action.stage, "B"):
@@ -707,6 +766,8 @@ def split_fused(case: _Case) -> Findings:
 
 def action_repeated(case: _Case) -> Findings:
     """No device runs an action twice."""
+    if case.census is not None and not case.census.is_repeated:
+        return
     for device, counts in case.tally.items():
         if len(counts) < len(case.plan.schedule[device]):
             for action, count in counts.items():
@@ -717,6 +778,10 @@ def action_repeated(case: _Case) -> Findings:
 
 def action_missing(case: _Case) -> Findings:
     """A device runs, for every stage it works for and every microbatch, its F, and B, or I with W if there is a W."""
+    if (census := case.census) is not None and set(case.kinds_on) <= set(case.plan.schedule):
+        is_split = census.has(INPUT_GRAD) & (census.has(WEIGHT_GRAD) | ~case.has_weights)
+        if (census.has(FORWARD) & (is_split | (census.has(BACKWARD) & case.has_weights))).all():
+            return
     for device, stage, counts in _lists(case):
         kinds = case.kinds_on[device][stage]
         for microbatch in range(case.problem.num_microbatches):
@@ -740,6 +805,10 @@ def _lists(case: _Case) -> Iterator[tuple[str, int, Counter[Action]]]:
 
 def backward_mixed(case: _Case) -> Findings:
     """Where a device runs B, it runs neither I nor W for the same microbatch."""
+    if (census := case.census) is not None:
+        parts = census.has(INPUT_GRAD) | census.has(WEIGHT_GRAD)
+        if not (census.has(BACKWARD) & parts).any():
+            return
     for device, counts in case.tally.items():
         for kind, stage, microbatch in counts:
             if kind == "B" and (("I", stage, microbatch) in counts or ("W", stage, microbatch) in counts):
@@ -749,6 +818,10 @@ def backward_mixed(case: _Case) -> Findings:
 
 def weight_grad_foreign(case: _Case) -> Findings:
     """A stage without trainable weights has neither W nor B."""
+    if (census := case.census) is not None:
+        whole = census.has(WEIGHT_GRAD) | census.has(BACKWARD)
+        if not (whole & ~case.has_weights).any():
+            return
     for device, counts in case.tally.items():
         for action in counts:
             is_held = action.stage in case.groups_on.get(device, ())
@@ -762,7 +835,7 @@ def weight_grad_foreign(case: _Case) -> Findings:
 def group_order(case: _Case) -> Findings:
     """The devices of a group run the actions of its stage in the same order."""
     for number, stage in enumerate(case.plan.stages):
-        for group in stage.replicas:
+        for group in (group for group in stage.replicas if len(group) > 1):
             words = {d: [a for a in case.plan.schedule.get(d, ()) if a.stage == number] for d in group}
             first = words[group[0]]
             for device, word in words.items():
@@ -780,11 +853,16 @@ def group_order(case: _Case) -> Findings:
 
 def forward_first(case: _Case) -> Findings:
     """F of a microbatch stands before its I or B."""
+    census = case.census
+    if census is not None and census.precedes(FORWARD, INPUT_GRAD) and census.precedes(FORWARD, BACKWARD):
+        return
     yield from _precedes(case, "F", then="IB")
 
 
 def input_grad_first(case: _Case) -> Findings:
     """I of a microbatch stands before its W."""
+    if case.census is not None and case.census.precedes(INPUT_GRAD, WEIGHT_GRAD):
+        return
     yield from _precedes(case, "I", then="W")
 
 
@@ -802,12 +880,40 @@ def _precedes(case: _Case, first: str, *, then: str) -> Findings:
 
 def deadlock(case: _Case) -> Findings:
     """Nothing waits for itself in the end."""
+    if _is_numbered(case):
+        return
     game = _Untimed(case)
     cycle = game.cycle()
     if cycle:
         shown = cycle if len(cycle) <= 12 else [*cycle[:6], "...", *cycle[-5:]]
         message = "The schedule deadlocks: " + ", which waits for ".join(shown) + "."
         yield Finding(cycle[0], "an order without cycles", " <- ".join(shown), message)
+
+
+def _is_numbered(case: _Case) -> bool:
+    """Whether the claimed starts number the actions so that every one comes after those it waits for.
+
+    Whoever has numbered them: where such a numbering exists, nothing waits for itself.
+    """
+    if case.words is None or case.census is None or any(len(seat.group) > 1 for seat in case.seats):
+        return False
+    times = None if case.timeline is None else read_times(case.timeline, case.words)
+    if times is None:
+        return False
+    begins = numpy.ones(len(times.start), dtype=numpy.bool_)
+    begins[case.words.first[:-1][case.words.first[:-1] < len(begins)]] = False
+    if (numpy.diff(times.start, prepend=0) <= 0)[begins].any():
+        return False
+    at = {(seat.group[0], seat.stage): number for number, seat in enumerate(case.seats)}
+    holder = holders(case.words, at, num_stages=len(case.plan.stages))
+    if holder is None:
+        return False
+    start = numpy.full((len(case.seats), 3, case.problem.num_microbatches), -1, dtype=numpy.int64)
+    start[holder, case.words.place, case.words.microbatch] = times.start
+    return all(
+        bool((start[leg.sender, int(leg.is_backward)] < start[leg.receiver, int(leg.is_backward)]).all())
+        for leg in case.legs
+    )
 
 
 _PLACES = {"F": 0, "I": 1, "B": 1, "W": 2}
@@ -910,24 +1016,29 @@ class _Untimed:
 
 def route_missing(case: _Case) -> Findings:
     """Every transfer and every ring of replicas has a route."""
+    part_of = {}
+    for number, part in enumerate(networkx.connected_components(_link_graph(case))):
+        part_of.update(dict.fromkeys(part, number))
     for source, target in dict.fromkeys(_neighbours(case)):
-        try:
-            case.problem.cluster.route(source, target, num_bytes=0)
-        except (networkx.NetworkXException, KeyError):
+        if part_of.get(source, source) != part_of.get(target, target):
             message = f"Devices {source} and {target} have to exchange data, but no links connect them."
             yield Finding(f"{source} to {target}", "a route", "none", message)
+
+
+def _link_graph(case: _Case) -> "networkx.Graph[str]":
+    graph: networkx.Graph[str] = networkx.Graph()
+    graph.add_edges_from((link.a, link.b) for link in case.problem.cluster.links)
+    return graph
 
 
 def _neighbours(case: _Case) -> Iterator[tuple[str, str]]:
     """Pairs of devices that exchange something."""
     stages = case.plan.stages
     for a, b in case.costs.traffic(stages):
-        for i, sender in enumerate(stages[a].replicas):
-            for j, receiver in enumerate(stages[b].replicas):
-                counts = len(stages[a].replicas), len(stages[b].replicas)
-                is_near = overlap(i, j, num_senders=counts[0], num_receivers=counts[1])[0] > 0
-                if is_near and sender[0] != receiver[0]:
-                    yield sender[0], receiver[0]
+        for i, j, *_ in overlaps(len(stages[a].replicas), len(stages[b].replicas)):
+            sender, receiver = stages[a].replicas[i][0], stages[b].replicas[j][0]
+            if sender != receiver:
+                yield sender, receiver
         if stages[a].is_split or stages[b].is_split:
             yield from _gradient_neighbours(case, (stages[a], stages[b]))
     for _, stage in _split_stages(case):

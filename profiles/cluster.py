@@ -1,6 +1,5 @@
 """What the machine offers: devices, links between them, and the routes that transfers take."""
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +7,10 @@ from functools import cached_property
 import networkx
 
 from profiles.model_profile import MAX_BYTES, MAX_NANOSECONDS, require_distinct, require_integer, require_name
+from profiles.routing import Network, RouteTables, Way
+
+FEW_SEARCHES = 8
+"""So many searches for routes are not worth doing at once."""
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
@@ -144,13 +147,31 @@ class Cluster:
         return tuple(dict.fromkeys(device.type for device in self.devices))
 
     @cached_property
-    def _directed(self) -> dict[tuple[str, str], tuple[int, Link]]:
-        """Resource number and link for every direction of every link."""
+    def _directed(self) -> dict[tuple[str, str], int]:
+        """Index among the ways of the network for every direction of every link."""
+        return {(self._nodes[way.tail], self._nodes[way.head]): number for number, way in enumerate(self._network.ways)}
+
+    @cached_property
+    def _nodes(self) -> list[str]:
+        """Devices first, then the other ends of links."""
+        return list(self._undirected)
+
+    @cached_property
+    def _node_of(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self._nodes)}
+
+    @cached_property
+    def _network(self) -> Network:
+        """Both directions of every link, in the order in which the ends first appear."""
         ends: dict[tuple[str, str], tuple[int, Link]] = {}
         for index, link in enumerate(self.links):
             ends[link.a, link.b] = (2 * index, link)
             ends[link.b, link.a] = (2 * index + (1 if link.duplex else 0), link)
-        return ends
+        ways = [
+            Way(self._node_of[a], self._node_of[b], link.latency_ns, link.bandwidth_bytes_per_s, resource)
+            for (a, b), (resource, link) in ends.items()
+        ]
+        return Network(len(self._nodes), ways)
 
     @cached_property
     def _routes(self) -> dict[tuple[str, str, int], Route]:
@@ -163,26 +184,43 @@ class Cluster:
         latency + bytes / bandwidth (Dijkstra; equal sums are decided by fewer links, then by the order of the links).
         """
         direct = self._directed.get((source, target))
-        key = (source, target, -1 if direct else num_bytes)
-        if key not in self._routes:
-            hops = [(source, target)] if direct else self._shortest_path(source, target, num_bytes=num_bytes)
-            self._routes[key] = self._make_route(hops)
-        return self._routes[key]
+        key = (source, target, num_bytes if direct is None else -1)
+        found = self._routes.get(key)
+        if found is None:
+            ends = self._node_of[source], self._node_of[target]
+            path = self._network.shortest_path(*ends, num_bytes=num_bytes) if direct is None else [direct]
+            found = self._routes[key] = self._make_route(path)
+        return found
 
-    def _make_route(self, hops: Iterable[tuple[str, str]]) -> Route:
-        used = [self._directed[hop] for hop in hops]
+    def find_routes(self, wanted: Iterable[tuple[str, str, int]]) -> None:
+        """Look for the routes of many transfers (source, target, bytes) at once, so that `route` knows them already."""
+        node_of = self._node_of
+        unknown = {
+            (node_of[source], node_of[target], size): (source, target, size)
+            for source, target, size in wanted
+            if (source, target) not in self._directed and (source, target, size) not in self._routes
+        }
+        if len({(source, size) for source, _, size in unknown}) > FEW_SEARCHES:
+            for key, path in self._network.paths(unknown).items():
+                self._routes[unknown[key]] = self._make_route(path)
+
+    def _make_route(self, path: Iterable[int]) -> Route:
+        used = [self._network.ways[number] for number in path]
         return Route(
-            links=tuple(resource for resource, _ in used),
-            latency_ns=sum(link.latency_ns for _, link in used),
-            bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s for _, link in used),
+            links=tuple(way.resource for way in used),
+            latency_ns=sum(way.latency_ns for way in used),
+            bandwidth_bytes_per_s=min(way.bandwidth_bytes_per_s for way in used),
         )
 
-    def _shortest_path(self, source: str, target: str, *, num_bytes: int) -> list[tuple[str, str]]:
-        scale = 1 << 20  # a tie between paths of equal time goes to the one with fewer links
+    def route_tables(self, *, num_bytes: int) -> RouteTables | None:
+        """The routes between all pairs of devices for transfers of one size; None if they could leave 64 bits.
 
-        def weight(a: str, b: str, _: object) -> int:
-            link = self._directed[a, b][1]
-            return (link.latency_ns + num_bytes * 10**9 // link.bandwidth_bytes_per_s) * scale + 1
-
-        path = networkx.dijkstra_path(self._undirected, source, target, weight=weight)
-        return list(itertools.pairwise(path))
+        Where several paths are equally short, another one may be chosen than `route` takes.
+        """
+        node_of = self._node_of
+        direct = {
+            (node_of[a], node_of[b]): number
+            for (a, b), number in self._directed.items()
+            if a in self.by_name and b in self.by_name
+        }
+        return self._network.tables(len(self.devices), num_bytes=num_bytes, direct=direct)

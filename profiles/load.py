@@ -10,6 +10,7 @@ from pathlib import Path
 from profiles.cluster import Cluster
 from profiles.importers.neutral import import_neutral
 from profiles.importers.pipedream import import_pipedream, is_pipedream
+from profiles.importers.piper import import_piper, is_piper
 from profiles.model_profile import ModelProfile
 from profiles.refusal import refusal, render_value
 from profiles.strict_json import MAX_DOCUMENT_BYTES, decode_text, parse_json
@@ -111,6 +112,8 @@ def _parse(data: bytes, *, source: str) -> Workload | Cluster:
         raise refusal(source, f"the document = {render_value(tree)} is not an object; give {{...}}")
     if "format" not in tree and _is_neutral(tree):
         return import_neutral(tree, source=source)
+    if "format" not in tree and is_piper(tree):
+        return import_piper(tree, source=source)
     kind = _kind(tree, source=source)
     document = validate(kind, {key: value for key, value in tree.items() if key != "format"}, source=source)
     return Workload(profile=document) if isinstance(document, ModelProfile) else document

@@ -110,10 +110,14 @@ class WidthBytes:
     """What remains of the stash when the stage recomputes."""
     workspace_bytes: int = 0
     """Held only while an action runs."""
+    parameter_bytes: int | None = None
+    """Weights on each device, which replicas synchronise; None: the layer's own, in equal parts."""
 
     def __post_init__(self) -> None:
         _require_bytes(f"bytes at width {self.width}", self)
         require_integer("bytes: width", self.width, least=1, most=4096)
+        if self.parameter_bytes is not None:
+            require_integer(f"bytes at width {self.width}: parameter_bytes", self.parameter_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +175,12 @@ class Layer:
     def gradient_bytes(self) -> int:
         """Bytes that replicas of the layer synchronise once per iteration."""
         return self.parameter_bytes if self.is_trainable else 0
+
+    def gradient_bytes_at(self, width: int) -> int | None:
+        """Gradient bytes on each device of a group of `width`; None: not stated, hence the layer's in equal parts."""
+        if width == 1 or not self.is_trainable:
+            return self.gradient_bytes
+        return next((entry.parameter_bytes for entry in self.wider if entry.width == width), None)
 
     def bytes_at(self, width: int) -> "Layer | WidthBytes | None":
         """The byte fields per device at `width`, or None where they were not measured."""

@@ -23,6 +23,10 @@ _SOURCES = (
     "moves.py",
     "orders.py",
     "partition/kernels.py",
+    "partition/steady_kernels.py",
+    "policies.py",
+    "words.py",
+    "quick_floors.py",
 )
 
 

@@ -85,6 +85,29 @@ class ScheduleInstance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WideGroups:
+    """G groups of several devices that may share the layers of a stage, over V - 1 widths above 1 and T types.
+
+    Group g is called number D + g wherever devices are numbered. A plan uses groups that are equal or disjoint.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    """Device numbers of every group; transfers go to and from the first."""
+    width_row: Integers
+    """[G] number of its width, from 1."""
+    widths: tuple[int, ...]
+    """The widths, ascending, without 1."""
+    work: Integers
+    """[tables, 5, (V - 1) * T, L] as in `Instance.work`: all types of a width, then those of the next."""
+    measured: Integers
+    """[(V - 1) * T, L] 1 where the layer was measured on the type at the width."""
+    sizes: Integers
+    """[V - 1, 5, L] state, stash, weight stash, checkpoint and workspace units on each device."""
+    gradient: Integers
+    """[V - 1, 2, L] units that replicas synchronise: as stated, and those to be cut into equal parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """The whole problem: which layers go where, and in which order, is open.
 
@@ -153,6 +176,15 @@ class Instance:
     given_stages: Integers | None
     """[L] stage of every layer, if the partition is given."""
     given_groups: tuple[tuple[int, ...], ...] | None
-    """Devices of every stage, if they are given too."""
+    """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """What is minimised."""
+    wide: WideGroups | None = None
+    """Groups of several devices, if widths are open."""
+
+    def members_of(self, holder: int) -> tuple[int, ...]:
+        """The devices of a holder of lanes: itself, or the members of the group of that number."""
+        if holder < len(self.capacity):
+            return (holder,)
+        assert self.wide is not None
+        return self.wide.groups[holder - len(self.capacity)]

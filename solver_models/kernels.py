@@ -16,24 +16,30 @@ FAR = 1 << 61
 
 
 class Layers(NamedTuple):
-    """The open problem as arrays: L layers, E edges, D devices of T types, K link resources (see `Instance`)."""
+    """The open problem as arrays: L layers, E edges, D lane holders, K link resources (see `Instance`).
+
+    What holds a lane is a device or, where widths are open, a group of devices that acts as one (`WideGroups`); all
+    of them are called devices here. T counts the types, once per width; V the widths.
+    """
 
     work: Integers
     """[tables, 5, T, L] ticks of F, I, W, B and recomputation."""
     table_of_replicas: Integers
     """[max replicas + 1] index into `work`."""
     gradient: Integers
-    """[L] units that replicas synchronise."""
+    """[V, 2, L] units that replicas synchronise: stated for the width, and those to be cut into equal parts."""
     state: Integers
-    """[L] resident units."""
+    """[V, L] resident units."""
     stash: Integers
-    """[L] units from F to I."""
+    """[V, L] units from F to I."""
     weight_stash: Integers
-    """[L] units of it that stay to the end of W."""
+    """[V, L] units of it that stay to the end of W."""
     checkpoint: Integers
-    """[L] units that remain when the stage recomputes."""
+    """[V, L] units that remain when the stage recomputes."""
     workspace: Integers
-    """[L] units while an action runs."""
+    """[V, L] units while an action runs."""
+    measured: Integers
+    """[L] a bit per type (and width) on which the layer was measured."""
     trainable: Integers
     """[L] 1 if the layer has a W."""
     frozen: Integers
@@ -41,7 +47,13 @@ class Layers(NamedTuple):
     edges: Integers
     """[E, 6] producer, consumer, forward units, backward units, gradient flag, rank; sorted by producer."""
     device_type: Integers
-    """[D] type index."""
+    """[D] type index (and width)."""
+    width_row: Integers
+    """[D] index into V."""
+    member_start: Integers
+    """[D + 1] where the members of a group begin in `members`."""
+    members: Integers
+    """Devices of the groups; a single device is its own only member."""
     capacity: Integers
     """[D] units of memory."""
     latency: Integers
@@ -130,28 +142,37 @@ def ceil_div(a: int, b: int) -> int:
 
 
 @kernel
-def stage_sums(layers, stage_of, num_stages, replicas, recompute):
-    """[S, T, 4] ticks of F, I, W, B and [S, 8] units and flags of every stage."""
-    num_layers, num_types = stage_of.shape[0], layers.work.shape[2]
+def stage_sums(layers, stage_of, start, devices, recompute):
+    """[S, T, 4] ticks of F, I, W, B on the types of its devices and [S, 9] units and flags of every stage."""
+    num_stages, num_layers, num_types = start.shape[0] - 1, stage_of.shape[0], layers.work.shape[2]
+    replicas = start[1:] - start[:-1]
+    used = np.zeros((num_stages, num_types), np.bool_)
+    for s in range(num_stages):
+        for n in range(start[s], start[s + 1]):
+            used[s, layers.device_type[devices[n]]] = True
     times = np.zeros((num_stages, num_types, 4), np.int64)
-    sizes = np.zeros((num_stages, 8), np.int64)
+    sizes = np.zeros((num_stages, 9), np.int64)
     for x in range(num_layers):
         s = stage_of[x]
+        v = layers.width_row[devices[start[s]]]
         table = layers.table_of_replicas[replicas[s]]
         for t in range(num_types):
+            if not used[s, t]:
+                continue
             extra = layers.work[table, 4, t, x] if recompute[s] else 0
             times[s, t, 0] += layers.work[table, 0, t, x]
             times[s, t, 1] += layers.work[table, 1, t, x] + extra
             times[s, t, 2] += layers.work[table, 2, t, x]
             times[s, t, 3] += layers.work[table, 3, t, x] + extra
-        sizes[s, 0] += layers.state[x]
-        sizes[s, 1] += layers.checkpoint[x] if recompute[s] else layers.stash[x]
-        sizes[s, 2] += layers.stash[x]
-        sizes[s, 3] += layers.weight_stash[x]
-        sizes[s, 4] = max(sizes[s, 4], layers.workspace[x])
+        sizes[s, 0] += layers.state[v, x]
+        sizes[s, 1] += layers.checkpoint[v, x] if recompute[s] else layers.stash[v, x]
+        sizes[s, 2] += layers.stash[v, x]
+        sizes[s, 3] += layers.weight_stash[v, x]
+        sizes[s, 4] = max(sizes[s, 4], layers.workspace[v, x])
         sizes[s, 5] = max(sizes[s, 5], layers.trainable[x])
-        sizes[s, 6] += layers.gradient[x]
+        sizes[s, 6] += layers.gradient[v, 0, x]
         sizes[s, 7] += 1 - layers.frozen[x]
+        sizes[s, 8] += layers.gradient[v, 1, x]
     for s in range(num_stages):
         for t in range(num_types):
             for k in range(4):
@@ -160,6 +181,8 @@ def stage_sums(layers, stage_of, num_stages, replicas, recompute):
             sizes[s, k] = ceil_div(sizes[s, k], replicas[s])
         if sizes[s, 5] == 0:
             sizes[s, 3] = 0
+        group = devices[start[s]]
+        sizes[s, 6] += ceil_div(sizes[s, 8], layers.member_start[group + 1] - layers.member_start[group])
     return times, sizes
 
 
@@ -296,7 +319,7 @@ def assemble(layers, stage_of, start, devices, recompute):
     num_stages, num_lanes = start.shape[0] - 1, devices.shape[0]
     num_devices = layers.capacity.shape[0]
     replicas = start[1:] - start[:-1]
-    times, sizes = stage_sums(layers, stage_of, num_stages, replicas, recompute)
+    times, sizes = stage_sums(layers, stage_of, start, devices, recompute)
     pairs = stage_traffic(layers, stage_of, num_stages)
     lane_stage = np.zeros(num_lanes, np.int64)
     lane_size = np.zeros((6, num_lanes), np.int64)
@@ -512,6 +535,46 @@ def depart(net, f, way, m, now, heap, size, link_free):
 
 
 @kernel
+def make_shares(net):
+    """[N, 3] ticks of F, of the least backward work before the gradient leaves, and of the least after it."""
+    shares = np.zeros((net.lane_stage.shape[0], 3), np.int64)
+    for n in range(shares.shape[0]):
+        shares[n, 0], shares[n, 1] = net.duration[n, 0], net.duration[n, 1]
+        if net.has_weight[n]:
+            fused = net.duration[n, 3]
+            whole = min(net.duration[n, 1] + net.duration[n, 2], fused) if net.scalars[SPLIT] else fused
+            shares[n, 1] = min(net.duration[n, 1], fused) if net.scalars[SPLIT] else fused
+            shares[n, 2] = max(whole - shares[n, 1], 0)
+    return shares
+
+
+@kernel
+def make_drains(net, shares):
+    """[N] what follows every I of the lane: the chain of I upstream, with its own W and all-reduce at every step."""
+    drain = np.zeros(net.lane_stage.shape[0], np.int64)
+    for n in range(drain.shape[0]):
+        drain[n] = shares[n, 2] + net.synchronisation[net.lane_stage[n]]
+        for f in range(net.flow_start[2 * n + 1], net.flow_start[2 * n + 2]):
+            target = net.flow_target[f]
+            drain[n] = max(drain[n], net.flow_duration[f] + shares[target, 1] + drain[target])
+    return drain
+
+
+@kernel
+def remaining_work(net, shares):
+    """[D] ticks that a device needs from its start to the end of its least all-reduce."""
+    left = np.zeros(net.budget.shape[0], np.int64)
+    for d in range(left.shape[0]):
+        least_end = FAR
+        for k in range(net.device_start[d], net.device_start[d + 1]):
+            n = net.device_lanes[k]
+            left[d] += net.scalars[MICROBATCHES] * (shares[n, 0] + shares[n, 1] + shares[n, 2])
+            least_end = min(least_end, net.synchronisation[net.lane_stage[n]])
+        left[d] += least_end if least_end < FAR else 0
+    return left
+
+
+@kernel
 def account(net, count, held, n, kind):
     """Count an action that starts now and book its memory as it stands after its end."""
     d = net.lane_device[n]
@@ -531,11 +594,12 @@ def account(net, count, held, n, kind):
 
 
 @kernel
-def play(net, policy, words, lengths, follow):
+def play(net, policy, words, lengths, follow, threshold):
     """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
 
     `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
-    last ends); FAR for all three if the game deadlocks. Memory is respected by policies, not checked for given words.
+    last ends); FAR for all three if the game deadlocks, and some time from `threshold` on as soon as the makespan is
+    certain to be no less. Memory is respected by policies, not checked for given words.
     One long function on purpose: handing the net to helpers per event costs three times the work itself.
     """
     num_lanes, num_devices, total = net.lane_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
@@ -553,6 +617,9 @@ def play(net, policy, words, lengths, follow):
     cap, lag, mode = policy.cap, policy.lag, policy.mode
     if not follow:
         lengths[:] = 0
+    shares = make_shares(net)
+    left, drain = remaining_work(net, shares), make_drains(net, shares)
+    limit = threshold - net.scalars[TAIL]
     now = np.int64(0)
     while True:
         for x in range(num_dirty):
@@ -571,6 +638,14 @@ def play(net, policy, words, lengths, follow):
                 continue
             n, kind = code >> 2, code & 3
             m = count[n, 0] if kind == 0 else (count[n, 2] if kind == 2 else count[n, 1])
+            if now + left[d] >= limit:
+                return threshold, threshold, threshold
+            left[d] -= net.duration[n, kind] if kind == 0 or kind == 2 else shares[n, 1] + shares[n, 2]
+            if kind & 1:
+                if now + (total - m) * shares[n, 1] + drain[n] >= limit:
+                    return threshold, threshold, threshold
+                if kind == 1 and net.has_weight[n]:
+                    left[d] += net.duration[n, 2]
             account(net, count, held, n, kind)
             if not follow:
                 words[d, position[d]] = code

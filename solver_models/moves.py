@@ -11,7 +11,7 @@ from solver_models.compiled import kernel
 CAP_SLOPE, CAP_OFFSET, LAG, MODE = 0, 1, 2, 3
 """Indices into `knobs`: cap of a lane in stage s is slope * (S - s) / 4 + offset; W lag and mode of every device."""
 
-MAX_STAGES, MAX_REPLICAS, UNEVEN, SKIP, IDLE, RECOMPUTE, IS_DAG, FIXED_PARTITION, FIXED_MAPPING = range(9)
+MAX_STAGES, MAX_REPLICAS, UNEVEN, SKIP, IDLE, RECOMPUTE, IS_DAG, FIXED_PARTITION, FIXED_MAPPING, WIDTHS = range(10)
 """Indices into `rules`: what the executor and the user allow."""
 
 
@@ -38,23 +38,58 @@ def is_allowed(layers, rules, pinned, stage_of, start, devices):
             held[d] += 1
             if held[d] > rules[MAX_STAGES]:
                 return False
-    if not rules[IDLE] and held.min() == 0:
+    if rules[WIDTHS]:
+        if not keeps_widths(layers, stage_of, start, devices, rules[IDLE]):
+            return False
+    elif not rules[IDLE] and held.min() == 0:
         return False
     if not rules[SKIP]:
         for e in range(layers.edges.shape[0]):
             if stage_of[layers.edges[e, 1]] - stage_of[layers.edges[e, 0]] > 1:
                 return False
-    return keeps_pins(pinned, stage_of, start, devices)
+    return keeps_pins(layers, pinned, stage_of, start, devices)
 
 
 @kernel
-def keeps_pins(pinned, stage_of, start, devices):
-    """Whether every replica of a pinned layer's stage runs on its device."""
+def keeps_pins(layers, pinned, stage_of, start, devices):
+    """Whether every replica of a pinned layer's stage includes its device."""
     for x in range(pinned.shape[0]):
         if pinned[x] >= 0:
             for n in range(start[stage_of[x]], start[stage_of[x] + 1]):
-                if devices[n] != pinned[x]:
+                if not is_member(layers, pinned[x], devices[n]):
                     return False
+    return True
+
+
+@kernel
+def is_member(layers, device, group):
+    """Whether a single device is a member of a group."""
+    return np.any(layers.members[layers.member_start[group] : layers.member_start[group + 1]] == device)
+
+
+@kernel
+def keeps_widths(layers, stage_of, start, devices, may_idle):
+    """Whether used groups are equal or disjoint, of one width per stage, and all layers measured there."""
+    num_stages = start.shape[0] - 1
+    owner = np.full(layers.capacity.shape[0], -1, np.int64)
+    needed = np.zeros(num_stages, np.int64)
+    for s in range(num_stages):
+        for n in range(start[s], start[s + 1]):
+            group = devices[n]
+            if layers.width_row[group] != layers.width_row[devices[start[s]]]:
+                return False
+            needed[s] |= 1 << layers.device_type[group]
+            for k in range(layers.member_start[group], layers.member_start[group + 1]):
+                if owner[layers.members[k]] >= 0 and owner[layers.members[k]] != group:
+                    return False
+                owner[layers.members[k]] = group
+    for x in range(stage_of.shape[0]):
+        if needed[stage_of[x]] & ~layers.measured[x]:
+            return False
+    if not may_idle:
+        for d in range(layers.capacity.shape[0]):
+            if layers.member_start[d + 1] - layers.member_start[d] == 1 and owner[d] < 0:
+                return False
     return True
 
 
@@ -157,6 +192,82 @@ def move_replica(start, devices, num_devices):
 
 
 @kernel
+def contains(layers, large, small):
+    """Whether every member of group `small` is one of group `large`."""
+    for k in range(layers.member_start[small], layers.member_start[small + 1]):
+        if not is_member(layers, layers.members[k], large):
+            return False
+    return True
+
+
+@kernel
+def widen(layers, start, devices):
+    """Let a wider group that contains one of a stage's groups take the place of all groups that it touches."""
+    s = np.random.randint(start.shape[0] - 1)
+    group = devices[start[s] + np.random.randint(start[s + 1] - start[s])]
+    wider = np.empty(layers.capacity.shape[0], np.int64)
+    count = 0
+    for g in range(layers.capacity.shape[0]):
+        if layers.width_row[g] == layers.width_row[group] + 1 and contains(layers, g, group):
+            wider[count] = g
+            count += 1
+    if count == 0:
+        return start, devices
+    target = wider[np.random.randint(count)]
+    is_whole = np.random.random() < 0.5  # the other replicas of the stage become as wide, each with its own group
+    starts, result, count = np.zeros_like(start), np.empty(devices.shape[0], np.int64), 0
+    for t in range(start.shape[0] - 1):
+        for n in range(start[t], start[t + 1]):
+            holder = devices[n]
+            if contains(layers, target, holder):
+                holder = target
+            elif t == s:
+                if not is_whole:
+                    continue
+                for g in range(layers.capacity.shape[0]):
+                    if layers.width_row[g] == layers.width_row[target] and contains(layers, g, holder):
+                        holder = g
+                        break
+            is_new = True
+            for k in range(starts[t], count):
+                is_new = is_new and result[k] != holder
+            if is_new:
+                result[count] = holder
+                count += 1
+        starts[t + 1] = count
+    return starts, result[:count]
+
+
+@kernel
+def narrow(layers, start, devices):
+    """Break a group into narrower ones: each stage on it goes to one of them, or is replicated over all of them."""
+    group = devices[np.random.randint(devices.shape[0])]
+    parts = np.empty(layers.capacity.shape[0], np.int64)
+    num_parts = 0
+    for g in range(layers.capacity.shape[0]):
+        if layers.width_row[g] == layers.width_row[group] - 1 and contains(layers, group, g):
+            parts[num_parts] = g
+            num_parts += 1
+    if num_parts == 0:
+        return start, devices
+    is_spread = np.random.random() < 0.5
+    starts, result, count = np.zeros_like(start), np.empty(devices.shape[0] * num_parts, np.int64), 0
+    for t in range(start.shape[0] - 1):
+        for n in range(start[t], start[t + 1]):
+            if devices[n] != group:
+                result[count] = devices[n]
+                count += 1
+            elif is_spread:
+                result[count : count + num_parts] = parts[:num_parts]
+                count += num_parts
+            else:
+                result[count] = parts[np.random.randint(num_parts)]
+                count += 1
+        starts[t + 1] = count
+    return starts, result[:count]
+
+
+@kernel
 def reorder_replicas(start, devices):
     """Permute the replicas of one stage: the ring and the sample ranges change."""
     s = np.random.randint(start.shape[0] - 1)
@@ -216,7 +327,7 @@ def merge_stages(stage_of, start, devices, recompute):
             if not repeated:
                 result[count] = devices[k]
                 count += 1
-        new_start[t + 1 if t < s else t] = count
+        new_start[t + 1 if t <= s else t] = count
     new_recompute = np.concatenate((recompute[: s + 1], recompute[s + 2 :]))
     return new_stage, new_start, result[:count], new_recompute
 
@@ -251,6 +362,9 @@ def neighbour(layers, rules, stage_of, start, devices, recompute, knobs):
         s = np.random.randint(num_stages)
         flipped[s] = 1 - flipped[s]
         return stage_of, start, devices, flipped, knobs
+    if rules[WIDTHS] and not rules[FIXED_MAPPING] and np.random.random() < 0.1:
+        starts, result = widen(layers, start, devices) if np.random.random() < 0.5 else narrow(layers, start, devices)
+        return stage_of, starts, result, recompute, knobs
     if draw < 0.65 and not rules[FIXED_PARTITION] and num_stages > 1:
         if draw < 0.50:
             return shift_boundary(stage_of, num_stages), start, devices, recompute, knobs

@@ -63,6 +63,11 @@ class JointSearch:
                 kept.append(candidate)
         self.pool = kept[:POOL_SIZE]
 
+    def keep(self, candidate: Candidate) -> None:
+        """Offer a candidate that has orders of its own."""
+        if candidate.is_feasible and self.searcher.is_allowed(candidate):
+            self.polished = _keep(self.polished, candidate)
+
     @property
     def best(self) -> Candidate | None:
         """The best feasible candidate so far."""
@@ -83,6 +88,12 @@ class JointSearch:
             else:
                 self.polished = _keep(self.polished, candidate)
         self.round_s = time.monotonic() - self._begin
+
+    def take(self, candidates: Iterable[Candidate]) -> None:
+        """Offer candidates with words, found elsewhere."""
+        for candidate in candidates:
+            if candidate.is_feasible and self.searcher.is_allowed(candidate):
+                self.polished = _keep(self.polished, candidate)
 
     def close(self) -> None:
         """Let go of the threads."""

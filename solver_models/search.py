@@ -6,12 +6,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, net_floor, overflow, polish
+from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, overflow
+from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.joint.floors import schedule_floor
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
+from solver_models.quick_floors import net_floor
+from solver_models.words import follows_words, improve, polish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,9 @@ class Candidate:
         return self.objective < PENALTY
 
 
+SAMPLES, PATIENCE, STEP_PLAYS = 60, 300, 3
+"""Polishing by tabu search: moves judged per step, steps before it starts again, and plays that a step is worth."""
+
 STANDARD_KNOBS = tuple(
     np.array(knobs, dtype=np.int64)
     for knobs in (
@@ -61,6 +67,7 @@ class Searcher:
         self.by_span = instance.objective == "span"
         self.layers = make_layers(instance)
         self.rules = make_rules(instance)
+        self.first_member: list[int] = self.layers.members[self.layers.member_start[:-1]].tolist()
 
     def rate(
         self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers | None = None
@@ -73,7 +80,7 @@ class Searcher:
             return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=knobs, objective=4 * PENALTY)
         best: tuple[int, Integers] | None = None
         for knobs in STANDARD_KNOBS:
-            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span)
+            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span, False)
             if best is None or value < best[0]:
                 best = int(value), knobs
             if value >= PENALTY and value < 2 * PENALTY:
@@ -93,12 +100,14 @@ class Searcher:
         start, devices = _flatten(candidate.groups)
         return bool(is_allowed(self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices))
 
-    def anneal(self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int) -> Candidate:
+    def anneal(
+        self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int, by_floor: bool = False
+    ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
         start, devices = _flatten(candidate.groups)
         stage_of, start, devices, recompute, knobs, value = anneal(
             self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices, candidate.recompute,
-            candidate.knobs, iterations, np.array(heat), seed, self.by_span,
+            candidate.knobs, iterations, np.array(heat), seed, self.by_span, by_floor,
         )  # fmt: skip
         return Candidate(
             stage_of=stage_of, groups=_unflatten(start, devices), recompute=recompute, knobs=knobs, objective=int(value)
@@ -122,7 +131,7 @@ class Searcher:
         """Whether every order was played, and the best below `threshold`, if any."""
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
         found, plays = [], 1
-        for device in range(len(self.instance.capacity)):
+        for device in range(len(self.layers.capacity)):
             words, lengths = legal_words(net, device, most_words)
             if not len(words):
                 return True, None
@@ -140,9 +149,8 @@ class Searcher:
         if pick[0] < 0:
             return True, None
         each = np.arange(len(found))
-        return True, replace(
-            candidate, objective=int(value), words=_decode(net, tables[each, pick], lengths=table_lengths[each, pick])
-        )
+        words = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
+        return True, replace(candidate, objective=int(value), words=words)
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
         start, devices = _flatten(groups)
@@ -152,29 +160,42 @@ class Searcher:
     def words(self, candidate: Candidate) -> tuple[dict[int, Word], int]:
         """The orders of a candidate and the objective they reach."""
         net, words, lengths, value = self._play(candidate)
-        return _decode(net, words, lengths=lengths), value
+        return decode(net, words, lengths=lengths, first=self.first_member), value
+
+    def play(self, candidate: Candidate) -> Candidate:
+        """The candidate with the objective that its orders reach."""
+        return replace(candidate, objective=self._play(candidate)[3])
 
     def polish(self, candidate: Candidate, *, iterations: int, heat: float, seed: int) -> Candidate:
-        """Improve the words of a candidate with its partition and mapping fixed."""
-        net, words, lengths, _ = self._play(candidate)
-        value, _ = polish(net, words, lengths, iterations, heat, seed, self.by_span)
+        """Improve the words of a candidate with its partition and mapping fixed: as much work as `iterations` plays."""
+        net, words, lengths, value = self._play(candidate)
+        if value < PENALTY and follows_words(net):
+            floor = 0 if self.by_span else net_floor(net)
+            steps = max(1, iterations // STEP_PLAYS)
+            value, _ = improve(net, words, lengths, steps, SAMPLES, PATIENCE, floor, seed, self.by_span)
+        else:
+            value, _ = polish(net, words, lengths, iterations, heat, seed, self.by_span)
         return Candidate(
             stage_of=candidate.stage_of,
             groups=candidate.groups,
             recompute=candidate.recompute,
             knobs=candidate.knobs,
             objective=int(value),
-            words=_decode(net, words, lengths=lengths),
+            words=decode(net, words, lengths=lengths, first=self.first_member),
         )
+
+    def net_of(self, candidate: Candidate) -> Net:
+        """The lanes and flows of a candidate."""
+        return self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
 
     def _play(self, candidate: Candidate) -> tuple[Net, Integers, Integers, int]:
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
-        words = np.zeros((len(self.instance.capacity), longest_word(net)), np.int32)
-        lengths = np.zeros(len(self.instance.capacity), np.int64)
+        words = np.zeros((len(self.layers.capacity), longest_word(net)), np.int32)
+        lengths = np.zeros(len(self.layers.capacity), np.int64)
         if candidate.words is not None:
-            _encode(net, candidate.words, words=words, lengths=lengths)
+            encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
         policy = make_policy(net, candidate.knobs, len(candidate.groups))
-        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None)
+        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR)
         if peak_excess(net, words, lengths) > 0:
             return net, words, lengths, 2 * PENALTY
         return net, words, lengths, int(span if self.by_span else makespan)
@@ -189,7 +210,11 @@ def make_layers(instance: Instance) -> Layers:
         ],
         dtype=np.int64,
     )  # fmt: skip
-    return Layers(options=options, **{name: getattr(instance, name) for name in Layers._fields if name != "options"})
+    return Layers(options=options, **make_holders(instance), **{name: getattr(instance, name) for name in _COPIED})
+
+
+_COPIED = ("table_of_replicas", "trainable", "frozen", "edges")
+"""Fields of `Layers` that are those of the instance."""
 
 
 def make_rules(instance: Instance) -> Integers:
@@ -200,7 +225,7 @@ def make_rules(instance: Instance) -> Integers:
         [
             instance.max_stages_per_device, len(instance.table_of_replicas) - 1, instance.uneven_replication,
             instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
-            instance.given_stages is not None, instance.given_groups is not None,
+            instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
         ],
         dtype=np.int64,
     )  # fmt: skip
@@ -215,8 +240,11 @@ def _unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...
     return tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
 
 
-def _decode(net: Net, words: Integers, *, lengths: Integers) -> dict[int, Word]:
-    """Codes to (kind, stage, microbatch) triples; a W takes the oldest microbatch whose I has run without its W."""
+def decode(net: Net, words: Integers, *, lengths: Integers, first: list[int]) -> dict[int, Word]:
+    """Codes to (kind, stage, microbatch) triples, by the first device of a group.
+
+    A W takes the oldest microbatch whose I has run without its W.
+    """
     stages = net.lane_stage.tolist()
     result: dict[int, Word] = {}
     for device, length in enumerate(lengths.tolist()):
@@ -236,16 +264,19 @@ def _decode(net: Net, words: Integers, *, lengths: Integers) -> dict[int, Word]:
                     waiting.setdefault(lane, deque()).append(microbatch)
             word.append((kind, stages[lane], microbatch))
         if word:
-            result[device] = word
+            result[first[device]] = word
     return result
 
 
-def _encode(net: Net, orders: dict[int, Word], *, words: Integers, lengths: Integers) -> None:
-    """(kind, stage, microbatch) triples to codes."""
+def encode(net: Net, orders: dict[int, Word], *, words: Integers, lengths: Integers, first: list[int]) -> None:
+    """(kind, stage, microbatch) triples by the first device of a group to codes; other members' words are the same."""
+    holders = {first[device]: device for device in net.lane_device.tolist()}
     lanes = {
         (device, stage): lane
         for lane, (device, stage) in enumerate(zip(net.lane_device.tolist(), net.lane_stage.tolist(), strict=True))
     }
-    for device, word in orders.items():
-        lengths[device] = len(word)
-        words[device, : len(word)] = [lanes[device, stage] * 4 + kind for kind, stage, _ in word]
+    for member, word in orders.items():
+        if member in holders:
+            device = holders[member]
+            lengths[device] = len(word)
+            words[device, : len(word)] = [lanes[device, stage] * 4 + kind for kind, stage, _ in word]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from solver_models.instance import Instance, Integers
+from solver_models.recomputing import recompute_variants
 from solver_models.search import Candidate, Searcher
 
 Groups = tuple[tuple[int, ...], ...]
@@ -19,7 +20,9 @@ def make_seeds(searcher: Searcher) -> list[Candidate]:
     instance = searcher.instance
     found = _balanced(instance) if instance.given_stages is None else _given(instance, instance.given_stages)
     full = [(stage_of, groups) for stage_of, groups in found if len(np.unique(stage_of)) == len(groups)]
-    return [searcher.rate(stage_of, _seat_pins(instance, stage_of, groups=groups)) for stage_of, groups in full]
+    rated = [searcher.rate(stage_of, _seat_pins(instance, stage_of, groups=groups)) for stage_of, groups in full]
+    rated += [searcher.rate(stage_of, groups) for stage_of, groups in _wide(instance)]
+    return [*rated, *recompute_variants(searcher, rated)]
 
 
 def _given(instance: Instance, stage_of: Integers) -> Iterator[tuple[Integers, Groups]]:
@@ -88,6 +91,24 @@ def _overlapped(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
             yield stage_of, (everyone, everyone)
             if half:
                 yield stage_of, (everyone, everyone[half:])
+
+
+def _wide(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
+    """The groups of one width in place of devices: S stages on S groups, or on all groups evenly."""
+    if instance.wide is None or instance.given_groups is not None:
+        return
+    num_devices, num_layers = len(instance.capacity), len(instance.state)
+    for row in range(1, len(instance.wide.widths) + 1):
+        holders = num_devices + np.nonzero(instance.wide.width_row == row)[0]
+        for num_stages in _stage_counts(min(len(holders), num_layers)) if len(holders) else []:
+            groups = tuple(tuple(part.tolist()) for part in np.array_split(holders, num_stages))
+            firsts = tuple(tuple(instance.members_of(holder)[0] for holder in group) for group in groups)
+            stage_of = instance.given_stages
+            if stage_of is None:
+                stage_of = balanced_cut(instance, firsts)
+            if len(np.unique(stage_of)) == num_stages:
+                yield stage_of, groups
+                yield stage_of, tuple(group[:1] for group in groups)
 
 
 def _topological_orders(instance: Instance) -> list[Integers]:

@@ -9,6 +9,7 @@ from solver_models.compiled import cache_folder
 from solver_models.instance import Instance
 from solver_models.joint.cases import open_cases
 from solver_models.joint.space import make_space
+from solver_models.ordering import OrderSearch
 from solver_models.search import Searcher
 
 
@@ -57,6 +58,11 @@ def warm_up() -> float:
     candidate = searcher.rate(np.array([0, 1], np.int64), ((0,), (1,)))
     candidate = searcher.anneal(candidate, iterations=20, heat=(0.1, 0.01), seed=0)
     searcher.polish(candidate, iterations=20, heat=0.0, seed=0)
+    order = OrderSearch(searcher, candidate, num_threads=1)
+    words, _ = searcher.words(candidate)
+    order.add([words])
+    order.warm_up()
+    order.close()
     searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
     searcher.enumerate_orders(candidate, threshold=10**9, most_words=100, most_plays=10_000)
     space = make_space(searcher.instance)

@@ -26,7 +26,7 @@ def even_layers(problem: Problem, num_stages: int) -> Partition:
     order = problem.profile.topological_order
     _require_layers(len(order), num_stages)
     cuts = [len(order) * stage // num_stages for stage in range(num_stages + 1)]
-    return _cut_at(order, cuts)
+    return cut_at(order, cuts)
 
 
 def smallest_largest_stage(costs: CostModel, devices: Sequence[str], *, counts_transfers: bool = False) -> Partition:
@@ -40,7 +40,7 @@ def smallest_largest_stage(costs: CostModel, devices: Sequence[str], *, counts_t
     order = costs.problem.profile.topological_order
     _require_layers(len(order), len(devices))
     types = [costs.problem.cluster.by_name[device].type for device in devices]
-    prefix_of = {device_type: _prefix(costs, device_type) for device_type in dict.fromkeys(types)}
+    prefix_of = {device_type: stage_times(costs, device_type) for device_type in dict.fromkeys(types)}
     prefixes = [prefix_of[device_type] for device_type in types]
     transfers: list[Times] = _transfers(costs.problem, devices) if counts_transfers else []
     low, high = 0, max(int(numpy.ceil(times.max())) for times in (*prefixes, *transfers))
@@ -50,7 +50,7 @@ def smallest_largest_stage(costs: CostModel, devices: Sequence[str], *, counts_t
             high = middle
         else:
             low = middle + 1
-    return _cut_at(order, _cuts(prefixes, transfers, limit=high))
+    return cut_at(order, _cuts(prefixes, transfers, limit=high))
 
 
 def _require_layers(num_layers: int, num_stages: int) -> None:
@@ -58,11 +58,13 @@ def _require_layers(num_layers: int, num_stages: int) -> None:
         raise DoesNotApplyError(f"has {num_layers} layers for {num_stages} stages")
 
 
-def _cut_at(order: Sequence[str], cuts: Sequence[int]) -> Partition:
+def cut_at(order: Sequence[str], cuts: Sequence[int]) -> Partition:
+    """The layers between every two neighbouring cut positions."""
     return tuple(tuple(order[start:end]) for start, end in pairwise(cuts))
 
 
-def _prefix(costs: CostModel, device_type: str) -> Times:
+def stage_times(costs: CostModel, device_type: str) -> NDArray[numpy.int64]:
+    """F + I + W of the first 0, 1, 2 ... layers on a device type, in nanoseconds per microbatch."""
     times = [0]
     for name in costs.problem.profile.topological_order:
         work = costs.layer_work(name, device_type, width=1, replicas=1)
@@ -73,7 +75,7 @@ def _prefix(costs: CostModel, device_type: str) -> Times:
 
 def _transfers(problem: Problem, devices: Sequence[str]) -> list[Times]:
     """For every pair of neighbouring devices: what a cut there sends per microbatch, in the slower direction."""
-    crossing = _crossing_bytes(problem.profile)
+    crossing = crossing_bytes(problem.profile)
     typical = int(numpy.median(crossing))
     transfers: list[Times] = []
     for a, b in pairwise(devices):
@@ -85,7 +87,7 @@ def _transfers(problem: Problem, devices: Sequence[str]) -> list[Times]:
     return transfers
 
 
-def _crossing_bytes(profile: ModelProfile) -> NDArray[numpy.float64]:
+def crossing_bytes(profile: ModelProfile) -> NDArray[numpy.float64]:
     """Bytes that cross every cut position; an output that several later layers read counts once."""
     place = {name: number for number, name in enumerate(profile.topological_order)}
     reach: dict[str, tuple[int, int]] = {}

@@ -23,6 +23,9 @@ from planner.baselines.layouts import (
 )
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
+from planner.baselines.recomputing import breaks_memory, with_recomputation
+from planner.baselines.v_half import order_v_half
+from planner.baselines.v_min import order_v_min
 from planner.baselines.zb_automatic import order_zb_automatic
 from planner.baselines.zb_h1 import order_zb_h1
 from planner.baselines.zb_h2 import order_zb_h2
@@ -67,6 +70,8 @@ METHODS = (
     Method(name="ZB automatic", placement=ONE_EACH, order=order_zb_automatic, splits_backward=True),
     Method(name="interleaved 1F1B", placement=LOOPED, order=order_interleaved, splits_backward=False),
     Method(name="ZB-V", placement=V_SHAPED, order=order_zb_v, splits_backward=True),
+    Method(name="V-Half", placement=V_SHAPED, order=order_v_half, splits_backward=True),
+    Method(name="V-Min", placement=V_SHAPED, order=order_v_min, splits_backward=True),
 )
 """From simple to elaborate."""
 
@@ -74,15 +79,26 @@ METHODS = (
 def make_baselines(problem: Problem, costs: CostModel) -> Iterator[Baseline]:
     """Pure data parallelism, then every method with every cut, each made when it is asked for.
 
-    The cut that counts transfers is left out where it is the same as without them.
+    The cut that counts transfers is left out where it is the same as without them. A plan that breaks the memory is
+    followed by the same one with recomputation, if the options offer it.
     """
     maker = _Maker(costs)
-    yield _attempt("data parallel", maker.make_data_parallel)
+    for baseline, again in _attempts(problem, maker):
+        yield baseline
+        if problem.options.recompute and baseline.plan is not None and breaks_memory(costs, baseline.plan):
+            yield _attempt(f"{baseline.name}, recomputing", again)
+
+
+def _attempts(problem: Problem, maker: "_Maker") -> Iterator[tuple[Baseline, Callable[[], Plan]]]:
+    """Every baseline, and how to make it again with recomputation."""
+    whole = partial(maker.make_data_parallel, recompute=True)
+    yield _attempt("data parallel", maker.make_data_parallel), whole
     cuts = (EVEN, SMALLEST_LARGEST, TRANSFERS_TOO) if problem.options.partition is None else (GIVEN,)
     for method in METHODS:
         for cut in cuts:
             if cut is not TRANSFERS_TOO or maker.depends_on_transfers(method):
-                yield _attempt(f"{method.name} ({cut.name})", partial(maker.make, method, cut=cut))
+                again = partial(maker.make, method, cut=cut, recompute=True)
+                yield _attempt(f"{method.name} ({cut.name})", partial(maker.make, method, cut=cut)), again
 
 
 def make_method_plan(costs: CostModel, method: Method, *, cut: Cut) -> Plan:
@@ -105,15 +121,17 @@ class _Maker:
         self.stages = cache(self._make_stages)
         self.pipeline = cache(self._make_pipeline)
 
-    def make_data_parallel(self) -> Plan:
+    def make_data_parallel(self, *, recompute: bool = False) -> Plan:
         stages = make_replicated_stage(self.costs)
+        stages = with_recomputation(stages) if recompute else stages
         require_choices(self.costs, stages)
         return make_plan(self.costs, stages, words=order_data_parallel(self.pipeline(stages)))
 
-    def make(self, method: Method, *, cut: Cut) -> Plan:
+    def make(self, method: Method, *, cut: Cut, recompute: bool = False) -> Plan:
         if method.splits_backward:
             require_split_backward(self.costs.problem)
         stages = self.stages(method.placement, cut)
+        stages = with_recomputation(stages) if recompute else stages
         return make_plan(self.costs, stages, words=method.order(self.pipeline(stages)))
 
     def depends_on_transfers(self, method: Method) -> bool:

@@ -153,8 +153,12 @@ class Least:
     @cached_property
     def gradient_bytes(self) -> list[int]:
         """Per layer: gradient bytes that a device of a replicated stage synchronises, at least, rounded down."""
-        width = max(self.widths)
-        return [layer.gradient_bytes // width for layer in self.layers]
+
+        def least(layer: Layer) -> int:
+            stated = [(layer.gradient_bytes_at(width), width) for width in self.widths]
+            return min(layer.gradient_bytes // width if size is None else size for size, width in stated)
+
+        return [least(layer) for layer in self.layers]
 
     @cached_property
     def rings(self) -> tuple[list[int], list[int]]:

@@ -1,5 +1,7 @@
 """Bounds of one layer: what must happen before, in and after it."""
 
+from collections.abc import Iterable
+
 from planner.bounds.least import Integers, Least
 
 
@@ -40,25 +42,28 @@ def layer_bound(least: Least, number: int) -> int:
     stages have at most R replicas), and the stage's gradients, at least the layer's own, are synchronised after that.
     It is tight for a layer that is too large for one device and too slow to synchronise.
     """
-    best: int | None = None
-    work = int(least.time.total[number]) * least.problem.num_microbatches
-    head = heads(least)[number]
-    for replicas in range(1, least.problem.max_replicas + 1):
-        value = head + work // replicas + least.synchronisation_ns(least.gradient_bytes[number], replicas)
-        best = value if best is None else min(best, value)
-    assert best is not None
-    return best + least.problem.profile.optimizer_ns
+    replicas = range(1, least.problem.max_replicas + 1)
+    return _least_time(least, number, head=heads(least)[number], replicas=replicas)
+
+
+def _least_time(least: Least, number: int, *, head: int, replicas: Iterable[int]) -> int:
+    """Head, work and synchronisation of a layer on the best of some numbers of replicas."""
+    work, size = int(least.time.total[number]) * least.problem.num_microbatches, least.gradient_bytes[number]
+    time = min(work // r + least.synchronisation_ns(size, r) for r in replicas)
+    return head + time + least.problem.profile.optimizer_ns
 
 
 def find_layer(least: Least) -> tuple[int, int]:
     """The layer with the largest `layer_bound`, and that bound."""
-    best = (0, layer_bound(least, 0))
-    before = heads(least)
-    work = [int(total) * least.problem.num_microbatches for total in least.time.total]
-    tail = least.problem.profile.optimizer_ns
-    for number in sorted(range(len(work)), key=lambda layer: -work[layer]):
-        if before[number] + work[number] + tail > best[1]:
-            best = max(best, (number, layer_bound(least, number)), key=lambda found: found[1])
+    before, most = heads(least), least.problem.max_replicas
+    few = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    at_most = [_least_time(least, layer, head=head, replicas=few) for layer, head in enumerate(before)]
+    best = (0, 0)
+    for layer in sorted(range(len(at_most)), key=lambda layer: -at_most[layer]):
+        if at_most[layer] <= best[1]:
+            break
+        value = _least_time(least, layer, head=before[layer], replicas=range(1, most + 1))
+        best = max(best, (layer, value), key=lambda found: found[1])
     return best
 
 

@@ -39,9 +39,12 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
         devices.sort(key=lambda device: -_work_on(lanes, device))
         found = [_on_device(Times(problem, lanes, anchor=device), device) for device in devices[:MAX_SPAN_DEVICES]]
         return max([*found, *(problem.num_microbatches * _work_on(lanes, device) for device in devices)])
-    times = Times(problem, lanes, anchor=None)
-    found = [_on_device(times, device) for device in devices] + _on_links(times)
-    return max(found) + problem.profile.optimizer_ns
+    return bound_of_times(Times(problem, lanes, anchor=None)) + problem.profile.optimizer_ns
+
+
+def bound_of_times(times: "Times") -> int:
+    """The largest one-machine bound of a device or a link."""
+    return max([_on_device(times, device) for device in times.partners.on] + _on_links(times))
 
 
 def _largest_load(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
@@ -107,21 +110,33 @@ class Times:
         self.forced = [self._forced(number) for number in range(len(lanes.lanes))]
         self._settle()
 
+    @classmethod
+    def of(cls, problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> "Times":
+        """The heads and tails of stages that are given, for the makespan."""
+        return cls(problem, make_lanes(problem, stages, costs=costs), anchor=None)
+
     def _settle(self) -> None:
         """Pass over all lanes until nothing changes."""
-        numbers = range(len(self.lanes.lanes))
         for _ in range(MAX_PASSES):
-            before = (self.forward_end.sum(), self.return_end.sum(), self.forward_tail.sum(), self.return_tail.sum())
-            for number in numbers:
-                self._raise_forward(number)
-                self._raise_return_tail(number)
-            for number in reversed(numbers):
-                self._raise_return(number)
-                self._raise_forward_tail(number)
-            if before == (
-                self.forward_end.sum(), self.return_end.sum(), self.forward_tail.sum(), self.return_tail.sum()
-            ):  # fmt: skip
+            before = self._state()
+            self._pass()
+            if self._state() == before:
                 return
+
+    def _state(self) -> tuple[int, ...]:
+        """Sums that change whenever a head or a tail is raised."""
+        tables = (self.forward_end, self.return_end, self.forward_tail, self.return_tail)
+        return tuple(int(table.sum()) for table in tables)
+
+    def _pass(self) -> None:
+        """Raise every head and tail once."""
+        numbers = range(len(self.lanes.lanes))
+        for number in numbers:
+            self._raise_forward(number)
+            self._raise_return_tail(number)
+        for number in reversed(numbers):
+            self._raise_return(number)
+            self._raise_forward_tail(number)
 
     def _is_anchored(self, number: int) -> bool:
         return self.anchor is None or self.anchor in self.lanes.lanes[number].devices

@@ -7,7 +7,7 @@ from itertools import combinations, groupby, pairwise, permutations
 import numpy as np
 
 from solver_models.instance import Instance, Integers
-from solver_models.joint.tree import Space
+from solver_models.joint.tree import FAR, Space
 
 MAX_DOWNSETS, MAX_ARCS, MAX_GROUPS, MAX_LAYERS = 2_000, 200_000, 400, 62
 """Largest spaces that are searched exactly."""
@@ -21,6 +21,8 @@ WEIGHT = 1 << 10
 
 def make_space(instance: Instance) -> Space | None:
     """The space of an instance; None if it is too large to be searched."""
+    if instance.wide is not None:  # groups of several devices are left to other methods
+        return None
     downsets = _downsets(instance) if len(instance.state) <= MAX_LAYERS else None
     groups = device_groups(len(instance.capacity), len(instance.table_of_replicas) - 1, limit=MAX_GROUPS)
     if downsets is None or groups is None:
@@ -139,24 +141,30 @@ def _images_of_choices(choices: Integers, groups: Sequence[tuple[int, ...]], *, 
 
 def _prices(instance: Instance) -> tuple[Integers, Integers]:
     """[T] a price of time per device type, as fast as it is on the whole; [2, L] the least price of a layer's work."""
-    forward, input_grad, weight_grad, fused, _ = instance.work.transpose(1, 0, 2, 3)  # each [tables, T, L]
+    num_types = instance.work.shape[2]
+    table = instance.work if instance.wide is None else np.concatenate((instance.work, instance.wide.work), axis=2)
+    forward, input_grad, weight_grad, fused, _ = table.transpose(1, 0, 2, 3)  # each [tables, V * T, L]
     backward = np.minimum(fused, input_grad + weight_grad) if instance.can_split else fused
     returning = np.minimum(input_grad, backward) if instance.can_split else np.minimum(fused, input_grad + weight_grad)
     # a stage without a single W runs I alone, whatever B would take
     work = forward + np.minimum(backward, input_grad + weight_grad)
-    totals = work.min(axis=0).sum(axis=1)
+    totals = work[:, :num_types].min(axis=0).sum(axis=1)
     used = np.unique(instance.device_type)
     fastest = max(1, int(totals[used].min()))
     weight = np.array([WEIGHT * fastest // max(1, int(total)) for total in totals], np.int64)
-    priced = [(part.min(axis=0) * weight[:, None])[used].min(axis=0) for part in (work, forward + returning)]
-    return weight, np.array(priced, np.int64)
+    prices, is_open = weight[:, None], np.isin(np.arange(num_types), used)[:, None] & np.ones(len(instance.state), bool)
+    if instance.wide is not None:  # a group costs the time of all its members
+        prices = np.concatenate([width * weight for width in (1, *instance.wide.widths)])[:, None]
+        is_open = np.concatenate((is_open, instance.wide.measured == 1))
+    offers = [part.min(axis=0) * prices for part in (work, forward + returning)]
+    return weight, np.array([np.where(is_open, offer, FAR).min(axis=0) for offer in offers], np.int64)
 
 
 def automorphisms(instance: Instance) -> Integers:
     """[P, D] permutations of the devices, but the identity, under which nothing changes."""
     num_devices = len(instance.capacity)
     found = []
-    if instance.given_groups is None:
+    if instance.given_groups is None and instance.wide is None:
         links = _links_of_routes(instance)
         known = _signatures(links, range(num_devices))
         for number, image in enumerate(permutations(range(num_devices))):

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.annealing import net_floor, overflow
+from solver_models.annealing import overflow
 from solver_models.compiled import kernel
 from solver_models.instance import Integers
 from solver_models.joint.floors import MAX_LANES, MAX_RANKS, schedule_floor
 from solver_models.kernels import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ticks_for, transfer_ticks
-from solver_models.moves import MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, is_allowed
+from solver_models.moves import MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, WIDTHS, is_allowed, is_member
+from solver_models.quick_floors import net_floor
 
 
 class Space(NamedTuple):
@@ -137,17 +138,32 @@ def is_first_order(space, node, s):
 
 
 @kernel
+def owner_of(layers, node, s, device):
+    """The group that stages 0 to s - 1 use a device in; the device itself if it is not in use."""
+    for holder in range(layers.capacity.shape[0]):
+        if node.held[s, holder] > 0 and is_member(layers, device, holder):
+            return holder
+    return device
+
+
+@kernel
 def keeps_rules(layers, rules, pinned, space, node, s):
     """Whether stage s may have its group and its layers, as far as the stages up to it tell."""
     g = node.group[s]
     r = space.group_size[g]
+    for x in range(r):
+        if rules[WIDTHS]:
+            for k in range(layers.member_start[space.group[g, x]], layers.member_start[space.group[g, x] + 1]):
+                owner = owner_of(layers, node, s, layers.members[k])
+                if node.held[s, owner] > 0 and owner != space.group[g, x]:
+                    return False
     if r > 1 and not rules[UNEVEN]:
         for k in range(s):
             other = space.group_size[node.group[k]]
             if other > 1 and other != r:
                 return False
     for y in range(pinned.shape[0]):
-        if node.stage_of[y] == s and pinned[y] >= 0 and (r > 1 or space.group[g, 0] != pinned[y]):
+        if node.stage_of[y] == s and pinned[y] >= 0 and (r > 1 or not is_member(layers, pinned[y], space.group[g, 0])):
             return False
     if not rules[SKIP]:
         for e in range(layers.edges.shape[0]):
@@ -157,12 +173,14 @@ def keeps_rules(layers, rules, pinned, space, node, s):
 
 
 @kernel
-def stage_work(layers, node, s, r, recompute, times, sizes):
+def stage_work(layers, space, node, s, times, sizes):
     """Fill times [T, 3] with F, the part of the backward that gradients wait for and the rest; sizes with units."""
-    num_types = times.shape[0]
+    num_types, recompute, holder = times.shape[0], node.arc[s, 3], space.group[node.group[s], 0]
+    r, v = space.group_size[node.group[s]], layers.width_row[holder]
     table = layers.table_of_replicas[r]
     times[:] = 0
     sizes[:] = 0
+    in_equal_parts = np.int64(0)
     has_weight = False
     fused = np.zeros(num_types, np.int64)
     for x in range(node.stage_of.shape[0]):
@@ -174,11 +192,13 @@ def stage_work(layers, node, s, r, recompute, times, sizes):
                 times[t, 1] += layers.work[table, 1, t, x] + extra
                 times[t, 2] += layers.work[table, 2, t, x]
                 fused[t] += layers.work[table, 3, t, x] + extra
-            sizes[0] += layers.state[x]
-            sizes[1] += layers.checkpoint[x] if recompute else layers.stash[x]
-            sizes[2] += layers.stash[x]
-            sizes[3] = max(sizes[3], layers.workspace[x])
-            sizes[4] += layers.gradient[x] * (1 - layers.frozen[x])
+            sizes[0] += layers.state[v, x]
+            sizes[1] += layers.checkpoint[v, x] if recompute else layers.stash[v, x]
+            sizes[2] += layers.stash[v, x]
+            sizes[3] = max(sizes[3], layers.workspace[v, x])
+            sizes[4] += layers.gradient[v, 0, x]
+            in_equal_parts += layers.gradient[v, 1, x]
+    sizes[4] += ceil_div(in_equal_parts, layers.member_start[holder + 1] - layers.member_start[holder])
     for t in range(num_types):
         for k in range(3):
             times[t, k] = ceil_div(times[t, k], r)
@@ -244,9 +264,10 @@ def load_up(layers, space, node, s):
     g, recompute = node.group[s], node.arc[s, 3]
     r, count = space.group_size[g], layers.options[MICROBATCHES]
     times, sizes = node.times[s], node.sizes[s]
-    if sizes[5] != 2 * r + recompute:
-        stage_work(layers, node, s, r, recompute, times, sizes)
-        sizes[5] = 2 * r + recompute
+    key = 2 * r + recompute + 1024 * layers.width_row[space.group[g, 0]]
+    if sizes[5] != key:
+        stage_work(layers, space, node, s, times, sizes)
+        sizes[5] = key
     for d in range(layers.capacity.shape[0]):
         node.load[s + 1, d], node.held[s + 1, d] = node.load[s, d], node.held[s, d]
         node.room[s + 1, d], node.need[s + 1, d] = node.room[s, d], node.need[s, d]
@@ -336,10 +357,13 @@ def has_room(layers, rules, space, node, s, threshold, by_span):
     if by_span or space.all_gradients[0] == 0:
         tail = np.int64(0)
     offered, offered_before = np.int64(0), np.int64(0)
-    for d in range(num_devices):
+    for device in range(num_devices):
+        if layers.member_start[device + 1] - layers.member_start[device] > 1:
+            break  # groups come last; their time is that of their members
+        d = owner_of(layers, node, s + 1, device) if rules[WIDTHS] else device
         if node.held[s + 1, d] < rules[MAX_STAGES]:
             time = end - min(begin, 0 if by_span else node.begin[s + 1, d])
-            price = space.weight[layers.device_type[d]]
+            price = space.weight[layers.device_type[device]]
             offered += price * max(0, time - node.load[s + 1, d])
             offered_before += price * max(0, min(time - tail, time - node.load[s + 1, d]))
     count = layers.options[MICROBATCHES]
@@ -400,7 +424,7 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
 
     The number of nodes is `most_nodes` if that, or `most_cases`, was not enough, or if `stop` was set.
     """
-    num_layers, num_devices, last = layers.state.shape[0], layers.capacity.shape[0], space.downset.shape[0] - 1
+    num_layers, num_devices, last = layers.trainable.shape[0], layers.capacity.shape[0], space.downset.shape[0] - 1
     most_stages = min(num_layers, num_devices * rules[MAX_STAGES])
     node = make_node(num_layers, most_stages, layers.work.shape[2], layers.capacity)
     start, devices = np.zeros(most_stages + 1, np.int64), np.zeros(most_stages * num_devices, np.int64)
@@ -423,7 +447,7 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
             return found[:count], most_nodes
         g, fits = space.choice[arc[s, 2], 0], True
         node.group[s] = g
-        is_known = sizes[s, 5] == 2 * group_size[g] + arc[s, 3]
+        is_known = sizes[s, 5] == 2 * group_size[g] + arc[s, 3] + 1024 * layers.width_row[group[g, 0]]
         for x in range(group_size[g]):
             d = group[g, x]
             fits = fits and held[s, d] < most_held

@@ -34,6 +34,7 @@ def improve_window(
     start: int,
     end: int,
     time_limit_s: float = 2.0,
+    work_limit: float | None = None,
     seed: int = 0,
     should_stop: Callable[[], bool] | None = None,
 ) -> Better | None:
@@ -48,7 +49,7 @@ def improve_window(
     window = _Window(played, in_order(words), start=start, end=end)
     if not window.free or window.total > _SAFE // MAKESPAN_WEIGHT:
         return None
-    found = window.solve(time_limit_s=time_limit_s, seed=seed, should_stop=should_stop)
+    found = window.solve(time_limit_s=time_limit_s, work_limit=work_limit, seed=seed, should_stop=should_stop)
     again = None if found is None else play(instance, found)
     if found is None or again is None or again.makespan > played.makespan:
         return None
@@ -188,11 +189,13 @@ class _Window:
         self.model.minimize(MAKESPAN_WEIGHT * makespan + sum(ends))
 
     def solve(
-        self, *, time_limit_s: float, seed: int, should_stop: Callable[[], bool] | None
+        self, *, time_limit_s: float, work_limit: float | None, seed: int, should_stop: Callable[[], bool] | None
     ) -> dict[int, Word] | None:
         """The words with the best order of the window; None if the solver had no time for one."""
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = time_limit_s
+        if work_limit is not None:
+            solver.parameters.max_deterministic_time = work_limit
         solver.parameters.random_seed = seed
         solver.parameters.num_workers = 1
         solver.parameters.linearization_level = 0

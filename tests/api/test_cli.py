@@ -219,3 +219,54 @@ def test_torch_table(shell: Shell):
     refused = shell.run("export", "torch", "p.json", "demo:alexnet-two-gpus")
     assert (refused.code, refused.out) == (2, "")
     assert "replica" in refused.err
+
+
+def test_verify_the_plan_alone(shell: Shell):
+    """Tests that a plan needs no workload to be verified, played, drawn and certified, unless it brings none along."""
+    assert shell.run(*PLAN, "-o", "p.json").code == 0
+    for command in ("verify", "simulate", "explain", "view"):
+        assert shell.run(command, "p.json", *(("-o", "p.html") if command == "view" else ())).code == 0, command
+    proved = shell.run("verify", "--certificate", "p.json")
+    assert (proved.code, proved.err) == (0, "")
+    assert "re-derived, equal" in proved.out
+    assert json.loads(shell.run("verify", "p.json", "--certificate", "--no-baselines", "--json").out)["passed"] is True
+    assert shell.run("verify", "--certificate", "p.json", "workload.json").code == 0
+    refused = shell.run("verify", "--certificate", "plan.json")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "name the workload" in refused.err
+    assert shell.run("verify", "p.json", "--cluster", "workload.json").code == 2
+
+
+def test_verify_certificate_rejects(shell: Shell):
+    """Tests that a wrong bound, and another workload than the plan's, give 6 with what is stated and what follows."""
+    assert shell.run(*PLAN, "-o", "p.json").code == 0
+    tree = json.loads((shell.folder / "p.json").read_text())
+    bound = tree["evidence"]["lower_bound_ns"]
+    tree["evidence"]["lower_bound_ns"] = bound - 7
+    shell.write("bad.json", json.dumps(tree))
+    outcome = shell.run("verify", "--certificate", "bad.json")
+    assert (outcome.code, outcome.err) == (6, "")
+    assert str(bound) in outcome.out
+    assert str(bound - 7) in outcome.out
+    said = json.loads(shell.run("verify", "--certificate", "bad.json", "--json").out)
+    assert ("lower_bound_ns", bound - 7, bound) in {
+        (d["field"], d["stated"], d["derived"]) for d in said["differences"]
+    }
+    assert shell.run("verify", "bad.json").code == 6, "the gap does not follow from the bound"
+    assert shell.run("verify", "--certificate", "p.json", "demo:alexnet-two-gpus").code == 6
+
+
+def test_shadow_prices(shell: Shell):
+    """Tests that explain says what more is worth, as a table and as JSON, and tells what it asks meanwhile."""
+    assert shell.run(*PLAN, "-o", "p.json").code == 0
+    told = shell.run("explain", "p.json", "--shadow-prices", "--time-limit", "4", "--per-kind", "1")
+    assert told.code == 0
+    assert "asked: twice the link gpu0-gpu1" in told.err
+    assert "What binds" in told.out
+    assert "worth at most" in told.out
+    spoken = shell.run("explain", "p.json", "--shadow-prices", "-t", "4", "--per-kind", "1", "--json")
+    prices = json.loads(spoken.out)["shadow_prices"]
+    assert {"search", "memory", "link", "speed", "device", "microbatches"} == {price["kind"] for price in prices}
+    assert all(json.loads(line)["event"] == "progress" for line in spoken.err.splitlines())
+    assert "shadow_prices" not in json.loads(shell.run("explain", "p.json", "--json").out)
+    assert shell.run("explain", "p.json", "--shadow-prices", "-t", "0").code == 2

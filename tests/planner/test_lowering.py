@@ -76,9 +76,12 @@ def test_costs_are_those_of_the_plan(rng: Random):
             if lane is not None:
                 ticks = {"F": lane.forward, "I": lane.input_grad, "W": lane.weight_grad, "B": lane.backward}
                 assert end_ns - start_ns == ticks[action.kind]
+    static = costs.static_bytes(stages)
+    room = {device.name: device.memory_bytes - static.get(device.name, 0) for device in problem.cluster.devices}
     for number, device in enumerate(problem.cluster.devices):
-        static = costs.static_bytes(stages).get(device.name, 0)
-        assert instance.budgets[number] == device.memory_bytes - static
+        led = (group for stage in stages for group in stage.replicas if group[0] == device.name)
+        acting_as_one = {device.name, *(name for group in led for name in group)}
+        assert instance.budgets[number] == min(room[name] for name in acting_as_one)
 
 
 def test_figures_stand_where_they_belong():

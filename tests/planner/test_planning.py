@@ -1,6 +1,7 @@
 """The recipe: better than every baseline, verified, within the limits and the options, and honest about all of it."""
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -268,3 +269,31 @@ def test_given_devices_are_kept():
     problem = make_row(partition=PARTITION, placement=placement, max_stages_per_device=2)
     plan = make_plan(problem, limits=QUICK)
     assert tuple(stage.replicas for stage in plan.stages) == placement
+
+
+def test_it_starts_from_a_plan():
+    """Tests that a plan to start from is never lost: not on its own question, nor where there is more of something."""
+    problem = make_row()
+    first = make_plan(problem, limits=QUICK)
+    again = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0), start=first)
+    assert evidence_of(again).makespan_ns <= evidence_of(first).makespan_ns
+    assert_honest(problem, again)
+    roomier = replace(
+        problem,
+        cluster=replace(
+            problem.cluster,
+            devices=tuple(replace(device, memory_bytes=2 * device.memory_bytes) for device in problem.cluster.devices),
+        ),
+    )
+    better = make_plan(roomier, limits=Limits(time_limit_s=30, max_rounds=1), start=first)
+    assert evidence_of(better).makespan_ns <= evidence_of(first).makespan_ns
+    assert better.problem.cluster_sha256 != first.problem.cluster_sha256
+    assert_honest(roomier, better)
+
+
+def test_a_start_that_does_not_fit_is_left_aside():
+    """Tests that a plan of another question, which the verifier rejects here, changes nothing but is no mistake."""
+    problem, other = make_row(), make_row(num_layers=5)
+    start = make_plan(other, limits=QUICK)
+    limits = Limits(time_limit_s=30, max_rounds=1)
+    assert make_plan(problem, limits=limits, start=start).stages == make_plan(problem, limits=limits).stages

@@ -73,7 +73,10 @@ TAMPERED: dict[str, tuple[Callable[[Timeline], Timeline], str]] = {
     "a transfer over other links": (with_transfer(0, links=(0,)), "wrong size, route or duration"),
     "a faster transfer": (with_transfer(0, end_ns=2), "wrong size, route or duration"),
     "a transfer ready too soon": (with_transfer(0, ready_ns=0), "is ready at 0 ns, but its action ends at 1 ns"),
-    "a transfer twice": (lambda t: replace(t, transfers=t.transfers * 2), "is not needed, or occurs twice"),
+    "a transfer twice": (
+        lambda t: replace(t, transfers=(*t.transfers, *t.transfers)),
+        "is not needed, or occurs twice",
+    ),
     "a transfer to nobody": (with_transfer(0, receiver="a"), "is not needed, or occurs twice"),
     "a transfer too few": (lambda t: replace(t, transfers=t.transfers[1:]), "from a to b for microbatch 0 is missing"),
     "no synchronisation": (lambda t: replace(t, synchronisations=()), "synchronisation of stage 1 does not take 4 ns"),

@@ -8,12 +8,14 @@ import pytest
 
 from planner.problem import Options, Problem
 from profiles.load import Workload, demo_names, dump_workload, load_workload
+from profiles.validation import validate
 
 # layers, edges, devices, microbatches, forward, backward (ns), of which weight gradient, parameters, stash (bytes)
 FIGURES = {
     "alexnet-two-gpus": (22, 22, 2, 4, 44_801_000, 40_520_000, 18_116_500, 244_403_360, 1_124_573_188),
     "bert24-six-accelerators": (32, 55, 6, 12, 92_406_000, 125_407_000, 62_703_500, 1_594_940_672, 229_883_920),
     "bert32-a100": (37, 67, 8, 32, 324_287_998, 648_576_002, 324_287_998, 5_879_481_600, 19_457_540_096),
+    "bert32-widths": (37, 67, 8, 32, 324_287_998, 648_576_002, 324_287_992, 5_879_481_600, 19_457_540_096),
     "gnmt8-four-gpus": (37, 46, 4, 8, 33_533_000, 55_883_000, 27_445_000, 775_063_808, 402_081_792),
     "gpt-1.5b-zero-bubble": (24, 23, 8, 24, 148_176_000, 219_384_000, 74_695_992, 3_057_647_616, 29_670_506_496),
     "gpt-6.2b-zero-bubble": (32, 31, 8, 24, 237_744_000, 394_968_000, 159_416_000, 12_884_901_888, 29_796_335_616),
@@ -29,7 +31,7 @@ def load_problem(name: str) -> Problem:
     workload = load_workload(f"demo:{name}")
     assert workload.cluster is not None
     assert workload.num_microbatches is not None
-    options = Options(receive_buffers=0) if workload.options == {"receive_buffers": 0} else Options()
+    options = validate(Options, workload.options, source=name)
     return Problem(
         profile=workload.profile, cluster=workload.cluster, num_microbatches=workload.num_microbatches, options=options
     )
@@ -102,6 +104,18 @@ def test_what_the_demos_are_for():
     assert problems["gpt-1.5b-zero-bubble"].options.receive_buffers == 0
     tight = problems["resnext50-tight-memory"]
     assert sum(layer.stash_bytes for layer in tight.profile.layers) > tight.cluster.devices[0].memory_bytes
+
+
+def test_widths_of_the_bert():
+    """Tests that an inner layer takes 30.492 ms on one device and 9.396 ms on eight, and recomputes for 10.193 ms."""
+    problem = load_problem("bert32-widths")
+    layer = problem.profile.by_name["3:ParallelTransformerLayer"]
+    total = {c.width: c.forward_ns + c.fused_backward_ns for c in layer.costs}
+    assert total == {1: 30_492_000, 2: 18_696_000, 4: 11_928_000, 8: 9_396_000}
+    assert layer.costs[0].recompute_ns == 10_193_000
+    assert (layer.stash_bytes, layer.checkpoint_bytes) == (606_478_336, 48_234_496)
+    assert [entry.parameter_bytes for entry in layer.wider] == [88_510_080, 44_266_560, 22_144_800]
+    assert (problem.options.max_width, problem.options.recompute) == (8, True)
 
 
 def test_speeds_of_the_mixed_cluster():

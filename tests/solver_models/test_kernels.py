@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.lowering import make_schedule_instance
-from solver_models.annealing import net_floor, overflow
+from solver_models.annealing import overflow
 from solver_models.instance import Flow
 from solver_models.kernels import FAR, Net, ceil_div, heap_pop, heap_push, peak_excess, ticks_for
+from solver_models.quick_floors import net_floor
 from solver_models.search import PENALTY
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage, picture
 from tests.solver_models.nets import Case, random_case, random_knobs

@@ -104,7 +104,7 @@ def test_order_and_names():
         "GPipe (largest stage minimised)",
         "1F1B (even layers)",
     ]
-    assert len(names) == 15
+    assert len(names) == 19
 
 
 def test_cut_for_slow_links():
@@ -130,21 +130,36 @@ def test_fewer_layers_than_devices():
 @pytest.mark.parametrize(
     ("options", "methods", "reason"),
     [
-        (Options(split_backward=False), {"ZB-H1", "ZB-H2", "ZB automatic", "ZB-V"}, "needs split_backward"),
+        (
+            Options(split_backward=False),
+            {"ZB-H1", "ZB-H2", "ZB automatic", "ZB-V", "V-Half", "V-Min"},
+            "needs split_backward",
+        ),
         (
             Options(max_stages_per_device=1),
-            {"interleaved 1F1B", "ZB-V"},
+            {"interleaved 1F1B", "ZB-V", "V-Half", "V-Min"},
             "needs 2 stages per device, max_stages_per_device = 1",
         ),
         (Options(max_replicas=2), {"data parallel"}, "needs 4 replicas, max_replicas = 2"),
         (
             Options(pinned=(PinnedLayer(layer="l0", device="d1"),)),
-            {"data parallel", "GPipe", "1F1B", "ZB-H1", "ZB-H2", "ZB automatic", "interleaved 1F1B", "ZB-V"},
+            {
+                "data parallel",
+                "GPipe",
+                "1F1B",
+                "ZB-H1",
+                "ZB-H2",
+                "ZB automatic",
+                "interleaved 1F1B",
+                "ZB-V",
+                "V-Half",
+                "V-Min",
+            },
             "does not put layer 'l0' on 'd1', where it is pinned",
         ),
         (
             Options(partition=(("l0", "l1", "l2"), ("l3", "l4", "l5"), ("l6", "l7"))),
-            {"interleaved 1F1B", "ZB-V"},
+            {"interleaved 1F1B", "ZB-V", "V-Half", "V-Min"},
             "the given partition has 3 stages, the method 2 per device",
         ),
     ],

@@ -1,0 +1,50 @@
+"""Baselines again with recomputation: the same stages and the same method, where the plan breaks the memory without."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.actions import Action
+from planner.costs import CostModel, StageCost
+from planner.plan import Plan, Stage
+
+
+def with_recomputation(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The same stages, all of which recompute."""
+    return tuple(replace(stage, recompute=True) for stage in stages)
+
+
+def breaks_memory(costs: CostModel, plan: Plan) -> bool:
+    """Whether a device's order needs more memory than it has; orders alone decide that (MODEL.md section 4)."""
+    static = costs.static_bytes(plan.stages)
+    replica_of = {
+        (device, number): replica
+        for number, stage in enumerate(plan.stages)
+        for replica, group in enumerate(stage.replicas)
+        for device in group
+    }
+    for device, word in plan.schedule.items():
+        held = {
+            number: costs.stage_cost(plan.stages[number], replica_of[device, number])
+            for number in {action.stage for action in word}
+        }
+        if static[device] + _peak(word, held) > costs.problem.cluster.by_name[device].memory_bytes:
+            return True
+    return False
+
+
+def _peak(word: Sequence[Action], costs: dict[int, StageCost]) -> int:
+    """Most bytes beside what is resident, over a device's actions in order."""
+    peak = now = 0
+    for kind, stage, _ in word:
+        cost = costs[stage]
+        if kind == "F":
+            now += cost.held_bytes
+            during = now
+        elif kind == "W":
+            during = now
+            now -= cost.weight_stash_bytes
+        else:
+            during = now + cost.stash_bytes - cost.held_bytes
+            now += (cost.weight_stash_bytes if kind == "I" else 0) - cost.held_bytes
+        peak = max(peak, during + cost.workspace_bytes)
+    return peak

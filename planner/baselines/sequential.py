@@ -1,0 +1,196 @@
+"""What a planner does that decides one thing after the other: layers and devices by the largest stage, then the order.
+
+Here is its first half. It is a fair one: stages are cut and seated so that the slowest stage or transfer is as fast as
+possible, every device may take every place, and a stage must fit into memory with as many microbatches in flight as
+1F1B holds there. Where nothing fits so, fewer in flight are asked for. One stage per device, no replicas.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations, pairwise
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.baselines.applicability import DoesNotApplyError
+from planner.baselines.partitions import crossing_bytes, cut_at, stage_times
+from planner.costs import CostModel
+from planner.plan import Stage
+from profiles.cluster import Device
+
+Cells = NDArray[numpy.bool_]
+"""[first layers done, layers done after]: whether the layers between may be a stage."""
+
+MAX_CELLS = 2_000_000_000
+"""Cells looked at before the seats are taken as they are: a deterministic limit of about ten seconds."""
+
+FINENESS = 5_000
+"""The largest stage is found to one part in so many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seating:
+    """A cut of the layers, and who takes which stage."""
+
+    limit_ns: int
+    """No stage and no transfer takes longer per microbatch."""
+    in_flight: int
+    """Every stage fits with the smaller of this and 1F1B's number of microbatches in flight."""
+    stages: tuple[Stage, ...]
+    """The stages."""
+
+
+def sequential_seating(costs: CostModel) -> Seating:
+    """The cut and the seats whose largest stage or transfer is smallest, by exact cuts and local search on the seats.
+
+    Raises DoesNotApplyError if nothing was found that fits into memory.
+    """
+    hall = _Hall(costs)
+    for in_flight in hall.depths():
+        best: tuple[int, tuple[Device, ...]] | None = None
+        for seats in hall.first_seats():
+            best = hall.improve(seats, best, in_flight=in_flight)
+        if best is not None:
+            limit, seats = hall.search(*best, in_flight=in_flight)
+            return Seating(
+                limit_ns=limit, in_flight=in_flight, stages=hall.stages(seats, limit=limit, in_flight=in_flight)
+            )
+    raise DoesNotApplyError("has no cut into one stage per device that fits into memory")
+
+
+class _Hall:
+    """The tables from which a row of devices is judged."""
+
+    def __init__(self, costs: CostModel) -> None:
+        self.costs, self.problem = costs, costs.problem
+        self.layers = [self.problem.profile.by_name[name] for name in self.problem.profile.topological_order]
+        self.devices = self.problem.cluster.devices
+        self.crossing = crossing_bytes(self.problem.profile)
+        self.work_left = MAX_CELLS
+        self.times = cache(self._times)
+        self.fits = cache(self._fits)
+        self.transfer = cache(self._transfer)
+
+    def depths(self) -> Iterator[int]:
+        """Numbers in flight to ask for: 1F1B's, then ever fewer."""
+        depth = min(len(self.devices), self.problem.num_microbatches)
+        while depth:
+            yield depth
+            depth //= 2
+
+    def first_seats(self) -> Iterator[tuple[Device, ...]]:
+        """All devices, then fewer of them, the slowest left out first: as listed, fastest first, fastest last."""
+        speed = {device: int(self.times(device.type)[0, -1]) for device in self.devices}
+        most = min(len(self.devices), len(self.layers))
+        for count in range(most, max(1, most // 2) - 1, -1):
+            chosen = sorted(self.devices, key=lambda device: speed[device])[:count]
+            listed = tuple(device for device in self.devices if device in chosen)
+            yield from dict.fromkeys((listed, tuple(chosen), tuple(reversed(chosen))))
+
+    def _times(self, device_type: str) -> NDArray[numpy.int64]:
+        prefix = stage_times(self.costs, device_type)
+        return prefix[None, :] - prefix[:, None]
+
+    def _fits(self, memory_bytes: int, depth: int) -> Cells:
+        state, stash = (_sums(getattr(layer, name) for layer in self.layers) for name in ("state_bytes", "stash_bytes"))
+        buffers = self.problem.options.receive_buffers * self.crossing
+        workspace = max(layer.workspace_bytes for layer in self.layers)
+        needed = state + depth * stash + workspace + buffers[None, :] + buffers[:, None]
+        size = numpy.arange(len(self.layers) + 1)
+        result: Cells = (needed <= memory_bytes) & (size[None, :] > size[:, None])
+        return result
+
+    def _transfer(self, a: str, b: str) -> NDArray[numpy.float64]:
+        typical = int(numpy.median(self.crossing))
+        route = self.problem.cluster.route(a, b, num_bytes=typical)
+        delay: NDArray[numpy.float64] = route.latency_ns + self.crossing * (10**9 / route.bandwidth_bytes_per_s)
+        return delay
+
+    def _rows(self, seats: Sequence[Device], *, limit: int, in_flight: int) -> list[NDArray[numpy.bool_]]:
+        """Row k: how many layers the first k devices can hold together with nothing above `limit`."""
+        self.work_left -= len(seats) * (len(self.layers) + 1) ** 2
+        row = numpy.arange(len(self.layers) + 1) == 0
+        rows = [row]
+        for place, device in enumerate(seats):
+            row = (row[:, None] & self._stage_cells(seats, place, limit=limit, in_flight=in_flight)).any(axis=0)
+            if place + 1 < len(seats):
+                row = row & (self.transfer(device.name, seats[place + 1].name) <= limit)
+            rows.append(row)
+        return rows
+
+    def _stage_cells(self, seats: Sequence[Device], place: int, *, limit: int, in_flight: int) -> Cells:
+        depth = min(len(seats) - place, in_flight, self.problem.num_microbatches)
+        cells: Cells = (self.times(seats[place].type) <= limit) & self.fits(seats[place].memory_bytes, depth)
+        return cells
+
+    def improve(
+        self,
+        seats: tuple[Device, ...],
+        best: tuple[int, tuple[Device, ...]] | None,
+        *,
+        in_flight: int,
+    ) -> tuple[int, tuple[Device, ...]] | None:
+        """The best so far, or `seats` with its smallest limit if that is smaller."""
+        high = self._ceiling if best is None else best[0] - 1 - best[0] // FINENESS
+        if high < 1 or not self._rows(seats, limit=high, in_flight=in_flight)[-1][-1]:
+            return best
+        low = 0
+        while high - low > 1 + high // FINENESS:
+            middle = (low + high) // 2
+            if self._rows(seats, limit=middle, in_flight=in_flight)[-1][-1]:
+                high = middle
+            else:
+                low = middle
+        return high, seats
+
+    @property
+    def _ceiling(self) -> int:
+        """No stage, and no transfer, takes longer."""
+        pairs = pairwise([*self.devices, self.devices[0]])
+        slowest = max((int(self.transfer(a.name, b.name).max()) for a, b in pairs if a is not b), default=0)
+        return 10 * slowest + max(int(self.times(device.type)[0, -1]) for device in self.devices) + 1
+
+    def search(self, limit: int, seats: tuple[Device, ...], *, in_flight: int) -> tuple[int, tuple[Device, ...]]:
+        """Swap two devices, seated or idle, as long as that helps and the limit on work allows."""
+        is_better = True
+        while is_better:
+            is_better = False
+            idle = tuple(device for device in self.devices if device not in seats)
+            for a, b in combinations(range(len(seats) + len(idle)), 2):
+                row = list(seats + idle)
+                if a >= len(seats) or self._are_alike(row[a], row[b]):
+                    continue
+                if self.work_left <= 0:
+                    return limit, seats
+                row[a], row[b] = row[b], row[a]
+                found = self.improve(tuple(row[: len(seats)]), (limit, seats), in_flight=in_flight)
+                if found is not None and found[0] < limit:
+                    (limit, seats), is_better = found, True
+                    idle = tuple(device for device in self.devices if device not in seats)
+        return limit, seats
+
+    def _are_alike(self, a: Device, b: Device) -> bool:
+        """Whether changing places cannot matter: the same type, memory and host."""
+        return (a.type, a.memory_bytes, a.host) == (b.type, b.memory_bytes, b.host) and bool(a.host)
+
+    def stages(self, seats: tuple[Device, ...], *, limit: int, in_flight: int) -> tuple[Stage, ...]:
+        """The cut itself; among those within the limit, stages close to the mean are preferred, from the last on."""
+        rows = self._rows(seats, limit=limit, in_flight=in_flight)
+        cuts = [len(self.layers)]
+        for place in range(len(seats) - 1, -1, -1):
+            cells = self._stage_cells(seats, place, limit=limit, in_flight=in_flight)
+            starts = numpy.flatnonzero(rows[place] & cells[:, cuts[-1]])
+            times = self.times(seats[place].type)
+            distance = numpy.abs(times[starts, cuts[-1]] - times[0, cuts[-1]] // (place + 1))
+            cuts.append(int(starts[numpy.argmin(distance)]))
+        names = cut_at(self.problem.profile.topological_order, cuts[::-1])
+        return tuple(
+            Stage(layers=layers, replicas=((device.name,),)) for layers, device in zip(names, seats, strict=True)
+        )
+
+
+def _sums(values: Iterator[int]) -> NDArray[numpy.int64]:
+    """[i, j]: the sum of values i to j - 1."""
+    prefix = numpy.cumsum(numpy.array([0, *values], dtype=numpy.int64))
+    return prefix[None, :] - prefix[:, None]

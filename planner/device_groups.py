@@ -1,0 +1,44 @@
+"""Which groups of several devices the planner considers, where widths may be chosen."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from planner.plan import DeviceGroup
+from planner.problem import Problem
+
+
+def open_widths(problem: Problem) -> tuple[int, ...]:
+    """Widths above 1 that the options allow and at which some layer was measured, ascending."""
+    most = min(problem.options.max_width, len(problem.cluster.devices))
+    measured = {entry.width for layer in problem.profile.layers for entry in layer.wider}
+    return tuple(sorted(width for width in measured if 1 < width <= most))
+
+
+def list_groups(problem: Problem) -> tuple[DeviceGroup, ...]:
+    """Groups of several devices, narrow ones first: consecutive devices of one type, within a host where it has enough.
+
+    Every width has its own blocks: those of a host's devices in listed order, and then those of the devices that are
+    left over. Groups of a given placement are added as they are.
+    """
+    given = chain.from_iterable(problem.options.placement or ())
+    blocks = (block for width in open_widths(problem) for block in _blocks(problem, width))
+    wide = dict.fromkeys(tuple(group) for group in chain(blocks, given) if len(group) > 1)
+    return tuple(sorted(wide, key=len))
+
+
+def _blocks(problem: Problem, width: int) -> Iterator[DeviceGroup]:
+    for device_type in problem.cluster.device_types:
+        by_host: dict[str, list[str]] = {}
+        for device in problem.cluster.devices:
+            if device.type == device_type:
+                by_host.setdefault(device.host or device.name, []).append(device.name)
+        rest: list[str] = []
+        for names in by_host.values():
+            whole = len(names) - len(names) % width
+            yield from _cut(names[:whole], width)
+            rest.extend(names[whole:])
+        yield from _cut(rest[: len(rest) - len(rest) % width], width)
+
+
+def _cut(names: list[str], width: int) -> Iterable[DeviceGroup]:
+    return (tuple(names[start : start + width]) for start in range(0, len(names), width))

@@ -1,0 +1,78 @@
+"""The question travels with its plan: profile and cluster stand in the certificate; a plan alone can be checked.
+
+They stand there as their documents do (`{"profile": {...}, "cluster": {...}}`, defaults left out). Where that is long,
+it is deflated instead (`{"deflated": "..."}`: base64 of the zlib stream of the same JSON). The hashes in `problem` bind
+both.
+"""
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from planner.plan import Plan
+from planner.problem import Options, Problem
+from profiles.cluster import Cluster
+from profiles.document import canonical_json, to_plain
+from profiles.model_profile import ModelProfile
+from profiles.validation import validate
+
+KEY = "enclosed"
+"""Where in the certificate the question stands; every kind of bound leaves the key free."""
+
+MAX_PLAIN = 200_000
+"""Characters of JSON up to which the question is enclosed as it is, for everyone to read."""
+
+MAX_INFLATED = 256 * 2**20
+"""Bytes that a deflated question may hold."""
+
+
+def enclose(problem: Problem) -> dict[str, Any]:
+    """What a certificate needs beside the numbers of its bound: `{"enclosed": ...}`."""
+    plain = {"profile": to_plain(problem.profile), "cluster": to_plain(problem.cluster)}
+    text = canonical_json(plain)
+    if len(text) <= MAX_PLAIN:
+        return {KEY: plain}
+    return {KEY: {"deflated": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}}
+
+
+def enclosed_problem(plan: Plan, *, source: str = "plan") -> Problem | None:
+    """The question that a plan brings along, or None if it brings none.
+
+    Raises ValueError that names the source, the path inside it and the remedy if it cannot be read. Whether it is the
+    question whose hashes the plan states is for `planner.verify` to say.
+    """
+    certificate = None if plan.evidence is None else plan.evidence.certificate
+    enclosed = certificate.get(KEY) if isinstance(certificate, Mapping) else None
+    if enclosed is None:
+        return None
+    place = f"{source}: evidence.certificate.{KEY}"
+    tree = _inflate(enclosed["deflated"], place=place) if _is_deflated(enclosed) else enclosed
+    if not isinstance(tree, dict) or set(tree) != {"profile", "cluster"}:
+        raise ValueError(f"{place} is not a profile and a cluster; make the plan again, or give its workload")
+    return Problem(
+        profile=validate(ModelProfile, tree["profile"], source=f"{place}.profile"),
+        cluster=validate(Cluster, tree["cluster"], source=f"{place}.cluster"),
+        num_microbatches=plan.problem.num_microbatches,
+        options=validate(Options, dict(plan.problem.options), source=f"{source}: problem.options"),
+    )
+
+
+def _is_deflated(enclosed: object) -> bool:
+    return isinstance(enclosed, dict) and set(enclosed) == {"deflated"}
+
+
+def _inflate(text: object, *, place: str) -> Any:
+    try:
+        data = base64.b64decode(text if isinstance(text, str) else "?", validate=True)
+        stream = zlib.decompressobj()
+        inflated = stream.decompress(data, MAX_INFLATED)
+        if not stream.eof:
+            raise ValueError("cut off, or too large")
+        return json.loads(inflated)
+    except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{place}.deflated cannot be read ({str(error)[:80]}); make the plan again, or give its workload"
+        ) from None

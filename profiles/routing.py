@@ -1,0 +1,221 @@
+"""Shortest paths between the devices of a cluster: one at a time with heaps, or very many at once with arrays."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+Integers = NDArray[numpy.int64]
+
+FAR = 2**62
+"""Longer than any path."""
+
+ENTRIES_AT_ONCE = 4_000_000
+"""Table entries (searches x link directions) that are held in memory at a time."""
+
+
+class Way(NamedTuple):
+    """One direction of a link: the nodes it leads from and to, what it costs, and its resource."""
+
+    tail: int
+    head: int
+    latency_ns: int
+    bandwidth_bytes_per_s: int
+    resource: int
+
+    def weight(self, num_bytes: int) -> int:
+        """Nanoseconds x 2**20, plus one per link: of paths of equal time the one with fewer links is shorter."""
+        return ((self.latency_ns + num_bytes * 10**9 // self.bandwidth_bytes_per_s) << 20) + 1
+
+
+class Trees(NamedTuple):
+    """The shortest paths from some nodes to all."""
+
+    way: Integers
+    """[searches, nodes] index of the last way of the path to each node; -1 at the source and where none leads."""
+    is_tied: NDArray[numpy.bool_]
+    """[searches, nodes] whether another way is as short."""
+
+
+class Network:
+    """Nodes 0 .. N - 1 and the ways between them, in the order in which a search looks at them."""
+
+    def __init__(self, num_nodes: int, ways: Sequence[Way]) -> None:
+        self.num_nodes, self.ways = num_nodes, ways
+        self.leaving: list[list[int]] = [[] for _ in range(num_nodes)]
+        for number, way in enumerate(ways):
+            self.leaving[way.tail].append(number)
+        by_head = sorted(range(len(ways)), key=lambda number: ways[number].head)
+        self.order = numpy.array(by_head, dtype=numpy.int64)
+        self.tails = numpy.array([ways[number].tail for number in by_head], dtype=numpy.int64)
+        heads = [ways[number].head for number in by_head]
+        self.reached = numpy.array(sorted(set(heads)), dtype=numpy.int64)
+        self.starts = numpy.searchsorted(numpy.array(heads, dtype=numpy.int64), self.reached)
+
+    def shortest_path(self, source: int, target: int, *, num_bytes: int) -> list[int]:
+        """Indices of the ways from `source` to `target` by Dijkstra's algorithm; of equal paths the first one found.
+
+        Raises KeyError if there is no path.
+        """
+        weights = [way.weight(num_bytes) for way in self.ways]
+        known: dict[int, int] = {source: 0}
+        last: dict[int, int] = {}
+        done: set[int] = set()
+        queue, count = [(0, 0, source)], 0
+        while queue:
+            length, _, node = heappop(queue)
+            if node in done:
+                continue
+            done.add(node)
+            if node == target:
+                break
+            for number in self.leaving[node]:
+                head = self.ways[number].head
+                reached = length + weights[number]
+                if head not in done and (head not in known or reached < known[head]):
+                    known[head], last[head] = reached, number
+                    count += 1
+                    heappush(queue, (reached, count, head))
+        path = []
+        while target != source:
+            path.append(last[target])
+            target = self.ways[last[target]].tail
+        return path[::-1]
+
+    def weights(self, num_bytes: int) -> Integers | None:
+        """[ways by head] their weights, or None if a path could leave 64 bits."""
+        found = [self.ways[number].weight(num_bytes) for number in self.order.tolist()]
+        return None if max(found, default=0) * self.num_nodes >= FAR else numpy.array(found, dtype=numpy.int64)
+
+    def trees(self, sources: Integers, weights: Integers) -> Trees:
+        """Shortest paths from every source under its own weights [searches, ways], by relaxing all ways at once."""
+        length = numpy.full((len(sources), self.num_nodes), FAR, dtype=numpy.int64)
+        length[numpy.arange(len(sources)), sources] = 0
+        while True:
+            through = length[:, self.tails] + weights
+            best = numpy.minimum(length[:, self.reached], numpy.minimum.reduceat(through, self.starts, axis=1))
+            if numpy.array_equal(best, length[:, self.reached]):
+                break
+            length[:, self.reached] = best
+        spread = numpy.diff(numpy.append(self.starts, len(self.order)))
+        is_best = through == numpy.repeat(best, spread, axis=1)
+        places = numpy.where(is_best, numpy.arange(len(self.order)), len(self.order))
+        first = numpy.minimum.reduceat(places, self.starts, axis=1)
+        way = numpy.full(length.shape, -1, dtype=numpy.int64)
+        way[:, self.reached] = numpy.append(self.order, -1)[first]
+        way[numpy.arange(len(sources)), sources] = -1
+        is_tied = numpy.zeros(length.shape, dtype=numpy.bool_)
+        is_tied[:, self.reached] = numpy.add.reduceat(is_best, self.starts, axis=1, dtype=numpy.int64) > 1
+        return Trees(way=way, is_tied=is_tied)
+
+    def paths(self, wanted: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int, int], list[int]]:
+        """`shortest_path` for every (source, target, number of bytes), where that path is the only shortest one."""
+        targets: dict[tuple[int, int], list[int]] = {}
+        for source, target, num_bytes in wanted:
+            targets.setdefault((source, num_bytes), []).append(target)
+        weights = {size: self.weights(size) for size in dict.fromkeys(size for _, size in targets)}
+        keys = [key for key in targets if weights[key[1]] is not None]
+        found: dict[tuple[int, int, int], list[int]] = {}
+        step = max(1, ENTRIES_AT_ONCE // max(len(self.ways), 1))
+        for begin in range(0, len(keys), step):
+            some = keys[begin : begin + step]
+            table = numpy.stack([w for _, size in some if (w := weights[size]) is not None])
+            trees = self.trees(numpy.array([source for source, _ in some], dtype=numpy.int64), table)
+            for row, (source, size) in enumerate(some):
+                for target in targets[source, size]:
+                    path = self._read(trees, row, source=source, target=target)
+                    if path is not None:
+                        found[source, target, size] = path
+        return found
+
+    def _read(self, trees: Trees, row: int, *, source: int, target: int) -> list[int] | None:
+        path: list[int] = []
+        while target != source:
+            number = int(trees.way[row, target])
+            if number < 0 or trees.is_tied[row, target]:
+                return None
+            path.append(number)
+            target = self.ways[number].tail
+        return path[::-1]
+
+    def tables(self, num_ends: int, *, num_bytes: int, direct: dict[tuple[int, int], int]) -> "RouteTables | None":
+        """The paths between all pairs of the first `num_ends` nodes; `direct`: ways that are taken at any length.
+
+        Of equally short paths the one whose last ways come first is taken. None if a path could leave 64 bits.
+        """
+        weights = self.weights(num_bytes)
+        if weights is None:
+            return None
+        step = max(1, ENTRIES_AT_ONCE // max(len(self.ways), num_ends, 1))
+        hops: list[Hop] = []
+        for begin in range(0, num_ends, step):
+            sources = numpy.arange(begin, min(begin + step, num_ends), dtype=numpy.int64)
+            trees = self.trees(sources, numpy.broadcast_to(weights, (len(sources), len(weights))))
+            shortcuts = [(a - begin, b, way) for (a, b), way in direct.items() if begin <= a < begin + len(sources)]
+            hops += _walk(self.ways, trees.way, shortcuts=shortcuts, pairs=(begin * num_ends, num_ends))
+        return _collect(self.ways, hops, num_ends=num_ends)
+
+
+class RouteTables(NamedTuple):
+    """The paths between all pairs of nodes 0 .. D - 1."""
+
+    latency: Integers
+    """[D, D] nanoseconds of a path."""
+    bandwidth: Integers
+    """[D, D] bytes per second of its narrowest way; 1 from a node to itself."""
+    start: Integers
+    """[D * D + 1] where the resources of the path from a to b begin in `resources`, at index a * D + b."""
+    resources: Integers
+    """Resources of all paths."""
+
+
+class Hop(NamedTuple):
+    """The way of some paths that is so many ways before their last one."""
+
+    distance: int
+    pairs: Integers
+    """Indices a * D + b of the paths."""
+    ways: Integers
+    """The way of each."""
+
+
+def _walk(
+    ways: Sequence[Way], way: Integers, *, shortcuts: list[tuple[int, int, int]], pairs: tuple[int, int]
+) -> Iterator[Hop]:
+    """All paths of some sources back from their targets; `pairs`: index of the first pair, and number of ends."""
+    tails = numpy.array([each.tail for each in ways], dtype=numpy.int64)
+    last = way[:, : pairs[1]].copy()
+    is_direct = numpy.zeros(last.shape, dtype=numpy.bool_)
+    for row, end, number in shortcuts:
+        last[row, end], is_direct[row, end] = number, True
+    rows = numpy.repeat(numpy.arange(len(way)), pairs[1])
+    index = pairs[0] + numpy.arange(last.size)
+    flat, is_last = last.ravel(), is_direct.ravel()
+    distance = 0
+    while len(going := numpy.flatnonzero(flat >= 0)):
+        flat, is_last, rows, index = flat[going], is_last[going], rows[going], index[going]
+        yield Hop(distance, index, flat)
+        flat = numpy.where(is_last, -1, way[rows, tails[flat]])
+        distance += 1
+
+
+def _collect(ways: Sequence[Way], hops: list[Hop], *, num_ends: int) -> RouteTables:
+    """The tables of paths that are given hop by hop."""
+    latencies, bandwidths, resources = (
+        numpy.array([way[column] for way in ways], dtype=numpy.int64) for column in (2, 3, 4)
+    )
+    latency, bandwidth = numpy.zeros(num_ends**2, numpy.int64), numpy.full(num_ends**2, FAR)
+    count = numpy.zeros(num_ends**2 + 1, numpy.int64)
+    for hop in hops:
+        latency[hop.pairs] += latencies[hop.ways]
+        bandwidth[hop.pairs] = numpy.minimum(bandwidth[hop.pairs], bandwidths[hop.ways])
+        count[hop.pairs + 1] += 1
+    bandwidth[bandwidth == FAR] = 1
+    start = numpy.cumsum(count)
+    found = numpy.zeros(int(start[-1]), numpy.int64)
+    for hop in hops:
+        found[start[hop.pairs + 1] - 1 - hop.distance] = resources[hop.ways]
+    shape = num_ends, num_ends
+    return RouteTables(latency.reshape(shape), bandwidth.reshape(shape), start, found)

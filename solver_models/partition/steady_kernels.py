@@ -1,0 +1,175 @@
+"""Compiled: the stages that a time per sample allows, and the fewest devices that cover the layers with them.
+
+A *suffix* is a set of layers closed under consumers; a stage is the difference of two suffixes (a *pair*).
+"""
+
+import numpy as np
+
+from solver_models.compiled import kernel
+
+BIG = 1 << 30
+"""More devices than any problem has."""
+
+
+@kernel
+def stage_points(inside, order, group, extra, growing, fixed, most_points):
+    """[points, 3] extra seconds, growing and fixed bytes of every sensible choice of layers that recompute.
+
+    Layers of one group save the same bytes, so that the cheapest of them go first: a choice is a count per group.
+    Row 0 is no recomputation. None of it is valid if there are more than `most_points`: an empty table then.
+    """
+    points = np.zeros((1, 3), np.float64)
+    for x in range(inside.shape[0]):
+        if inside[x]:
+            points[0, 1] += growing[0, x]
+            points[0, 2] += fixed[0, x]
+    k = 0
+    while k < order.shape[0]:
+        here = group[order[k]]
+        steps = np.zeros((order.shape[0] + 1, 3), np.float64)
+        count = 1
+        while k < order.shape[0] and group[order[k]] == here:
+            x = order[k]
+            if inside[x]:
+                steps[count, 0] = steps[count - 1, 0] + extra[x]
+                steps[count, 1] = steps[count - 1, 1] + growing[1, x] - growing[0, x]
+                steps[count, 2] = steps[count - 1, 2] + fixed[1, x] - fixed[0, x]
+                count += 1
+            k += 1
+        if count == 1:
+            continue
+        if points.shape[0] * count > most_points:
+            return np.zeros((0, 3), np.float64)
+        wider = np.empty((points.shape[0] * count, 3), np.float64)
+        for i in range(points.shape[0]):
+            for j in range(count):
+                wider[i * count + j] = points[i] + steps[j]
+        points = wider
+    return points
+
+
+@kernel
+def deepest(points, memory, most):
+    """[kept, 2] extra seconds and the most microbatches in flight that they buy, both strictly increasing."""
+    kept = np.empty((points.shape[0], 2), np.float64)
+    count, best = 0, 0
+    for i in np.argsort(points[:, 0]):
+        if points[i, 2] > memory:
+            continue
+        depth = most
+        if points[i, 1] * most > memory - points[i, 2]:
+            depth = int((memory - points[i, 2]) // points[i, 1])
+        if depth > best:
+            best = depth
+            kept[count, 0], kept[count, 1] = points[i, 0], depth
+            count += 1
+    return kept[:count]
+
+
+@kernel
+def pair_tables(
+    member, pairs, order, num_ordered, group, extra, seconds, growing, fixed, weights, edges, crossing, scale, memory,
+    most, most_points,
+):  # fmt: skip
+    """Per pair and width: [P, W, 2] seconds that shrink with the replicas and seconds of their synchronisation.
+
+    Also where the rows of `deepest` begin ([P * W + 1]), those rows, and whether any stage had too many points.
+    `scale` = seconds per byte that crosses a boundary, and per byte of weights.
+    """
+    num_pairs, num_widths, num_layers = pairs.shape[0], seconds.shape[0], seconds.shape[2]
+    base = np.full((num_pairs, num_widths, 2), np.inf)
+    start = np.zeros(num_pairs * num_widths + 1, np.int64)
+    rows = np.empty((1024, 2), np.float64)
+    count, is_complete = 0, True
+    inside = np.zeros(num_layers, np.bool_)
+    for p in range(num_pairs):
+        for x in range(num_layers):
+            inside[x] = member[pairs[p, 0], x] and not member[pairs[p, 1], x]
+        for w in range(num_widths):
+            compute, synchronised, moved = 0.0, 0.0, 0.0
+            for x in range(num_layers):
+                if inside[x]:
+                    compute += seconds[w, 0, x]
+                    synchronised += weights[w, x]
+            for e in range(edges.shape[0]):
+                if inside[edges[e, 0]] and not inside[edges[e, 1]]:
+                    moved += crossing[w, 0, e]
+                elif inside[edges[e, 1]] and not inside[edges[e, 0]]:
+                    moved += crossing[w, 1, e]
+            if compute < np.inf:
+                base[p, w, 0], base[p, w, 1] = compute + moved * scale[0], synchronised * scale[1]
+                points = stage_points(
+                    inside, order[w, : num_ordered[w]], group[w], extra[w], growing[w], fixed[w], most_points
+                )
+                is_complete = is_complete and points.shape[0] > 0
+                found = deepest(points, memory, most)
+                while count + found.shape[0] > rows.shape[0]:
+                    rows = np.concatenate((rows, np.empty_like(rows)))
+                rows[count : count + found.shape[0]] = found
+                count += found.shape[0]
+            start[p * num_widths + w + 1] = count
+    return base, start, rows[:count], is_complete
+
+
+@kernel
+def deepest_within(rows, first, end, allowance):
+    """Most microbatches in flight that at most `allowance` extra seconds buy."""
+    low, high = first, end
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle, 0] <= allowance:
+            low = middle + 1
+        else:
+            high = middle
+    return int(rows[low - 1, 1]) if low > first else 0
+
+
+@kernel
+def cover(limit, first_pair, pairs, base, start, rows, widths, replicas, work_before, num_devices, most_replicas):
+    """The fewest devices for every suffix, by its sum of replicas, if no stage may take longer than `limit` per sample.
+
+    Returns [I, S + 1] devices (BIG where a smaller sum is as good or there is no way), and [I, S + 1, 4] pair, width,
+    replicas and the sum before of the stage that was put in front. Suffixes whose producers cannot fit any more into
+    the other devices, by their work alone (`work_before` [I] device seconds), are left out.
+    """
+    num_suffixes, num_widths = work_before.shape[0], widths.shape[0]
+    need = np.full((num_suffixes, most_replicas + 1), BIG, np.int64)
+    choice = np.full((num_suffixes, most_replicas + 1, 4), -1, np.int32)
+    steps = np.zeros((num_suffixes, most_replicas + 1), np.int64)
+    num_steps = np.zeros(num_suffixes, np.int64)
+    need[0, 0], num_steps[0] = 0, 1
+    for i in range(1, num_suffixes):
+        room = num_devices - int(np.ceil(work_before[i] / limit - 1e-6))  # rounding never costs a device
+        for p in range(first_pair[i], first_pair[i + 1]):
+            sub = pairs[p, 1]
+            for w in range(num_widths):
+                if num_steps[sub] == 0 or base[p, w, 0] == np.inf:
+                    continue
+                for n in range(replicas.shape[0]):
+                    r = replicas[n]
+                    cost = r * widths[w]
+                    if cost > room:
+                        break
+                    allowance = limit * r - base[p, w, 0] - base[p, w, 1] * (r - 1)
+                    if allowance < 0:
+                        continue
+                    at = p * num_widths + w
+                    most = min(most_replicas, r * deepest_within(rows, start[at], start[at + 1], allowance))
+                    for k in range(num_steps[sub]):
+                        s = steps[sub, k]
+                        if s + r > most:
+                            break
+                        devices = need[sub, s] + cost
+                        if devices <= room and devices < need[i, s + r]:
+                            need[i, s + r] = devices
+                            choice[i, s + r, 0], choice[i, s + r, 1] = p, w
+                            choice[i, s + r, 2], choice[i, s + r, 3] = r, s
+        least = BIG
+        for s in range(most_replicas + 1):
+            if need[i, s] < least:
+                least = need[i, s]
+                steps[i, num_steps[i]] = s
+                num_steps[i] += 1
+            else:
+                need[i, s] = BIG
+    return need, choice

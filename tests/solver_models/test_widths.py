@@ -1,0 +1,206 @@
+"""Groups of several devices in the compiled search: the same times and bytes as the simulator, the same rules."""
+
+from dataclasses import replace
+from itertools import pairwise, product
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.costs import CostModel
+from planner.device_groups import list_groups
+from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.lowering import make_instance, make_stages
+from planner.plan import Stage
+from planner.planning import make_plan
+from planner.problem import Problem
+from planner.progress import Limits
+from planner.verify import verify
+from profiles.cluster import Device
+from profiles.model_profile import ModelProfile
+from solver_models.moves import neighbour
+from solver_models.search import Searcher
+from tests.planner.exhaustive import explore
+from tests.planner.oracle import LIMIT, every_partition, make_tables
+from tests.solver_models.nets import Case, flatten, random_exact_cluster, random_exact_problem, random_knobs
+from tests.strategies import random_edges, random_layer
+
+randoms = st.randoms(use_true_random=False)
+
+
+def random_wide_problem(rng: Random, *, num_layers: int = 5, num_devices: int = 5) -> Problem:
+    """A problem with measured widths, now and then with some left out; devices on hosts or on their own."""
+    problem = random_exact_problem(rng, num_layers=1, num_devices=num_devices, num_microbatches=3)
+    widths = rng.choice([(1, 2), (1, 2, 4), (1, 3), (1, 2, 3)])
+    size = problem.profile.microbatch_size
+    layers = tuple(
+        random_layer(rng, f"l{i}", types=("fast", "slow"), widths=widths, size=size)
+        for i in range(rng.randint(1, num_layers))
+    )
+    layers = tuple(
+        replace(
+            layer,
+            costs=tuple(c for c in layer.costs if c.width == 1 or rng.random() < 0.95),
+            wider=tuple(replace(w, parameter_bytes=rng.choice([None, 3])) for w in layer.wider),
+        )
+        for layer in layers
+    )
+    hosts = [rng.choice(["", "host0", "host1"]) for _ in problem.cluster.devices]
+    devices = tuple(replace(d, host=host) for d, host in zip(problem.cluster.devices, hosts, strict=True))
+    return replace(
+        problem,
+        profile=ModelProfile(
+            name="profile", layers=layers, edges=random_edges(rng, [x.name for x in layers]), microbatch_size=size
+        ),
+        cluster=replace(problem.cluster, devices=devices),
+        options=replace(problem.options, max_width=rng.choice([2, 3, 4]), max_stages_per_device=2),
+    )
+
+
+def random_wide_stages(rng: Random, problem: Problem) -> tuple[Stage, ...]:
+    """Random stages on any holders, equal or disjoint or not."""
+    names = problem.profile.topological_order
+    cuts = sorted(rng.sample(range(1, len(names)), rng.randint(0, len(names) - 1)))
+    parts = [names[a:b] for a, b in pairwise([0, *cuts, len(names)])]
+    holders = [*((d.name,) for d in problem.cluster.devices), *list_groups(problem)]
+    return tuple(
+        Stage(
+            layers=part,
+            replicas=tuple(rng.sample(holders, rng.choice([1, 1, 1, min(2, len(holders))]))),
+            recompute=problem.options.recompute and rng.random() < 0.5,
+        )
+        for part in parts
+    )
+
+
+def is_simple(stages: tuple[Stage, ...]) -> bool:
+    """Whether groups are equal or disjoint."""
+    groups = {group for stage in stages for group in stage.replicas}
+    return sum(map(len, groups)) == len({name for group in groups for name in group})
+
+
+@given(randoms)
+def test_rules_are_those_of_the_verifier(rng: Random):
+    """Tests that what is allowed passes the verifier, and that of simple groups nothing else is refused."""
+    problem = random_wide_problem(rng)
+    for _ in range(6):
+        stages = random_wide_stages(rng, problem)
+        case = Case(problem, stages)
+        candidate = case.candidate(knobs=random_knobs(rng))
+        is_allowed = case.searcher.is_allowed(candidate)
+        if not is_allowed and not is_simple(stages):
+            continue
+        if is_allowed:
+            words, objective = case.searcher.words(candidate)
+            verdict = verify(problem, case.plan(words))
+            assert verdict.passed
+            assert verdict.timeline is not None
+            assert verdict.timeline.objective_ns(problem.options.objective) == objective
+            return
+        costs = CostModel(problem)
+        widths = [{len(group) for group in stage.replicas} for stage in stages]
+        held = [group for stage in stages for group in stage.replicas]
+        breaks = (
+            any(len(found) > 1 for found in widths)
+            or any(len(set(stage.replicas)) < len(stage.replicas) for stage in stages)
+            or any(held.count(group) > problem.options.max_stages_per_device for group in held)
+            or any(
+                costs.layer_work(name, costs.group_type(group), width=len(group), replicas=1) is None
+                for stage in stages
+                for group in stage.replicas
+                for name in stage.layers
+            )
+        )
+        assert breaks
+
+
+@settings(max_examples=40)
+@given(randoms)
+def test_moves_change_widths(rng: Random):
+    """Tests that moves from allowed candidates keep every layer on a holder, and that what they allow is sound."""
+    problem = random_wide_problem(rng)
+    searcher = Searcher(make_instance(problem, CostModel(problem)))
+    case = Case(
+        problem, (Stage(layers=problem.profile.topological_order, replicas=((problem.cluster.devices[0].name,),)),)
+    )
+    candidate = case.candidate()
+    num_holders = len(problem.cluster.devices) + len(list_groups(problem))
+    np.random.seed(rng.randrange(10**6))
+    for _ in range(60):
+        start, devices = flatten(candidate.groups)
+        step = neighbour(
+            searcher.layers, searcher.rules, candidate.stage_of, start, devices, candidate.recompute, candidate.knobs
+        )
+        groups = tuple(tuple(step[2][a:b].tolist()) for a, b in pairwise(step[1]))
+        moved = replace(candidate, stage_of=step[0], groups=groups, recompute=step[3], knobs=step[4])
+        assert {holder for group in groups for holder in group} <= set(range(num_holders))
+        if searcher.is_allowed(moved):
+            stages = make_stages(problem, moved.stage_of, groups=moved.groups, recompute=moved.recompute)
+            assert is_simple(stages)
+            candidate = moved
+
+
+def brute_force_wide(problem: Problem) -> int | None:
+    """Least makespan over all partitions, equal or disjoint holders, flags and orders; None if nothing fits."""
+    holders = [*((d.name,) for d in problem.cluster.devices), *list_groups(problem)]
+    best = LIMIT
+    for parts in every_partition(problem, len(problem.cluster.devices)):
+        for placement in product(holders, repeat=len(parts)):
+            for flags in product((False, True) if problem.options.recompute else (False,), repeat=len(parts)):
+                stages = tuple(
+                    Stage(layers=part, replicas=(group,), recompute=flag)
+                    for part, group, flag in zip(parts, placement, flags, strict=True)
+                )
+                if not is_simple(stages) or any(
+                    placement.count(group) > problem.options.max_stages_per_device for group in placement
+                ):
+                    continue
+                tables = make_tables(problem, stages)
+                if tables is not None:
+                    best = min(best, int(explore(*tables, best, False)[0]))
+    return None if best == LIMIT else best
+
+
+def tiny_wide_problem(rng: Random) -> Problem:
+    """At most three layers, four alike devices and two microbatches; memory that binds where the seed says so."""
+    layers = tuple(random_layer(rng, f"l{i}", types=("fast",), widths=(1, 2), size=1) for i in range(rng.randint(1, 3)))
+    problem = random_exact_problem(rng, num_layers=1, num_microbatches=2)
+    cluster = random_exact_cluster(rng, rng.randint(2, 3), is_shared=rng.random() < 0.3)
+    needed = max(sum(layer.state_bytes + 2 * layer.stash_bytes for layer in layers), 1)
+    memory = rng.randint(needed // 2 + 8, needed + 10)
+    devices = tuple(Device(name=d.name, type="fast", memory_bytes=memory) for d in cluster.devices)
+    return replace(
+        problem,
+        profile=ModelProfile(name="tiny", layers=layers, edges=random_edges(rng, [x.name for x in layers])),
+        cluster=replace(cluster, devices=devices),
+        options=replace(
+            problem.options, max_width=2, max_replicas=1, max_stages_per_device=1, recompute=True, objective="makespan"
+        ),
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_is_better(seed: int):
+    """Tests that no partition, groups, recomputation and order beat the plan of a tiny problem."""
+    problem = tiny_wide_problem(Random(seed))
+    expected = brute_force_wide(problem)
+    try:
+        plan = make_plan(problem, limits=Limits(max_rounds=6, time_limit_s=60))
+    except (InfeasibleProblemError, NoPlanFoundError):
+        assert expected is None
+        return
+    assert plan.evidence is not None
+    assert plan.evidence.makespan_ns == expected
+
+
+def test_some_tiny_problems_need_widths_or_recomputation():
+    """Tests that the problems above have plans that a search without widths or recomputation cannot find."""
+    better = 0
+    for seed in range(60):
+        problem = tiny_wide_problem(Random(seed))
+        plain = replace(problem, options=replace(problem.options, max_width=1, recompute=False))
+        full, bare = brute_force_wide(problem), brute_force_wide(plain)
+        better += full is not None and (bare is None or full < bare)
+    assert better >= 10
