@@ -8,6 +8,7 @@ import numpy as np
 from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, overflow
 from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
+from solver_models.joint.floors import schedule_floor
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
@@ -115,6 +116,13 @@ class Searcher:
         """Ticks that no order of this partition and mapping beats; None if it cannot fit into memory."""
         net = self._net(stage_of, groups, recompute=recompute)
         return None if overflow(net) > 0 else int(net_floor(net)) if not self.by_span else 0
+
+    def exact_floor(self, candidate: Candidate) -> int | None:
+        """The schedule bound of a candidate for the makespan; None if it breaks a rule or cannot fit into memory."""
+        net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        if not self.is_allowed(candidate) or overflow(net) > 0:
+            return None
+        return max(int(net_floor(net)), int(schedule_floor(net, FAR)))
 
     def enumerate_orders(
         self, candidate: Candidate, *, threshold: int, most_words: int, most_plays: int
