@@ -167,8 +167,8 @@ def _preface() -> list[str]:
         "",
         "Every plan is made by a process of its own, `pipeplan plan --time-limit ...`: its seconds count from its",
         "start, its peak of memory is the system's figure. The plan it wrote is then read, verified and its bound",
-        "derived again here. `benchmarks/generate.py` says what the names mean. Baselines of the largest rows that were",
-        "not played for want of time are listed as such in the plan.",
+        "derived again here. `benchmarks/generate.py` says what the names mean. Baselines of the largest rows that",
+        "were not played for want of time are listed as such in the plan.",
         "",
     ]
 
