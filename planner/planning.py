@@ -15,6 +15,7 @@ import numpy
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
+from planner.device_groups import has_listed_groups
 from planner.enclosure import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
 from planner.exact import ExactSearch
@@ -42,6 +43,9 @@ from solver_models.seeds import make_seeds
 
 EXACT_AFTER_ROUNDS = 3
 """Rounds of joint search before a small problem is searched exactly."""
+
+MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
+"""Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
 
 ORDER_LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order."""
@@ -256,7 +260,7 @@ class _Recipe:
             return
         self.offer(plan, None, source="the plan to start from")
         self.report("start")
-        if not any(stage.is_split or len(stage.replicas[0]) > 1 for stage in plan.stages):
+        if not any(stage.is_split for stage in plan.stages) and has_listed_groups(self.problem, plan.stages):
             self.start = plan
             self.layouts.append(plan.stages)
 
@@ -280,7 +284,8 @@ class _Recipe:
 
     def bound(self) -> None:
         """The certified bound over every plan that the options allow."""
-        self.lower_bound = make_bound(self.problem, self.costs)
+        seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, self.limits.time_limit_s / 10))
+        self.lower_bound = make_bound(self.problem, self.costs, time_limit_s=seconds)
         self.report("bound")
 
     def is_over(self) -> bool:
@@ -329,8 +334,7 @@ class _Recipe:
             if self._has_time_for_all_seeds():
                 search.add(make_seeds(search.searcher))
             if self._has_time_for_round(search.round_s):
-                layouts = (make_candidate_arrays(self.problem, stages) for stages in dict.fromkeys(self.layouts))
-                search.add(search.searcher.rate(*layout) for layout in layouts)
+                search.add(self._rate(search, stages) for stages in dict.fromkeys(self.layouts))
             if self.start is not None:
                 search.keep(self._to_candidate(search, self.start))
             if self._has_time_for_round(search.round_s):
@@ -403,13 +407,20 @@ class _Recipe:
                 self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute
             )
             schedule = make_schedule_instance(self.problem, stages, costs=self.costs)
-            order = OrderSearch(search.searcher, candidate, seed=self.limits.seed, schedule=schedule)
+            assert self.lower_bound is not None
+            floor = self.lower_bound.value_ns
+            order = OrderSearch(search.searcher, candidate, seed=self.limits.seed, schedule=schedule, floor=floor)
             same = (plan for plan in self.played if _is_laid_out(plan, stages))
             order.add([one_by_one(schedule), *(make_words(self.problem, plan) for plan in same)])
             order.add_blocks()
             self.orders[key] = order
         self.orders[key].add([search.searcher.words(candidate)[0]])
         return self.orders[key]
+
+    def _rate(self, search: JointSearch, stages: tuple[Stage, ...]) -> Candidate:
+        stage_of, groups = make_candidate_arrays(self.problem, stages)
+        flags = numpy.array([int(stage.recompute) for stage in stages], dtype=numpy.int64)
+        return search.searcher.rate(stage_of, groups, recompute=flags)
 
     def _interval_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Cuts of the layers in one topological order: by dynamic programming, then by an integer programme."""
@@ -527,8 +538,7 @@ class _Recipe:
 
     def _to_candidate(self, search: JointSearch, plan: Plan) -> Candidate:
         """A plan with its orders as the search sees it."""
-        recompute = numpy.array([int(stage.recompute) for stage in plan.stages], dtype=numpy.int64)
-        rated = search.searcher.rate(*make_candidate_arrays(self.problem, plan.stages), recompute=recompute)
+        rated = self._rate(search, plan.stages)
         return search.searcher.play(replace(rated, words=make_words(self.problem, plan)))
 
     def _to_plan(self, search: JointSearch, candidate: Candidate | None) -> Plan | None:
