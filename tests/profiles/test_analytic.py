@@ -25,7 +25,7 @@ def test_time_is_the_larger_of_computing_and_moving():
 
 
 def test_a_block_by_hand():
-    """Tests parameters, operations and state of a small block against figures worked out by hand."""
+    """Tests that parameters, operations and state of a small block are those worked out by hand."""
     parameters = 2 * 64 * (64 + 32) + 3 * 64 * 256
     assert SHAPE.parameters == parameters == 61_440
     cost = transformer_block("b", SHAPE, sheet=SHEET).costs[0]
