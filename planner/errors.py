@@ -3,7 +3,8 @@
     PipeplanError
     ├── InfeasibleProblemError   no plan exists: which limit binds is proved
     ├── NoPlanFoundError         none was found within the limits; one may exist
-    └── PlanError                our own broken promise: a plan that its verifier rejects or that cannot be played
+    ├── PlanError                our own broken promise: a plan that its verifier rejects or that cannot be played
+    └── ExecutionError           the processes that run a plan do not agree, or one of them has failed
 
 Mistakes in the input are plain `ValueError`; outcomes (status, violations, bounds) are data, never exceptions.
 """
@@ -23,3 +24,7 @@ class NoPlanFoundError(PipeplanError):
 
 class PlanError(PipeplanError):
     """A plan breaks its own rules: it cannot be played, or the verifier rejected it."""
+
+
+class ExecutionError(PipeplanError):
+    """A plan was not run to its end; the message is the same on every process and names the one at fault."""

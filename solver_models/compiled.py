@@ -26,6 +26,7 @@ _SOURCES = (
     "partition/steady_kernels.py",
     "policies.py",
     "words.py",
+    "quick_floors.py",
 )
 
 

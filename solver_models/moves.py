@@ -327,7 +327,7 @@ def merge_stages(stage_of, start, devices, recompute):
             if not repeated:
                 result[count] = devices[k]
                 count += 1
-        new_start[t + 1 if t < s else t] = count
+        new_start[t + 1 if t <= s else t] = count
     new_recompute = np.concatenate((recompute[: s + 1], recompute[s + 2 :]))
     return new_stage, new_start, result[:count], new_recompute
 

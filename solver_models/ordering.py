@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver_models.annealing import longest_word, net_floor
+from solver_models.annealing import longest_word
 from solver_models.blocks import find_blocks, make_block_words
 from solver_models.instance import Integers, ScheduleInstance, Word
 from solver_models.kernels import FAR, MICROBATCHES, SPLIT, Net, Policy, peak_excess, play
 from solver_models.policies import tune
+from solver_models.quick_floors import net_floor
 from solver_models.search import Candidate, Searcher, decode, encode
 from solver_models.words import follows_words, improve, polish
 
@@ -156,7 +157,7 @@ class OrderSearch:
 
     def _rate(self, words: Integers, lengths: Integers, *, origin: int) -> Order:
         policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
-        makespan, span, total = play(self.net, policy, words, lengths, True)
+        makespan, span, total = play(self.net, policy, words, lengths, True, FAR)
         objective = FAR if peak_excess(self.net, words, lengths) > 0 else int(span if self.by_span else makespan)
         return Order(objective=objective, total=int(total), words=words, lengths=lengths, origin=origin)
 

@@ -98,7 +98,7 @@ def best_order(net, tables, table_lengths, table_sizes, threshold, by_span):
     policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
     best = threshold
     while True:
-        makespan, span, _ = play(net, policy, words, lengths, True)
+        makespan, span, _ = play(net, policy, words, lengths, True, FAR)
         value = span if by_span else makespan
         if value < best and value < FAR:
             best = value

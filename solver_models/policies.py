@@ -55,7 +55,7 @@ def tune(net, words, lengths, slope, iterations, heat, floor, seed, by_span):
         new = Policy(cap.copy(), lag.copy(), mode.copy())
         if step > 0:
             vary(net, new.cap, new.lag, new.mode)
-        makespan, span, total = play(net, new, trial, trial_lengths, False)
+        makespan, span, total = play(net, new, trial, trial_lengths, False, FAR)
         found = span if by_span else makespan
         if found >= FAR:
             continue

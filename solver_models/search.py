@@ -1,17 +1,17 @@
 """The joint local search on one instance: candidates in, better ones out; the loops are compiled (`annealing`)."""
 
-from collections import deque
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, net_floor, overflow
+from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, overflow
 from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
+from solver_models.quick_floors import net_floor
 from solver_models.words import follows_words, improve, polish
 
 
@@ -78,7 +78,7 @@ class Searcher:
             return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=knobs, objective=4 * PENALTY)
         best: tuple[int, Integers] | None = None
         for knobs in STANDARD_KNOBS:
-            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span)
+            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span, False)
             if best is None or value < best[0]:
                 best = int(value), knobs
             if value >= PENALTY and value < 2 * PENALTY:
@@ -98,12 +98,14 @@ class Searcher:
         start, devices = _flatten(candidate.groups)
         return bool(is_allowed(self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices))
 
-    def anneal(self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int) -> Candidate:
+    def anneal(
+        self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int, by_floor: bool = False
+    ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
         start, devices = _flatten(candidate.groups)
         stage_of, start, devices, recompute, knobs, value = anneal(
             self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices, candidate.recompute,
-            candidate.knobs, iterations, np.array(heat), seed, self.by_span,
+            candidate.knobs, iterations, np.array(heat), seed, self.by_span, by_floor,
         )  # fmt: skip
         return Candidate(
             stage_of=stage_of, groups=_unflatten(start, devices), recompute=recompute, knobs=knobs, objective=int(value)
@@ -184,7 +186,7 @@ class Searcher:
         if candidate.words is not None:
             encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
         policy = make_policy(net, candidate.knobs, len(candidate.groups))
-        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None)
+        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR)
         if peak_excess(net, words, lengths) > 0:
             return net, words, lengths, 2 * PENALTY
         return net, words, lengths, int(span if self.by_span else makespan)
@@ -234,27 +236,31 @@ def decode(net: Net, words: Integers, *, lengths: Integers, first: list[int]) ->
 
     A W takes the oldest microbatch whose I has run without its W.
     """
-    stages = net.lane_stage.tolist()
     result: dict[int, Word] = {}
+    known: dict[bytes, Word] = {}
     for device, length in enumerate(lengths.tolist()):
-        forward: dict[int, int] = {}
-        backward: dict[int, int] = {}
-        waiting: dict[int, deque[int]] = {}
-        word = []
-        for code in words[device, :length].tolist():
-            lane, kind = code >> 2, code & 3
-            if kind == WEIGHT_GRAD:
-                microbatch = waiting[lane].popleft()
-            else:
-                counts = forward if kind == FORWARD else backward
-                microbatch = counts.get(lane, 0)
-                counts[lane] = microbatch + 1
-                if kind == INPUT_GRAD:
-                    waiting.setdefault(lane, deque()).append(microbatch)
-            word.append((kind, stages[lane], microbatch))
-        if word:
-            result[first[device]] = word
+        if length:
+            lanes, kinds = words[device, :length] >> 2, words[device, :length] & 3
+            stages = net.lane_stage[lanes]
+            key = (stages * 4 + kinds).tobytes()  # devices that run the same actions share one word
+            if key not in known:
+                microbatches = _microbatches(stages, kinds)
+                known[key] = list(zip(kinds.tolist(), stages.tolist(), microbatches.tolist(), strict=True))
+            result[first[device]] = known[key]
     return result
+
+
+def _microbatches(stages: Integers, kinds: Integers) -> Integers:
+    """The microbatch of every action of a word."""
+    found = np.zeros(len(kinds), np.int64)
+    for stage in np.unique(stages).tolist():
+        own = stages == stage
+        forwards, backwards = own & (kinds == FORWARD), own & (kinds != FORWARD) & (kinds != WEIGHT_GRAD)
+        found[forwards] = np.arange(np.count_nonzero(forwards))
+        found[backwards] = np.arange(np.count_nonzero(backwards))
+        weights = own & (kinds == WEIGHT_GRAD)
+        found[weights] = found[own & (kinds == INPUT_GRAD)][: np.count_nonzero(weights)]
+    return found
 
 
 def encode(net: Net, orders: dict[int, Word], *, words: Integers, lengths: Integers, first: list[int]) -> None:

@@ -446,7 +446,7 @@ def polish(net, words, lengths, iterations, heat, seed, by_span):
     """
     np.random.seed(seed)
     no_policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    makespan, span, total = play(net, no_policy, words, lengths, True)
+    makespan, span, total = play(net, no_policy, words, lengths, True, FAR)
     value = span if by_span else makespan
     best_value, best_total, best_words = value, total, words.copy()
     users = np.nonzero(lengths > 1)[0]
@@ -463,10 +463,11 @@ def polish(net, words, lengths, iterations, heat, seed, by_span):
         rotate(words[d], i, j)
         accepted = False
         if word_is_legal(net, words, lengths, d):
-            makespan, span, new_total = play(net, no_policy, words, lengths, True)
+            slack = np.int64(-np.log(1 - np.random.random()) * heat * value)
+            threshold = FAR if by_span else value + slack + 1
+            makespan, span, new_total = play(net, no_policy, words, lengths, True, threshold)
             new_value = span if by_span else makespan
             if new_value < FAR:
-                slack = np.int64(-np.log(1 - np.random.random()) * heat * value)
                 accepted = new_value < value + slack or (new_value <= value and new_total <= total)
         if not accepted:
             rotate(words[d], j, i)

@@ -93,11 +93,31 @@ def test_planner_init_is_empty(repository_root: Path):
 
 @pytest.mark.parametrize("package", ["planner", "profiles", "solver_models"])
 def test_inner_floors_import_without_the_doors(package: str, repository_root: Path):
-    """Tests that importing every module below api brings in neither the web, the terminal nor torch."""
+    """Tests that importing every module below api brings in no web, no terminal, and only one room torch."""
     walk = f"""
         import importlib, pkgutil, {package}
         for module in pkgutil.walk_packages({package}.__path__, "{package}."):
-            importlib.import_module(module.name)
+            if not module.name.startswith("planner.execute"):
+                importlib.import_module(module.name)
     """
     loaded = loaded_packages(textwrap.dedent(walk), root=repository_root)
     assert loaded & {"api", "fastapi", "rich", "starlette", "torch", "typer", "uvicorn"} == set()
+
+
+@pytest.mark.parametrize("module", ["__main__", "execution", "training", "watch"])
+def test_the_executor_comes_alone(module: str, repository_root: Path):
+    """Tests that the executor brings torch and of this project planner only: no solver, no web framework, no profiles.
+
+    It runs inside other people's repositories, where a folder called profiles may be theirs.
+    """
+    loaded = loaded_packages(f"import planner.execute.{module}", root=repository_root)
+    assert loaded & (HEAVY - {"torch"} | {"api", "profiles", "pydantic"}) == set()
+    assert {"planner", "torch"} & loaded == ({"planner"} if module == "watch" else {"planner", "torch"})
+
+
+@pytest.mark.parametrize(
+    "module", ["agreement", "executed_timeline", "layout", "placement", "table_check", "watch", "wiring"]
+)
+def test_what_the_executor_decides_needs_no_torch(module: str, repository_root: Path):
+    """Tests that ranks, checks, placement and messages can be had, and tested, without torch."""
+    assert loaded_packages(f"import planner.execute.{module}", root=repository_root) & HEAVY == set()

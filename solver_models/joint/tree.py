@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.annealing import net_floor, overflow
+from solver_models.annealing import overflow
 from solver_models.compiled import kernel
 from solver_models.instance import Integers
 from solver_models.joint.floors import MAX_LANES, MAX_RANKS, schedule_floor
 from solver_models.kernels import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ring_ticks, transfer_ticks
 from solver_models.moves import MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, WIDTHS, is_allowed, is_member
+from solver_models.quick_floors import net_floor
 
 
 class Space(NamedTuple):

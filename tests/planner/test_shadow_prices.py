@@ -56,7 +56,7 @@ def test_the_present_plan_answers_every_question(row: tuple[Problem, Plan]):
 
 
 def test_what_changes(row: tuple[Problem, Plan]):
-    """Tests each change against its phrase: memory, bandwidth, times, devices and microbatches."""
+    """Tests that each change is the one its phrase states: memory, bandwidth, times, devices and microbatches."""
     problem, plan = row
     questions = {each.kind: each for each in ask(problem, plan).values() if each.subject or each.kind == "microbatches"}
     name = questions["memory"].subject

@@ -142,6 +142,8 @@ def make_move(name: str) -> Move:
             stage_of = moves.move_layer(stage_of, num_stages, searcher.layers.edges)
         elif num_stages > 1:
             stage_of = {"shift_boundary": moves.shift_boundary, "recut": moves.recut}[name](stage_of, num_stages)
+        assert start[0] == 0
+        assert start[-1] == len(devices)
         groups = tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
         return replace(candidate, stage_of=stage_of, groups=groups, recompute=recompute, knobs=knobs)
 

@@ -1,0 +1,201 @@
+"""Weight gradients that wait: I runs a whole backward in which some layers only note what W has to compute.
+
+What is noted: weights and biases of `nn.Linear`, `nn.Conv1d` to `nn.Conv3d` and `nn.Embedding`. Other parameters (of
+normalisations, say) get their gradient within I. The sums are the same, bit by bit, as those of a plain backward.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class WeightGradStore:
+    """What one stage has put off. Put off it is only while `is_deferring`: a whole backward computes it at once."""
+
+    def __init__(self) -> None:
+        self.is_deferring = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def put(self, call: Callable[[], None]) -> None:
+        """Put off one weight's gradient."""
+        self._waiting.append(call)
+
+    def take(self) -> Callable[[], None]:
+        """A function that computes all that waits (torch calls this at the end of I, and the result as W)."""
+        waiting, self._waiting = self._waiting, []
+        return partial(_run_all, waiting)
+
+
+def defer_weight_grads(module: nn.Module, store: WeightGradStore) -> int:
+    """Make the layers inside `module` use the store; returns how many do. State dictionaries stay as they were."""
+    converted = 0
+    for layer in module.modules():
+        if _is_convertible(layer):
+            layer.forward = _make_forward(layer, store)
+            converted += 1
+    return converted
+
+
+def _is_convertible(layer: nn.Module) -> bool:
+    """Exactly these classes: subclasses may use their weights in other ways, and hooks want to see every gradient."""
+    if type(layer) is nn.Embedding:
+        fits = not layer.sparse and layer.max_norm is None
+    elif type(layer) in _CONVOLUTIONS:
+        fits = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    else:
+        fits = type(layer) is nn.Linear
+    weight = getattr(layer, "weight", None)
+    if not fits or not isinstance(weight, nn.Parameter) or not weight.requires_grad:
+        return False
+    parameters = list(layer.parameters(recurse=False))
+    return not any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters)
+
+
+def _make_forward(layer: Any, store: WeightGradStore) -> Callable[[torch.Tensor], torch.Tensor]:
+    rule = _RULES[type(layer)](layer)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        weight = layer.weight
+        if not (torch.is_grad_enabled() and isinstance(weight, nn.Parameter) and weight.requires_grad):
+            return cast(torch.Tensor, type(layer).forward(layer, x))
+        bias = getattr(layer, "bias", None)
+        return cast(torch.Tensor, _Deferred.apply(x, weight, bias, rule, store))  # type: ignore[no-untyped-call]
+
+    return forward
+
+
+class _Rule:
+    """How one kind of layer computes its output and its three gradients."""
+
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+
+    def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """The layer's own forward."""
+        raise NotImplementedError
+
+    def input_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """The gradient of x."""
+        raise NotImplementedError
+
+    def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """The gradient of the weight."""
+        raise NotImplementedError
+
+    def bias_grad(self, grad: torch.Tensor) -> torch.Tensor:
+        """The gradient of the bias."""
+        raise NotImplementedError
+
+
+class _LinearRule(_Rule):
+    def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return functional.linear(x, weight, bias)
+
+    def input_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return (grad.reshape(-1, grad.shape[-1]) @ weight).reshape(x.shape)
+
+    def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        return grad.reshape(-1, grad.shape[-1]).t() @ x.reshape(-1, x.shape[-1])
+
+    def bias_grad(self, grad: torch.Tensor) -> torch.Tensor:
+        return grad.reshape(-1, grad.shape[-1]).sum(0)
+
+
+class _ConvolutionRule(_Rule):
+    def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return cast(torch.Tensor, self.layer._conv_forward(x, weight, bias))
+
+    def input_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self._gradient(grad, x, weight=weight, which=0)
+
+    def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self._gradient(grad, x, weight=weight, which=1)
+
+    def bias_grad(self, grad: torch.Tensor) -> torch.Tensor:
+        return self._batched(grad).sum([0, *range(2, 2 + len(self.layer.kernel_size))])
+
+    def _batched(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if tensor.dim() == 2 + len(self.layer.kernel_size) else tensor.unsqueeze(0)
+
+    def _gradient(self, grad: torch.Tensor, x: torch.Tensor, *, weight: torch.Tensor, which: int) -> torch.Tensor:
+        layer, mask = self.layer, [which == 0, which == 1, False]
+        shape = (layer.stride, layer.padding, layer.dilation, False, [0] * len(layer.kernel_size), layer.groups)
+        backward = torch.ops.aten.convolution_backward
+        result = backward(self._batched(grad), self._batched(x), weight, [weight.shape[0]], *shape, mask)[which]
+        return cast(torch.Tensor, result.reshape(x.shape) if which == 0 else result)
+
+
+class _EmbeddingRule(_Rule):
+    def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:  # noqa: ARG002
+        return functional.embedding(x, weight, self.layer.padding_idx, None, 2.0, self.layer.scale_grad_by_freq)
+
+    def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        padding = -1 if self.layer.padding_idx is None else self.layer.padding_idx
+        backward = torch.ops.aten.embedding_dense_backward
+        return cast(torch.Tensor, backward(grad, x, weight.shape[0], padding, self.layer.scale_grad_by_freq))
+
+
+_RULES: dict[type, type[_Rule]] = {nn.Linear: _LinearRule, nn.Embedding: _EmbeddingRule} | dict.fromkeys(
+    _CONVOLUTIONS, _ConvolutionRule
+)
+
+
+class _Deferred(torch.autograd.Function):
+    """One layer whose weight's gradient may wait.
+
+    The parameters stay attributes of the context: under recomputation `saved_tensors` gives detached copies of them,
+    and their gradients would be lost.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        ctx.weight, ctx.bias, ctx.rule, ctx.store = rest
+        y: torch.Tensor = ctx.rule.output(x, weight=ctx.weight, bias=ctx.bias)
+        ctx.x_dtype = x.dtype
+        ctx.save_for_backward(x.to(y.dtype) if x.is_floating_point() else x)  # autocast computes in the type of y
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (x,), weight, bias = ctx.saved_tensors, ctx.weight, ctx.bias
+        x_grad = None
+        if ctx.needs_input_grad[0]:
+            x_grad = ctx.rule.input_grad(grad, x=x, weight=weight.to(grad.dtype)).to(ctx.x_dtype)
+        call = partial(_accumulate, ctx.rule, weight=weight, bias=bias, x=x, grad=grad)
+        if ctx.store.is_deferring:
+            ctx.store.put(call)
+        else:
+            call()
+        return x_grad, None, None, None, None
+
+
+@torch.no_grad()
+def _accumulate(
+    rule: _Rule, *, weight: nn.Parameter, bias: nn.Parameter | None, x: torch.Tensor, grad: torch.Tensor
+) -> None:
+    """Without a graph: otherwise every gradient would keep its own alive."""
+    _add_grad(weight, rule.weight_grad(grad, x=x, weight=weight.to(grad.dtype)))
+    if bias is not None and bias.requires_grad:
+        _add_grad(bias, rule.bias_grad(grad))
+
+
+def _add_grad(parameter: nn.Parameter, grad: torch.Tensor) -> None:
+    grad = grad.to(parameter.dtype)
+    if parameter.grad is None:
+        parameter.grad = grad
+    else:
+        parameter.grad += grad
+
+
+def _run_all(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
+    calls.clear()

@@ -1,0 +1,61 @@
+"""What was executed, process by process, as one document and as a Chrome trace (Perfetto, chrome://tracing)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+CATEGORIES = {"F": "forward", "I": "input gradient", "W": "weight gradient", "B": "backward"}
+"""What the letters of an action are called."""
+
+
+class ExecutedAction(NamedTuple):
+    """One action of one process, in nanoseconds since the first action of the iteration on any process."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+def render_rank(rank: int, device: str, *, iterations: Sequence[Sequence[tuple[str, int, int]]]) -> str:
+    """The document of one process: every action of every iteration, times of its host's wall clock."""
+    return (
+        json.dumps({"rank": rank, "device": device, "iterations": [list(map(list, row)) for row in iterations]}) + "\n"
+    )
+
+
+def merge(iteration: Mapping[str, Sequence[tuple[str, int, int]]]) -> dict[str, tuple[ExecutedAction, ...]]:
+    """One iteration of all devices on one axis of time; hosts' clocks are taken as they are."""
+    origin = min((start for row in iteration.values() for _, start, _ in row), default=0)
+    return {
+        device: tuple(ExecutedAction(name, start - origin, end - origin) for name, start, end in row)
+        for device, row in iteration.items()
+    }
+
+
+def render_executed_trace(iterations: Sequence[Mapping[str, Sequence[tuple[str, int, int]]]]) -> str:
+    """All iterations one after the other, each from its own first action; times in microseconds."""
+    events: list[dict[str, Any]] = []
+    offset = 0
+    for number, iteration in enumerate(iterations):
+        merged = merge(iteration)
+        for process, (device, row) in enumerate(merged.items(), start=1):
+            if number == 0:
+                events.append({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": device}})
+            events += [_event(action, process=process, offset=offset, iteration=number) for action in row]
+        offset += max((action.end_ns for row in merged.values() for action in row), default=0)
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
+    return f'{{"displayTimeUnit":"ms",\n"traceEvents":[\n{lines}\n]}}\n'
+
+
+def _event(action: ExecutedAction, *, process: int, offset: int, iteration: int) -> dict[str, Any]:
+    kind = action.name.rstrip("0123456789")[-1:]
+    return {
+        "ph": "X",
+        "name": action.name,
+        "cat": CATEGORIES.get(kind, "other"),
+        "ts": (offset + action.start_ns) / 1000,
+        "dur": (action.end_ns - action.start_ns) / 1000,
+        "pid": process,
+        "tid": 1,
+        "args": {"iteration": iteration},
+    }

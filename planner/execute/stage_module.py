@@ -1,0 +1,160 @@
+"""The layers of one stage as one module, and the shapes of everything that enters and leaves the stages."""
+
+import copy
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from planner.execute.training import Tensors, Training, as_tuple
+from planner.execute.wiring import BATCH, StageWiring
+
+
+class StageModule(nn.Module):
+    """Runs the layers of a stage one after the other and hands on what later stages need."""
+
+    def __init__(
+        self,
+        wiring: StageWiring,
+        layers: Mapping[str, nn.Module],
+        *,
+        counts: Mapping[str, int],
+        recompute: bool = False,
+    ) -> None:
+        """`counts`: how many tensors each arriving value has."""
+        super().__init__()
+        self.wiring, self.counts, self.recompute = wiring, {name: counts[name] for name in wiring.arrives}, recompute
+        self.layers = nn.ModuleList(layers[name] for name in wiring.layers)
+        self.clones_views = False
+        self.leaving_counts: dict[str, int] = {}
+
+    def layer(self, name: str) -> nn.Module:
+        """One of its layers."""
+        return self.layers[self.wiring.layers.index(name)]
+
+    def forward(self, *arrived: torch.Tensor) -> torch.Tensor | Tensors:
+        """Tensors as they arrive, in the order of the wiring; gives those that leave, alone if it is only one."""
+        values = self._unpack(arrived)
+        for name, layer in zip(self.wiring.layers, self.layers, strict=True):
+            arguments = [tensor for source in self.wiring.takes[name] for tensor in values[source]]
+            values[name] = as_tuple(self._call(layer, arguments))
+        self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
+        leaving = tuple(self._ready(tensor) for name in self.wiring.leaves for tensor in values[name])
+        return leaving[0] if len(leaving) == 1 else leaving
+
+    def _unpack(self, arrived: Tensors) -> dict[str, Tensors]:
+        values, start = {}, 0
+        for name, count in self.counts.items():
+            values[name] = arrived[start : start + count]
+            start += count
+        return values
+
+    def _call(self, layer: nn.Module, arguments: list[torch.Tensor]) -> torch.Tensor | Tensors:
+        if self.recompute and torch.is_grad_enabled() and not arguments[0].is_meta:
+            result: torch.Tensor | Tensors = checkpoint(layer, *arguments, use_reentrant=False)
+        else:
+            result = layer(*arguments)
+        return result
+
+    def _ready(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Torch sends dense tensors only, and its native split fails on the view that a layer may give."""
+        dense = tensor.contiguous()
+        return dense.clone() if self.clones_views and dense._is_view() else dense
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageShape:
+    """What enters and leaves a stage, as meta tensors that know whether they need a gradient."""
+
+    inputs: Tensors
+    outputs: Tensors
+    counts: Mapping[str, int]
+    """How many tensors every arriving value has."""
+    parameters: tuple[str, ...]
+    """Name, shape, type and trainability of every parameter, as text."""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it, or a stage before it, has parameters that are trained."""
+        return any(tensor.requires_grad for tensor in self.outputs)
+
+
+def make_layer(training: Training, name: str, *, device: torch.device) -> nn.Module:
+    """A layer on its device, with the same weights wherever it is made."""
+    position = list(training.layers).index(name)
+    torch.manual_seed(training.seed * 1_000_003 + position)
+    with torch.device(device):
+        module = training.layers[name]()
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"layer {name!r} is made as a {type(module).__name__}, not as a torch.nn.Module")
+    if device.type == "meta" and any(not tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+        module = copy.deepcopy(module)  # the factory hands out a module that exists: it must not lose its weights
+    return module.to(device)
+
+
+def trace_stages(training: Training, wirings: Sequence[StageWiring], *, batch: Tensors) -> tuple[StageShape, ...]:
+    """Run the whole model once without data; raises ValueError that names the stage and the layers where it fails.
+
+    `batch`: what one replica's first stage is given for one microbatch (its shapes and types count, not its values).
+    """
+    _require_own_parameters(training)
+    arriving: Tensors = tuple(torch.empty_like(tensor, device="meta") for tensor in batch)
+    counts: Mapping[str, int] = {BATCH: len(batch)}
+    shapes = []
+    for number, wiring in enumerate(wirings):
+        layers = {name: make_layer(training, name, device=torch.device("meta")) for name in wiring.layers}
+        module = StageModule(wiring, layers, counts=counts)
+        leaving = _run(module, arriving, number=number)
+        shapes.append(
+            StageShape(inputs=arriving, outputs=leaving, counts=module.counts, parameters=tuple(_describe(layers)))
+        )
+        counts = module.leaving_counts
+        arriving = tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in leaving)
+    return tuple(shapes)
+
+
+def _run(module: StageModule, arriving: Tensors, *, number: int) -> Tensors:
+    try:
+        with torch.enable_grad():
+            return as_tuple(module(*arriving))
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        first, last = module.wiring.layers[0], module.wiring.layers[-1]
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"stage {number} (layers {first!r} to {last!r}) cannot take what it is given: {reason}; "
+            "the model, the batch and the plan do not fit together"
+        ) from error
+
+
+def _describe(layers: Mapping[str, nn.Module]) -> list[str]:
+    return [
+        f"{name}:{path} {tuple(parameter.shape)} {parameter.dtype} {parameter.requires_grad}"
+        for name, layer in layers.items()
+        for path, parameter in layer.named_parameters()
+    ]
+
+
+def _require_own_parameters(training: Training) -> None:
+    """Two layers made apart share nothing; factories that hand out one and the same tensor would be trained twice."""
+    owner: dict[int, str] = {}
+    kept = []
+    for name, make in training.layers.items():
+        with torch.device("meta"):
+            module = make()
+        kept.append(module)
+        for path, parameter in module.named_parameters() if isinstance(module, nn.Module) else ():
+            other = owner.setdefault(id(parameter), f"{name}:{path}")
+            if not other.startswith(f"{name}:"):
+                raise ValueError(
+                    f"{name}:{path} and {other} are one tensor; make each layer its own and declare them in `tied`"
+                )
+
+
+def fingerprint(shapes: Sequence[StageShape]) -> str:
+    """Hash of all parameters and of everything that crosses a stage boundary: equal if the models are alike."""
+    lines = [line for shape in shapes for line in shape.parameters]
+    lines += [f"{tuple(tensor.shape)} {tensor.dtype}" for shape in shapes for tensor in shape.outputs]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,0 +1,238 @@
+"""Models for the executor's tests; imported by processes that have torch, never by pytest itself."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from planner.execute.training import Training
+
+WIDTH, SAMPLES = 6, 4
+"""Features, and samples per microbatch (a multiple of every number of replicas in the tests)."""
+
+
+class Block(nn.Module):
+    """x + W2 tanh(W1 x)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.outer(torch.tanh(self.inner(x)))
+
+
+class Recording(torch.optim.SGD):
+    """Stochastic gradient descent that remembers every gradient it was given."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters, lr=0.05, momentum=0.9)
+        self.seen: dict[int, list[torch.Tensor | None]] = {id(parameter): [] for parameter in parameters}
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.seen[id(parameter)].append(None if parameter.grad is None else parameter.grad.clone())
+        super().step(closure)
+
+
+def make_layer(kind: str, *, dtype: torch.dtype) -> nn.Module:
+    if kind == "n":
+        return nn.Tanh()
+    if kind == "v":  # its output is a view
+        return nn.Sequential(Block(), nn.Linear(WIDTH, 2 * WIDTH), nn.Unflatten(1, (WIDTH, 2)), First()).to(dtype)
+    return Block().to(dtype).requires_grad_(kind != "f")
+
+
+class First(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[..., 0]
+
+
+def vectors(kinds: str, *, num_microbatches: int, dtype: torch.dtype = torch.float64, **more: Any) -> Training:
+    """A chain of one layer per letter: `w` with weights, `f` frozen, `n` without, `v` that gives a view."""
+
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = torch.Generator().manual_seed(number)
+        shape = (2, num_microbatches * SAMPLES, WIDTH)
+        x, y = torch.randn(shape, generator=noise, dtype=torch.float64).to(dtype)
+        return x, y
+
+    return Training(
+        layers={f"l{number}": partial(make_layer, kind, dtype=dtype) for number, kind in enumerate(kinds)},
+        loss=lambda output, target: ((output - target) ** 2).mean(),
+        batch=batch,
+        optimizer=Recording,
+        **more,
+    )
+
+
+def bfloat16(kinds: str, *, num_microbatches: int) -> Training:
+    return vectors(kinds, num_microbatches=num_microbatches, dtype=torch.bfloat16)
+
+
+def summed(kinds: str, *, num_microbatches: int) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches, loss_is_sum=True)
+    return Training(**(vars(training) | {"loss": lambda output, target: ((output - target) ** 2).sum()}))
+
+
+class Join(nn.Module):
+    """Two inputs, one of them from far away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, near: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+        return self.block(near) * torch.sigmoid(far)
+
+
+def skipping(kinds: str, *, num_microbatches: int) -> Training:
+    """The chain, but the last layer also takes what the first one gives, and the third the batch itself."""
+    last = f"l{len(kinds) - 1}"
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    layers = dict(training.layers) | {"l2": lambda: Join().double(), last: lambda: Join().double()}
+    inputs = {"l2": ("l1", ""), last: (f"l{len(kinds) - 2}", "l0")}
+    return Training(**(vars(training) | {"layers": layers, "inputs": inputs}))
+
+
+def tied(kinds: str, *, num_microbatches: int) -> Training:
+    """The inner weights of the first, the second and the last layer are one."""
+    names = tuple(f"l{number}:inner.weight" for number in (0, 1, len(kinds) - 1))
+    return vectors(kinds, num_microbatches=num_microbatches, tied=(names,))
+
+
+VOCABULARY, LENGTH, MODEL = 11, 5, 8
+
+
+class Attention(nn.Module):
+    """A block of a GPT: (samples, length, features)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(MODEL), nn.LayerNorm(MODEL)
+        self.mixed, self.out = nn.Linear(MODEL, 3 * MODEL), nn.Linear(MODEL, MODEL, bias=False)
+        self.up, self.down = nn.Linear(MODEL, 4 * MODEL), nn.Linear(4 * MODEL, MODEL)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.mixed(self.before(x)).chunk(3, -1))
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + self.out(attended)
+        return x + self.down(functional.gelu(self.up(self.between(x))))
+
+
+def gpt(kinds: str, *, num_microbatches: int, **more: Any) -> Training:
+    """Embedding, blocks, head: as many layers as there are letters."""
+    middle = {f"l{number}": lambda: Attention().double() for number in range(1, len(kinds) - 1)}
+
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = torch.Generator().manual_seed(number)
+        text = torch.randint(VOCABULARY, (num_microbatches * SAMPLES, LENGTH + 1), generator=noise)
+        return text[:, :-1], text[:, 1:]
+
+    return Training(
+        layers={
+            "l0": lambda: nn.Embedding(VOCABULARY, MODEL).double(),
+            **middle,
+            f"l{len(kinds) - 1}": lambda: nn.Linear(MODEL, VOCABULARY, bias=False).double(),
+        },
+        loss=lambda output, target: functional.cross_entropy(output.flatten(0, 1), target.flatten()),
+        batch=batch,
+        optimizer=Recording,
+        **more,
+    )
+
+
+def tied_gpt(kinds: str, *, num_microbatches: int) -> Training:
+    """The head is the embedding."""
+    return gpt(kinds, num_microbatches=num_microbatches, tied=(("l0:weight", f"l{len(kinds) - 1}:weight"),))
+
+
+class Residual(nn.Module):
+    """A block of a residual network."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels)
+        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1, groups=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.second(torch.relu(self.first(self.norm(x))))
+
+
+def images(kinds: str, *, num_microbatches: int) -> Training:
+    """Convolutions: a stem, residual blocks and a linear head."""
+    channels = 4
+    blocks = {f"l{number}": lambda: Residual(channels).double() for number in range(1, len(kinds) - 1)}
+
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = torch.Generator().manual_seed(number)
+        samples = num_microbatches * SAMPLES
+        picture = torch.randn((samples, 3, 8, 8), generator=noise, dtype=torch.float64)
+        return picture, torch.randint(5, (samples,), generator=noise)
+
+    head = partial(nn.Linear, channels * 16, 5)
+    return Training(
+        layers={
+            "l0": lambda: nn.Conv2d(3, channels, 3, stride=2, padding=1).double(),
+            **blocks,
+            f"l{len(kinds) - 1}": lambda: nn.Sequential(nn.Flatten(), head()).double(),
+        },
+        loss=functional.cross_entropy,
+        batch=batch,
+        optimizer=Recording,
+    )
+
+
+def ragged(kinds: str, *, num_microbatches: int) -> Training:
+    """The batch is one sample short."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"batch": lambda number: tuple(t[:-1] for t in training.batch(number))}))
+
+
+def sharing(kinds: str, *, num_microbatches: int) -> Training:
+    """Two layers are one and the same module."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    block = Block().double()
+    return Training(**(vars(training) | {"layers": dict(training.layers) | {"l0": lambda: block, "l2": lambda: block}}))
+
+
+class Dictionary(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"x": x}
+
+
+def dictionaries(kinds: str, *, num_microbatches: int) -> Training:
+    """A layer gives something that cannot be sent."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict(training.layers) | {"l1": Dictionary}}))
+
+
+def no_module(kinds: str, *, num_microbatches: int) -> Training:
+    """A factory gives a number."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict(training.layers) | {"l1": lambda: 3}}))
+
+
+def tied_to_nothing(kinds: str, *, num_microbatches: int) -> Training:
+    return vectors(kinds, num_microbatches=num_microbatches, tied=(("l0:inner.weight", "l9:inner.weight"),))
+
+
+class Autocast(nn.Module):
+    """A block that computes in bfloat16 whatever it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=not x.is_meta):
+            return self.block(x).float()
+
+
+def autocast(kinds: str, *, num_microbatches: int) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches, dtype=torch.float32)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, Autocast)}))

@@ -1,0 +1,152 @@
+"""One rank of the executor's tests; started by `test_execute.py`, not imported.
+
+For every case of a folder it runs some iterations of the plan, and the same iterations of the whole model in this one
+process, and writes down how far they differ, as JSON.
+"""
+
+import json
+import sys
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import execute_models as models
+import torch
+from torch import distributed, nn
+
+from planner.document import parse_plan
+from planner.execute.execution import Execution, prepare
+from planner.execute.stage_module import make_layer
+from planner.execute.training import Training, as_tuple
+
+CPU = torch.device("cpu")
+
+
+class Whole:
+    """The model in one process, run without anything of the executor's but the making of its layers."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self.layers = {name: make_layer(training, name, device=CPU) for name in training.layers}
+        for names in training.tied:
+            owner, _, path = names[0].partition(":")
+            for name in names[1:]:
+                self._share(name, value=self.layers[owner].get_parameter(path))
+        parameters = [parameter for layer in self.layers.values() for parameter in layer.parameters()]
+        unique = list({id(parameter): parameter for parameter in parameters if parameter.requires_grad}.values())
+        self.optimizer = training.optimizer(unique)
+
+    def _share(self, name: str, *, value: nn.Parameter) -> None:
+        layer, _, path = name.partition(":")
+        owner, _, attribute = path.rpartition(".")
+        setattr(self.layers[layer].get_submodule(owner), attribute, value)
+
+    def output(self, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        values, before = {"": inputs}, ""
+        for name, layer in self.layers.items():
+            sources = self.training.inputs.get(name, (before,))
+            values[name] = as_tuple(layer(*(tensor for source in sources for tensor in values[source])))
+            before = name
+        return values[before][0]
+
+    def step(self, number: int, *, num_microbatches: int) -> list[float]:
+        inputs, target = self.training.batch(number)
+        losses = []
+        cut = [tensor.chunk(num_microbatches) for tensor in (*as_tuple(inputs), target)]
+        for *mine, wanted in zip(*cut, strict=True):
+            loss = self.training.loss(self.output(tuple(mine)), wanted)
+            loss.backward()
+            losses.append(loss.item())
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and not self.training.loss_is_sum:
+                    parameter.grad.div_(num_microbatches)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return losses
+
+
+def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
+    plan = parse_plan((folder / case["plan"]).read_text())
+    count = plan.problem.num_microbatches
+    training = getattr(models, case["model"])(case["kinds"], num_microbatches=count)
+    execution = Execution(prepare(plan, training, split=case["split"]), device=CPU)
+    whole = Whole(training)
+    losses, expected, executed = [], [], []
+    for number in range(case["steps"]):
+        iteration = execution.step(number)
+        losses.append(iteration.losses)
+        executed.append([name for name, _, _ in iteration.actions])
+        expected.append(whole.step(number, num_microbatches=count))
+    return {
+        "losses": losses,
+        "expected_losses": expected if execution.is_last else [()] * case["steps"],
+        "executed": executed,
+        "row": [str(action) for action in execution.layout.rows[execution.rank]],
+    } | differences(execution, whole)
+
+
+def differences(execution: Execution, whole: Whole) -> dict[str, Any]:
+    """Of every gradient of every iteration, and of the weights and buffers at the end."""
+    found: dict[str, Any] = {
+        "gradients": 0.0,
+        "weights": 0.0,
+        "buffers": 0.0,
+        "largest": 0.0,
+        "missing": [],
+        "count": 0,
+    }
+    for stage in execution.stages:
+        for name in execution.plan.stages[stage.stage_index].layers:
+            mine, theirs = execution.layer(name), whole.layers[name]
+            for (_, a), (_, b) in zip(mine.named_buffers(), theirs.named_buffers(), strict=True):
+                found["buffers"] = max(found["buffers"], apart(a, b))
+            for (path, a), b in zip(mine.named_parameters(), parameters_of(theirs), strict=True):
+                found["weights"] = max(found["weights"], apart(a, b))
+                if a.requires_grad:
+                    compare_gradients(
+                        found, f"{name}:{path}", a=execution.optimizer.seen[id(a)], b=whole.optimizer.seen[id(b)]
+                    )
+    return found
+
+
+def parameters_of(layer: nn.Module) -> list[nn.Parameter]:
+    """With those that were put in the place of others, in the order in which they were made."""
+    return [parameter for _, parameter in layer.named_parameters(remove_duplicate=False)]
+
+
+def compare_gradients(found: dict[str, Any], name: str, *, a: list[Any], b: list[Any]) -> None:
+    for mine, theirs in zip(a, b, strict=True):
+        if (mine is None) != (theirs is None):
+            found["missing"].append(name)
+        elif mine is not None:
+            found["count"] += 1
+            found["gradients"] = max(found["gradients"], apart(mine, theirs))
+            found["largest"] = max(found["largest"], theirs.abs().max().item())
+
+
+def apart(a: torch.Tensor, b: torch.Tensor) -> float:
+    return (a.double() - b.double()).abs().max().item() if a.numel() else 0.0
+
+
+def main(folder: Path, rank: int, world_size: int) -> None:
+    torch.set_num_threads(1)
+    meeting = f"file://{folder / 'meeting'}"
+    distributed.init_process_group("gloo", meeting, timedelta(seconds=60), world_size=world_size, rank=rank)
+    answers = {}
+    for path in sorted(folder.glob("*.case.json")):
+        case = json.loads(path.read_text())
+        try:
+            answers[case["name"]] = compare(case, folder)
+        except ValueError as error:
+            answers[case["name"]] = {"refused": str(error)}
+        except Exception:
+            sys.stderr.write(f"in {case['name']}:\n{traceback.format_exc()}")
+            raise
+    (folder / f"rank{rank}.json").write_text(json.dumps(answers))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

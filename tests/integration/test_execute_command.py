@@ -1,0 +1,222 @@
+"""`python -m planner.execute` as a user starts it, and what its processes say when something is wrong."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.document import render_plan
+from planner.execute.layout import make_layout
+from planner.plan import Evidence, Plan
+from tests.planner.execute.orders import make_random_plan
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PLAN = make_random_plan("0 1", cut=(2, 2), num_microbatches=4)
+LIMIT_S = 90
+"""None may hang: a single process takes some seconds, mostly for importing torch."""
+
+
+def environment(**more: str) -> dict[str, str]:
+    paths = os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths} | more
+
+
+def write(plan: Plan, path: Path) -> Path:
+    path.write_text(render_plan(plan))
+    return path
+
+
+def torchrun(num_processes: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
+    command = [*launcher, "-m", "planner.execute", *map(str, arguments)]
+    return subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
+
+
+def start_ranks(commands: Sequence[Sequence[object]], **each: Sequence[str]) -> list[tuple[int, str]]:
+    """Exit code and standard error of every rank, started without a launcher; `each`: variables that differ."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(commands))}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "planner.execute", *map(str, command)],
+            env=environment(**common, RANK=str(rank), LOCAL_RANK=str(rank))
+            | {key: values[rank] for key, values in each.items()},
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, command in enumerate(commands)
+    ]
+    end = time.monotonic() + LIMIT_S
+    try:
+        errors = [rank.communicate(timeout=max(1.0, end - time.monotonic()))[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    return [(rank.returncode, error) for rank, error in zip(ranks, errors, strict=True)]
+
+
+def messages(error: str) -> list[str]:
+    """What the executor itself says."""
+    return [line for line in error.splitlines() if line.startswith("planner.execute: ")]
+
+
+def report(error: str) -> list[str]:
+    """Its last message with the lines that belong to it."""
+    lines = error.splitlines()
+    start = max(place for place, line in enumerate(lines) if line.startswith("planner.execute: "))
+    return [lines[start], *(line for line in lines[start + 1 :] if line.startswith("  rank "))]
+
+
+def run(plan: Path, model: str, *more: object, **each: Sequence[str]) -> list[tuple[int, str]]:
+    return start_ranks([[plan, "--model", f"execute_failures:{model}", *more]] * 2, **each)
+
+
+def losses(path: Path) -> list[list[float]]:
+    return [json.loads(line)["losses"] for line in path.read_text().splitlines()]
+
+
+def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that the documented model gives the same losses on two processes as on one, and a timeline of each."""
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "execute.md").read_text(), flags=re.DOTALL)
+    (tmp_path / "my_model.py").write_text(example)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    model = ["--model", "my_model:make_training", "--steps", 3]
+    plan = make_random_plan("0 1", cut=(2, 1), num_microbatches=4)
+    two = torchrun(2, write(plan, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t")
+    alone = make_random_plan("0", cut=(3,), num_microbatches=4)
+    one = torchrun(1, write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1")
+    assert (two.returncode, one.returncode) == (0, 0), two.stderr + one.stderr
+    assert losses(tmp_path / "2") == losses(tmp_path / "1")
+    assert len(losses(tmp_path / "1")) == 3
+    assert re.findall(r"^iteration (\d): loss [0-9.]+, [0-9.]+ ms$", two.stderr, re.MULTILINE) == ["0", "1", "2"]
+    events = json.loads((tmp_path / "t" / "timeline.json").read_text())["traceEvents"]
+    for rank, device in enumerate(make_layout(plan).devices):
+        row = [str(action) for action in plan.schedule[device]]
+        document: dict[str, Any] = json.loads((tmp_path / "t" / f"rank{rank}.json").read_text())
+        assert [[name for name, _, _ in spans] for spans in document["iterations"]] == [row] * 3
+        assert all(start <= end for spans in document["iterations"] for _, start, end in spans)
+        assert [event["name"] for event in events if event["ph"] == "X" and event["pid"] == rank + 1] == row * 3
+
+
+def test_another_plan_goes_on_from_a_checkpoint(tmp_path: Path):
+    """Tests that two iterations under one plan and two under another, from its checkpoint, are four without a break."""
+    plan, other = (
+        write(PLAN, tmp_path / "a.json"),
+        write(make_random_plan("1 0 1 0", num_microbatches=4), tmp_path / "b.json"),
+    )
+    start = run(plan, "sound", "--steps", 2, "--save", tmp_path / "c")
+    rest = run(other, "sound", "--steps", 2, "--load", tmp_path / "c", "--losses", tmp_path / "rest")
+    whole = run(plan, "sound", "--steps", 4, "--losses", tmp_path / "whole")
+    assert [code for code, _ in (*start, *rest, *whole)] == [0] * 6, (start, rest, whole)
+    assert losses(tmp_path / "rest") == losses(tmp_path / "whole")[2:]
+    refused = run(plan, "another_width", "--load", tmp_path / "c")
+    assert [code for code, _ in refused] == [1, 1]
+    for _, error in refused:
+        assert "weights/l3:inner.weight has shape (12, 6), but the model wants (7, 6)" in report(error)[0]
+
+
+def test_processes_find_their_devices(tmp_path: Path):
+    """Tests that processes that the launcher numbered against the plan run it all the same, by host and slot."""
+    plan = write(PLAN, tmp_path / "plan.json")
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text(json.dumps({"devices": [{"name": "d0", "host": "b"}, {"name": "d1", "host": "a"}]}))
+    more = ["--cluster", cluster, "--trace", tmp_path / "t"]
+    answers = run(plan, "sound", *more, PLAN_NODE=["a", "b"], LOCAL_RANK=["0", "0"])
+    assert [code for code, _ in answers] == [0, 0], answers
+    assert "iteration 0: loss" in answers[0][1]  # the launcher's rank 0 is on host a: the second device, the last stage
+    assert json.loads((tmp_path / "t" / "rank1.json").read_text())["device"] == "d1"
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("other_model", "the plan is for another model: it has 4 layers and the model 5; 1 of its layers are not in"),
+        ("shapes_that_do_not_fit", "stage 1 (layers 'l2' to 'l3') cannot take what it is given: "),
+    ],
+)
+def test_what_does_not_fit_is_said_by_every_rank(tmp_path: Path, model: str, message: str):
+    """Tests that a plan for another model, and shapes that do not fit, end in one message on every rank."""
+    (first, one), (second, other) = run(write(PLAN, tmp_path / "plan.json"), model)
+    assert (first, second) == (2, 2)
+    assert messages(one) == messages(other)
+    assert len(messages(one)) == 1
+    assert message in messages(one)[0]
+
+
+def test_a_wrong_number_of_processes_is_said_by_every_rank(tmp_path: Path):
+    """Tests that three processes for two devices each say how many to start, before they wait for anyone."""
+    done = torchrun(3, write(PLAN, tmp_path / "plan.json"), "--model", "execute_failures:sound")
+    assert done.returncode != 0
+    assert 1 <= len(messages(done.stderr)) <= 3  # torchrun stops the others as soon as one has ended
+    assert all(
+        "the plan runs on 2 devices (d0, d1), but 3 processes were started; start 2" in line
+        for line in messages(done.stderr)
+    )
+
+
+def test_another_plan_on_one_rank_is_named(tmp_path: Path):
+    """Tests that ranks with different plans say so, all alike."""
+    other = make_random_plan("0 1", cut=(2, 2), num_microbatches=4, seed=1)
+    plans = [write(PLAN, tmp_path / "0.json"), write(other, tmp_path / "1.json")]
+    answers = start_ranks([[plan, "--model", "execute_failures:sound"] for plan in plans])
+    assert [code for code, _ in answers] == [2, 2]
+    assert messages(answers[0][1]) == messages(answers[1][1])
+    assert "rank 1 (d1) has another plan than rank 0 (d0)" in messages(answers[0][1])[0]
+
+
+def test_a_killed_rank_ends_all(tmp_path: Path):
+    """Tests that under torchrun the others say who is gone and what they were waiting for."""
+    done = torchrun(2, write(PLAN, tmp_path / "plan.json"), "--model", "execute_failures:killed")
+    assert done.returncode != 0
+    headline, *ranks = report(done.stderr)
+    assert "rank 1 (d1) does not answer: killed, or out of reach" in headline
+    assert re.fullmatch(r"  rank 0 \(d0\): (waits|computes) .*", ranks[0])
+    assert ranks[1] == "  rank 1 (d1): no answer"
+
+
+def test_a_failing_rank_is_quoted_by_all(tmp_path: Path):
+    """Tests that an error in a layer stands in one message on every rank, with its traceback where it happened."""
+    answers = run(write(PLAN, tmp_path / "plan.json"), "raising")
+    assert [code for code, _ in answers] == [1, 1]
+    for _, error in answers:
+        headline, *ranks = report(error)
+        assert re.search(r": rank 1 \(d1\) failed in 1F[0-3]: RuntimeError: the layer's own fault$", headline)
+        assert re.fullmatch(r"  rank 0 \(d0\): waits in 0I[0-3] for stage 1 on rank 1 \(d1\)", ranks[0])
+    assert ["Traceback" in error for _, error in answers] == [False, True]
+
+
+def test_a_hanging_rank_is_found_within_the_timeout(tmp_path: Path):
+    """Tests that a rank that does not get on ends all, and that each rank says which action it is in."""
+    answers = run(write(PLAN, tmp_path / "plan.json"), "hanging", "--timeout", 3)
+    assert [code for code, _ in answers] == [1, 1]
+    for _, error in answers:
+        headline, *ranks = report(error)
+        assert re.search(r"rank [01] \(d[01]\) has not got on for [345] s", headline)
+        assert re.fullmatch(r"  rank 0 \(d0\): waits in 0I[0-3] for stage 1 on rank 1 \(d1\)", ranks[0])
+        assert re.fullmatch(r"  rank 1 \(d1\): computes 1F[0-3]", ranks[1])
+
+
+def test_a_rank_without_memory_is_named(tmp_path: Path):
+    """Tests that running out of memory is called that, beside what the plan expected."""
+    evidence = dict.fromkeys(Evidence.__dataclass_fields__)
+    evidence |= {"peak_bytes": {"d0": 10, "d1": 4_000}, "makespan_ns": 10, "baselines": (), "interpolated_costs": ()}
+    plan = replace(PLAN, evidence=Evidence(**evidence))  # type: ignore[arg-type]
+    answers = run(write(plan, tmp_path / "plan.json"), "greedy")
+    assert [code for code, _ in answers] == [1, 1]
+    for _, error in answers:
+        pattern = r"rank 1 \(d1\) failed in 1F[0-3]: out of memory \(the plan expects at most 4,000 bytes\)"
+        assert re.search(pattern, report(error)[0])

@@ -1,0 +1,79 @@
+"""Plans for the executor, made without a profile: stages on a chain, and an order that some seed gives."""
+
+import random
+from collections.abc import Sequence
+
+from planner.actions import Action
+from planner.plan import Plan, ProblemReference, Stage
+
+
+def make_reference(num_microbatches: int) -> ProblemReference:
+    return ProblemReference(
+        profile="chain", profile_sha256="", cluster_sha256="", num_microbatches=num_microbatches, options={}
+    )
+
+
+def make_random_plan(
+    placement: str,
+    *,
+    num_microbatches: int,
+    seed: int | None = None,
+    cut: Sequence[int] | None = None,
+    kinds: str = "",
+    recompute: str = "",
+    backward: str = "IW",
+) -> Plan:
+    """`placement`: per stage the device of each replica, as `0/2 1/3`; `cut`: how many layers each stage has (default
+    one); `kinds`: a letter per layer, only `w` and `v` are trained; `recompute`: y or n per stage.
+
+    The order is random for a seed, otherwise greedy: I before F before W. `backward`: B instead of I and W.
+    """
+    groups = [tuple(f"d{device}" for device in stage.split("/")) for stage in placement.split()]
+    sizes = cut or [1] * len(groups)
+    names = iter(f"l{number}" for number in range(sum(sizes)))
+    layers = [tuple(next(names) for _ in range(size)) for size in sizes]
+    stages = tuple(
+        Stage(
+            layers=mine, replicas=tuple((device,) for device in group), recompute=recompute[number : number + 1] == "y"
+        )
+        for number, (mine, group) in enumerate(zip(layers, groups, strict=True))
+    )
+    trained = [not kinds or any(kinds[int(name[1:])] in "wv" for name in stage.layers) for stage in stages]
+    words = make_order(
+        [group[0] for group in groups], num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward
+    )
+    schedule = {device: words[group[0]] for group in groups for device in group}
+    return Plan(problem=make_reference(num_microbatches), stages=stages, schedule=schedule)
+
+
+def make_order(
+    owners: Sequence[str], *, num_microbatches: int, seed: int | None, trained: Sequence[bool], backward: str = "IW"
+) -> dict[str, tuple[Action, ...]]:
+    """Runs a chain of stages a tick at a time; every device takes one of the actions that could run."""
+    rng = random.Random(seed)
+    done: set[Action] = set()
+    words: dict[str, list[Action]] = {device: [] for device in owners}
+    kinds = [("F" + backward) if is_trained or backward == "B" else "FI" for is_trained in trained]
+    todo = {Action(k, s, m) for s, mine in enumerate(kinds) for k in mine for m in range(num_microbatches)}  # type: ignore[arg-type]
+    while todo:
+        ready = sorted(action for action in todo if needs(action, len(owners), backward=backward) <= done)
+        for device in words:
+            if mine := [action for action in ready if owners[action.stage] == device]:
+                greedy = min(mine, key=lambda action: ("IBFW".index(action.kind), action.microbatch, -action.stage))
+                chosen = greedy if seed is None else rng.choice(mine)
+                words[device].append(chosen)
+                todo.remove(chosen)
+        done |= {action for word in words.values() for action in word}
+    return {device: tuple(word) for device, word in words.items()}
+
+
+def needs(action: Action, num_stages: int, *, backward: str) -> set[Action]:
+    kind, stage, microbatch = action
+    if kind == "F":
+        return {Action("F", stage - 1, microbatch)} if stage else set()
+    if kind == "W":
+        return {Action("I", stage, microbatch)}
+    before = {Action("F", stage, microbatch)}
+    if stage + 1 < num_stages:
+        before.add(Action("B" if backward == "B" else "I", stage + 1, microbatch))
+    return before

@@ -1,0 +1,73 @@
+"""Ranks, pipelines and rows of a plan."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.execute.layout import make_layout
+from planner.plan import Share
+from tests.planner.execute.orders import make_random_plan
+
+
+def test_ranks_follow_the_stages():
+    """Tests that rank r is the r-th device by first stage, and that each row is what the plan gives that device."""
+    plan = make_random_plan("2 0 2", num_microbatches=2)
+    layout = make_layout(plan)
+    assert layout.devices == ("d2", "d0")
+    assert layout.owners == ((0,), (1,), (0,))
+    assert layout.rows == (plan.schedule["d2"], plan.schedule["d0"])
+    assert (layout.world_size, layout.pipeline_size, layout.num_stages) == (2, 2, 3)
+    assert layout.stages_of(0) == (0, 2)
+
+
+def test_replicas_become_pipelines():
+    """Tests that replica k of every stage belongs to pipeline k, and that pipelines come one after the other."""
+    layout = make_layout(make_random_plan("0/2 1/3", num_microbatches=2))
+    assert layout.devices == ("d0", "d1", "d2", "d3")
+    assert layout.owners == ((0, 2), (1, 3))
+    assert [layout.replica_of(rank) for rank in range(4)] == [0, 0, 1, 1]
+    assert list(layout.pipeline(1)) == [2, 3]
+    assert layout.owner(1, replica=1) == 3
+    assert layout.table(0) == layout.table(1)
+
+
+def test_stages_without_weight_grad_run_a_whole_backward():
+    """Tests that I becomes B where the plan has no W: torch wants as many W as I."""
+    layout = make_layout(make_random_plan("0 1", num_microbatches=1, kinds="nw"))
+    assert [[str(action) for action in row] for row in layout.rows] == [["0F0", "0B0"], ["1F0", "1I0", "1W0"]]
+
+
+def test_idle_devices_stay_outside():
+    """Tests that a device without a stage gets no rank, and that one without a stage but with actions is refused."""
+    plan = make_random_plan("0 1", num_microbatches=1)
+    assert make_layout(replace(plan, schedule=plan.schedule | {"d9": ()})).devices == ("d0", "d1")
+    with pytest.raises(ValueError, match="device 'd9' has actions but holds no stage"):
+        make_layout(replace(plan, schedule=plan.schedule | {"d9": plan.schedule["d0"]}))
+
+
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        ("0/1 2", "stage 1 has 1 replicas but stage 0 has 2"),
+        ("0/1 1/0", "device 'd1' is replica 0 of stage 1 but replica 1 of an earlier stage"),
+        ("0/1 0/2", "the replicas use 1, 2 devices"),
+        ("0/1 0/2 3/1", "hold stages"),
+    ],
+)
+def test_replicas_that_are_no_pipelines_are_refused(placement: str, message: str):
+    """Tests that replicas which cannot run as whole pipelines side by side are refused with what to plan instead."""
+    with pytest.raises(ValueError, match=message):
+        make_layout(make_random_plan(placement, num_microbatches=1))
+
+
+def test_groups_and_split_placement_are_refused():
+    """Tests that stages of several devices are refused with what to plan instead."""
+    plan = make_random_plan("0 1", num_microbatches=1)
+    wide = replace(plan.stages[1], replicas=(("d1", "d2"),))
+    with pytest.raises(ValueError, match=r"stage 1 spans 2 devices.*max_width = 1"):
+        make_layout(replace(plan, stages=(plan.stages[0], wide)))
+    split = replace(plan.stages[1], weight_grad_replicas=(Share(group=("d0",)),))
+    with pytest.raises(ValueError, match=r"stage 1 places its I or W on other devices.*split_placement = false"):
+        make_layout(replace(plan, stages=(plan.stages[0], split)))
+    with pytest.raises(ValueError, match="no stages"):
+        make_layout(replace(plan, stages=()))

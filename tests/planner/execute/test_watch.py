@@ -1,0 +1,48 @@
+"""What the processes say when one of them fails."""
+
+import pytest
+
+from planner.execute.layout import make_layout
+from planner.execute.watch import describe_need, make_timeout_s, render_report
+from tests.planner.execute.orders import make_random_plan
+
+LAYOUT = make_layout(make_random_plan("0/2 1/3 0/2", num_microbatches=2))
+
+
+@pytest.mark.parametrize(
+    ("cell", "rank", "need"),
+    [
+        ("1F0", 1, " for stage 0 on rank 0 (d0)"),
+        ("1F0", 3, " for stage 0 on rank 2 (d2)"),
+        ("12F0", 3, ""),
+        ("1I1", 1, " for stage 2 on rank 0 (d0)"),
+        ("1B1", 3, " for stage 2 on rank 2 (d2)"),
+        ("0F0", 0, ""),
+        ("2I0", 0, ""),
+        ("1W0", 1, ""),
+        ("1RECV_F0", 1, ""),
+        ("the end of all ranks", 0, ""),
+    ],
+)
+def test_a_wait_names_its_source(cell: str, rank: int, need: str):
+    """Tests that F waits for the stage before and I and B for the one after, in the same pipeline."""
+    assert describe_need(cell, layout=LAYOUT, rank=rank) == need
+
+
+def test_the_report_lists_every_rank():
+    """Tests that the report is one headline and a line per rank, and that the silent ones are in the headline."""
+    report = render_report("rank 0 (d0) has not got on for 9 s", ["waits in 0I0", "", "x", "y"], devices=LAYOUT.devices)
+    assert report.splitlines() == [
+        "planner.execute: the plan was not run to its end: rank 1 (d1) does not answer: killed, or out of reach; "
+        "rank 0 (d0) has not got on for 9 s",
+        "  rank 0 (d0): waits in 0I0",
+        "  rank 1 (d1): no answer",
+        "  rank 2 (d2): x",
+        "  rank 3 (d3): y",
+    ]
+
+
+def test_the_timeout_follows_the_makespan():
+    """Tests that it is twenty planned iterations, and half a minute at least."""
+    assert make_timeout_s(None) == make_timeout_s(10**9) == 30
+    assert make_timeout_s(3 * 10**9) == 60
