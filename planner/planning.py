@@ -33,8 +33,9 @@ from planner.progress import Limits, Progress
 from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
 from solver_models.instance import Instance, Word
+from solver_models.kernels import FAR
 from solver_models.large import LARGE_ACTIONS, large_seeds
-from solver_models.ordering import OrderSearch
+from solver_models.ordering import MOST_ACTIONS, OrderSearch
 from solver_models.portfolio import JointSearch
 from solver_models.recomputing import as_if_recomputing, recompute_variants
 from solver_models.schedule.one_by_one import one_by_one
@@ -53,8 +54,11 @@ ORDER_LIMIT_S = 5.0
 INTERVAL_LIMIT_S, MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 2.0, 8, 128
 """Seconds for the integer programme over intervals, dynamic-programming cuts taken, and the most devices for either."""
 
-SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS = 4, 2, 3
-"""Joint rounds between two sessions of order search, their rounds, and how many are under way."""
+SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS, SESSION_ACTIONS = 4, 2, 4, 4_000_000
+"""Joint rounds between two sessions of order search, their rounds, how many are under way, and work per round."""
+
+MAX_VEES, MAX_VEE_ACTIONS, HOPELESS = 2, 30_000, 1.05
+"""Two-chunk V that get sessions of their own, their most actions, and the ratio to the incumbent that ends them."""
 
 ORDER_EVERY_ROUNDS, MAX_ORDER_ACTIONS = 12, 300
 """Rounds between two orders given to CP-SAT, and the largest number of actions it is given."""
@@ -154,6 +158,7 @@ class _Recipe:
         self.layouts: list[tuple[Stage, ...]] = []
         self.played: list[Plan] = []
         self.orders: dict[_Key, OrderSearch] = {}
+        self.vees: dict[_Key, Candidate] = {}
         self.rejected: Verdict | None = None
         self.stopped_by = ""
         self.solvers: dict[str, str] = {}
@@ -331,8 +336,8 @@ class _Recipe:
         search = JointSearch(self.instance, seed=self.limits.seed)
         try:
             search.add(self.seeds)
-            if self._has_time_for_all_seeds():
-                search.add(make_seeds(search.searcher))
+            seeds = make_seeds(search.searcher) if self._has_time_for_all_seeds() else []
+            search.add(seeds)
             if self._has_time_for_round(search.round_s):
                 search.add(self._rate(search, stages) for stages in dict.fromkeys(self.layouts))
             if self.start is not None:
@@ -344,6 +349,7 @@ class _Recipe:
             if self.instance.given_groups is not None and not self.instance.recompute:
                 yield from self._order_proposals(search)
                 return
+            self._note_vees(search, seeds)
             yield from self._interval_proposals(search)
             if not search.pool:
                 yield from self._exact_proposals(search)
@@ -355,8 +361,8 @@ class _Recipe:
                     yield from self._exact_proposals(search)
                 elif search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
                     yield self._solved_order(search, search.best), "CP-SAT order"
-                if search.round % SESSION_EVERY_ROUNDS == 0 and search.best is not None:
-                    yield from self._order_session(search, search.best)
+                if search.round % SESSION_EVERY_ROUNDS == 0:
+                    yield from self._sessions(search)
         finally:
             search.close()
             for order in self.orders.values():
@@ -379,12 +385,40 @@ class _Recipe:
         order = self._order_search(search, seeds[0])
         is_small = order.num_actions <= MAX_ORDER_ACTIONS
         yield self._to_plan(search, order.best), "order seeds"
+        if not order.pool:
+            yield from self._exact_proposals(search)
         while not self._rounds_are_over(order.round, order.round_s):
             before = order.pool[:1]
             order.run_round()
             yield (None if order.pool[:1] == before else self._to_plan(search, order.best)), "order search"
             if is_small and order.round == EXACT_AFTER_ROUNDS:
                 yield from self._exact_proposals(search)
+
+    def _note_vees(self, search: JointSearch, seeds: list[Candidate]) -> None:
+        """Remember the two-chunk V with the least floors: policies play them badly in little memory, words do not."""
+        rated = list[tuple[int, int, Candidate]]()
+        for seed in seeds:
+            half = len(seed.groups) // 2
+            is_vee = half and len(set(seed.groups)) == half and seed.groups[half:] == seed.groups[:half][::-1]
+            num_actions = 3 * self.problem.num_microbatches * len(seed.groups)
+            if is_vee and num_actions <= MAX_VEE_ACTIONS and search.searcher.is_allowed(seed):
+                floor = search.searcher.floor(seed.stage_of, seed.groups, recompute=seed.recompute)
+                if floor is not None:
+                    rated.append((floor, len(rated), seed))
+        self.vees = {(seed.stage_of.tobytes(), seed.groups): seed for *_, seed in sorted(rated)[:MAX_VEES]}
+
+    def _sessions(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
+        """In turn, the order of the best candidate, and that of every V that is not hopeless yet."""
+        turn = search.round // SESSION_EVERY_ROUNDS - 1
+        if search.best is not None and (not self.vees or turn % 2):
+            yield from self._order_session(search, search.best)
+        elif self.vees:
+            key = list(self.vees)[turn // 2 % len(self.vees)]
+            yield from self._order_session(search, self.vees[key])
+            order = self.orders[key]
+            best, incumbent = order.pool[0].objective if order.pool else FAR, self.incumbent_ns
+            if incumbent is not None and (best > HOPELESS * incumbent or order.floor >= incumbent):
+                del self.vees[key]
 
     def _order_session(self, search: JointSearch, candidate: Candidate) -> Iterator[tuple[Plan | None, str]]:
         """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
@@ -402,14 +436,17 @@ class _Recipe:
         key = (candidate.stage_of.tobytes(), candidate.groups)
         if key not in self.orders:
             while len(self.orders) >= MAX_SESSIONS:
-                self.orders.pop(next(iter(self.orders))).close()
+                self.orders.pop(next(old for old in self.orders if old not in self.vees)).close()
             stages = make_stages(
                 self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute
             )
             schedule = make_schedule_instance(self.problem, stages, costs=self.costs)
             assert self.lower_bound is not None
             floor = self.lower_bound.value_ns
-            order = OrderSearch(search.searcher, candidate, seed=self.limits.seed, schedule=schedule, floor=floor)
+            work = MOST_ACTIONS if self.problem.options.placement is not None else SESSION_ACTIONS
+            order = OrderSearch(
+                search.searcher, candidate, seed=self.limits.seed, schedule=schedule, floor=floor, most_actions=work
+            )
             same = (plan for plan in self.played if _is_laid_out(plan, stages))
             order.add([one_by_one(schedule), *(make_words(self.problem, plan) for plan in same)])
             order.add_blocks()

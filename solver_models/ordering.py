@@ -65,9 +65,10 @@ class OrderSearch:
         num_threads: int = 2,
         schedule: ScheduleInstance | None = None,
         floor: int = 0,
+        most_actions: int = MOST_ACTIONS,
     ) -> None:
         self.searcher, self.candidate, self.seed = searcher, candidate, seed
-        self.by_span, self.schedule = searcher.by_span, schedule
+        self.by_span, self.schedule, self.most_actions = searcher.by_span, schedule, most_actions
         self.net: Net = searcher.net_of(candidate)
         self.is_exact = bool(follows_words(self.net))
         self.floor = floor if self.by_span else max(floor, int(net_floor(self.net)))
@@ -93,7 +94,7 @@ class OrderSearch:
     @property
     def _work(self) -> int:
         """Played actions of one task of this round."""
-        return min(MOST_ACTIONS, FIRST_ACTIONS << min(self.round, 10))
+        return min(self.most_actions, FIRST_ACTIONS << min(self.round, 10))
 
     @property
     def num_actions(self) -> int:
