@@ -39,13 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         job = _make_job(options)
     except (ValueError, OSError) as error:
         _refuse(str(error))
-    distributed.init_process_group(
-        "cpu:gloo,cuda:nccl" if job.device.type == "cuda" else "gloo",
-        rank=job.seat.rank,
-        world_size=job.layout.world_size,
-        timeout=timedelta(seconds=2 * job.timeout_s + 30),
-        device_id=job.device if job.device.type == "cuda" else None,
-    )
+    try:
+        _meet(job)
+    except (RuntimeError, ValueError) as error:
+        _refuse(f"rank {job.seat.rank} does not find the others: {str(error).splitlines()[0]}")
     watch = Watch(
         connect(os.environ, timeout_s=job.timeout_s),
         job.log,
@@ -65,6 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         watch.end(_describe_failure(error, job))
     watch.stop()
     distributed.destroy_process_group()
+
+
+def _meet(job: "_Job") -> None:
+    """Processes that are stuck are found by the watch; the group's own limit only comes after it."""
+    distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if job.device.type == "cuda" else "gloo",
+        rank=job.seat.rank,
+        world_size=job.layout.world_size,
+        timeout=timedelta(seconds=2 * job.timeout_s + 30),
+        device_id=job.device if job.device.type == "cuda" else None,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

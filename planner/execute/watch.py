@@ -22,6 +22,8 @@ POLL_S = 0.2
 ANSWER_S = 3.0
 """How long the others are given to say what they are doing."""
 
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
 
 class Store(Protocol):
     """What is used of torch's stores."""
@@ -59,16 +61,17 @@ class Watch:
 
     def __init__(self, store: Store, progress: Progress, *, layout: Layout, rank: int, timeout_s: float) -> None:
         self.store, self.progress, self.layout, self.rank, self.timeout_s = store, progress, layout, rank, timeout_s
+        self._handlers: dict[signal.Signals, Any] = {}
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._signals, self._wakeup = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
-        """To be called on the main thread: from now on SIGTERM is answered by the thread, stuck or not."""
+        """To be called on the main thread: from now on SIGTERM and SIGINT are answered by the thread, stuck or not."""
         self._wakeup.setblocking(False)
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, lambda *_: None)
+        self._handlers = {number: signal.signal(number, lambda *_: None) for number in _STOPPING}
         self._thread.start()
 
     def stop(self) -> None:
@@ -76,7 +79,8 @@ class Watch:
         self._stopping.set()
         self._thread.join()
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -86,8 +90,8 @@ class Watch:
     def _cause(self) -> str:
         """What is wrong, if anything; looks for a moment."""
         readable, _, _ = select.select([self._signals], [], [], POLL_S)
-        if readable and signal.SIGTERM in self._signals.recv(4096):
-            return "the launcher stops all processes"
+        if readable and set(_STOPPING) & set(self._signals.recv(4096)):
+            return "the launcher, or its user, stops all processes"
         waited = time.monotonic() - self.progress.since
         if self.progress.current and waited > self.timeout_s:
             return f"{self._me()} has not got on for {waited:.0f} s"

@@ -17,7 +17,11 @@ import pytest
 from planner.document import render_plan
 from planner.execute.layout import make_layout
 from planner.plan import Evidence, Plan
+from planner.planning import make_plan as planner_plan
+from planner.problem import Options
+from planner.progress import Limits
 from tests.planner.execute.orders import make_random_plan
+from tests.planner.export import chains
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -90,12 +94,14 @@ def losses(path: Path) -> list[list[float]]:
 
 
 def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Tests that the documented model gives the same losses on two processes as on one, and a timeline of each."""
+    """Tests that the documented model, as the planner plans it, has one process's losses, and a timeline of each."""
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "execute.md").read_text(), flags=re.DOTALL)
     (tmp_path / "my_model.py").write_text(example)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     model = ["--model", "my_model:make_training", "--steps", 3]
-    plan = make_random_plan("0 1", cut=(2, 1), num_microbatches=4)
+    options = Options(max_replicas=1, partition=(("l0", "l1"), ("l2",)), placement=((("d1",),), (("d0",),)))
+    problem = chains.make_chain("www", num_devices=3, num_microbatches=4, options=options)
+    plan = planner_plan(problem, limits=Limits(time_limit_s=2))
     two = torchrun(2, write(plan, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t")
     alone = make_random_plan("0", cut=(3,), num_microbatches=4)
     one = torchrun(1, write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1")
@@ -201,11 +207,13 @@ def test_a_failing_rank_is_quoted_by_all(tmp_path: Path):
 
 def test_a_hanging_rank_is_found_within_the_timeout(tmp_path: Path):
     """Tests that a rank that does not get on ends all, and that each rank says which action it is in."""
-    answers = run(write(PLAN, tmp_path / "plan.json"), "hanging", "--timeout", 3)
+    answers = run(write(PLAN, tmp_path / "plan.json"), "hanging", "--timeout", 5)
     assert [code for code, _ in answers] == [1, 1]
     for _, error in answers:
         headline, *ranks = report(error)
-        assert re.search(r"rank [01] \(d[01]\) has not got on for [345] s", headline)
+        waited = re.search(r"rank [01] \(d[01]\) has not got on for (\d+) s", headline)
+        assert waited is not None
+        assert 5 <= int(waited[1]) < 30
         assert re.fullmatch(r"  rank 0 \(d0\): waits in 0I[0-3] for stage 1 on rank 1 \(d1\)", ranks[0])
         assert re.fullmatch(r"  rank 1 \(d1\): computes 1F[0-3]", ranks[1])
 
