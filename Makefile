@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench clean browser
+.PHONY: help setup demo test test-long lint bench clean browser
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,7 +10,7 @@ KERNELS := .venv/.kernels
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) $(KERNELS) ## make .venv with exact versions and compile the kernels (nothing to do the second time)
 
@@ -39,6 +39,9 @@ lint: setup ## style, types and import contracts
 
 test: setup browser lint ## every check and every test
 	$(BIN)/python -m pytest
+
+test-long: setup ## brute force against the exact search on thousands of random problems (about five minutes)
+	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_exact.py -k exact_search
 
 bench: setup ## plan the demos and every workload of benchmarks/workloads, write docs/benchmarks.md
 	@$(BIN)/python -m benchmarks.run --time-limit 20 -o docs/benchmarks.md

@@ -469,7 +469,7 @@ def import_command(
 
 @app.command("demos", epilog="Example: pipeplan plan demo:resnet50-two-hosts --time-limit 20")
 def demos_command(json: arg.Json = False) -> None:
-    """List the workloads that come along, each measured on real hardware or taken from a publication."""
+    """List the workloads that come along: measured, published or, where their names say so, estimated."""
     from api.questions import describe_demos
 
     demos = describe_demos()

@@ -242,6 +242,11 @@ class CostModel:
                 if sender != receiver:
                     wanted.append((sender, receiver, _ceil(traffic.forward_bytes * share, whole)))
                     wanted.append((receiver, sender, _ceil(traffic.backward_bytes * share, whole)))
+        for stage in stages:
+            if len(stage.replicas) > 1:
+                size = self.gradient_bytes(stage)
+                ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
+                wanted += [(a[0], b[0], size) for a, b in ring if a[0] != b[0]]
         self.problem.cluster.find_routes(wanted)
 
     def static_bytes(self, stages: Sequence[Stage]) -> dict[str, int]:

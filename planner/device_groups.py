@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from planner.plan import DeviceGroup
+from planner.plan import DeviceGroup, Stage
 from planner.problem import Problem
 
 
@@ -24,6 +24,13 @@ def list_groups(problem: Problem) -> tuple[DeviceGroup, ...]:
     blocks = (block for width in open_widths(problem) for block in _blocks(problem, width))
     wide = dict.fromkeys(tuple(group) for group in chain(blocks, given) if len(group) > 1)
     return tuple(sorted(wide, key=len))
+
+
+def has_listed_groups(problem: Problem, stages: Iterable[Stage]) -> bool:
+    """Whether stages use single devices, and groups that are listed and equal or disjoint, only."""
+    used = {group for stage in stages for group in stage.replicas}
+    listed = {group for group in used if len(group) == 1} | set(list_groups(problem))
+    return used <= listed and sum(map(len, used)) == len({name for group in used for name in group})
 
 
 def _blocks(problem: Problem, width: int) -> Iterator[DeviceGroup]:

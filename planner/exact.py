@@ -135,22 +135,27 @@ class ExactSearch:
             )
 
     def _rungs(self, least: int) -> Iterator[tuple[int, tuple[OpenCase, ...]]]:
-        """Thresholds that are low enough for the open cases to be listed, up to the incumbent, with these cases."""
+        """Thresholds that are low enough for the open cases to be listed, up to the incumbent, with these cases.
+
+        The first is the incumbent itself; each that leaves too many is brought half-way down to what is known to be
+        out of reach; after one that is closed the next is three times as far above it.
+        """
         space = make_space(self.searcher.instance)
         bottom, threshold, effort = least, self.below, 0
         while space is not None and not self._is_over() and effort < len(NODES):
             opened = open_cases(
                 self.searcher, space, threshold=threshold, most_nodes=NODES[effort], should_stop=self._is_over
             )
-            if opened is not None:
-                yield threshold, opened
-                if self.is_closed or self.bound_ns is None or self.bound_ns < threshold:
-                    return
-                bottom, threshold, effort = threshold, self.below, effort + 1
+            if opened is None:
+                threshold = bottom + (min(threshold, FIRST_STEP * max(bottom, 1)) - bottom) // 2
+                if threshold - bottom <= bottom // SMALLEST_STEP:
+                    effort += 1
+                    threshold = min(self.below, bottom + bottom // SMALLEST_STEP * 4)
                 continue
-            threshold = bottom + (min(threshold, FIRST_STEP * max(bottom, 1)) - bottom) // 2
-            if threshold - bottom <= bottom // SMALLEST_STEP:
-                threshold, effort = self.below, effort + 1
+            yield threshold, opened
+            if self.is_closed or self.bound_ns is None or self.bound_ns < threshold:
+                return
+            bottom, threshold = threshold, min(self.below, threshold + 3 * (threshold - bottom))
 
     def _close(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
         """Close the cases, least bound first, with more and more effort, two at a time."""

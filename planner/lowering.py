@@ -221,10 +221,13 @@ def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], *, words: 
     """A plan whose orders are given per index of a group's first device as (kind, stage, microbatch) triples."""
     first = {group[0]: group for stage in stages for group in stage.replicas}
     schedule: dict[str, tuple[Action, ...]] = {}
+    known: dict[int, tuple[Action, ...]] = {}
     for index, word in words.items():
         if word:
-            actions = tuple(Action(KINDS[kind], stage, microbatch) for kind, stage, microbatch in word)
-            schedule.update(dict.fromkeys(first[problem.cluster.devices[index].name], actions))
+            if id(word) not in known:
+                kinds, stage_numbers, microbatches = zip(*word, strict=True)
+                known[id(word)] = tuple(map(Action, map(KINDS.__getitem__, kinds), stage_numbers, microbatches))
+            schedule.update(dict.fromkeys(first[problem.cluster.devices[index].name], known[id(word)]))
     return Plan(problem=problem.reference(), stages=stages, schedule=schedule)
 
 

@@ -1,9 +1,13 @@
 """The recipe that turns a problem into a verified plan."""
 
+import gc
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from importlib.metadata import version
 
 import numpy
@@ -11,6 +15,7 @@ import numpy
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
+from planner.device_groups import has_listed_groups
 from planner.enclosure import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError, PlanError
 from planner.exact import ExactSearch
@@ -27,16 +32,21 @@ from planner.problem import Problem
 from planner.progress import Limits, Progress
 from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
-from solver_models.instance import Word
-from solver_models.ordering import OrderSearch
+from solver_models.instance import Instance, Word
+from solver_models.kernels import FAR
+from solver_models.large import LARGE_ACTIONS, large_seeds
+from solver_models.ordering import MOST_ACTIONS, OrderSearch
 from solver_models.portfolio import JointSearch
 from solver_models.recomputing import as_if_recomputing, recompute_variants
 from solver_models.schedule.one_by_one import one_by_one
-from solver_models.search import Candidate
+from solver_models.search import Candidate, Searcher
 from solver_models.seeds import make_seeds
 
 EXACT_AFTER_ROUNDS = 3
 """Rounds of joint search before a small problem is searched exactly."""
+
+MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
+"""Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
 
 ORDER_LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order."""
@@ -44,11 +54,30 @@ ORDER_LIMIT_S = 5.0
 INTERVAL_LIMIT_S, MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 2.0, 8, 128
 """Seconds for the integer programme over intervals, dynamic-programming cuts taken, and the most devices for either."""
 
-SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS = 4, 2, 3
-"""Joint rounds between two sessions of order search, their rounds, and how many are under way."""
+SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS, SESSION_ACTIONS = 4, 2, 4, 4_000_000
+"""Joint rounds between two sessions of order search, their rounds, how many are under way, and work per round."""
+
+MAX_VEES, MAX_VEE_ACTIONS, HOPELESS = 2, 30_000, 1.05
+"""Two-chunk V that get sessions of their own, their most actions, and the ratio to the incumbent that ends them."""
 
 ORDER_EVERY_ROUNDS, MAX_ORDER_ACTIONS = 12, 300
 """Rounds between two orders given to CP-SAT, and the largest number of actions it is given."""
+
+MIN_SEED_PLAYS, MAX_SEED_ACTIONS, ALL_SEEDS = 6, 200_000_000, 1_000
+"""First candidates of a large problem: how many are played at least, how many actions that may be in all, and how many
+plays all the seeds of smaller problems take."""
+
+SEED_SHARE, BASELINE_SHARE = 0.1, 0.3
+"""Parts of the time limit by whose end the first candidates, and the baselines, of a large problem are played."""
+
+MAX_BOUNDED_ACTIONS = 400_000
+"""Larger plans come without a schedule bound, which would take as long as the rest."""
+
+SEED_ACTIONS_PER_S = 3_000_000
+"""How many actions of seeds a slow machine plays in a second."""
+
+PLAYS_PER_ROUND, ACTIONS_PER_S = 8, 1_000_000
+"""What the first round of a large problem is expected to take on a slow machine."""
 
 __all__ = ["Limits", "Progress", "make_plan"]
 
@@ -69,7 +98,13 @@ def make_plan(
     PlanError if our own verifier rejects every plan found.
     """
     recipe = _Recipe(problem, limits or Limits(), on_progress=on_progress or _ignore, should_stop=should_stop or _never)
+    with recipe.collected_rarely():
+        return _follow(recipe, start)
+
+
+def _follow(recipe: "_Recipe", start: Plan | None) -> Plan:
     recipe.prove_feasible()
+    recipe.begin_large()
     recipe.play_baselines()
     if start is not None:
         recipe.play_start(start)
@@ -114,12 +149,16 @@ class _Recipe:
         self.start: Plan | None = None
         self.timeline: Timeline | None = None
         self.source = ""
+        self.verdict: Verdict | None = None
+        self.offer_s = 0.0
+        self.seeds: list[Candidate] = []
         self.lower_bound: Bound | None = None
         self.solver_bound_ns: int | None = None
         self.baselines: list[BaselineResult] = []
         self.layouts: list[tuple[Stage, ...]] = []
         self.played: list[Plan] = []
         self.orders: dict[_Key, OrderSearch] = {}
+        self.vees: dict[_Key, Candidate] = {}
         self.rejected: Verdict | None = None
         self.stopped_by = ""
         self.solvers: dict[str, str] = {}
@@ -160,7 +199,7 @@ class _Recipe:
 
     def play_baselines(self) -> None:
         """Every baseline is played; those that fit become incumbents in turn."""
-        for baseline in make_baselines(self.problem, self.costs):
+        for baseline in make_baselines(self.problem, self.costs, has_time=self.has_time_for_baseline):
             row, timeline = play_baseline(self.problem, baseline, costs=self.costs)
             self.baselines.append(row)
             if baseline.plan is None or timeline is None:
@@ -171,6 +210,54 @@ class _Recipe:
                 self.offer(baseline.plan, timeline, source=row.name)
                 self.report("baselines")
 
+    def has_time_for_baseline(self) -> bool:
+        """Whether another baseline may be played: on large problems they get a part of the time limit only."""
+        if not self.is_large or self.limits.max_rounds is not None:
+            return True
+        return self.elapsed_s + 2 * self.offer_s < BASELINE_SHARE * self.limits.time_limit_s
+
+    @property
+    def is_large(self) -> bool:
+        """Whether plans of the problem take so long to play that not everything can be tried."""
+        return self.num_actions > LARGE_ACTIONS
+
+    @property
+    def num_actions(self) -> int:
+        """Actions of a plan with one stage per device."""
+        size = min(len(self.problem.cluster.devices), len(self.problem.profile.layers))
+        return 3 * self.problem.num_microbatches * size
+
+    @contextmanager
+    def collected_rarely(self) -> Iterator[None]:
+        """Millions of actions are no garbage: without this, Python looks at each of them over and over again."""
+        was_enabled = gc.isenabled() and self.is_large
+        if was_enabled:
+            gc.disable()
+        try:
+            yield
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    @cached_property
+    def instance(self) -> Instance:
+        """The problem in integers."""
+        return make_instance(self.problem, self.costs)
+
+    def begin_large(self) -> None:
+        """A first plan of a large problem, found among many cuts and mappings before anything slow begins."""
+        if not self.is_large:
+            return
+        self.seeds = []
+        searcher = Searcher(self.instance)
+        is_timed = self.limits.max_rounds is None
+        until = time.monotonic() + (SEED_SHARE * self.limits.time_limit_s if is_timed else math.inf)
+        most = max(MIN_SEED_PLAYS, MAX_SEED_ACTIONS // self.num_actions)
+        self.seeds = list(large_seeds(searcher, most_plays=most, until=until))
+        if self.seeds and self.seeds[-1].is_feasible:
+            self.offer(self._plan_of(searcher, self.seeds[-1]), None, source="large seeds")
+            self.report("search")
+
     def play_start(self, start: Plan) -> None:
         """The plan to start from becomes the incumbent if it is one, and the search takes its stages and orders in."""
         plan = replace(start, problem=self.problem.reference(), evidence=None)
@@ -178,7 +265,7 @@ class _Recipe:
             return
         self.offer(plan, None, source="the plan to start from")
         self.report("start")
-        if not any(stage.is_split or len(stage.replicas[0]) > 1 for stage in plan.stages):
+        if not any(stage.is_split for stage in plan.stages) and has_listed_groups(self.problem, plan.stages):
             self.start = plan
             self.layouts.append(plan.stages)
 
@@ -187,19 +274,23 @@ class _Recipe:
         best = self.incumbent_ns
         if timeline is not None and best is not None and timeline.objective_ns(self.problem.options.objective) >= best:
             return False
+        begin = time.monotonic()
         verdict = verify(self.problem, plan)
+        self.offer_s = time.monotonic() - begin
         if verdict.timeline is None or not verdict.passed:
             self.rejected = verdict
             return False
         if best is not None and verdict.timeline.objective_ns(self.problem.options.objective) >= best:
             return False
         self.plan, self.timeline, self.source = plan, verdict.timeline, source
+        self.verdict = verdict
         self.improved = time.monotonic()
         return True
 
     def bound(self) -> None:
         """The certified bound over every plan that the options allow."""
-        self.lower_bound = make_bound(self.problem, self.costs)
+        seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, self.limits.time_limit_s / 10))
+        self.lower_bound = make_bound(self.problem, self.costs, time_limit_s=seconds)
         self.report("bound")
 
     def is_over(self) -> bool:
@@ -242,19 +333,23 @@ class _Recipe:
 
     def proposals(self) -> Iterator[tuple[Plan | None, str]]:
         """Plans to consider, one every fraction of a second, None where nothing new was found."""
-        instance = make_instance(self.problem, self.costs)
-        search = JointSearch(instance, seed=self.limits.seed)
+        search = JointSearch(self.instance, seed=self.limits.seed)
         try:
-            search.add(make_seeds(search.searcher))
-            layouts = (make_candidate_arrays(self.problem, stages) for stages in dict.fromkeys(self.layouts))
-            search.add(search.searcher.rate(*layout) for layout in layouts)
+            search.add(self.seeds)
+            seeds = make_seeds(search.searcher) if self._has_time_for_all_seeds() else []
+            search.add(seeds)
+            if self._has_time_for_round(search.round_s):
+                search.add(self._rate(search, stages) for stages in dict.fromkeys(self.layouts))
             if self.start is not None:
                 search.keep(self._to_candidate(search, self.start))
-            search.take(self._played_candidates(search))
-            yield self._to_plan(search, search.best), "balanced seeds"
-            if instance.given_groups is not None and not instance.recompute:
+            if self._has_time_for_round(search.round_s):
+                search.take(self._played_candidates(search))
+            is_known = any(search.best is seed for seed in self.seeds)  # its plan was offered before anything else
+            yield None if is_known else self._to_plan(search, search.best), "balanced seeds"
+            if self.instance.given_groups is not None and not self.instance.recompute:
                 yield from self._order_proposals(search)
                 return
+            self._note_vees(search, seeds)
             yield from self._interval_proposals(search)
             if not search.pool:
                 yield from self._exact_proposals(search)
@@ -266,8 +361,8 @@ class _Recipe:
                     yield from self._exact_proposals(search)
                 elif search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
                     yield self._solved_order(search, search.best), "CP-SAT order"
-                if search.round % SESSION_EVERY_ROUNDS == 0 and search.best is not None:
-                    yield from self._order_session(search, search.best)
+                if search.round % SESSION_EVERY_ROUNDS == 0:
+                    yield from self._sessions(search)
         finally:
             search.close()
             for order in self.orders.values():
@@ -290,12 +385,40 @@ class _Recipe:
         order = self._order_search(search, seeds[0])
         is_small = order.num_actions <= MAX_ORDER_ACTIONS
         yield self._to_plan(search, order.best), "order seeds"
+        if not order.pool:
+            yield from self._exact_proposals(search)
         while not self._rounds_are_over(order.round, order.round_s):
             before = order.pool[:1]
             order.run_round()
             yield (None if order.pool[:1] == before else self._to_plan(search, order.best)), "order search"
             if is_small and order.round == EXACT_AFTER_ROUNDS:
                 yield from self._exact_proposals(search)
+
+    def _note_vees(self, search: JointSearch, seeds: list[Candidate]) -> None:
+        """Remember the two-chunk V with the least floors: policies play them badly in little memory, words do not."""
+        rated = list[tuple[int, int, Candidate]]()
+        for seed in seeds:
+            half = len(seed.groups) // 2
+            is_vee = half and len(set(seed.groups)) == half and seed.groups[half:] == seed.groups[:half][::-1]
+            num_actions = 3 * self.problem.num_microbatches * len(seed.groups)
+            if is_vee and num_actions <= MAX_VEE_ACTIONS and search.searcher.is_allowed(seed):
+                floor = search.searcher.floor(seed.stage_of, seed.groups, recompute=seed.recompute)
+                if floor is not None:
+                    rated.append((floor, len(rated), seed))
+        self.vees = {(seed.stage_of.tobytes(), seed.groups): seed for *_, seed in sorted(rated)[:MAX_VEES]}
+
+    def _sessions(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
+        """In turn, the order of the best candidate, and that of every V that is not hopeless yet."""
+        turn = search.round // SESSION_EVERY_ROUNDS - 1
+        if search.best is not None and (not self.vees or turn % 2):
+            yield from self._order_session(search, search.best)
+        elif self.vees:
+            key = list(self.vees)[turn // 2 % len(self.vees)]
+            yield from self._order_session(search, self.vees[key])
+            order = self.orders[key]
+            best, incumbent = order.pool[0].objective if order.pool else FAR, self.incumbent_ns
+            if incumbent is not None and (best > HOPELESS * incumbent or order.floor >= incumbent):
+                del self.vees[key]
 
     def _order_session(self, search: JointSearch, candidate: Candidate) -> Iterator[tuple[Plan | None, str]]:
         """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
@@ -313,18 +436,28 @@ class _Recipe:
         key = (candidate.stage_of.tobytes(), candidate.groups)
         if key not in self.orders:
             while len(self.orders) >= MAX_SESSIONS:
-                self.orders.pop(next(iter(self.orders))).close()
+                self.orders.pop(next(old for old in self.orders if old not in self.vees)).close()
             stages = make_stages(
                 self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute
             )
             schedule = make_schedule_instance(self.problem, stages, costs=self.costs)
-            order = OrderSearch(search.searcher, candidate, seed=self.limits.seed, schedule=schedule)
+            assert self.lower_bound is not None
+            floor = self.lower_bound.value_ns
+            work = MOST_ACTIONS if self.problem.options.placement is not None else SESSION_ACTIONS
+            order = OrderSearch(
+                search.searcher, candidate, seed=self.limits.seed, schedule=schedule, floor=floor, most_actions=work
+            )
             same = (plan for plan in self.played if _is_laid_out(plan, stages))
             order.add([one_by_one(schedule), *(make_words(self.problem, plan) for plan in same)])
             order.add_blocks()
             self.orders[key] = order
         self.orders[key].add([search.searcher.words(candidate)[0]])
         return self.orders[key]
+
+    def _rate(self, search: JointSearch, stages: tuple[Stage, ...]) -> Candidate:
+        stage_of, groups = make_candidate_arrays(self.problem, stages)
+        flags = numpy.array([int(stage.recompute) for stage in stages], dtype=numpy.int64)
+        return search.searcher.rate(stage_of, groups, recompute=flags)
 
     def _interval_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Cuts of the layers in one topological order: by dynamic programming, then by an integer programme."""
@@ -362,9 +495,25 @@ class _Recipe:
         """Whether the deterministic limit is reached, or the next round would end beyond the time limit."""
         if self.limits.max_rounds is not None:
             return rounds >= self.limits.max_rounds
-        if self.elapsed_s + round_s / 2 > self.limits.time_limit_s:
+        if not self._has_time_for_round(round_s):
             self.stopped_by = "time"
         return bool(self.stopped_by)
+
+    def _has_time_for_all_seeds(self) -> bool:
+        """Whether all balanced cuts can be played with all standard policies."""
+        actions = ALL_SEEDS * self.num_actions
+        if not self.is_large or self.limits.max_rounds is not None:
+            return actions <= MAX_SEED_ACTIONS or not self.is_large
+        return self.elapsed_s + actions / SEED_ACTIONS_PER_S <= self.limits.time_limit_s
+
+    def _has_time_for_round(self, round_s: float) -> bool:
+        """Whether a round, and the check of what it finds, would end within the time limit, or not far beyond."""
+        if self.limits.max_rounds is not None:
+            return True
+        needed = round_s / 2 + self.offer_s
+        if self.is_large:
+            needed += round_s / 2 or PLAYS_PER_ROUND * self.num_actions / ACTIONS_PER_S
+        return self.elapsed_s + needed <= self.limits.time_limit_s
 
     def _exact_proposals(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
         """Close every partition and mapping of a small problem by its floor or by its best order."""
@@ -426,14 +575,16 @@ class _Recipe:
 
     def _to_candidate(self, search: JointSearch, plan: Plan) -> Candidate:
         """A plan with its orders as the search sees it."""
-        recompute = numpy.array([int(stage.recompute) for stage in plan.stages], dtype=numpy.int64)
-        rated = search.searcher.rate(*make_candidate_arrays(self.problem, plan.stages), recompute=recompute)
+        rated = self._rate(search, plan.stages)
         return search.searcher.play(replace(rated, words=make_words(self.problem, plan)))
 
     def _to_plan(self, search: JointSearch, candidate: Candidate | None) -> Plan | None:
         if candidate is None:
             return None
-        words, _ = search.searcher.words(candidate)
+        return self._plan_of(search.searcher, candidate)
+
+    def _plan_of(self, searcher: Searcher, candidate: Candidate) -> Plan:
+        words, _ = searcher.words(candidate)
         stages = make_stages(self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
         return make_plan_from_words(self.problem, stages, words=words)
 
@@ -448,7 +599,7 @@ class _Recipe:
                 "more memory, recomputation or more stages per device"
             )
         plan = replace(self.plan, evidence=self._evidence(self.plan, self.timeline))
-        verdict = verify(self.problem, plan)
+        verdict = verify(self.problem, plan, earlier=self.verdict if self.is_large else None)
         if not verdict.passed:
             raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
         return plan
@@ -457,7 +608,10 @@ class _Recipe:
         assert self.lower_bound is not None
         objective = timeline.objective_ns(self.problem.options.objective)
         gap = self.gap or 0.0
-        fixed = schedule_bound(self.problem, plan.stages, costs=self.costs, reached=objective)
+        is_bounded = self.num_actions <= MAX_BOUNDED_ACTIONS
+        fixed = None
+        if is_bounded:
+            fixed = schedule_bound(self.problem, plan.stages, costs=self.costs, reached=objective)
         return Evidence(
             makespan_ns=timeline.makespan_ns,
             span_ns=timeline.span_ns,
@@ -467,7 +621,7 @@ class _Recipe:
             bound_kind=self.lower_bound.kind,
             certificate={**self.lower_bound.certificate, **enclose(self.problem)},
             gap=gap,
-            schedule_bound_ns=max(fixed, self.lower_bound.value_ns),
+            schedule_bound_ns=None if fixed is None else max(fixed, self.lower_bound.value_ns),
             solver_bound_ns=self.solver_bound_ns,
             solution_status="optimal" if objective <= self.lower_bound.value_ns else "feasible",
             stopped_by=self.stopped_by or ("proof" if gap <= 0 else "rounds"),

@@ -158,7 +158,7 @@ class _Desk:
             yield from _compare("lower_bound_ns", stated=evidence.lower_bound_ns, derived=self.bound_ns)
             yield from _compare("bound_kind", stated=evidence.bound_kind, derived=evidence.certificate["kind"])
             yield from _compare("gap", stated=evidence.gap, derived=self.gap)
-        fixed = schedule_bound(self.problem, self.plan.stages, costs=self.costs)
+        fixed = schedule_bound(self.problem, self.plan.stages, costs=self.costs, reached=self.objective_ns)
         if evidence.schedule_bound_ns is not None:
             derived = max(fixed, self.bound_ns or 0)
             yield from _compare("schedule_bound_ns", stated=evidence.schedule_bound_ns, derived=derived)

@@ -256,11 +256,11 @@ class _Case:
 def malformed(case: _Case) -> Findings:
     """Stages, groups, schedule and reference hold values of the right types."""
     plan = case.plan
-    for text in _type_errors(plan):
+    for text in _type_errors(case, plan):
         yield Finding(text, "a value of the right type", "another", f"{text} is not what the plan format asks for.")
 
 
-def _type_errors(plan: Any) -> Iterator[str]:
+def _type_errors(case: _Case, plan: Any) -> Iterator[str]:
     if not isinstance(plan.problem, ProblemReference) or not isinstance(plan.evidence, Evidence | None):
         yield "the problem or the evidence"
     if not isinstance(plan.stages, tuple) or not isinstance(plan.schedule, Mapping):
@@ -270,7 +270,7 @@ def _type_errors(plan: Any) -> Iterator[str]:
         if not isinstance(stage, Stage) or not _is_stage(stage):
             yield f"stage {number}"
     are_tuples = all(isinstance(word, tuple) for word in plan.schedule.values())
-    are_actions = are_tuples and encode(plan.schedule) is not None
+    are_actions = are_tuples and case.words is not None
     for device, word in plan.schedule.items():
         is_word = are_actions or (isinstance(word, tuple) and all(map(_is_action, word)))
         if not isinstance(device, str) or not is_word:

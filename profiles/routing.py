@@ -44,6 +44,7 @@ class Network:
 
     def __init__(self, num_nodes: int, ways: Sequence[Way]) -> None:
         self.num_nodes, self.ways = num_nodes, ways
+        self._last: tuple[int, list[int]] | None = None
         self.leaving: list[list[int]] = [[] for _ in range(num_nodes)]
         for number, way in enumerate(ways):
             self.leaving[way.tail].append(number)
@@ -59,7 +60,7 @@ class Network:
 
         Raises KeyError if there is no path.
         """
-        weights = [way.weight(num_bytes) for way in self.ways]
+        weights = self._weights_of(num_bytes)
         known: dict[int, int] = {source: 0}
         last: dict[int, int] = {}
         done: set[int] = set()
@@ -84,9 +85,16 @@ class Network:
             target = self.ways[last[target]].tail
         return path[::-1]
 
+    def _weights_of(self, num_bytes: int) -> list[int]:
+        """Weights of all ways; those of the last size are remembered."""
+        if self._last is None or self._last[0] != num_bytes:
+            self._last = num_bytes, [way.weight(num_bytes) for way in self.ways]
+        return self._last[1]
+
     def weights(self, num_bytes: int) -> Integers | None:
         """[ways by head] their weights, or None if a path could leave 64 bits."""
-        found = [self.ways[number].weight(num_bytes) for number in self.order.tolist()]
+        every = self._weights_of(num_bytes)
+        found = [every[number] for number in self.order.tolist()]
         return None if max(found, default=0) * self.num_nodes >= FAR else numpy.array(found, dtype=numpy.int64)
 
     def trees(self, sources: Integers, weights: Integers) -> Trees:

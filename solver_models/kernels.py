@@ -594,6 +594,33 @@ def account(net, count, held, n, kind):
 
 
 @kernel
+def make_missing(net):
+    """[N, 2, M] inputs and gradients that have yet to arrive."""
+    missing = np.empty((net.lane_stage.shape[0], 2, net.scalars[MICROBATCHES]), np.int32)
+    for n in range(missing.shape[0]):
+        missing[n, 0, :] = net.num_inputs[n]
+        missing[n, 1, :] = net.num_gradients[n]
+    return missing
+
+
+@kernel
+def is_late(left, shares, drain, weight, n, d, kind, now, returns, limit):
+    """Whether the end is certain to be at `limit` or later if the action starts now; takes it off the work `left` [D].
+
+    `weight` [N] ticks of W; `returns` microbatches of the lane whose I has not started yet, this one included.
+    """
+    late = now + left[d] >= limit
+    if kind == 0:
+        left[d] -= shares[n, 0]
+    elif kind == 2:
+        left[d] -= weight[n]
+    else:
+        late = late or now + returns * shares[n, 1] + drain[n] >= limit
+        left[d] -= shares[n, 1] + shares[n, 2] - (weight[n] if kind == 1 else 0)
+    return late
+
+
+@kernel
 def play(net, policy, words, lengths, follow, threshold):
     """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
 
@@ -604,10 +631,7 @@ def play(net, policy, words, lengths, follow, threshold):
     """
     num_lanes, num_devices, total = net.lane_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
     count = np.zeros((num_lanes, 3), np.int64)  # F, I (or B), W (or B) started
-    missing = np.empty((num_lanes, 2, total), np.int32)  # inputs and gradients yet to arrive
-    for n in range(num_lanes):
-        missing[n, 0, :] = net.num_inputs[n]
-        missing[n, 1, :] = net.num_gradients[n]
+    missing = make_missing(net)
     heap, size = np.empty((net.flow_target.shape[0] * total + num_devices + 1, 2), np.int64), 0
     link_free, stage_end = np.zeros(net.scalars[LINKS], np.int64), np.zeros(net.synchronisation.shape[0], np.int64)
     held, position = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
@@ -617,9 +641,8 @@ def play(net, policy, words, lengths, follow, threshold):
     cap, lag, mode = policy.cap, policy.lag, policy.mode
     if not follow:
         lengths[:] = 0
-    shares = make_shares(net)
+    shares, weight, limit = make_shares(net), net.duration[:, 2] * net.has_weight, threshold - net.scalars[TAIL]
     left, drain = remaining_work(net, shares), make_drains(net, shares)
-    limit = threshold - net.scalars[TAIL]
     now = np.int64(0)
     while True:
         for x in range(num_dirty):
@@ -638,22 +661,15 @@ def play(net, policy, words, lengths, follow, threshold):
                 continue
             n, kind = code >> 2, code & 3
             m = count[n, 0] if kind == 0 else (count[n, 2] if kind == 2 else count[n, 1])
-            if now + left[d] >= limit:
+            if is_late(left, shares, drain, weight, n, d, kind, now, total - m, limit):
                 return threshold, threshold, threshold
-            left[d] -= net.duration[n, kind] if kind == 0 or kind == 2 else shares[n, 1] + shares[n, 2]
-            if kind & 1:
-                if now + (total - m) * shares[n, 1] + drain[n] >= limit:
-                    return threshold, threshold, threshold
-                if kind == 1 and net.has_weight[n]:
-                    left[d] += net.duration[n, 2]
             account(net, count, held, n, kind)
             if not follow:
                 words[d, position[d]] = code
                 lengths[d] += 1
             position[d] += 1
             busy[d] = True
-            if first[d] < 0:
-                first[d] = now
+            first[d] = now if first[d] < 0 else first[d]
             heap_push(heap, size, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
             size += 1
         num_dirty = 0
@@ -684,9 +700,8 @@ def play(net, policy, words, lengths, follow, threshold):
                 is_dirty[d] = True
                 dirty[num_dirty] = d
                 num_dirty += 1
-    for n in range(num_lanes):
-        if count[n, 0] < total or count[n, 1] < total or (net.has_weight[n] and count[n, 2] < total):
-            return FAR, FAR, FAR
+    if np.any(count[:, :2] < total) or np.any(count[:, 2] < total * net.has_weight):
+        return FAR, FAR, FAR
     makespan = np.max(stage_end + net.synchronisation) + net.scalars[TAIL]
     return makespan, np.max(last - first * (first >= 0)), np.sum(last)
 

@@ -21,8 +21,8 @@ from solver_models.quick_floors import net_floor
 from solver_models.search import Candidate, Searcher, decode, encode
 from solver_models.words import follows_words, improve, polish
 
-ROUND_ACTIONS = 6_000_000
-"""Work of one task, in played actions (about half a second)."""
+FIRST_ACTIONS, MOST_ACTIONS = 1_000_000, 16_000_000
+"""Work of one task of the first round, in played actions (about a twentieth of a second), doubled up to that."""
 
 SAMPLES, PATIENCE = (60, 30, 120, 200), (300, 1000, 200, 3000)
 """Moves judged per step, and steps without success before the search goes back to the best words; tasks take turns."""
@@ -64,12 +64,14 @@ class OrderSearch:
         seed: int = 0,
         num_threads: int = 2,
         schedule: ScheduleInstance | None = None,
+        floor: int = 0,
+        most_actions: int = MOST_ACTIONS,
     ) -> None:
         self.searcher, self.candidate, self.seed = searcher, candidate, seed
-        self.by_span, self.schedule = searcher.by_span, schedule
+        self.by_span, self.schedule, self.most_actions = searcher.by_span, schedule, most_actions
         self.net: Net = searcher.net_of(candidate)
         self.is_exact = bool(follows_words(self.net))
-        self.floor = 0 if self.by_span else int(net_floor(self.net))
+        self.floor = floor if self.by_span else max(floor, int(net_floor(self.net)))
         self.pool: list[Order] = []
         self.round, self.num_origins, self.round_s = 0, 0, 0.0
         self.num_threads = num_threads
@@ -88,6 +90,11 @@ class OrderSearch:
         order = self.pool[0]
         words = decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member)
         return replace(self.candidate, objective=order.objective, words=words)
+
+    @property
+    def _work(self) -> int:
+        """Played actions of one task of this round."""
+        return min(self.most_actions, FIRST_ACTIONS << min(self.round, 10))
 
     @property
     def num_actions(self) -> int:
@@ -116,7 +123,8 @@ class OrderSearch:
             named = make_block_words(block, num_microbatches=count)
             codes, lengths = self._room()
             words = {
-                positions[d]: [a for a in word if a[0] != 2 or self._has_weight(a[1])] for d, word in named.items()
+                self.searcher.first_member[positions[d]]: [a for a in word if a[0] != 2 or self._has_weight(a[1])]
+                for d, word in named.items()
             }
             encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
             found.append(self._rate(codes, lengths, origin=self.num_origins))
@@ -136,7 +144,7 @@ class OrderSearch:
     def warm_up(self) -> None:
         """Run every kernel once, a few steps each, so that it is compiled."""
         words, lengths = self._room()
-        tune(self.net, words, lengths, SLOPES[0], 2, 0.02, 0, self.by_span)
+        tune(self.net, words, lengths, SLOPES[0], 2, 0.02, 0, 0, self.by_span)
         improve(self.net, words, lengths, 2, 2, 2, 0, 0, self.by_span)
         polish(self.net, words, lengths, 2, 0.0, 0, self.by_span)
 
@@ -173,17 +181,17 @@ class OrderSearch:
         rng = np.random.default_rng(seed)
         weights = 0.6 ** np.arange(len(self.pool))
         start = self.pool[int(rng.choice(len(self.pool), p=weights / weights.sum()))]
-        return self._improved(start, number, work=ROUND_ACTIONS, seed=seed)
+        return self._improved(start, number, work=self._work, seed=seed)
 
     def _tuned(self, number: int, *, seed: int) -> Order | None:
         words, lengths = self._room()
-        iterations = max(10, ROUND_ACTIONS // 2 // (self.num_actions + 100))
+        iterations = max(10, self._work // 2 // (self.num_actions + 100))
         slope = SLOPES[number % len(SLOPES)]
-        value, total = tune(self.net, words, lengths, slope, iterations, 0.02, seed, self.by_span)
+        value, total = tune(self.net, words, lengths, slope, iterations, 0.02, self.floor, seed, self.by_span)
         if value >= FAR:
             return None
         order = Order(objective=int(value), total=int(total), words=words, lengths=lengths, origin=-1 - number)
-        return self._improved(order, number, work=ROUND_ACTIONS // 2, seed=seed)
+        return self._improved(order, number, work=self._work // 2, seed=seed)
 
     def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
         words, lengths = order.words.copy(), order.lengths.copy()

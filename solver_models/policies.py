@@ -40,8 +40,11 @@ def vary(net, cap, lag, mode):
 
 
 @kernel
-def tune(net, words, lengths, slope, iterations, heat, seed, by_span):
-    """Anneal from caps that fall with `slope`; `words` then hold the best order found. Returns (objective, total)."""
+def tune(net, words, lengths, slope, iterations, heat, floor, seed, by_span):
+    """Anneal from caps that fall with `slope` until `floor` is reached; `words` then hold the best order found.
+
+    Returns its (objective, sum of last ends).
+    """
     np.random.seed(seed)
     num_lanes, num_devices = net.lane_stage.shape[0], net.budget.shape[0]
     cap, lag, mode = np.ones(num_lanes, np.int64), np.full(num_devices, 1 << 20), np.zeros(num_devices, np.int64)
@@ -64,4 +67,6 @@ def tune(net, words, lengths, slope, iterations, heat, seed, by_span):
             best_value, best_total = found, total
             words[:] = trial
             lengths[:] = trial_lengths
+        if best_value <= floor:
+            break
     return best_value, best_total

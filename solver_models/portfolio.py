@@ -22,6 +22,12 @@ ROUND_TICKS = 2_000_000
 RANK_WEIGHT = 0.7
 """How much less likely each next candidate of the pool is to be started from."""
 
+ROUNDS_PER_STEP, MOST_STEPS = 8, 6
+"""Every so many rounds, rounds become one step longer, up to so many steps: late improvements need long anneals."""
+
+FLOOR_HEATS, FLOOR_TICKS = ((0.01, 0.0005), (0.03, 0.0005), (0.003, 0.0002), (0.1, 0.0005)), 1_000
+"""Temperatures of anneals on the floor, which take turns; and the work of such a step, in played actions."""
+
 PARTS = 2
 """Anneals that follow each other within a round, each from the best of those before."""
 
@@ -40,8 +46,8 @@ class JointSearch:
         self.polished: list[Candidate] = []
         self.round = 0
         self.round_s = 0.0
-        num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
-        self.iterations = int(min(max(ROUND_TICKS // (num_actions + 150), 20), 20_000))
+        self.num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
+        self.iterations = int(min(max(ROUND_TICKS // (self.num_actions + 150), 2), 20_000))
         self._executor = ThreadPoolExecutor(num_threads)
         self._begin = 0.0
 
@@ -67,6 +73,11 @@ class JointSearch:
         """Offer a candidate that has orders of its own."""
         if candidate.is_feasible and self.searcher.is_allowed(candidate):
             self.polished = _keep(self.polished, candidate)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an anneal in the round that runs."""
+        return self.iterations * min(1 + self.round // ROUNDS_PER_STEP, MOST_STEPS)
 
     @property
     def best(self) -> Candidate | None:
@@ -105,15 +116,31 @@ class JointSearch:
         feasible = [candidate for candidate in self.pool if candidate.is_feasible]
         if number % 3 == 2 and feasible:
             return self._polish(feasible, number, seed=seed)
-        rng = np.random.default_rng(seed)
+        if number % 4 == 1 or number < 2 * self.num_threads:
+            return self._restart(number, seed=seed)
+        return self._anneal(self._draw(seed), number, seed=seed)
+
+    def _draw(self, seed: int) -> Candidate:
+        """A candidate of the pool, the better the likelier."""
         weights = RANK_WEIGHT ** np.arange(len(self.pool))
-        start = self.pool[int(rng.choice(len(self.pool), p=weights / weights.sum()))]
+        return self.pool[int(np.random.default_rng(seed).choice(len(self.pool), p=weights / weights.sum()))]
+
+    def _anneal(self, start: Candidate, number: int, *, seed: int) -> Candidate:
+        """The best of a few anneals in a row, on what the policies reach."""
         best = start
         for part in range(PARTS):
             heat = HEATS[(number // 2 + part) % len(HEATS)]
-            found = self.searcher.anneal(best, iterations=self.iterations // PARTS, heat=heat, seed=seed + part)
+            found = self.searcher.anneal(best, iterations=self.steps // PARTS, heat=heat, seed=seed + part)
             best = min(best, found, key=lambda candidate: candidate.objective)
         return best
+
+    def _restart(self, number: int, *, seed: int) -> Candidate:
+        """Somewhere else: first annealed on the floor, many times as fast, then as the others."""
+        iterations = max(self.steps * (self.num_actions + 150) // FLOOR_TICKS, self.steps) // 2
+        heat = FLOOR_HEATS[(number // 4) % len(FLOOR_HEATS)]
+        found = self.searcher.anneal(self._draw(seed), iterations=iterations, heat=heat, seed=seed, by_floor=True)
+        start = self.searcher.rate(found.stage_of, found.groups, recompute=found.recompute)
+        return self._anneal(start, number, seed=seed)
 
     def _polish(self, feasible: list[Candidate], number: int, *, seed: int) -> Candidate:
         turn = (number // 3) % 4
@@ -122,7 +149,7 @@ class JointSearch:
             start = self.polished[(number // 6) % len(self.polished)]
         else:
             start = feasible[(number // 6) % min(3, len(feasible))]
-        return self.searcher.polish(start, iterations=2 * self.iterations, heat=heat, seed=seed)
+        return self.searcher.polish(start, iterations=2 * self.steps, heat=heat, seed=seed)
 
 
 def _signature(candidate: Candidate) -> tuple[bytes, tuple[tuple[int, ...], ...], bytes]:

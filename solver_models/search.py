@@ -1,6 +1,5 @@
 """The joint local search on one instance: candidates in, better ones out; the loops are compiled (`annealing`)."""
 
-from collections import deque
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -9,6 +8,7 @@ import numpy as np
 from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, overflow
 from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
+from solver_models.joint.floors import schedule_floor
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
@@ -116,6 +116,13 @@ class Searcher:
         """Ticks that no order of this partition and mapping beats; None if it cannot fit into memory."""
         net = self._net(stage_of, groups, recompute=recompute)
         return None if overflow(net) > 0 else int(net_floor(net)) if not self.by_span else 0
+
+    def exact_floor(self, candidate: Candidate) -> int | None:
+        """The schedule bound of a candidate for the makespan; None if it breaks a rule or cannot fit into memory."""
+        net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        if not self.is_allowed(candidate) or overflow(net) > 0:
+            return None
+        return max(int(net_floor(net)), int(schedule_floor(net, FAR)))
 
     def enumerate_orders(
         self, candidate: Candidate, *, threshold: int, most_words: int, most_plays: int
@@ -237,27 +244,31 @@ def decode(net: Net, words: Integers, *, lengths: Integers, first: list[int]) ->
 
     A W takes the oldest microbatch whose I has run without its W.
     """
-    stages = net.lane_stage.tolist()
     result: dict[int, Word] = {}
+    known: dict[bytes, Word] = {}
     for device, length in enumerate(lengths.tolist()):
-        forward: dict[int, int] = {}
-        backward: dict[int, int] = {}
-        waiting: dict[int, deque[int]] = {}
-        word = []
-        for code in words[device, :length].tolist():
-            lane, kind = code >> 2, code & 3
-            if kind == WEIGHT_GRAD:
-                microbatch = waiting[lane].popleft()
-            else:
-                counts = forward if kind == FORWARD else backward
-                microbatch = counts.get(lane, 0)
-                counts[lane] = microbatch + 1
-                if kind == INPUT_GRAD:
-                    waiting.setdefault(lane, deque()).append(microbatch)
-            word.append((kind, stages[lane], microbatch))
-        if word:
-            result[first[device]] = word
+        if length:
+            lanes, kinds = words[device, :length] >> 2, words[device, :length] & 3
+            stages = net.lane_stage[lanes]
+            key = (stages * 4 + kinds).tobytes()  # devices that run the same actions share one word
+            if key not in known:
+                microbatches = _microbatches(stages, kinds)
+                known[key] = list(zip(kinds.tolist(), stages.tolist(), microbatches.tolist(), strict=True))
+            result[first[device]] = known[key]
     return result
+
+
+def _microbatches(stages: Integers, kinds: Integers) -> Integers:
+    """The microbatch of every action of a word."""
+    found = np.zeros(len(kinds), np.int64)
+    for stage in np.unique(stages).tolist():
+        own = stages == stage
+        forwards, backwards = own & (kinds == FORWARD), own & (kinds != FORWARD) & (kinds != WEIGHT_GRAD)
+        found[forwards] = np.arange(np.count_nonzero(forwards))
+        found[backwards] = np.arange(np.count_nonzero(backwards))
+        weights = own & (kinds == WEIGHT_GRAD)
+        found[weights] = found[own & (kinds == INPUT_GRAD)][: np.count_nonzero(weights)]
+    return found
 
 
 def encode(net: Net, orders: dict[int, Word], *, words: Integers, lengths: Integers, first: list[int]) -> None:

@@ -205,31 +205,37 @@ def change_of(net, code):
 
 
 @kernel
-def may_pass(first, second, first_index, second_index):
-    """Whether two neighbours of a word may change places: F before I before W of a lane, each kind in order."""
+def may_pass(first, second, first_number, second_number):
+    """Whether two neighbours of a word may change places: F before I before W of a lane, each kind in order.
+
+    W of a lane are all alike, so that they may pass each other.
+    """
     if first >> 2 != second >> 2:
         return True
     a, b = first & 3, second & 3
-    if a == b or a == 3 or b == 3:
+    if a == 3 or b == 3:
         return False
-    return not (a < b and first_index >= second_index)
+    if a == b:
+        return a == 2
+    return not (a < b and first_number >= second_number)
 
 
 @kernel
 def reach(net, words, lengths, book, d, i, step, most):
     """How far the action at i of device d can move in direction `step` without breaking its lane's order or memory."""
-    code, budget = words[d, i], net.budget[d]
+    code, budget, number = words[d, i], net.budget[d], book.number[d, i]
     change, _ = change_of(net, code)
     j = i
     while abs(j + step - i) <= most and 0 <= j + step < lengths[d]:
-        other = words[d, j + step]
-        m, k = book.number[d, i], book.number[d, j + step]
-        if not (may_pass(code, other, m, k) if step > 0 else may_pass(other, code, k, m)):
+        other, k = words[d, j + step], book.number[d, j + step]
+        if not (may_pass(code, other, number, k) if step > 0 else may_pass(other, code, k, number)):
             break
         _, need = change_of(net, other)
         if book.before[d, j + step] + need - step * change > budget:
             break
         j += step
+        if other == code:  # a W that has passed a W is now that one
+            number = k
     return j
 
 
@@ -304,13 +310,14 @@ def critical(lengths, book, value, blocks):
                 and start[d, x + 1] + span[d, x + 1] + tail[d, x + 1] >= value
             ):
                 x += 1
-            blocks[count, 0], blocks[count, 1], blocks[count, 2] = d, first, x
-            count += 1
+            if x > first:  # an action that waits and is waited for gains nothing from its neighbours
+                blocks[count, 0], blocks[count, 1], blocks[count, 2] = d, first, x
+                count += 1
             x += 1
     return count
 
 
-REACH = 400
+REACH = 800
 """Positions that an action moves at most."""
 
 
@@ -335,9 +342,9 @@ def propose(net, words, lengths, book, blocks, count, tabu, step, best, samples)
             continue
         j = far
         chance = np.random.random()
-        if chance < 0.3:
+        if chance < 0.2:
             j = i + way
-        elif chance < 0.6:
+        elif chance < 0.4:
             j = i + way * (1 + np.random.randint(abs(far - i)))
         elif chance < 0.8:
             edge = last if way > 0 else first

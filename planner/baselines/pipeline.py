@@ -72,11 +72,9 @@ def make_plan(costs: CostModel, stages: tuple[Stage, ...], *, words: Words) -> P
     positions: dict[tuple[DeviceGroup, ...], int] = {}
     for stage in stages:
         positions.setdefault(stage.replicas, len(positions))
+    orders = [tuple(word) for word in words]
     schedule = {
-        device: tuple(words[position])
-        for replicas, position in positions.items()
-        for group in replicas
-        for device in group
+        device: orders[position] for replicas, position in positions.items() for group in replicas for device in group
     }
     return Plan(problem=costs.problem.reference(), stages=stages, schedule=schedule)
 

@@ -62,6 +62,9 @@ class Method:
     """Whether it runs I and W apart."""
 
 
+NO_TIME = "not played: the problem is large and the time limit short"
+"""The note of a baseline that was left out for want of time."""
+
 METHODS = (
     Method(name="GPipe", placement=ONE_EACH, order=order_gpipe, splits_backward=False),
     Method(name="1F1B", placement=ONE_EACH, order=order_one_f_one_b, splits_backward=False),
@@ -76,29 +79,38 @@ METHODS = (
 """From simple to elaborate."""
 
 
-def make_baselines(problem: Problem, costs: CostModel) -> Iterator[Baseline]:
+def make_baselines(
+    problem: Problem, costs: CostModel, *, has_time: Callable[[], bool] = lambda: True
+) -> Iterator[Baseline]:
     """Pure data parallelism, then every method with every cut, each made when it is asked for.
 
     The cut that counts transfers is left out where it is the same as without them. A plan that breaks the memory is
-    followed by the same one with recomputation, if the options offer it.
+    followed by the same one with recomputation, if the options offer it. Once `has_time` denies it, no more plans are
+    made: the baselines that are left come without one, and say so.
     """
     maker = _Maker(costs)
-    for baseline, again in _attempts(problem, maker):
+    for baseline, again in _attempts(problem, maker, has_time=has_time):
         yield baseline
         if problem.options.recompute and baseline.plan is not None and breaks_memory(costs, baseline.plan):
             yield _attempt(f"{baseline.name}, recomputing", again)
 
 
-def _attempts(problem: Problem, maker: "_Maker") -> Iterator[tuple[Baseline, Callable[[], Plan]]]:
+def _attempts(
+    problem: Problem, maker: "_Maker", *, has_time: Callable[[], bool]
+) -> Iterator[tuple[Baseline, Callable[[], Plan]]]:
     """Every baseline, and how to make it again with recomputation."""
+
+    def attempt(name: str, make: Callable[[], Plan]) -> Baseline:
+        return _attempt(name, make) if has_time() else Baseline(name=name, plan=None, note=NO_TIME)
+
     whole = partial(maker.make_data_parallel, recompute=True)
-    yield _attempt("data parallel", maker.make_data_parallel), whole
+    yield attempt("data parallel", maker.make_data_parallel), whole
     cuts = (EVEN, SMALLEST_LARGEST, TRANSFERS_TOO) if problem.options.partition is None else (GIVEN,)
     for method in METHODS:
         for cut in cuts:
-            if cut is not TRANSFERS_TOO or maker.depends_on_transfers(method):
+            if cut is not TRANSFERS_TOO or not has_time() or maker.depends_on_transfers(method):
                 again = partial(maker.make, method, cut=cut, recompute=True)
-                yield _attempt(f"{method.name} ({cut.name})", partial(maker.make, method, cut=cut)), again
+                yield attempt(f"{method.name} ({cut.name})", partial(maker.make, method, cut=cut)), again
 
 
 def make_method_plan(costs: CostModel, method: Method, *, cut: Cut) -> Plan:

@@ -5,7 +5,8 @@ overlap: where the one cannot come first without leaving its window or the other
 its head and the tail of the other. Repeated until nothing changes, this empties a window if T is too early.
 """
 
-from itertools import product
+from collections.abc import Iterator
+from itertools import combinations, islice, product
 
 import numpy
 
@@ -18,8 +19,30 @@ from planner.problem import Problem
 MAX_PASSES = 60
 """Passes over all pairs; each leaves valid windows."""
 
+MAX_SWEEPS, PROBE_PASSES = 2, 6
+"""Times that all open pairs are gone through, and passes that follow what an order of two actions entails."""
+
+MAX_PROBES = 1_000
+"""Most pairs that a certificate may ask to try in both orders."""
+
+PROBES_PER_S = 500
+"""Pairs that are tried in a second, for one lane; with more, as many times fewer."""
+
+PROBE_STEPS = 5
+"""Values for which pairs are tried."""
+
 MAX_PAIRS = 4_000_000
 """Most pairs of actions that one pass looks at."""
+
+
+Job = tuple[int, bool]
+"""A lane, and whether its F or its I is meant."""
+
+Pair = tuple[Job, int, Job, int]
+"""Two actions of one device: a job and its rank each."""
+
+TABLES = ("forward_end", "return_end", "forward_tail", "return_tail")
+"""What is raised."""
 
 
 class Windows(Times):
@@ -28,12 +51,25 @@ class Windows(Times):
     def __init__(self, times: Times, deadline: int) -> None:
         """`deadline`: end of the last synchronisation, in nanoseconds."""
         for name, value in vars(times).items():
-            setattr(self, name, value.copy() if isinstance(value, numpy.ndarray) else value)
+            setattr(self, name, value.copy() if name in TABLES else value)
         self.deadline = deadline
 
-    def is_empty(self) -> bool:
-        """Whether no order can end by the deadline."""
-        for _ in range(MAX_PASSES):
+    def is_empty(self, *, probes: int) -> bool:
+        """Whether no order can end by the deadline; so many pairs of actions are tried in both orders at most."""
+        if self._narrow(MAX_PASSES):
+            return True
+        for _ in range(MAX_SWEEPS):
+            pairs = list(islice(self._open_pairs(), probes))
+            before, probes = self._state(), probes - len(pairs)
+            if any(self._probe(pair) for pair in pairs) or self._narrow(MAX_PASSES):
+                return True
+            if self._state() == before:
+                break
+        return bound_of_times(self) > self.deadline
+
+    def _narrow(self, passes: int) -> bool:
+        """Raise heads and tails until nothing changes; whether a window has become too short."""
+        for _ in range(passes):
             before = self._state()
             for numbers in self.partners.on.values():
                 self._order(numbers)
@@ -42,7 +78,39 @@ class Windows(Times):
                 return True
             if self._state() == before:
                 break
-        return bound_of_times(self) > self.deadline
+        return False
+
+    def _open_pairs(self) -> Iterator[Pair]:
+        """Two actions of a device that may come in either order, each order delaying one of them, earliest first."""
+        found: list[tuple[int, Pair]] = []
+        for numbers in self.partners.on.values():
+            for first, second in combinations(product(numbers, (True, False)), 2):
+                (end_a, tail_a, time_a), (end_b, tail_b, time_b) = self._job(first), self._job(second)
+                late_b, late_a = end_a[:, None] + time_b, end_b[None, :] + time_a
+                is_open = (late_b > end_b[None, :]) & (late_a > end_a[:, None])
+                is_open &= (late_b + tail_b[None, :] <= self.deadline) & (late_a + tail_a[:, None] <= self.deadline)
+                for a, b in numpy.argwhere(is_open).tolist():
+                    found.append((int(end_a[a]), (first, a, second, b)))
+        yield from (pair for _, pair in sorted(found))
+
+    def _probe(self, pair: Pair) -> bool:
+        """Take over what both orders of two actions have in common; whether neither is possible."""
+        first, a, second, b = pair
+        branches = [self._branch((first, a, second, b)), self._branch((second, b, first, a))]
+        left = [branch for branch in branches if branch is not None]
+        for name in TABLES if left else ():
+            table = getattr(self, name)
+            numpy.maximum(table, numpy.min([getattr(branch, name) for branch in left], axis=0), out=table)
+        return not left
+
+    def _branch(self, pair: Pair) -> "Windows | None":
+        """The windows if the first of two actions comes first; None if that cannot be."""
+        first, a, second, b = pair
+        branch = Windows(self, self.deadline)
+        (end_a, tail_a, _), (end_b, tail_b, time_b) = branch._job(first), branch._job(second)
+        end_b[b] = max(end_b[b], end_a[a] + time_b)
+        tail_a[a] = max(tail_a[a], time_b + tail_b[b])
+        return None if branch._narrow(PROBE_PASSES) else branch
 
     def _is_crossed(self) -> bool:
         """Whether a head and a tail leave no room for their action."""
@@ -52,12 +120,12 @@ class Windows(Times):
 
     def _order(self, numbers: list[int]) -> None:
         """Every two actions of a device in the only order that is left to them."""
-        jobs = [(number, is_forward) for number in numbers for is_forward in (True, False)]
+        jobs = list(product(numbers, (True, False)))
         for first, second in product(jobs, jobs):
             if first != second:
                 self._exclude(first, second)
 
-    def _exclude(self, first: tuple[int, bool], second: tuple[int, bool]) -> None:
+    def _exclude(self, first: Job, second: Job) -> None:
         """Where an action of the first kind cannot precede one of the second, it follows it."""
         (end_a, tail_a, time_a), (end_b, tail_b, time_b) = self._job(first), self._job(second)
         is_late = end_a[:, None] + (time_b + tail_b)[None, :] > self.deadline
@@ -68,7 +136,7 @@ class Windows(Times):
         follows = numpy.where(is_late, tail_a[:, None], self.deadline * -2).max(axis=0) + time_a
         numpy.maximum(tail_b, follows, out=tail_b)
 
-    def _job(self, job: tuple[int, bool]) -> tuple[Integers, Integers, int]:
+    def _job(self, job: Job) -> tuple[Integers, Integers, int]:
         """Ends and tails by rank, and the duration, of the F or the I of a lane; not copied."""
         number, is_forward = job
         lane = self.lanes.lanes[number]
@@ -77,9 +145,9 @@ class Windows(Times):
         return self.return_end[number], self.return_tail[number, ::-1], lane.returning
 
 
-def is_out_of_reach(times: Times, value: int) -> bool:
-    """Whether no order has a makespan of at most `value`."""
-    return Windows(times, value - times.problem.profile.optimizer_ns).is_empty()
+def is_out_of_reach(times: Times, value: int, *, probes: int = 0) -> bool:
+    """Whether no order has a makespan of at most `value`; so many pairs of actions are tried in both orders at most."""
+    return Windows(times, value - times.problem.profile.optimizer_ns).is_empty(probes=probes)
 
 
 def make_times(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> Times | None:
@@ -91,15 +159,23 @@ def make_times(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel)
     return times if pairs <= MAX_PAIRS else None
 
 
-def climb(times: Times, start: int, *, steps: int, reached: int | None = None) -> int:
-    """The largest value found out of reach, plus 1: strides that double, then halves, below a value that is reached."""
-    low, stride, high = start - 1, max(start // 128, 1), reached
-    for _ in range(steps):
+def climb(times: Times, start: int, *, steps: int, reached: int | None = None, probes: int = 0) -> int:
+    """The largest value found out of reach, plus 1: strides that double, then halves, below a value that is reached.
+
+    Probes are dear: where the first stride, a short one, shows that they help little, no more is tried.
+    """
+    low, stride, high = start - 1, max(start // (400 if probes else 128), 1), reached
+    for step in range(steps):
         middle = low + stride if high is None else min(low + stride, (low + high) // 2)
-        if middle == low:
+        if middle == low or (probes and step and low < start):
             break
-        if is_out_of_reach(times, middle):
+        if is_out_of_reach(times, middle, probes=probes):
             low, stride = middle, 2 * stride
         else:
             high = middle
     return low + 1
+
+
+def count_probes(times: Times, *, seconds: float) -> int:
+    """How many pairs may be tried per value so that some values can be tried in so many seconds."""
+    return min(MAX_PROBES, int(seconds * PROBES_PER_S / (PROBE_STEPS * len(times.lanes.lanes))))

@@ -44,10 +44,8 @@ def open_cases(
 ) -> tuple[OpenCase, ...] | None:
     """The open cases below `threshold`, least floor first; None if there are too many, or if it was stopped.
 
-    Of cases that differ only by a symmetry of the devices, one is listed. None, too, where widths are open.
+    Of cases that differ only by a symmetry of the devices, one is listed.
     """
-    if searcher.instance.wide is not None:
-        return None
     stop = np.zeros(1, np.int64)
     found = run_stoppable(
         lambda: find_cases(

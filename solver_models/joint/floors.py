@@ -95,6 +95,32 @@ def fill_forced(row, count, returning, rest, most, held, kept, budget):
         row[n] = best
 
 
+FORWARD_STEP, RETURN_STEP, FORWARD_AFTER, RETURN_AFTER, LAST_SYNC = 0, 1, 2, 3, 4
+"""Indices into sums [5, N]: work per microbatch of a lane and its mates before the end of its F and I, and after them;
+and the least synchronisation on its device."""
+
+
+@kernel
+def sum_mates(net, parts, mates):
+    """[5, N] what a lane's mates add up to."""
+    num_lanes = net.lane_stage.shape[0]
+    sums = np.zeros((5, num_lanes), np.int64)
+    forward = net.duration[:, 0].copy()
+    for n in range(num_lanes):
+        sums[FORWARD_STEP, n] = forward[n] + total(forward, mates[INPUTS, n])
+        sums[RETURN_STEP, n] = parts[0, n] + total(parts[0], mates[RETURNS_FROM, n])
+        sums[RETURN_STEP, n] += total(forward, mates[INPUTS, n] | mates[RETURNS_FROM, n] | (np.int64(1) << n))
+        both = mates[OUTPUTS, n] | mates[RETURNS_TO, n]
+        sums[FORWARD_AFTER, n] = parts[0, n] + parts[1, n] + total(forward, mates[OUTPUTS, n])
+        sums[FORWARD_AFTER, n] += total(parts[0], both) + total(parts[1], both)
+        sums[RETURN_AFTER, n] = total(parts[0], mates[RETURNS_TO, n]) + total(parts[1], mates[RETURNS_TO, n])
+        sums[LAST_SYNC, n] = np.int64(1) << 60
+        for m in range(num_lanes):
+            if net.lane_device[m] == net.lane_device[n]:
+                sums[LAST_SYNC, n] = min(sums[LAST_SYNC, n], net.synchronisation[net.lane_stage[m]])
+    return sums
+
+
 @kernel
 def make_rounds(net, parts, mates, in_flight):
     """[N, 5, M]: how memory makes F, I and W of a lane take turns; [N, M]: the same with the I of its mates."""
@@ -142,7 +168,7 @@ def raise_after(end, starts, work, count):
 
 
 @kernel
-def raise_heads(net, parts, mates, rounds, shared, in_flight, times, n, way):
+def raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, way):
     """Raise the earliest ends of the F (way 0) or I (way 1) of lane n by memory, by its device and by its own queue.
 
     `times` holds, on entry, in row 4 + way the arrivals.
@@ -160,15 +186,14 @@ def raise_heads(net, parts, mates, rounds, shared, in_flight, times, n, way):
             ready[k] = max(ready[k], times[RETURN_END, n, k - most])
         raise_after(end, ready, rounds[n, TO_FORWARD], count)
         raise_after(end, times[RETURN_END, n] - returning, rounds[n, RETURN_TO_FORWARD], count)
-        step = forward + total(net.duration[:, 0], mates[INPUTS, n])
+        step = sums[FORWARD_STEP, n]
         for k in range(count):
             end[k] = max(end[k], base + (k + 1) * step + shared[n, k])
         time = forward
     else:
         time = returning
         raise_after(end, times[FORWARD_END, n] - forward, rounds[n, TO_RETURN], count)
-        step = returning + total(parts[0], mates[RETURNS_FROM, n])
-        step += total(net.duration[:, 0], mates[INPUTS, n] | mates[RETURNS_FROM, n] | (np.int64(1) << n))
+        step = sums[RETURN_STEP, n]
         for k in range(count):
             end[k] = max(end[k], base + (k + 1) * step)
     for k in range(count):
@@ -192,24 +217,22 @@ def send_heads(net, times, n, way):
 
 
 @kernel
-def raise_tails(net, parts, mates, in_flight, last, times, n, way):
+def raise_tails(net, parts, sums, in_flight, times, n, way):
     """Raise what follows the F (way 0) or I (way 1) of lane n after which k more come."""
     count, most = net.scalars[MICROBATCHES], in_flight[n]
     forward, returning, rest = net.duration[n, 0], parts[0, n], parts[1, n]
     sync = net.synchronisation[net.lane_stage[n]]
     tail = times[2 + way, n]
     if way == 0:
-        after = returning + rest + total(net.duration[:, 0], mates[OUTPUTS, n])
-        both = mates[OUTPUTS, n] | mates[RETURNS_TO, n]
-        after += total(parts[0], both) + total(parts[1], both)
+        after = sums[FORWARD_AFTER, n]
         for k in range(count):
-            need = max(returning + times[RETURN_TAIL, n, k], k * forward + (k + 1) * after + last[n])
+            need = max(returning + times[RETURN_TAIL, n, k], k * forward + (k + 1) * after + sums[LAST_SYNC, n])
             tail[k] = max(tail[k], need, k * forward + (k + 1) * (returning + rest) + sync)
     else:
-        after = total(parts[0], mates[RETURNS_TO, n]) + total(parts[1], mates[RETURNS_TO, n])
+        after = sums[RETURN_AFTER, n]
         for k in range(count):
             own = max(k + 1 - most, 0) * forward + k * returning + (k + 1) * rest
-            tail[k] = max(tail[k], own + (k + 1) * after + last[n], own + sync)
+            tail[k] = max(tail[k], own + (k + 1) * after + sums[LAST_SYNC, n], own + sync)
             if k >= most:
                 tail[k] = max(tail[k], forward + times[FORWARD_TAIL, n, k - most])
     time = forward if way == 0 else returning
@@ -301,23 +324,19 @@ def settle_times(net, parts, mates, in_flight, threshold):
     rounds, shared = make_rounds(net, parts, mates, in_flight)
     times = np.full((6, num_lanes, count), NEVER, np.int64)
     times[4] = 0
-    last = np.full(num_lanes, np.int64(1) << 60)
-    for n in range(num_lanes):
-        for m in range(num_lanes):
-            if net.lane_device[m] == net.lane_device[n]:
-                last[n] = min(last[n], net.synchronisation[net.lane_stage[m]])
+    sums = sum_mates(net, parts, mates)
     for _ in range(MAX_PASSES):
         before = times[:4].sum()
         for n in range(num_lanes):
-            raise_heads(net, parts, mates, rounds, shared, in_flight, times, n, 0)
+            raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, 0)
             send_heads(net, times, n, 0)
-            raise_tails(net, parts, mates, in_flight, last, times, n, 1)
+            raise_tails(net, parts, sums, in_flight, times, n, 1)
         for n in range(num_lanes - 1, -1, -1):
             for k in range(count):
                 times[5, n, k] = max(times[5, n, k], times[FORWARD_END, n, k])
-            raise_heads(net, parts, mates, rounds, shared, in_flight, times, n, 1)
+            raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, 1)
             send_heads(net, times, n, 1)
-            raise_tails(net, parts, mates, in_flight, last, times, n, 0)
+            raise_tails(net, parts, sums, in_flight, times, n, 0)
         worst = np.int64(0)
         for n in range(num_lanes):
             for k in range(count):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise, permutations
+from itertools import combinations, groupby, pairwise, permutations
 
 import numpy as np
 
@@ -21,8 +21,10 @@ WEIGHT = 1 << 10
 
 def make_space(instance: Instance) -> Space | None:
     """The space of an instance; None if it is too large to be searched."""
+    if instance.wide is not None:  # groups of several devices are left to other methods
+        return None
     downsets = _downsets(instance) if len(instance.state) <= MAX_LAYERS else None
-    groups = replica_groups(instance, limit=MAX_GROUPS)
+    groups = device_groups(len(instance.capacity), len(instance.table_of_replicas) - 1, limit=MAX_GROUPS)
     if downsets is None or groups is None:
         return None
     arcs = _arcs(instance, downsets)
@@ -32,37 +34,35 @@ def make_space(instance: Instance) -> Space | None:
     table = np.full((len(groups), max(len(group) for group in groups)), -1, np.int64)
     for row, group in zip(table, groups, strict=True):
         row[: len(group)] = group
+    choices, images = _choices(instance, groups), automorphisms(instance)
     return Space(
         downset=np.array(downsets, np.int64),
         arc_start=np.cumsum([0, *(len(ends) for ends in arcs)]).astype(np.int64),
         arc_end=np.array([end for ends in arcs for end in ends], np.int64),
         group_size=np.array([len(group) for group in groups], np.int64),
         group=table,
-        group_start=_group_ranges(instance, groups),
-        automorphisms=automorphisms(instance),
+        choice=choices,
+        choice_ring=np.array([_best_ring(instance, groups[first : first + count]) for first, count in choices]),
+        choice_start=_choice_ranges(instance, choices),
+        automorphisms=images,
+        choice_image=_images_of_choices(choices, groups, images=images),
+        group_image=_images_of_groups(groups, images),
         weight=weight,
         least_work=least_work,
         all_gradients=np.array([int(bool(np.all(instance.edges[:, 4] == 1)))], np.int64),
     )
 
 
-def replica_groups(instance: Instance, *, limit: int) -> list[tuple[int, ...]] | None:
-    """Every ordered choice of distinct devices, or of disjoint groups of one width; None if more than `limit`."""
-    num_devices, most_replicas = len(instance.capacity), len(instance.table_of_replicas) - 1
-    classes = [list(range(num_devices))]
-    if instance.wide is not None:
-        for row in range(1, len(instance.wide.widths) + 1):
-            classes.append((num_devices + np.nonzero(instance.wide.width_row == row)[0]).tolist())
-    found: list[tuple[int, ...]] = []
-    for holders in classes:
-        for size in range(1, min(len(holders), most_replicas) + 1):
-            for choice in permutations(holders, size):
-                members = [device for holder in choice for device in instance.members_of(holder)]
-                if len(set(members)) == len(members):
-                    found.append(choice)
-                if len(found) > limit:
+def device_groups(num_devices: int, most_replicas: int, *, limit: int) -> list[tuple[int, ...]] | None:
+    """Every ordered group of distinct devices, all orders of a set together; None if there are more than `limit`."""
+    groups: list[tuple[int, ...]] = []
+    for size in range(1, min(num_devices, most_replicas) + 1):
+        for devices in combinations(range(num_devices), size):
+            for group in permutations(devices):
+                groups.append(group)
+                if len(groups) > limit:
                     return None
-    return found
+    return groups
 
 
 def _downsets(instance: Instance) -> list[int] | None:
@@ -100,12 +100,43 @@ def _arcs(instance: Instance, downsets: Sequence[int]) -> list[list[int]]:
     ]
 
 
-def _group_ranges(instance: Instance, groups: list[tuple[int, ...]]) -> Integers:
-    """Per stage number the groups it may use; one row if all may use all."""
+def _choices(instance: Instance, groups: Sequence[tuple[int, ...]]) -> Integers:
+    """[C, 2] first group and number of orders of every set; if the groups are given, one of each, by stage."""
+    if instance.given_groups is not None:
+        return np.array([[groups.index(group), 1] for group in instance.given_groups], np.int64)
+    sizes = [len(list(orders)) for _, orders in groupby(groups, key=lambda group: tuple(sorted(group)))]
+    return np.stack([np.cumsum([0, *sizes[:-1]]), np.array(sizes)], axis=1).astype(np.int64)
+
+
+def _choice_ranges(instance: Instance, choices: Integers) -> Integers:
+    """Per stage number the sets it may use; one row if all may use all."""
     if instance.given_groups is None:
-        return np.array([[0, len(groups)]], np.int64)
-    index = {group: number for number, group in enumerate(groups)}
-    return np.array([[index[group], index[group] + 1] for group in instance.given_groups], np.int64)
+        return np.array([[0, len(choices)]], np.int64)
+    return np.array([[stage, stage + 1] for stage in range(len(choices))], np.int64)
+
+
+def _best_ring(instance: Instance, orders: Sequence[tuple[int, ...]]) -> list[int]:
+    """Least latency and greatest bandwidth of a ring over these devices, each in its own best order."""
+    rings = []
+    for order in orders if len(orders[0]) > 1 else ():
+        after = [*order[1:], order[0]]
+        rings.append((int(instance.latency[order, after].max()), int(instance.bandwidth[order, after].min())))
+    return [min((ring[0] for ring in rings), default=0), max((ring[1] for ring in rings), default=1)]
+
+
+def _images_of_groups(groups: Sequence[tuple[int, ...]], images: Integers) -> Integers:
+    number_of = {group: number for number, group in enumerate(groups)}
+    rows = [[number_of[tuple(image[device] for device in group)] for group in groups] for image in images.tolist()]
+    return np.array(rows, np.int64).reshape(-1, len(groups))
+
+
+def _images_of_choices(choices: Integers, groups: Sequence[tuple[int, ...]], *, images: Integers) -> Integers:
+    number_of = {frozenset(groups[first]): number for number, (first, _) in enumerate(choices.tolist())}
+    rows = [
+        [number_of[frozenset(image[device] for device in groups[first])] for first, _ in choices.tolist()]
+        for image in images.tolist()
+    ]
+    return np.array(rows, np.int64).reshape(-1, len(choices))
 
 
 def _prices(instance: Instance) -> tuple[Integers, Integers]:

@@ -12,7 +12,7 @@ from solver_models.annealing import overflow
 from solver_models.compiled import kernel
 from solver_models.instance import Integers
 from solver_models.joint.floors import MAX_LANES, MAX_RANKS, schedule_floor
-from solver_models.kernels import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ring_ticks, transfer_ticks
+from solver_models.kernels import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ticks_for, transfer_ticks
 from solver_models.moves import MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, WIDTHS, is_allowed, is_member
 from solver_models.quick_floors import net_floor
 
@@ -30,10 +30,18 @@ class Space(NamedTuple):
     """[G] replicas."""
     group: Integers
     """[G, R] devices, in order."""
-    group_start: Integers
-    """[S + 1, 2] per stage number (the last row for all later ones) the range of groups that it may use."""
+    choice: Integers
+    """[C, 2] sets of devices: their first group, and how many orders of it there are, one after the other."""
+    choice_ring: Integers
+    """[C, 2] latency and bandwidth of an all-reduce over the set, both in the order that is best for it."""
+    choice_start: Integers
+    """[S, 2] per stage number (the last row for all later ones) the range of sets that it may use."""
     automorphisms: Integers
     """[P, D] device permutations that change nothing, the identity left out."""
+    choice_image: Integers
+    """[P, C] what a permutation makes of a set."""
+    group_image: Integers
+    """[P, G] what a permutation makes of a group."""
     weight: Integers
     """[T] price of device time per type."""
     least_work: Integers
@@ -47,7 +55,7 @@ class Node(NamedTuple):
     """The stages chosen so far; rows by stage, devices or lanes."""
 
     arc: Integers
-    """[S + 1, 4] down-set before the stage, arc, group and recomputation flag (the last three: the next to try)."""
+    """[S + 1, 4] down-set before the stage, arc, set of devices and recomputation flag."""
     stage_of: Integers
     """[L] stage of every layer, -1 if not yet placed."""
     head: Integers
@@ -68,20 +76,34 @@ class Node(NamedTuple):
     """[S + 1, D] units that one microbatch of its largest stage needs."""
     held: Integers
     """[S + 1, D] stages."""
+    times: Integers
+    """[S + 1, T, 3] ticks of F, the part of the backward that gradients wait for, and the rest."""
+    sizes: Integers
+    """[S + 1, 6] units of a stage; and its replicas and flag if the row is up to date, else 0."""
+    group: Integers
+    """[S + 1] device group, some order of the set."""
+    traffic: Integers
+    """[S + 1, S, 2] units from an earlier stage, and back; -1 where nothing flows."""
 
 
 FAR = 1 << 60
+"""Above every threshold."""
+
+LONGEST = 1 << 42
+"""Thresholds above this are not multiplied by prices."""
 
 
 @kernel
-def make_node(num_layers, num_devices, num_stages, capacity):
+def make_node(num_layers, num_stages, num_types, capacity):
     """A node without stages."""
-    shape = (num_stages + 1, num_devices)
+    shape = (num_stages + 1, capacity.shape[0])
     node = Node(
         np.zeros((num_stages + 1, 4), np.int64), np.full(num_layers, -1, np.int64), np.zeros(num_stages + 1, np.int64),
         np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64), np.zeros(shape, np.int64),
-        np.full(shape, np.int64(FAR)), np.full(shape, np.int64(FAR)),
-        np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64),
+        np.full(shape, np.int64(FAR)), np.full(shape, np.int64(FAR)), np.zeros(shape, np.int64),
+        np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((num_stages + 1, num_types, 3), np.int64),
+        np.zeros((num_stages + 1, 6), np.int64), np.zeros(num_stages + 1, np.int64),
+        np.zeros((num_stages + 1, num_stages + 1, 2), np.int64),
     )  # fmt: skip
     node.room[0] = capacity
     return node
@@ -89,20 +111,29 @@ def make_node(num_layers, num_devices, num_stages, capacity):
 
 @kernel
 def is_first_of_its_kind(space, node, s):
-    """Whether no permutation of alike devices makes the groups of stages 0 to s smaller, device by device."""
-    for p in range(space.automorphisms.shape[0]):
+    """Whether no permutation of alike devices makes the sets of stages 0 to s smaller, stage by stage."""
+    for p in range(space.choice_image.shape[0]):
         for k in range(s + 1):
-            g = node.arc[k, 2]
-            verdict = 0
-            for x in range(space.group_size[g]):
-                image = space.automorphisms[p, space.group[g, x]]
-                if image != space.group[g, x]:
-                    verdict = 1 if image < space.group[g, x] else -1
-                    break
-            if verdict == 1:
+            image = space.choice_image[p, node.arc[k, 2]]
+            if image < node.arc[k, 2]:
                 return False
-            if verdict == -1:
+            if image > node.arc[k, 2]:
                 break
+    return True
+
+
+@kernel
+def is_first_order(space, node, s):
+    """Whether no permutation of alike devices that keeps all sets makes the groups of stages 0 to s smaller."""
+    for p in range(space.group_image.shape[0]):
+        keeps, verdict = True, 0
+        for k in range(s + 1):
+            keeps = keeps and space.choice_image[p, node.arc[k, 2]] == node.arc[k, 2]
+            image = space.group_image[p, node.group[k]]
+            if verdict == 0 and image != node.group[k]:
+                verdict = 1 if image < node.group[k] else -1
+        if keeps and verdict == 1:
+            return False
     return True
 
 
@@ -118,11 +149,9 @@ def owner_of(layers, node, s, device):
 @kernel
 def keeps_rules(layers, rules, pinned, space, node, s):
     """Whether stage s may have its group and its layers, as far as the stages up to it tell."""
-    g = node.arc[s, 2]
+    g = node.group[s]
     r = space.group_size[g]
     for x in range(r):
-        if node.held[s, space.group[g, x]] >= rules[MAX_STAGES]:
-            return False
         if rules[WIDTHS]:
             for k in range(layers.member_start[space.group[g, x]], layers.member_start[space.group[g, x] + 1]):
                 owner = owner_of(layers, node, s, layers.members[k])
@@ -130,7 +159,7 @@ def keeps_rules(layers, rules, pinned, space, node, s):
                     return False
     if r > 1 and not rules[UNEVEN]:
         for k in range(s):
-            other = space.group_size[node.arc[k, 2]]
+            other = space.group_size[node.group[k]]
             if other > 1 and other != r:
                 return False
     for y in range(pinned.shape[0]):
@@ -145,9 +174,9 @@ def keeps_rules(layers, rules, pinned, space, node, s):
 
 @kernel
 def stage_work(layers, space, node, s, times, sizes):
-    """Fill times [T, 3] with F, the part of the backward that gradients wait for and the rest; sizes [5] with units."""
-    num_types, recompute, holder = times.shape[0], node.arc[s, 3], space.group[node.arc[s, 2], 0]
-    r, v = space.group_size[node.arc[s, 2]], layers.width_row[holder]
+    """Fill times [T, 3] with F, the part of the backward that gradients wait for and the rest; sizes with units."""
+    num_types, recompute, holder = times.shape[0], node.arc[s, 3], space.group[node.group[s], 0]
+    r, v = space.group_size[node.group[s]], layers.width_row[holder]
     table = layers.table_of_replicas[r]
     times[:] = 0
     sizes[:] = 0
@@ -187,21 +216,31 @@ def stage_work(layers, space, node, s, times, sizes):
 
 
 @kernel
+def sum_traffic(layers, node, s):
+    """Fill the traffic of stage s with the stages before it."""
+    node.traffic[s] = -1
+    for p in range(s):
+        last, most = -1, np.zeros(2, np.int64)
+        for e in range(layers.edges.shape[0]):
+            if node.stage_of[layers.edges[e, 0]] == p and node.stage_of[layers.edges[e, 1]] == s:
+                if layers.edges[e, 0] != last:
+                    last = layers.edges[e, 0]
+                    most[:] = 0
+                for way in range(2):
+                    if way == 1 and layers.edges[e, 4] == 0 and node.traffic[s, p, 1] < 0:
+                        continue
+                    more = max(most[way], layers.edges[e, 2 + way])
+                    node.traffic[s, p, way] = max(node.traffic[s, p, way], 0) + more - most[way]
+                    most[way] = more
+
+
+@kernel
 def least_transfer(layers, space, node, p, s, way):
     """Ticks that what stage p sends stage s (way 1: what comes back) takes at least; -1 if nothing does."""
-    size, last, most, gradient, found = np.int64(0), -1, np.int64(0), False, False
-    for e in range(layers.edges.shape[0]):
-        if node.stage_of[layers.edges[e, 0]] == p and node.stage_of[layers.edges[e, 1]] == s:
-            if layers.edges[e, 0] != last:
-                last, most = layers.edges[e, 0], np.int64(0)
-            more = max(most, layers.edges[e, 2 + way])
-            size += more - most
-            most = more
-            found = True
-            gradient = gradient or layers.edges[e, 4] == 1
-    if not found or (way == 1 and not gradient):
+    size = node.traffic[s, p, way]
+    if size < 0:
         return np.int64(-1)
-    a, b = node.arc[p, 2], node.arc[s, 2]
+    a, b = node.group[p], node.group[s]
     ra, rb = space.group_size[a], space.group_size[b]
     share = ceil_div(size, ra if ra == rb else ra * rb)
     ticks = np.int64(FAR)
@@ -217,18 +256,46 @@ def least_transfer(layers, space, node, p, s, way):
 
 
 @kernel
-def append(layers, space, node, s, times, sizes, by_span):
-    """Account for stage s (its layers and its group are set) in row s + 1; returns a bound on all plans that begin so.
+def load_up(layers, space, node, s):
+    """Put stage s (its layers and its group are set) on its devices, in row s + 1; the largest load, FAR if too large.
 
-    Every device: earliest start, all its work and the least synchronisation; every stage: earliest start, its F and I,
-    and the I of the stages before it.
+    Every device: all its work, and the units left on it.
     """
-    g = node.arc[s, 2]
+    g, recompute = node.group[s], node.arc[s, 3]
     r, count = space.group_size[g], layers.options[MICROBATCHES]
-    stage_work(layers, space, node, s, times, sizes)
-    for rows in (node.load, node.begin, node.sync, node.room, node.need, node.held):
-        rows[s + 1] = rows[s]
-    arrival, tail = np.int64(0), np.int64(0)
+    times, sizes = node.times[s], node.sizes[s]
+    key = 2 * r + recompute + 1024 * layers.width_row[space.group[g, 0]]
+    if sizes[5] != key:
+        stage_work(layers, space, node, s, times, sizes)
+        sizes[5] = key
+    for d in range(layers.capacity.shape[0]):
+        node.load[s + 1, d], node.held[s + 1, d] = node.load[s, d], node.held[s, d]
+        node.room[s + 1, d], node.need[s + 1, d] = node.room[s, d], node.need[s, d]
+    most = np.int64(0)
+    for x in range(r):
+        d = space.group[g, x]
+        t = layers.device_type[d]
+        node.load[s + 1, d] += count * (times[t, 0] + times[t, 1] + times[t, 2])
+        node.held[s + 1, d] += 1
+        node.room[s + 1, d] -= sizes[0]
+        node.need[s + 1, d] = max(node.need[s, d], max(sizes[1], sizes[2]) + sizes[3])
+        if node.need[s + 1, d] > node.room[s + 1, d]:
+            return np.int64(FAR)
+        most = max(most, node.load[s + 1, d])
+    return most
+
+
+@kernel
+def append(layers, space, node, s):
+    """Fill in the times of stage s in row s + 1, after `load_up`; returns a bound on all plans that begin so.
+
+    Every device: earliest start and least synchronisation; every stage: earliest end of its first F, its least I, and
+    what must follow that.
+    """
+    g = node.group[s]
+    r, count = space.group_size[g], layers.options[MICROBATCHES]
+    times, sizes = node.times[s], node.sizes[s]
+    arrival, tail, sync = np.int64(0), np.int64(0), np.int64(0)
     for p in range(s):
         ticks = least_transfer(layers, space, node, p, s, 0)
         if ticks >= 0:
@@ -236,39 +303,36 @@ def append(layers, space, node, s, times, sizes, by_span):
             back = least_transfer(layers, space, node, p, s, 1)
             if back >= 0:
                 tail = max(tail, back + node.returning[p] + node.tail[p])
-    sync = np.int64(0)
     if r > 1 and sizes[4] > 0:
-        sync = ring_ticks(layers, sizes[4], space.group[g, :r])
+        latency, bandwidth = space.choice_ring[node.arc[s, 2], 0], space.choice_ring[node.arc[s, 2], 1]
+        sync = ticks_for(2 * (r - 1) * sizes[4], r * bandwidth) + 2 * (r - 1) * latency
     node.head[s], node.returning[s] = np.int64(FAR), np.int64(FAR)
-    floor, least_rest, load = np.int64(0), np.int64(FAR), np.int64(0)
+    floor, least_rest = np.int64(0), np.int64(FAR)
     for x in range(r):
         t = layers.device_type[space.group[g, x]]
         node.head[s] = min(node.head[s], arrival + times[t, 0])
         node.returning[s] = min(node.returning[s], times[t, 1])
         least_rest = min(least_rest, times[t, 2])
     node.tail[s] = max(tail, least_rest + sync)
+    for d in range(layers.capacity.shape[0]):
+        node.begin[s + 1, d], node.sync[s + 1, d] = node.begin[s, d], node.sync[s, d]
     for x in range(r):
         d = space.group[g, x]
         t = layers.device_type[d]
-        node.load[s + 1, d] += count * (times[t, 0] + times[t, 1] + times[t, 2])
         node.begin[s + 1, d] = min(node.begin[s, d], arrival)
         node.sync[s + 1, d] = min(node.sync[s, d], sync)
-        node.held[s + 1, d] += 1
-        node.room[s + 1, d] -= sizes[0]
-        node.need[s + 1, d] = max(node.need[s, d], max(sizes[1], sizes[2]) + sizes[3])
-        if node.need[s + 1, d] > node.room[s + 1, d]:
-            return np.int64(FAR)
         floor = max(floor, arrival + count * (times[t, 0] + times[t, 1]) + node.tail[s])
         floor = max(floor, arrival + count * (times[t, 0] + times[t, 1] + times[t, 2]) + sync)
         floor = max(floor, node.begin[s + 1, d] + node.load[s + 1, d])
-        load = max(load, node.load[s + 1, d])
-    return load if by_span else floor + layers.options[TAIL]
+    return floor + layers.options[TAIL]
 
 
 @kernel
 def has_room(layers, rules, space, node, s, threshold, by_span):
     """Whether the device time left below the threshold holds all layers that are not in stages 0 to s."""
     num_layers, num_devices = node.stage_of.shape[0], layers.capacity.shape[0]
+    if threshold > LONGEST:
+        return True
     begin, tail, left, left_before = np.int64(FAR), np.int64(FAR), np.int64(0), np.int64(0)
     for x in range(num_layers):
         if node.stage_of[x] < 0:
@@ -309,9 +373,11 @@ def has_room(layers, rules, space, node, s, threshold, by_span):
 @kernel
 def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span):
     """A bound on every order of a complete plan; FAR if it breaks a rule or does not fit."""
+    if not is_first_order(space, node, s):
+        return np.int64(FAR)
     count = 0
     for k in range(s + 1):
-        g = node.arc[k, 2]
+        g = node.group[k]
         start[k] = count
         for x in range(space.group_size[g]):
             devices[count] = space.group[g, x]
@@ -331,66 +397,114 @@ def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices,
 
 
 @kernel
+def next_order(space, node, s):
+    """Move on to the next order of the replicas of stages 0 to s; False, with all in their first, after the last."""
+    for k in range(s + 1):
+        first, count = space.choice[node.arc[k, 2], 0], space.choice[node.arc[k, 2], 1]
+        node.group[k] += 1
+        if node.group[k] < first + count:
+            return True
+        node.group[k] = first
+    return False
+
+
+@kernel
+def is_promising(layers, rules, pinned, space, node, s, threshold, by_span):
+    """Whether a plan below the threshold may begin with stages 0 to s, before the rest is looked at."""
+    if not keeps_rules(layers, rules, pinned, space, node, s) or not is_first_of_its_kind(space, node, s):
+        return False
+    if load_up(layers, space, node, s) >= threshold:
+        return False
+    return append(layers, space, node, s) < (np.int64(FAR) if by_span else threshold)
+
+
+@kernel
 def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, most_cases, stop):
     """[cases, 1 + L + 2 S] floor, stage of every layer, group and flag per stage (-1: none); and nodes looked at.
 
     The number of nodes is `most_nodes` if that, or `most_cases`, was not enough, or if `stop` was set.
     """
-    num_layers, num_devices = layers.trainable.shape[0], layers.capacity.shape[0]
-    num_types, last = layers.work.shape[2], space.downset.shape[0] - 1
+    num_layers, num_devices, last = layers.trainable.shape[0], layers.capacity.shape[0], space.downset.shape[0] - 1
     most_stages = min(num_layers, num_devices * rules[MAX_STAGES])
-    node = make_node(num_layers, num_devices, most_stages, layers.capacity)
-    times, sizes = np.zeros((num_types, 3), np.int64), np.zeros(5, np.int64)
+    node = make_node(num_layers, most_stages, layers.work.shape[2], layers.capacity)
     start, devices = np.zeros(most_stages + 1, np.int64), np.zeros(most_stages * num_devices, np.int64)
     found, count, nodes, s = np.full((64, 1 + num_layers + 2 * most_stages), -1, np.int64), 0, 0, 0
-    node.arc[0, 1], node.arc[0, 2] = space.arc_start[0], space.group_start[0, 0] - 1
-    node.arc[0, 3] = 1 if rules[RECOMPUTE] else 0
-    place(space, node, 0)
+    open_stage(layers, rules, space, node, 0, 0)
+    arc, held, load, times, sizes = node.arc, node.held, node.load, node.times, node.sizes
+    group, group_size, num_micro = space.group, space.group_size, layers.options[MICROBATCHES]
+    recomputes, most_held, row_end = rules[RECOMPUTE], rules[MAX_STAGES], np.zeros(most_stages, np.int64)
+    for k in range(most_stages):
+        row_end[k] = space.choice_start[min(k, space.choice_start.shape[0] - 1), 1]
     while s >= 0:
-        row = min(s, space.group_start.shape[0] - 1)
-        if not next_choice(rules, space, node, s, space.group_start[row]):
+        if recomputes == 0 and arc[s, 2] + 1 < row_end[s]:  # the common case, without handing everything to a helper
+            arc[s, 2] += 1
+        elif not next_choice(layers, rules, space, node, s, row_end[s]):
             unplace(node, s)
             s -= 1
             continue
         nodes += 1
         if nodes >= most_nodes or stop[0] != 0:
             return found[:count], most_nodes
-        if not keeps_rules(layers, rules, pinned, space, node, s) or not is_first_of_its_kind(space, node, s):
-            continue
-        floor = append(layers, space, node, s, times, sizes, by_span)
-        if floor >= threshold:
+        g, fits = space.choice[arc[s, 2], 0], True
+        node.group[s] = g
+        is_known = sizes[s, 5] == 2 * group_size[g] + arc[s, 3] + 1024 * layers.width_row[group[g, 0]]
+        for x in range(group_size[g]):
+            d = group[g, x]
+            fits = fits and held[s, d] < most_held
+            if is_known:
+                t = layers.device_type[d]
+                fits = fits and load[s, d] + num_micro * (times[s, t, 0] + times[s, t, 1] + times[s, t, 2]) < threshold
+        if not fits or not is_promising(layers, rules, pinned, space, node, s, threshold, by_span):
             continue
         reached = space.arc_end[node.arc[s, 1]]
         if reached == last:
-            floor = leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span)
-            if floor >= threshold:
-                continue
-            if count == most_cases:
-                return found[:count], most_nodes
-            if count == found.shape[0]:
-                found = np.concatenate((found, np.full(found.shape, np.int64(-1))))
-            found[count, 0] = floor
-            found[count, 1 : num_layers + 1] = node.stage_of
-            found[count, num_layers + 1 : num_layers + 2 + s] = node.arc[: s + 1, 2]
-            found[count, num_layers + 1 + most_stages : num_layers + 2 + most_stages + s] = node.arc[: s + 1, 3]
-            count += 1
+            while True:
+                floor = leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span)
+                if floor < threshold:
+                    if count == most_cases:
+                        return found[:count], most_nodes
+                    if count == found.shape[0]:
+                        found = np.concatenate((found, np.full(found.shape, np.int64(-1))))
+                    write_case(found[count], node, s, floor)
+                    count += 1
+                nodes += 1
+                if not next_order(space, node, s):
+                    break
         elif s + 1 < most_stages and has_room(layers, rules, space, node, s, threshold, by_span):
             s += 1
-            row = min(s, space.group_start.shape[0] - 1)
-            node.arc[s, 0], node.arc[s, 1] = reached, space.arc_start[reached]
-            node.arc[s, 2] = space.group_start[row, 0] - 1
-            node.arc[s, 3] = 1 if rules[RECOMPUTE] else 0
-            place(space, node, s)
+            open_stage(layers, rules, space, node, s, reached)
     return found[:count], nodes
 
 
 @kernel
-def place(space, node, s):
+def open_stage(layers, rules, space, node, s, reached):
+    """Make stage s begin at a down-set, before its first choice."""
+    node.arc[s, 0], node.arc[s, 1] = reached, space.arc_start[reached]
+    node.arc[s, 2] = space.choice_start[min(s, space.choice_start.shape[0] - 1), 0] - 1
+    node.arc[s, 3] = 1 if rules[RECOMPUTE] else 0
+    place(layers, space, node, s)
+
+
+@kernel
+def write_case(row, node, s, floor):
+    """Write the plan of stages 0 to s into a row of -1."""
+    num_layers = node.stage_of.shape[0]
+    most_stages = (row.shape[0] - 1 - num_layers) // 2
+    row[0] = floor
+    row[1 : num_layers + 1] = node.stage_of
+    row[num_layers + 1 : num_layers + 2 + s] = node.group[: s + 1]
+    row[num_layers + 1 + most_stages : num_layers + 2 + most_stages + s] = node.arc[: s + 1, 3]
+
+
+@kernel
+def place(layers, space, node, s):
     """Give stage s the layers of its arc."""
     new = space.downset[space.arc_end[node.arc[s, 1]]] & ~space.downset[node.arc[s, 0]]
     for x in range(node.stage_of.shape[0]):
         if new >> x & 1:
             node.stage_of[x] = s
+    node.sizes[s, 5] = 0
+    sum_traffic(layers, node, s)
 
 
 @kernel
@@ -402,19 +516,19 @@ def unplace(node, s):
 
 
 @kernel
-def next_choice(rules, space, node, s, groups):
+def next_choice(layers, rules, space, node, s, last_choice):
     """Move on to the next flag, group or arc of stage s; False if there is none left."""
     if rules[RECOMPUTE] and node.arc[s, 3] == 0:
         node.arc[s, 3] = 1
         return True
     node.arc[s, 3] = 0
     node.arc[s, 2] += 1
-    if node.arc[s, 2] < groups[1]:
+    if node.arc[s, 2] < last_choice:
         return True
-    node.arc[s, 2] = groups[0]
+    node.arc[s, 2] = space.choice_start[min(s, space.choice_start.shape[0] - 1), 0]
     unplace(node, s)
     node.arc[s, 1] += 1
     if node.arc[s, 1] == space.arc_start[node.arc[s, 0] + 1]:
         return False
-    place(space, node, s)
+    place(layers, space, node, s)
     return True

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from planner.bounds import windows
 from planner.bounds.least import Least
 from planner.bounds.paths import find_layer, layer_bound, path_bound
-from planner.certificate import check_certificate, check_evidence, make_bound, schedule_bound
+from planner.certificate import check_certificate, make_bound, schedule_bound
 from planner.costs import CostModel
 from planner.planning import make_plan
 from planner.problem import Options, Problem
@@ -39,13 +39,10 @@ def placed(problem: Problem, stages: tuple[Any, ...]) -> Problem:
     return replace(problem, options=replace(problem.options, partition=parts, placement=groups))
 
 
-def narrowed(problem: Problem, stages: tuple[Any, ...]) -> int | None:
-    """The windows bound of these stages."""
-    costs = CostModel(problem)
-    times = windows.make_times(problem, stages, costs=costs)
-    if times is None:
-        return None
-    return windows.climb(times, schedule_bound(problem, stages, costs=costs), steps=40)
+def is_ruled_out(problem: Problem, stages: tuple[Any, ...], value: int) -> bool:
+    """Whether the windows bound denies that some order of these stages has the given objective, however it is asked."""
+    times = windows.make_times(problem, stages, costs=CostModel(problem))
+    return times is not None and any(windows.is_out_of_reach(times, value, probes=probes) for probes in (0, 7, 200))
 
 
 @settings(max_examples=100, deadline=None)
@@ -65,8 +62,7 @@ def test_best_orders_are_within_their_windows(problem):
     """Tests that the best order of the best stages, found by brute force, is not ruled out by the windows bound."""
     found = brute_force_plan(problem)
     if found is not None:
-        value = narrowed(problem, found[1].stages)
-        assert value is None or value <= found[0]
+        assert not is_ruled_out(problem, found[1].stages, found[0])
 
 
 @settings(max_examples=80, deadline=None)
@@ -75,8 +71,7 @@ def test_no_order_is_outside_its_windows(rng):
     """Tests that no random order of random stages is ruled out, even in the least memory that it fits."""
     problem = random_problem(rng)
     for tight, plan, value in plans_of(rng, problem, tries=3):
-        bound = narrowed(tight, plan.stages)
-        assert bound is None or bound <= value
+        assert not is_ruled_out(tight, plan.stages, value)
 
 
 def test_windows_close_what_the_schedule_bound_leaves_open():
@@ -93,10 +88,24 @@ def test_windows_close_what_the_schedule_bound_leaves_open():
     assert schedule_bound(fixed, stages, costs=CostModel(fixed), reached=70) == 60
 
 
+def test_trying_both_orders_closes_more():
+    """Tests that what both orders of two actions have in common is seen where neither is impossible."""
+    problem = make_chain(
+        [(837, 1282, 1267), (764, 961, 520), (1207, 1160, 883), (1088, 914, 496)],
+        num_devices=4, num_microbatches=8, memory=200, stash=(100, 50), edge_bytes=20, options=SINGLE,
+    )  # fmt: skip
+    times = windows.make_times(problem, one_each(problem), costs=CostModel(problem))
+    assert times is not None
+    # CP-SAT proves 44,058 to be the optimum
+    assert not windows.is_out_of_reach(times, 43_000)
+    assert windows.is_out_of_reach(times, 43_000, probes=80)
+    assert not windows.is_out_of_reach(times, 44_058, probes=1_000)
+
+
 def test_windows_are_for_given_stages_and_makespans():
     """Tests that a windows bound is refused where stages are open, and where the span is minimised."""
     problem = make_chain([(4, 5, 1), (7, 8, 2)], num_devices=2, num_microbatches=3, options=SINGLE)
-    certificate = {"kind": "windows", "value_ns": 20}
+    certificate = {"kind": "windows", "value_ns": 20, "probes": 0}
     with pytest.raises(ValueError, match="partition and placement"):
         check_certificate(problem, certificate)
     fixed = placed(problem, one_each(problem))
@@ -122,7 +131,9 @@ def test_scaled_times_scale_the_windows(rng, factor):
     assert small is not None
     assert large is not None
     for value in rng.sample(range(20, 120), 6):
-        assert windows.is_out_of_reach(small, value) == windows.is_out_of_reach(large, factor * value)
+        for probes in (0, 40):
+            found = [windows.is_out_of_reach(t, k * value, probes=probes) for t, k in ((small, 1), (large, factor))]
+            assert found[0] == found[1]
 
 
 @settings(max_examples=30, deadline=None)
@@ -258,18 +269,7 @@ def best_known(case: int) -> int:
     return plan.evidence.makespan_ns
 
 
-def test_evidence_that_lies_about_its_bound_is_found_out():
-    """Tests that another bound, kind or status than the certificate proves is named."""
-    problem, _ = every_certificate()[5]
-    evidence = make_plan(problem, limits=Limits(time_limit_s=20, max_rounds=1)).evidence
-    assert evidence is not None
-    assert check_evidence(problem, evidence) == evidence.lower_bound_ns == evidence.makespan_ns == 60
-    lower = {"kind": "schedule", "value_ns": 57}
-    honest = replace(evidence, certificate=lower, lower_bound_ns=57, bound_kind="schedule", solution_status="feasible")
-    assert check_evidence(problem, honest) == 57
-    for lie in (
-        {"lower_bound_ns": 58}, {"lower_bound_ns": 57.0001}, {"bound_kind": "windows"}, {"solution_status": "optimal"},
-        {"makespan_ns": 56}, {"certificate": {**lower, "value_ns": 58}},
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match="certificate: "):
-            check_evidence(problem, replace(honest, **lie))
+def test_the_enclosed_question_is_left_alone():
+    """Tests that a certificate may bring its question along, and proves the same with it."""
+    for problem, certificate in every_certificate():
+        assert check_certificate(problem, {**certificate, "enclosed": {"profile": {}}}) == certificate["value_ns"]

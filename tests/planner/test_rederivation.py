@@ -125,7 +125,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "claim of a solver": (put("solver_bound_ns", 10**15), "solver_bound_ns"),
     "interpolated": (put("interpolated_costs", ["1 layers on A100 at width 1: scaled"]), "interpolated_costs"),
     "verdict": (put("verdict", {"passed": False, "violations": []}), "verdict"),
-    "baseline left out": (lambda e: e["baselines"].pop(), "baselines.ZB-V (largest stage minimised)"),
+    "baseline left out": (lambda e: e["baselines"].pop(0), "baselines.data parallel"),
     "baseline made up": (lambda e: e["baselines"][0].update(name="best of all"), "baselines.best of all"),
     "baseline slower": (spoil_baseline("makespan_ns", 1), "baselines.data parallel.makespan_ns"),
     "baseline misfit": (spoil_baseline("fits_memory", None), "baselines.data parallel.fits_memory"),

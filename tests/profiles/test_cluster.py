@@ -1,6 +1,8 @@
 """What a cluster refuses, and the routes that its transfers take."""
 
 from collections.abc import Callable
+from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -158,3 +160,24 @@ def test_durations_are_rounded_up(num_bytes: int, expected: int):
     """Tests that a third of a nanosecond counts as a whole one."""
     route = make_cluster("ab", make_link("ab", 3 * 10**9, latency_ns=3)).route("a", "b", num_bytes=num_bytes)
     assert route.duration_ns(num_bytes) == expected
+
+
+def test_many_routes_at_once_are_the_same_routes():
+    """Tests that routes searched together, and tables of all of them, are those that are searched one by one."""
+    rng = Random(7)
+    names = "abcdefghijkl"
+    pairs = {(a, b) for a, b in pairwise(names)} | {tuple(sorted(rng.sample(names, 2))) for _ in range(12)}
+    links = [make_link(a + b, rng.randint(1, 9) * 10**8, latency_ns=rng.randint(0, 99)) for a, b in sorted(pairs)]
+    one, many = make_cluster(names, *links), make_cluster(names, *links)
+    wanted = [(a, b, size) for a in names for b in names if a != b for size in (0, 50, 10**6)]
+    many.find_routes(wanted)
+    assert all(many.route(a, b, num_bytes=size) == one.route(a, b, num_bytes=size) for a, b, size in wanted)
+    tables = one.route_tables(num_bytes=10**6)
+    assert tables is not None
+    for x, a in enumerate(names):
+        for y, b in enumerate(names):
+            if a != b:
+                route = one.route(a, b, num_bytes=10**6)
+                assert (tables.latency[x, y], tables.bandwidth[x, y]) == (route.latency_ns, route.bandwidth_bytes_per_s)
+                at = x * len(names) + y
+                assert tuple(tables.resources[tables.start[at] : tables.start[at + 1]].tolist()) == route.links

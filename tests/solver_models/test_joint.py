@@ -1,20 +1,28 @@
-"""The exact joint search looks at every partition and mapping that the options allow, and at no other."""
+"""The tree of the exact search reaches every partition and mapping that the options allow, and no other."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import permutations, product
 from random import Random
 
-from hypothesis import assume, given, settings
+import numpy as np
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.certificate import schedule_bound
 from planner.problem import Problem
-from solver_models.joint import enumerate_joint, open_cases
+from solver_models.joint.cases import FAR, OpenCase, open_cases
+from solver_models.joint.floors import schedule_floor
+from solver_models.joint.master import Master, solve_by_cuts
+from solver_models.joint.space import automorphisms, make_space
+from solver_models.search import Searcher
 from tests.planner.builders import make_layer, make_link, make_problem
-from tests.solver_models.nets import Case, keeps_options, random_restrictions
+from tests.solver_models.nets import Case, is_ordered, keeps_options, random_case, random_restrictions
+from tests.strategies import AMPLE
 
 randoms = st.randoms(use_true_random=False)
 
-Joint = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
+Joint = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]
 
 
 def every_joint(problem: Problem) -> Iterator[Joint]:
@@ -28,60 +36,186 @@ def every_joint(problem: Problem) -> Iterator[Joint]:
         if len(set(stage_of)) == num_stages and all(stage_of[a] <= stage_of[b] for a, b in edges):
             for groups in product(every_group, repeat=num_stages):
                 if keeps_options(problem, stage_of, groups=groups):
-                    yield stage_of, groups
+                    for flags in product((0, 1) if problem.options.recompute else (0,), repeat=num_stages):
+                        yield stage_of, groups, flags
 
 
-def small_problem(rng: Random) -> Problem:
+def small_problem(rng: Random, *, may_recompute: bool = True) -> Problem:
     """At most three layers on two devices, or two on three, with restrictions of every kind."""
     num_layers, num_devices = rng.choice([(3, 2), (2, 3), (4, 1)])
     return random_restrictions(
-        rng, num_layers=num_layers, num_devices=num_devices, num_microbatches=2, may_recompute=False
+        rng, num_layers=num_layers, num_devices=num_devices, num_microbatches=2, may_recompute=may_recompute
     )
+
+
+def listed(searcher: Searcher, *, threshold: int = FAR) -> tuple[OpenCase, ...]:
+    """The cases below a threshold."""
+    space = make_space(searcher.instance)
+    assert space is not None
+    found = open_cases(searcher, space, threshold=threshold)
+    assert found is not None
+    return found
+
+
+def joints(cases: tuple[OpenCase, ...]) -> list[Joint]:
+    return [(tuple(case.stage_of.tolist()), case.groups, tuple(case.recompute.tolist())) for case in cases]
+
+
+def permuted(joint: Joint, image: tuple[int, ...]) -> Joint:
+    """The case with its devices permuted."""
+    return joint[0], tuple(tuple(image[d] for d in group) for group in joint[1]), joint[2]
+
+
+def rank(joint: Joint) -> object:
+    """Of cases that differ by a symmetry the first is listed: by sets of devices, small ones first, then by orders."""
+    sets = [(len(group), tuple(sorted(group))) for group in joint[1]]
+    return sets, [(*own, group) for own, group in zip(sets, joint[1], strict=True)]
 
 
 @given(randoms)
 def test_nothing_is_left_out_or_made_up(rng: Random):
-    """Tests that the enumeration lists exactly the partitions and mappings that the options allow, each once."""
-    problem = small_problem(rng)
-    found = enumerate_joint(Case(problem, ()).searcher, limit=10**6)
-    assert found is not None
-    listed = [(tuple(stage_of.tolist()), groups) for stage_of, groups in found]
-    assert sorted(listed) == sorted(every_joint(problem))
-
-
-@settings(max_examples=20)
-@given(randoms)
-def test_cases_are_sorted_by_a_true_floor(rng: Random):
-    """Tests that no order of a case beats its floor, that the least floor comes first, and that some may be gone."""
+    """Tests that every partition and mapping that the options allow is listed once, up to symmetries of the devices."""
     problem = small_problem(rng)
     searcher = Case(problem, ()).searcher
-    cases, everything = open_cases(searcher, limit=10**6), enumerate_joint(searcher, limit=10**6)
-    assert cases is not None
-    assert everything is not None
-    assert len(cases) <= len(everything)
-    assert [case.floor for case in cases] == sorted(case.floor for case in cases)
-    for case in cases[:30]:
-        candidate = searcher.rate(case.stage_of, case.groups)
+    images = [tuple(range(len(problem.cluster.devices))), *map(tuple, automorphisms(searcher.instance).tolist())]
+    found = joints(listed(searcher))
+    assert len(found) == len(set(found))
+    expected = {
+        min(
+            ((stage_of, tuple(tuple(image[d] for d in group) for group in groups), flags) for image in images), key=rank
+        )
+        for stage_of, groups, flags in every_joint(problem)
+    }
+    assert sorted(found) == sorted(expected)
+
+
+@settings(max_examples=30)
+@given(randoms)
+def test_cases_below_a_threshold_are_those_with_a_lower_floor(rng: Random):
+    """Tests that the tree cuts off exactly what its leaves would: nothing below the threshold is lost on the way."""
+    problem = small_problem(rng)
+    searcher = Case(problem, ()).searcher
+    everything = listed(searcher)
+    assert [case.floor for case in everything] == sorted(case.floor for case in everything)
+    for case in rng.sample(everything, min(3, len(everything))):
+        below = [other.floor for other in everything if other.floor < case.floor]
+        assert [other.floor for other in listed(searcher, threshold=case.floor)] == below
+
+
+@settings(max_examples=30)
+@given(randoms)
+def test_floors_hold_for_every_order(rng: Random):
+    """Tests that no order of a case beats its floor, and that cases that do not fit into memory are gone."""
+    problem = random_case(rng, is_tight=True, num_layers=3, num_devices=2, num_microbatches=2).problem
+    problem = replace(problem, options=replace(problem.options, max_stages_per_device=2))
+    searcher = Case(problem, ()).searcher
+    cases = listed(searcher)
+    for case in rng.sample(cases, min(20, len(cases))):
+        candidate = searcher.rate(case.stage_of, case.groups, recompute=case.recompute)
         assert candidate.objective >= case.floor
-        is_done, best = searcher.enumerate_orders(candidate, threshold=1 << 60, most_words=500, most_plays=5000)
+        is_done, best = searcher.enumerate_orders(candidate, threshold=FAR, most_words=500, most_plays=5000)
         assert not is_done or best is None or case.floor <= best.objective <= candidate.objective
 
 
+@settings(max_examples=200)
 @given(randoms)
-def test_too_much_is_refused(rng: Random):
-    """Tests that a limit below the number of partitions times mappings gives nothing at all."""
-    problem = small_problem(rng)
+def test_compiled_floor_is_the_schedule_bound(rng: Random):
+    """Tests that the compiled schedule bound is at least the planner's, and equal to it where every stage has a W."""
+    case = random_case(rng, is_tight=rng.random() < 0.5)
+    if case.problem.options.objective == "makespan":
+        floor, bound = int(schedule_floor(case.net, FAR)), schedule_bound(case.problem, case.stages, costs=case.costs)
+        assert floor >= bound
+        assert floor == bound or not np.all(case.net.has_weight)
+
+
+@given(randoms)
+def test_symmetries_leave_the_instance_alone(rng: Random):
+    """Tests that permuting the devices of any case by a symmetry changes neither its floor nor what policies make."""
+    problem = replace(small_problem(rng), cluster=alike(small_problem(rng), rng))
     searcher = Case(problem, ()).searcher
-    found = enumerate_joint(searcher, limit=10**6)
-    assert found is not None
-    assume(found)
-    assert enumerate_joint(searcher, limit=len(found) - 1) is None
-    assert open_cases(searcher, limit=len(found) - 1) is None
+    images = automorphisms(searcher.instance).tolist()
+    for case in listed(searcher)[:20]:
+        rated = searcher.rate(case.stage_of, case.groups, recompute=case.recompute)
+        for image in images:
+            groups = tuple(tuple(image[d] for d in group) for group in case.groups)
+            assert searcher.floor(case.stage_of, groups, recompute=case.recompute) is not None
+            assert searcher.rate(case.stage_of, groups, recompute=case.recompute).objective == rated.objective
 
 
-def test_more_to_decide_is_refused():
-    """Tests that the exact search leaves problems alone in which recomputation or given stages come in."""
-    layers, links = [make_layer("x"), make_layer("y")], [make_link("a b")]
-    for options in ({"recompute": True}, {"partition": (("x",), ("y",))}):
-        searcher = Case(make_problem(layers, links, **options), ()).searcher
-        assert enumerate_joint(searcher, limit=10**6) is None
+def alike(problem: Problem, rng: Random):
+    """The cluster with devices of one kind, and now and then links of one kind."""
+    first = problem.cluster.devices[0]
+    devices = tuple(replace(d, type=first.type, memory_bytes=AMPLE) for d in problem.cluster.devices)
+    links = problem.cluster.links
+    if rng.random() < 0.7:
+        own = links[:1]
+        links = tuple(
+            replace(link, bandwidth_bytes_per_s=own[0].bandwidth_bytes_per_s, latency_ns=own[0].latency_ns, duplex=True)
+            for link in links
+        )
+    return replace(problem.cluster, devices=devices, links=links)
+
+
+def test_equal_devices_are_permuted_freely():
+    """Tests that equal devices have all symmetries, and with one slow link only the one that turns it around."""
+    problem = make_problem([make_layer("x")], [make_link("a b"), make_link("b c"), make_link("a c")])
+    assert len(automorphisms(Case(problem, ()).instance)) == 5
+    unlike = make_problem([make_layer("x")], [make_link("a b"), make_link("b c", latency=1), make_link("a c")])
+    (image,) = automorphisms(Case(unlike, ()).instance).tolist()
+    names = [device.name for device in unlike.cluster.devices]
+    assert [names[device] for device in image] == [{"a": "a", "b": "c", "c": "b"}[name] for name in names]
+
+
+def test_given_stages_leave_only_mappings():
+    """Tests that with the stages given only their devices are tried, and with both given only one case is left."""
+    layers, links = [make_layer("x"), make_layer("y"), make_layer("z")], [make_link("a b")]
+    partition = (("x",), ("y", "z"))
+    problem = make_problem(layers, links, partition=partition, max_stages_per_device=1, max_replicas=1)
+    assert [case.stage_of.tolist() for case in listed(Case(problem, ()).searcher)] == [[0, 1, 1]]
+    problem = make_problem(
+        layers, links, partition=partition, placement=((("b",),), (("a",),)), max_stages_per_device=1, max_replicas=1
+    )
+    assert joints(listed(Case(problem, ()).searcher)) == [((0, 1, 1), ((1,), (0,)), (0, 0))]
+
+
+def test_too_much_is_refused():
+    """Tests that a limit on nodes or cases gives nothing rather than a part."""
+    layers, links = [make_layer(name) for name in "wxyz"], [make_link("a b")]
+    searcher = Case(make_problem(layers, links), ()).searcher
+    space = make_space(searcher.instance)
+    assert space is not None
+    everything = open_cases(searcher, space)
+    assert everything is not None
+    assert open_cases(searcher, space, most_nodes=20) is None
+    assert open_cases(searcher, space, most_cases=len(everything) - 1) is None
+    enough = open_cases(searcher, space, most_cases=len(everything))
+    assert enough is not None
+    assert joints(enough) == joints(everything)
+
+
+def test_many_layers_have_no_space():
+    """Tests that a problem with more layers than bits is left to other methods."""
+    searcher = Case(make_problem([make_layer(f"l{i}") for i in range(63)], [make_link("a b")]), ()).searcher
+    assert make_space(searcher.instance) is None
+
+
+def test_partitions_are_monotone():
+    """Tests that stages never decrease along an edge, whatever the graph."""
+    for seed in range(10):
+        searcher = Case(small_problem(Random(seed)), ()).searcher
+        assert all(is_ordered(searcher.instance, case.stage_of) for case in listed(searcher))
+
+
+@settings(max_examples=15)
+@given(randoms)
+def test_master_and_tree_agree(rng: Random):
+    """Tests that the integer programme, told the floors of what it proposes, ends at the least floor of the tree."""
+    problem = small_problem(rng, may_recompute=False)
+    problem = replace(problem, options=replace(problem.options, objective="makespan"))
+    searcher = Case(problem, ()).searcher
+    space = make_space(searcher.instance)
+    assert space is not None
+    cases = listed(searcher)
+    if cases and len(cases) < 60:
+        value, _ = solve_by_cuts(Master(searcher, space), searcher, most_rounds=400)
+        assert round(value) == cases[0].floor

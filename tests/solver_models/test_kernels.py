@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.lowering import make_schedule_instance
-from solver_models.annealing import overflow
+from solver_models.annealing import evaluate, overflow
 from solver_models.instance import Flow
 from solver_models.kernels import FAR, Net, ceil_div, heap_pop, heap_push, peak_excess, ticks_for
 from solver_models.quick_floors import net_floor
@@ -119,6 +119,20 @@ def test_no_order_is_faster_than_the_floor(rng: Random):
     orders = [case.searcher.words(case.candidate(knobs=random_knobs(rng)))[0] for _ in range(3)]
     orders.append(case.words(random_schedule(rng, case.problem, stages=case.stages)))
     assert all(case.play(words).makespan_ns >= floor for words in orders)
+
+
+@given(randoms)
+def test_plays_end_early_only_if_they_are_too_late(rng: Random):
+    """Tests that a play with a threshold gives what a whole play does, or at least the threshold."""
+    case = random_case(rng)
+    searcher, candidate = case.searcher, case.candidate(knobs=random_knobs(rng))
+    start = np.cumsum([0, *(len(group) for group in candidate.groups)]).astype(np.int64)
+    devices = np.array([device for group in candidate.groups for device in group], np.int64)
+    parts = candidate.stage_of, start, devices, candidate.recompute, candidate.knobs
+    whole, _ = evaluate(searcher.layers, *parts, FAR, False, False)
+    for threshold in (whole - 1, whole, whole + 1, whole * rng.randint(1, 200) // 100):
+        early, _ = evaluate(searcher.layers, *parts, threshold, False, False)
+        assert early == whole if whole < threshold else early >= threshold
 
 
 @given(randoms)

@@ -1,0 +1,150 @@
+"""What the tables about orders share: chains with given stages on given devices, planned and printed in one row."""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from benchmarks.report import Table, ms, percent
+from planner.certificate import check_certificate
+from planner.plan import Evidence, Plan
+from planner.planning import Limits, Progress, make_plan
+from planner.problem import Objective, Options, Problem
+from planner.verify import verify
+from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+
+Times = tuple[int, int, int]
+"""Microseconds of F, I and W of a stage."""
+
+STASH_BYTES = 1_000
+"""Stash of a device's share of the model for one microbatch, all of it kept until the end of W."""
+
+HEADER = (
+    "setting", "S, M", "memory", "best baseline ms", "makespan ms", "lower bound ms", "gap", "target", "verified",
+    "certified", "best after s", "s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solved:
+    """A plan, checked as a stranger would, and how long it took."""
+
+    plan: Plan
+    evidence: Evidence
+    is_verified: bool
+    is_certified: bool
+    best_s: float
+    """From the call to the last improvement."""
+    total_s: float
+    """From the call to the plan."""
+
+
+def even_times(num_stages: int, *, time_us: int = 1_000) -> list[Times]:
+    """F = I = W everywhere."""
+    return [(time_us, time_us, time_us)] * num_stages
+
+
+def uneven_times(num_stages: int, *, seed: int) -> list[Times]:
+    """Every stage between two thirds and four thirds of the mean, F : I : W about 1 : 1 : 0.7."""
+    rng = random.Random(seed)
+    result = []
+    for _ in range(num_stages):
+        scale = rng.uniform(2 / 3, 4 / 3)
+        f, i, w = (round(1_000 * scale * part * rng.uniform(0.8, 1.2)) for part in (1, 1, 0.7))
+        result.append((f, i, w))
+    return result
+
+
+def make_problem(
+    times: Sequence[Times],
+    *,
+    num_microbatches: int,
+    memory: float,
+    chunks: int = 1,
+    transfer_us: int = 20,
+    objective: Objective = "makespan",
+) -> Problem:
+    """One layer per stage; with two chunks, stages d and 2 D - 1 - d on device d.
+
+    `memory` is in units of what 1F1B needs on the first device: as many stashes as there are devices.
+    """
+    num_stages = len(times)
+    num_devices = num_stages // chunks
+    names = [f"stage-{number}" for number in range(num_stages)]
+    devices = [f"gpu{number:02}" for number in range(num_devices)]
+    layers = tuple(_layer(name, each, chunks) for name, each in zip(names, times, strict=True))
+    budget = int(memory * num_devices * STASH_BYTES)
+    seats = [*devices, *reversed(devices)][:num_stages]
+    return Problem(
+        profile=ModelProfile(
+            name=f"{num_stages} stages",
+            layers=layers,
+            edges=tuple(Edge(producer=a, consumer=b, bytes=transfer_us) for a, b in pairwise(names)),
+        ),
+        cluster=Cluster(
+            name=f"{num_devices} devices",
+            devices=tuple(Device(name=name, type="gpu", memory_bytes=budget) for name in devices),
+            links=tuple(Link(a=a, b=b, bandwidth_bytes_per_s=10**6) for a, b in pairwise(devices)),
+        ),
+        num_microbatches=num_microbatches,
+        options=Options(
+            receive_buffers=0,
+            objective=objective,
+            partition=tuple((name,) for name in names),
+            placement=tuple(((seat,),) for seat in seats),
+        ),
+    )
+
+
+def _layer(name: str, times: Times, chunks: int) -> Layer:
+    forward, input_grad, weight_grad = (1_000 * each for each in times)
+    cost = LayerCost(device_type="gpu", forward_ns=forward, input_grad_ns=input_grad, weight_grad_ns=weight_grad)
+    stash = STASH_BYTES // chunks
+    return Layer(
+        name=name, costs=(cost,), parameter_bytes=1, state_bytes=0, stash_bytes=stash, weight_stash_bytes=stash
+    )
+
+
+def solve(problem: Problem, limits: Limits) -> Solved:
+    """Plan, verify, and re-derive the bound."""
+    begin, best = time.monotonic(), [0.0]
+    incumbents = set[int]()
+
+    def listen(progress: Progress) -> None:
+        if progress.incumbent_ns is not None and progress.incumbent_ns not in incumbents:
+            incumbents.add(progress.incumbent_ns)
+            best[0] = time.monotonic() - begin
+
+    plan = make_plan(problem, limits=limits, on_progress=listen)
+    total = time.monotonic() - begin
+    assert plan.evidence is not None
+    return Solved(
+        plan=plan,
+        evidence=plan.evidence,
+        is_verified=verify(problem, plan).passed,
+        is_certified=check_certificate(problem, plan.evidence.certificate) == plan.evidence.lower_bound_ns,
+        best_s=best[0],
+        total_s=total,
+    )
+
+
+def add_row(table: Table, solved: Solved, *, setting: str, size: tuple[int, int], memory: str, target: float) -> bool:
+    """Print a solved problem; returns whether its gap is within the target."""
+    evidence = solved.evidence
+    fitting = [b.makespan_ns for b in evidence.baselines if b.fits_memory and b.makespan_ns is not None]
+    met = evidence.gap <= target + 5e-5
+    table.add(
+        [
+            setting, f"{size[0]}, {size[1]}", memory, ms(min(fitting)) if fitting else "none fits",
+            ms(evidence.makespan_ns), ms(evidence.lower_bound_ns), percent(evidence.gap),
+            f"{percent(target)} {'met' if met else 'missed'}", _word(solved.is_verified), _word(solved.is_certified),
+            f"{solved.best_s:.1f}", f"{solved.total_s:.1f}",
+        ]
+    )  # fmt: skip
+    return met
+
+
+def _word(flag: bool) -> str:
+    return "yes" if flag else "NO"

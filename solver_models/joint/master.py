@@ -1,0 +1,201 @@
+"""The master of branch-and-check as an integer programme: one binary per stage, that is layers and a device group.
+
+In PuLP, solved by HiGHS. It knows the loads of the devices, the fill before a stage and its synchronisation;
+everything else it learns from cuts: a case whose floor or best order is known costs at least that. The planner lists
+its cases with the compiled tree (`cases`), which sees more per second; docs/exact.md compares the two.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pulp
+
+from solver_models.instance import Integers
+from solver_models.joint.cases import OpenCase
+from solver_models.joint.tree import Space
+from solver_models.kernels import assemble
+from solver_models.search import Searcher
+
+MAX_COLUMNS = 20_000
+"""Largest programme that is built."""
+
+
+class Column(NamedTuple):
+    """A stage that a plan may have."""
+
+    first: int
+    """Index of the down-set before it."""
+    end: int
+    """Index of the down-set after it."""
+    group: int
+    """Its device group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a stage costs wherever it stands."""
+
+    head: int
+    """Ticks of its F, at least."""
+    load: tuple[int, ...]
+    """Ticks of an iteration on every device of its group."""
+    sync: int
+    """Ticks of its all-reduce."""
+
+
+class Master:
+    """The integer programme; `solve` and `cut` in turn until the bound reaches what is known."""
+
+    NAMES = ("stages_form_a_chain", "devices_hold_few_stages", "objective_covers_every_stage", "objective_covers_loads")
+
+    def __init__(self, searcher: Searcher, space: Space) -> None:
+        """Without recomputation; raises ValueError if there are too many columns."""
+        self.searcher, self.space = searcher, space
+        self.columns = [
+            Column(first, int(end), group)
+            for first in range(len(space.downset) - 1)
+            for end in space.arc_end[space.arc_start[first] : space.arc_start[first + 1]]
+            for group in range(len(space.group_size))
+        ]
+        if len(self.columns) > MAX_COLUMNS or searcher.instance.recompute:
+            raise ValueError(f"master: {len(self.columns)} columns, or recomputation, are more than it takes")
+        self.costs = [self._costs(column) for column in self.columns]
+        self.program = pulp.LpProblem("master", pulp.LpMinimize)
+        self.objective = self.program.add_variable("objective", lowBound=0)
+        self.use = [self.program.add_variable(f"stage_{number}", cat="Binary") for number in range(len(self.columns))]
+        self.program += self.objective
+        for name in self.NAMES:
+            getattr(self, name)()
+
+    def stages_form_a_chain(self) -> None:
+        """The chosen stages lead from no layer to all layers, each beginning where another ends."""
+        last = len(self.space.downset) - 1
+        for node in range(last + 1):
+            signs = [(int(c.first == node) - int(c.end == node), use) for c, use in self._pairs()]
+            amount = int(node == 0) - int(node == last)
+            self.program += pulp.lpSum(sign * use for sign, use in signs if sign) == amount, f"downset_{node}"
+
+    def devices_hold_few_stages(self) -> None:
+        """No device holds more stages than the options allow."""
+        for device in range(len(self.searcher.instance.capacity)):
+            held = [use for column, use in self._pairs() if device in self._devices(column)]
+            self.program += pulp.lpSum(held) <= self.searcher.instance.max_stages_per_device, f"device_{device}"
+
+    def objective_covers_every_stage(self) -> None:
+        """A stage takes the least fill of the layers before it, its own work and its synchronisation."""
+        fill = self._least_fill()
+        for (column, use), cost in zip(self._pairs(), self.costs, strict=True):
+            least = fill[column.first] + max(cost.load) + cost.sync + self.searcher.instance.tail
+            self.program += self.objective >= least * use
+
+    def objective_covers_loads(self) -> None:
+        """A device takes all the work of its stages."""
+        for device in range(len(self.searcher.instance.capacity)):
+            terms = [
+                cost.load[self._devices(column).index(device)] * use
+                for (column, use), cost in zip(self._pairs(), self.costs, strict=True)
+                if device in self._devices(column)
+            ]
+            self.program += self.objective >= pulp.lpSum(terms) + self.searcher.instance.tail, f"load_{device}"
+
+    def solve(self, *, time_limit_s: float = 10.0) -> tuple[float, OpenCase] | None:
+        """The least objective that the cuts leave, and a case that has it; None if there is none, or if time was up."""
+        status = self.program.solve(pulp.HiGHS(msg=False, threads=1, timeLimit=time_limit_s, gapRel=0, gapAbs=0.5))
+        if status != pulp.LpStatusOptimal:
+            return None
+        chosen = sorted(c for c, use in self._pairs() if (use.value() or 0) > 0.5)
+        stage_of = np.zeros(len(self.searcher.instance.state), np.int64)
+        chain = sorted(chosen, key=lambda column: int(self.space.downset[column.first]).bit_count())
+        for stage, column in enumerate(chain):
+            stage_of[self._layers(column)] = stage
+        case = OpenCase(
+            floor=int(self.objective.value()),
+            stage_of=stage_of,
+            groups=tuple(self._devices(column) for column in chain),
+            recompute=np.zeros(len(chain), np.int64),
+        )
+        return float(self.objective.value()), case
+
+    def cut(self, case: OpenCase, value: int) -> None:
+        """This case, and all that a symmetry of the devices makes of it, takes at least `value`."""
+        number_of = {column: number for number, column in enumerate(self.columns)}
+        group_of = {self._devices(column): column.group for column in self.columns}
+        downset_of = {int(bits): number for number, bits in enumerate(self.space.downset)}
+        reached = [0]
+        for stage in range(len(case.groups)):
+            reached.append(downset_of[sum(1 << int(x) for x in np.nonzero(case.stage_of <= stage)[0])])
+        for image in [list(range(len(self.searcher.instance.capacity))), *self.space.automorphisms.tolist()]:
+            groups = [group_of[tuple(image[device] for device in group)] for group in case.groups]
+            picked = [
+                self.use[number_of[Column(reached[stage], reached[stage + 1], group)]]
+                for stage, group in enumerate(groups)
+            ]
+            self.program += self.objective >= value * (pulp.lpSum(picked) - (len(picked) - 1))
+
+    def _pairs(self) -> list[tuple[Column, pulp.LpVariable]]:
+        return list(zip(self.columns, self.use, strict=True))
+
+    def _devices(self, column: Column) -> tuple[int, ...]:
+        return tuple(self.space.group[column.group, : self.space.group_size[column.group]].tolist())
+
+    def _layers(self, column: Column) -> list[int]:
+        new = int(self.space.downset[column.end]) & ~int(self.space.downset[column.first])
+        return [x for x in range(len(self.searcher.instance.state)) if new >> x & 1]
+
+    def _costs(self, column: Column) -> Costs:
+        """From the net of a plan that has the stage, and all other layers in stages of their own beside it."""
+        devices = self._devices(column)
+        inside, before = self._layers(column), int(self.space.downset[column.first])
+        stage_of = np.array([0 if before >> x & 1 else 2 for x in range(len(self.searcher.instance.state))], np.int64)
+        stage_of[inside] = 1
+        numbers = np.unique(stage_of)
+        own = int(np.searchsorted(numbers, 1))
+        groups = [np.array(devices if stage == 1 else [0], np.int64) for stage in numbers]
+        start = np.cumsum([0, *(len(group) for group in groups)]).astype(np.int64)
+        net = assemble(
+            self.searcher.layers, np.searchsorted(numbers, stage_of), start, np.concatenate(groups),
+            np.zeros(len(numbers), np.int64),
+        )  # fmt: skip
+        lanes = range(int(start[own]), int(start[own + 1]))
+        work = [int(net.duration[n, 0] + _backward(net.duration[n], bool(net.has_weight[n]))) for n in lanes]
+        return Costs(
+            head=min(int(net.duration[n, 0]) for n in lanes),
+            load=tuple(self.searcher.instance.num_microbatches * each for each in work),
+            sync=int(net.synchronisation[own]),
+        )
+
+    def _least_fill(self) -> list[int]:
+        """Per down-set, ticks before a stage that begins there can start, along the lightest chain; 0 for graphs."""
+        fill = [0] * len(self.space.downset)
+        edges = self.searcher.instance.edges
+        if len(edges) != len(self.searcher.instance.state) - 1 or np.any(edges[:, 1] != edges[:, 0] + 1):
+            return fill
+        for node in range(1, len(fill)):
+            heads = zip(self.columns, self.costs, strict=True)
+            fill[node] = min(fill[column.first] + cost.head for column, cost in heads if column.end == node)
+        return fill
+
+
+def _backward(duration: Integers, has_weight: bool) -> int:
+    """The least ticks of a backward pass."""
+    whole = int(duration[1] + duration[2])
+    return min(whole, int(duration[3])) if has_weight else int(duration[1])
+
+
+def solve_by_cuts(master: Master, searcher: Searcher, *, most_rounds: int) -> tuple[float, int]:
+    """The least floor of all cases, found by the master and cuts alone, and the rounds that took.
+
+    Raises ValueError after `most_rounds`.
+    """
+    for rounds in range(1, most_rounds + 1):
+        found = master.solve()
+        if found is None:
+            break
+        bound, case = found
+        candidate = searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
+        floor = searcher.exact_floor(candidate)
+        if floor is not None and floor <= bound + 0.5:
+            return bound, rounds
+        master.cut(case, (1 << 40) if floor is None else floor)
+    raise ValueError(f"master: no case was reached in {most_rounds} rounds")

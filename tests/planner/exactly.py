@@ -1,0 +1,48 @@
+"""The exact search alone: no joint search before it, no certified bound beside it."""
+
+from planner.costs import CostModel
+from planner.errors import InfeasibleProblemError
+from planner.exact import ExactSearch
+from planner.lowering import make_instance
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.verify import verify
+from solver_models.search import Searcher
+
+
+def search_exactly(problem: Problem) -> tuple[int | None, int | None]:
+    """The best objective found, of a verified plan, and the bound claimed; (None, None) if there is none."""
+    costs = CostModel(problem)
+    best: list[int] = []
+
+    def offer(plan: Plan) -> None:
+        verdict = verify(problem, plan)
+        if verdict.passed and verdict.timeline is not None:
+            value = verdict.timeline.objective_ns(problem.options.objective)
+            best[:] = [min([value, *best])]
+
+    exact = ExactSearch(
+        problem,
+        costs,
+        searcher=Searcher(make_instance(problem, costs)),
+        incumbent_ns=lambda: best[0] if best else None,
+        seconds_left=lambda: 600.0,
+        should_stop=lambda: False,
+    )
+    try:
+        for plan in exact.proposals(least=0):
+            if plan is not None:
+                offer(plan)
+    except InfeasibleProblemError:
+        return None, None
+    return (best[0] if best else None), exact.bound_ns
+
+
+def solve_exactly(problem: Problem) -> int | None:
+    """The objective that the exact search proves to be the least; None if it proves that there is no plan.
+
+    Raises AssertionError if it leaves anything open.
+    """
+    value, bound = search_exactly(problem)
+    assert value == bound, "cases are left open"
+    return value
