@@ -1,4 +1,4 @@
-"""Rounds with and without widths and recomputation: more freedom never hides what less of it finds."""
+"""Recomputation begins where it loses the least time per byte."""
 
 from dataclasses import replace
 from random import Random
@@ -7,93 +7,15 @@ import numpy as np
 import pytest
 
 from planner.costs import CostModel
-from planner.lowering import make_instance
 from planner.plan import Stage
 from planner.problem import Problem
 from profiles.model_profile import Layer, LayerCost
 from solver_models.annealing import PENALTY
-from solver_models.instance import Instance
-from solver_models.portfolio import JointSearch
 from solver_models.recomputing import greedy_flags, recompute_variants
-from solver_models.scopes import narrowed
-from solver_models.search import Candidate
 from solver_models.seeds import make_seeds
 from tests.planner.builders import make_link, make_problem, make_stage
 from tests.solver_models.nets import Case
 from tests.solver_models.test_widths import random_wide_problem
-
-
-def open_problem(seed: int) -> Problem:
-    """A problem with measured widths and recomputation, and as much memory as it takes."""
-    problem = random_wide_problem(Random(seed), num_layers=6)
-    return replace(problem, options=replace(problem.options, recompute=True))
-
-
-def without(problem: Problem) -> Instance:
-    """The instance of the same problem with neither widths nor recomputation."""
-    plain = replace(problem, options=replace(problem.options, recompute=False, max_width=1))
-    return make_instance(plain, CostModel(plain))
-
-
-def begin(instance: Instance) -> JointSearch:
-    """A search with short rounds and its seeds."""
-    search = JointSearch(instance, seed=3, num_threads=1)
-    search.iterations = 100
-    search.add(make_seeds(search.searcher))
-    return search
-
-
-def describe(candidate: Candidate) -> tuple[object, ...]:
-    """What tells two candidates apart."""
-    flags, knobs = candidate.recompute.tolist(), candidate.knobs.tolist()
-    return candidate.stage_of.tolist(), candidate.groups, flags, knobs, candidate.objective, candidate.words
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_more_freedom_walks_the_narrow_way_too(seed: int):
-    """Tests that the narrowest scope is the search of the restricted problem, round by round, and the best no worse."""
-    problem = open_problem(seed)
-    search, twin = begin(make_instance(problem, CostModel(problem))), begin(without(problem))
-    narrow = search.scopes[0]
-    while narrow.pool and search.round < 20:
-        search.end_round(search.start_round())
-        while twin.round < narrow.round:
-            twin.end_round(twin.start_round())
-        assert [describe(c) for c in narrow.pool] == [describe(c) for c in twin.pool]
-        assert [describe(c) for c in narrow.polished] == [describe(c) for c in twin.polished]
-        if twin.best is not None:
-            assert search.best is not None
-            assert search.best.objective <= twin.best.objective
-    assert bool(narrow.pool) == bool(twin.pool)
-    assert not narrow.pool or narrow.round >= search.round // 2 // len(search.scopes)
-    search.close()
-    twin.close()
-
-
-def test_every_scope_gets_rounds_and_the_narrowest_the_first():
-    """Tests that rounds begin without widths and recomputation where that is as good, and leave no scope out."""
-    search = begin(make_instance(open_problem(2), CostModel(open_problem(2))))
-    search.end_round(search.start_round())
-    first = [scope.round for scope in search.scopes]
-    for _ in range(19):
-        search.end_round(search.start_round())
-    search.close()
-    best = [scope.best.objective for scope in search.scopes if scope.best is not None]
-    assert len(search.scopes) == len(best) == 4
-    assert first == [1, 0, 0, 0]
-    assert sum(scope.round for scope in search.scopes) == 20
-    assert min(scope.round for scope in search.scopes) >= 2
-    assert best[-1] == min(best)
-
-
-def test_narrowed_instances_close_what_is_open():
-    """Tests that widths and recomputation are closed in every combination, and that a closed problem stays one."""
-    problem = open_problem(2)
-    instance = make_instance(problem, CostModel(problem))
-    assert instance.wide is not None
-    found = [(narrow.wide is not None, narrow.recompute) for narrow in narrowed(instance)]
-    assert found == [(False, False), (False, True), (True, False), (True, True)]
-    assert len(narrowed(without(problem))) == 1
 
 
 def recomputing_layer(name: str, recompute_ns: int) -> Layer:
@@ -126,7 +48,8 @@ def test_greedy_recomputation(memory_bytes: int, expected: list[int]):
 def test_greedy_recomputation_leaves_nothing_to_free(seed: int):
     """Tests that afterwards each device has room for 1F1B, or none of its stages would free any bytes."""
     rng = Random(seed)
-    problem = open_problem(seed)
+    problem = random_wide_problem(rng, num_layers=6)
+    problem = replace(problem, options=replace(problem.options, recompute=True))
     devices = tuple(replace(device, memory_bytes=rng.randint(20, 400)) for device in problem.cluster.devices)
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices), num_microbatches=6)
     case = Case(problem, ())
