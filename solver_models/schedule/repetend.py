@@ -164,7 +164,7 @@ class _Model:
                 model.add(start[other] >= start[key] + gap)
         for device in sorted({lane.device for lane in self.instance.lanes}):
             self._keep_apart(model, phase, device=device, period=period)
-            self._keep_memory(model, phase, start, device=device, period=period)
+            self._keep_memory(model, phase, start=start, device=device, period=period)
         end = model.new_int_var(0, 2 * horizon, "")
         for key, slots in self.span.items():
             model.add(end >= start[key] + slots)
@@ -186,8 +186,8 @@ class _Model:
         self,
         model: cp_model.CpModel,
         phase: dict[Key, cp_model.IntVar],
-        start: dict[Key, cp_model.IntVar],
         *,
+        start: dict[Key, cp_model.IntVar],
         device: int,
         period: int,
     ) -> None:
