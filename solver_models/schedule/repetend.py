@@ -23,13 +23,13 @@ SLOTS = 120
 STRETCHES = (100, 102, 104, 107, 110, 114, 118, 122, 127, 133, 140, 150, 165, 200)
 """Periods tried, in percent of the fullest device's work, until one is possible in the memory."""
 
-MORE_PERIODS, MOST_FAILURES = 1, 5
+MORE_PERIODS, MOST_FAILURES = 1, 2
 """Longer periods tried after the first possible one (they need a shorter fill), and periods given up in all."""
 
 MAX_ACTIONS = 256
 """Largest patterns looked for, in actions of one microbatch."""
 
-WORK = 0.4
+WORK = 0.25
 """Deterministic limit of one period."""
 
 Key = tuple[int, int]
