@@ -6,7 +6,7 @@ copied, compiled or imported twice.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -35,6 +35,9 @@ SLOPES = (4, 8, 6, 2, 12, 5)
 
 WINDOW_EVERY, WINDOW_ACTIONS, WINDOW_WORK, MAX_WINDOWED = 6, 120, 0.5, 30_000
 """Tasks between two with CP-SAT windows, free actions in a window, its deterministic limit, and the most actions."""
+
+REPETEND_TASK = 5
+"""The task that looks for repetends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,12 @@ class OrderSearch:
         found.sort(key=lambda order: (order.objective, order.total))
         self._keep(found[:BLOCK_SEEDS])
 
+    def add_repetends(self) -> None:
+        """Offer the words that repeat a period found by CP-SAT."""
+        found = list(self._repetends(seed=self.seed))
+        self._keep([replace(order, origin=self.num_origins + k) for k, order in enumerate(found)])
+        self.num_origins += len(found)
+
     def run_round(self) -> None:
         """One round on every thread."""
         self._begin = time.monotonic()
@@ -174,6 +183,10 @@ class OrderSearch:
         """One thread's share of a round."""
         seed = (self.seed * 1_000_003 + number) % 2**31
         turn = number // self.num_threads + number % self.num_threads
+        if number == REPETEND_TASK and self.schedule is not None:
+            periods = sorted(self._repetends(seed=seed), key=_worth)
+            if periods:
+                return self._improved(replace(periods[0], origin=-1 - number), number, work=self._work, seed=seed)
         if number < 4 or turn % 5 == 3 or not self.pool:
             return self._tuned(number, seed=seed)
         if self.schedule is not None and turn % WINDOW_EVERY == 5 and self.num_actions <= MAX_WINDOWED:
@@ -192,6 +205,20 @@ class OrderSearch:
             return None
         order = Order(objective=int(value), total=int(total), words=words, lengths=lengths, origin=-1 - number)
         return self._improved(order, number, work=self._work // 2, seed=seed)
+
+    def _repetends(self, *, seed: int) -> Iterator[Order]:
+        """Words of periods that fit in memory; their origin is still to be given."""
+        # takes a second to import, and many problems never need it
+        from solver_models.schedule.repetend import find_repetends, repeat
+
+        assert self.schedule is not None
+        for pattern in find_repetends(self.schedule, seed=seed):
+            codes, lengths = self._room()
+            words = repeat(self.schedule, pattern)
+            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            order = self._rate(codes, lengths, origin=0)
+            if order.objective < FAR:
+                yield order
 
     def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
         words, lengths = order.words.copy(), order.lengths.copy()

@@ -73,7 +73,7 @@ METHODS = (
     Method(name="ZB automatic", placement=ONE_EACH, order=order_zb_automatic, splits_backward=True),
     Method(name="interleaved 1F1B", placement=LOOPED, order=order_interleaved, splits_backward=False),
     Method(name="ZB-V", placement=V_SHAPED, order=order_zb_v, splits_backward=True),
-    Method(name="V-Half", placement=V_SHAPED, order=order_v_half, splits_backward=True),
+    Method(name="V-Half-like", placement=V_SHAPED, order=order_v_half, splits_backward=True),
     Method(name="V-Min", placement=V_SHAPED, order=order_v_min, splits_backward=True),
 )
 """From simple to elaborate."""

@@ -132,12 +132,12 @@ def test_fewer_layers_than_devices():
     [
         (
             Options(split_backward=False),
-            {"ZB-H1", "ZB-H2", "ZB automatic", "ZB-V", "V-Half", "V-Min"},
+            {"ZB-H1", "ZB-H2", "ZB automatic", "ZB-V", "V-Half-like", "V-Min"},
             "needs split_backward",
         ),
         (
             Options(max_stages_per_device=1),
-            {"interleaved 1F1B", "ZB-V", "V-Half", "V-Min"},
+            {"interleaved 1F1B", "ZB-V", "V-Half-like", "V-Min"},
             "needs 2 stages per device, max_stages_per_device = 1",
         ),
         (Options(max_replicas=2), {"data parallel"}, "needs 4 replicas, max_replicas = 2"),
@@ -152,14 +152,14 @@ def test_fewer_layers_than_devices():
                 "ZB automatic",
                 "interleaved 1F1B",
                 "ZB-V",
-                "V-Half",
+                "V-Half-like",
                 "V-Min",
             },
             "does not put layer 'l0' on 'd1', where it is pinned",
         ),
         (
             Options(partition=(("l0", "l1", "l2"), ("l3", "l4", "l5"), ("l6", "l7"))),
-            {"interleaved 1F1B", "ZB-V", "V-Half", "V-Min"},
+            {"interleaved 1F1B", "ZB-V", "V-Half-like", "V-Min"},
             "the given partition has 3 stages, the method 2 per device",
         ),
     ],
