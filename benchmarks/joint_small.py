@@ -39,7 +39,7 @@ def problems() -> Iterator[tuple[str, str, Problem]]:
         product(("loose", "mid", "tight"), ("homogeneous", "two-level", "random"), ("equal", "classes", "different"))
     )
     for number in range(COUNT):
-        links, speeds, memory = kinds[number % len(kinds)]
+        memory, links, speeds = kinds[number % len(kinds)]
         family = Family(
             shape="dag" if number % 3 == 2 else "chain",
             num_layers=rng.randint(6, 12),
