@@ -12,7 +12,9 @@ from importlib.metadata import version
 
 import numpy
 
+from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.portfolio import make_baselines, play_baseline
+from planner.baselines.sequential import sequential_seating
 from planner.certificate import Bound, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
 from planner.device_groups import has_listed_groups
@@ -56,6 +58,9 @@ INTERVAL_LIMIT_S, MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 2.0, 8, 128
 
 SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS, SESSION_ACTIONS = 4, 2, 4, 4_000_000
 """Joint rounds between two sessions of order search, their rounds, how many are under way, and work per round."""
+
+MAX_SEQUENTIAL_CELLS, SEQUENTIAL_WORK = 500_000, 200
+"""Most devices x layers x layers for which the sequential planner is asked; how often it may look at all of them."""
 
 MAX_VEES, MAX_VEE_ACTIONS, HOPELESS = 2, 30_000, 1.05
 """Two-chunk V that get sessions of their own, their most actions, and the ratio to the incumbent that ends them."""
@@ -158,7 +163,7 @@ class _Recipe:
         self.layouts: list[tuple[Stage, ...]] = []
         self.played: list[Plan] = []
         self.orders: dict[_Key, OrderSearch] = {}
-        self.vees: dict[_Key, Candidate] = {}
+        self.contenders: dict[_Key, Candidate] = {}
         self.rejected: Verdict | None = None
         self.stopped_by = ""
         self.solvers: dict[str, str] = {}
@@ -351,6 +356,7 @@ class _Recipe:
                 return
             self._note_vees(search, seeds)
             yield from self._interval_proposals(search)
+            self._note_sequential(search)
             if not search.pool:
                 yield from self._exact_proposals(search)
             while search.pool and not self._rounds_are_over(search.round, search.round_s):
@@ -405,20 +411,34 @@ class _Recipe:
                 floor = search.searcher.floor(seed.stage_of, seed.groups, recompute=seed.recompute)
                 if floor is not None:
                     rated.append((floor, len(rated), seed))
-        self.vees = {(seed.stage_of.tobytes(), seed.groups): seed for *_, seed in sorted(rated)[:MAX_VEES]}
+        self.contenders = {(seed.stage_of.tobytes(), seed.groups): seed for *_, seed in sorted(rated)[:MAX_VEES]}
+
+    def _note_sequential(self, search: JointSearch) -> None:
+        """Start also from the best that deciding stages first and the order afterwards can do: never lose to it."""
+        num_cells = len(self.problem.cluster.devices) * len(self.problem.profile.layers) ** 2
+        if num_cells > MAX_SEQUENTIAL_CELLS or self.problem.options.partition is not None:
+            return
+        try:
+            stages = sequential_seating(self.costs, max_cells=SEQUENTIAL_WORK * MAX_SEQUENTIAL_CELLS).stages
+        except DoesNotApplyError:
+            return
+        candidate = self._rate(search, stages)
+        if search.searcher.is_allowed(candidate):
+            search.add([candidate])
+            self.contenders[candidate.stage_of.tobytes(), candidate.groups] = candidate
 
     def _sessions(self, search: JointSearch) -> Iterator[tuple[Plan | None, str]]:
-        """In turn, the order of the best candidate, and that of every V that is not hopeless yet."""
+        """In turn, the order of the best candidate, and that of every contender that is not hopeless yet."""
         turn = search.round // SESSION_EVERY_ROUNDS - 1
-        if search.best is not None and (not self.vees or turn % 2):
+        if search.best is not None and (not self.contenders or turn % 2):
             yield from self._order_session(search, search.best)
-        elif self.vees:
-            key = list(self.vees)[turn // 2 % len(self.vees)]
-            yield from self._order_session(search, self.vees[key])
+        elif self.contenders:
+            key = list(self.contenders)[turn // 2 % len(self.contenders)]
+            yield from self._order_session(search, self.contenders[key])
             order = self.orders[key]
             best, incumbent = order.pool[0].objective if order.pool else FAR, self.incumbent_ns
             if incumbent is not None and (best > HOPELESS * incumbent or order.floor >= incumbent):
-                del self.vees[key]
+                del self.contenders[key]
 
     def _order_session(self, search: JointSearch, candidate: Candidate) -> Iterator[tuple[Plan | None, str]]:
         """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
@@ -436,7 +456,7 @@ class _Recipe:
         key = (candidate.stage_of.tobytes(), candidate.groups)
         if key not in self.orders:
             while len(self.orders) >= MAX_SESSIONS:
-                self.orders.pop(next(old for old in self.orders if old not in self.vees)).close()
+                self.orders.pop(next(old for old in self.orders if old not in self.contenders)).close()
             stages = make_stages(
                 self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute
             )

@@ -9,6 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from solver_models.annealing import evaluate
+from solver_models.best_fit import best_fits
+from solver_models.device_orders import device_orders
 from solver_models.instance import Instance, Integers
 from solver_models.kernels import FAR, assemble
 from solver_models.quick_floors import net_floors
@@ -229,11 +231,13 @@ def _floor(searcher: Searcher, candidate: Candidate) -> int:
 
 
 def _groupings(instance: Instance) -> Iterator[Groups]:
-    """Devices in listed order, or class by class, as stages of equally many devices of one type."""
+    """Devices in listed order, by recursive cuts, or class by class, as stages of equally many devices of one type.
+
+    And one device per stage as a target period fills them best.
+    """
+    yield from (tuple((device,) for device in fit.devices) for fit in best_fits(instance))
     most = len(instance.table_of_replicas) - 1
-    slowness = instance.work[0, :3].sum(axis=(0, 2))[instance.device_type]
-    listed = np.arange(len(instance.capacity))
-    for order in (listed, np.argsort(slowness, kind="stable"), np.argsort(-slowness, kind="stable")):
+    for order in device_orders(instance, slowest_first=True):
         types = instance.device_type[order]
         cuts = [0, *(np.flatnonzero(np.diff(types)) + 1).tolist(), len(order)]
         runs = [order[begin:end].tolist() for begin, end in pairwise(cuts)]

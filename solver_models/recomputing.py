@@ -1,4 +1,4 @@
-"""Which stages recompute, to begin with: all of them, or only the first ones, where memory does not suffice without."""
+"""Which stages recompute, to begin with, where memory does not suffice without: few, the first ones, or all of them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -6,19 +6,24 @@ from dataclasses import replace
 import numpy as np
 
 from solver_models.annealing import PENALTY
-from solver_models.instance import Instance
+from solver_models.instance import Instance, Integers
 from solver_models.search import Candidate, Searcher
 
 
 def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """For every candidate that keeps the rules but not the memory: all stages recompute, and the fewest first ones.
+    """For every candidate that keeps the rules: the greedy choice; beyond the memory also all stages, and the first.
 
     The first stages hold the most microbatches at once, so that a memory that is too small is found there first.
     """
     if not searcher.instance.recompute:
         return
     for candidate in candidates:
-        if candidate.is_feasible or candidate.objective >= 4 * PENALTY:
+        if candidate.objective >= 4 * PENALTY:
+            continue
+        flags = greedy_flags(searcher, candidate)
+        if flags.any():
+            yield searcher.rate(candidate.stage_of, candidate.groups, recompute=flags)
+        if candidate.is_feasible:
             continue
         low, high = 0, len(candidate.groups)
         whole = _with_first(searcher, candidate, count=high)
@@ -31,6 +36,32 @@ def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> I
                 high = middle
             else:
                 low = middle
+
+
+def greedy_flags(searcher: Searcher, candidate: Candidate) -> Integers:
+    """[S] 1 where a stage recomputes so that devices have room for what 1F1B holds: least time per byte freed first.
+
+    Stage s of S is taken to hold min(M, S - s) microbatches. On a device that lacks room, recomputation is turned on at
+    the stages that lose the fewest ticks per unit freed, one after the other, until there is room or nothing frees any.
+    """
+    num_stages = len(candidate.groups)
+    flags = np.zeros(num_stages, np.int64)
+    nets = [searcher.net_of(replace(candidate, recompute=flags + flag)) for flag in (0, 1)]
+    stages = nets[0].lane_stage
+    in_flight = np.minimum(searcher.instance.num_microbatches, num_stages - stages)
+    need, least = (net.held * in_flight + np.maximum(net.stash - net.held, 0) for net in nets)
+    freed, lost = need - least, nets[1].duration[:, 3] - nets[0].duration[:, 3]
+    for device in np.unique(nets[0].lane_device):
+        lanes = np.nonzero(nets[0].lane_device == device)[0]
+        excess = need[lanes].sum() + nets[0].workspace[lanes].max() - nets[0].budget[device]
+        excess -= (freed * flags[stages])[lanes].sum()
+        useful = lanes[(freed[lanes] > 0) & (flags[stages[lanes]] == 0)].tolist()
+        for lane in sorted(useful, key=lambda lane: lost[lane] / freed[lane]):
+            if excess <= 0:
+                break
+            flags[stages[lane]] = 1
+            excess -= freed[lane]
+    return flags
 
 
 def _with_first(searcher: Searcher, candidate: Candidate, *, count: int) -> Candidate:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from solver_models.best_fit import best_fits
+from solver_models.device_orders import cut_order, device_orders
 from solver_models.instance import Instance, Integers
 from solver_models.recomputing import recompute_variants
 from solver_models.search import Candidate, Searcher
@@ -32,7 +34,7 @@ def _given(instance: Instance, stage_of: Integers) -> Iterator[tuple[Integers, G
         yield stage_of, instance.given_groups
         return
     if num_stages <= num_devices:
-        yield from ((stage_of, groups) for groups in _spread(instance, num_stages))
+        yield from ((stage_of, groups) for groups in _spread(device_orders(instance), num_stages))
         return
     rounds = [stage % (2 * num_devices) for stage in range(num_stages)]
     yield stage_of, tuple((device % num_devices,) for device in rounds)
@@ -43,24 +45,38 @@ def _given(instance: Instance, stage_of: Integers) -> Iterator[tuple[Integers, G
 def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
     """S stages on S devices, on all devices evenly, and S = 2 D stages as a V and as a loop."""
     num_devices, num_layers = len(instance.capacity), len(instance.state)
+    device_order = device_orders(instance)
     for order in _topological_orders(instance):
         for num_stages in _stage_counts(min(num_devices, num_layers)):
             yield from (
-                (balanced_cut(instance, groups, order=order), groups) for groups in _spread(instance, num_stages)
+                (balanced_cut(instance, groups, order=order), groups) for groups in _spread(device_order, num_stages)
             )
+    yield from _best_fitting(instance)
     if instance.max_stages_per_device > 1 and num_layers >= 2 * num_devices:
-        loop = tuple((device,) for device in (*range(num_devices), *range(num_devices)))
-        vee = tuple((device,) for device in (*range(num_devices), *reversed(range(num_devices))))
-        for groups in (loop, vee):
+        for groups in _chunked(instance):
             for first in FIRST_CHUNKS:
                 scale = np.repeat([first, 1 - first], num_devices)
                 yield balanced_cut(instance, groups, scale=scale), groups
     yield from _overlapped(instance)
 
 
-def _spread(instance: Instance, num_stages: int) -> Iterator[Groups]:
-    """All devices shared out over at most as many stages, in their order and the fastest first; or one device each."""
-    for devices in (np.arange(len(instance.capacity)), np.argsort(-_speeds(instance), kind="stable")):
+def _chunked(instance: Instance) -> Iterator[Groups]:
+    """Two stages per device as a loop and as a V, over the devices as listed and, if it differs, by recursive cuts."""
+    orders = (tuple(range(len(instance.capacity))), tuple(cut_order(instance).tolist()))
+    for devices in dict.fromkeys(orders):
+        yield tuple((device,) for device in (*devices, *devices))
+        yield tuple((device,) for device in (*devices, *reversed(devices)))
+
+
+def _best_fitting(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
+    """One stage on each of the devices that a target period fills best, where they are unlike."""
+    for fit in best_fits(instance):
+        yield np.repeat(np.arange(len(fit.devices)), np.diff(fit.bounds)), tuple((device,) for device in fit.devices)
+
+
+def _spread(orders: list[Integers], num_stages: int) -> Iterator[Groups]:
+    """All devices shared out over at most as many stages, in each of the orders; or one device each."""
+    for devices in orders:
         groups = tuple(tuple(part.tolist()) for part in np.array_split(devices, num_stages))
         yield groups
         yield tuple((group[0],) for group in groups)

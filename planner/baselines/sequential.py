@@ -41,12 +41,13 @@ class Seating:
     """The stages."""
 
 
-def sequential_seating(costs: CostModel) -> Seating:
+def sequential_seating(costs: CostModel, *, max_cells: int = MAX_CELLS) -> Seating:
     """The cut and the seats whose largest stage or transfer is smallest, by exact cuts and local search on the seats.
 
+    The local search ends once `max_cells` possible stages were looked at.
     Raises DoesNotApplyError if nothing was found that fits into memory.
     """
-    hall = _Hall(costs)
+    hall = _Hall(costs, max_cells=max_cells)
     for in_flight in hall.depths():
         best: tuple[int, tuple[Device, ...]] | None = None
         for seats in hall.first_seats():
@@ -62,12 +63,12 @@ def sequential_seating(costs: CostModel) -> Seating:
 class _Hall:
     """The tables from which a row of devices is judged."""
 
-    def __init__(self, costs: CostModel) -> None:
+    def __init__(self, costs: CostModel, *, max_cells: int) -> None:
         self.costs, self.problem = costs, costs.problem
         self.layers = [self.problem.profile.by_name[name] for name in self.problem.profile.topological_order]
         self.devices = self.problem.cluster.devices
         self.crossing = crossing_bytes(self.problem.profile)
-        self.work_left = MAX_CELLS
+        self.work_left = max_cells
         self.times = cache(self._times)
         self.fits = cache(self._fits)
         self.transfer = cache(self._transfer)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solver_models.device_orders import cut_order
 from solver_models.instance import Instance, Integers
 
 
@@ -83,9 +84,13 @@ def one_more_per_stage(instance: Instance) -> Integers:
 
 
 def make_partition_instance(instance: Instance, *, in_flight: Integers | None = None) -> PartitionInstance:
-    """The partitioning part of a planning problem; devices of one type and memory form a class."""
+    """The partitioning part of a planning problem; devices of one type and memory form a class.
+
+    Those of a class stand in an order in which well-linked ones are neighbours.
+    """
     keys = list(zip(instance.device_type.tolist(), instance.capacity.tolist(), strict=True))
-    classes = {key: [d for d, own in enumerate(keys) if own == key] for key in dict.fromkeys(keys)}
+    order = cut_order(instance).tolist()
+    classes = {key: [d for d in order if keys[d] == key] for key in dict.fromkeys(keys)}
     types = [device_type for device_type, _ in classes]
     cuts = _cut_units(instance)
     return PartitionInstance(

@@ -42,8 +42,15 @@ def make_layer(kind: str, *, dtype: torch.dtype) -> nn.Module:
     if kind == "n":
         return nn.Tanh()
     if kind == "v":  # its output is a view
+        return nn.Sequential(Block(), View()).to(dtype)
+    if kind == "s":  # its output is strided
         return nn.Sequential(Block(), nn.Linear(WIDTH, 2 * WIDTH), nn.Unflatten(1, (WIDTH, 2)), First()).to(dtype)
     return Block().to(dtype).requires_grad_(kind != "f")
+
+
+class View(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, WIDTH)
 
 
 class First(nn.Module):
@@ -52,7 +59,7 @@ class First(nn.Module):
 
 
 def vectors(kinds: str, *, num_microbatches: int, dtype: torch.dtype = torch.float64, **more: Any) -> Training:
-    """A chain of one layer per letter: `w` with weights, `f` frozen, `n` without, `v` that gives a view."""
+    """A chain of a letter per layer: `w` with weights, `f` frozen, `n` without, `v` gives a view, `s` a strided one."""
 
     def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
         noise = torch.Generator().manual_seed(number)

@@ -124,12 +124,12 @@ TWO = methods(2, 3, 4) | {
     "data parallel, sum of losses": drawn("0/1", num_microbatches=2, model="summed"),
     "native split": drawn("0 1 0 1", num_microbatches=4, split="native"),
     "native split, frozen in front": drawn("0 1 1", kinds="ffw", num_microbatches=3, split="native"),
-    "native split, views between stages": drawn("0 1 0", kinds="vvv", num_microbatches=3, split="native"),
+    "native split, views between stages": drawn("0 1 0 1", kinds="vsvw", num_microbatches=3, split="native"),
     "native split, GPT": drawn("0 1", cut=(2, 2), num_microbatches=4, model="gpt", split="native"),
     "native split, skip edges": drawn(
         "0 1 0 1", cut=(1, 2, 1, 1), num_microbatches=3, model="skipping", split="native"
     ),
-    "views between stages": drawn("0 1 0", kinds="vvv", num_microbatches=3),
+    "views between stages": drawn("0 1 0 1", kinds="vsvw", num_microbatches=3),
 }
 
 REFUSED = {

@@ -24,7 +24,7 @@ def make_random_plan(
     backward: str = "IW",
 ) -> Plan:
     """`placement`: per stage the device of each replica, as `0/2 1/3`; `cut`: how many layers each stage has (default
-    one); `kinds`: a letter per layer, only `w` and `v` are trained; `recompute`: y or n per stage.
+    one); `kinds`: a letter per layer, only `w`, `v` and `s` are trained; `recompute`: y or n per stage.
 
     The order is random for a seed, otherwise greedy: I before F before W. `backward`: B instead of I and W.
     """
@@ -38,7 +38,7 @@ def make_random_plan(
         )
         for number, (mine, group) in enumerate(zip(layers, groups, strict=True))
     )
-    trained = [not kinds or any(kinds[int(name[1:])] in "wv" for name in stage.layers) for stage in stages]
+    trained = [not kinds or any(kinds[int(name[1:])] in "wvs" for name in stage.layers) for stage in stages]
     words = make_order(
         [group[0] for group in groups], num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward
     )

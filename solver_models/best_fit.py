@@ -1,0 +1,192 @@
+"""Intervals of layers for unlike devices: step by step the device that a target period fills best, a little at random.
+
+Devices that are all different leave nothing to enumerate, and the order in which they come decides how well whole
+layers fill them. Many choices are followed at once, towards one target after another; the work is fixed, not the time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver_models.instance import Instance, Integers
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+MOST_TRIES, TRIES_TIMES_DEVICES = 192, 3_072
+"""Choices that are followed at once, and how many of them times devices; the first always takes the best fit."""
+
+STEPS = 9
+"""Halvings of the bracket around the least period."""
+
+FIRST_TARGETS = (1.02, 1.1, 1.3, 2.0, 4.0)
+"""Targets over the floor, in turn until one is reached."""
+
+HELD = (1.0, 0.5, 0.0)
+"""How many microbatches a stage shall hold at once, as parts of the devices that are left."""
+
+MOST_NOISE = 1.0
+"""What chance adds at most to the waste that devices are compared by, as a part of the target; little in most tries."""
+
+SHARES = (1.0, 0.75, 0.5)
+"""Parts of the devices, the fastest ones, that may be used."""
+
+MOST_DEVICES = 256
+"""More devices take too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Consecutive intervals of layers on single devices."""
+
+    period: int
+    """Ticks per microbatch of the busiest device."""
+    devices: tuple[int, ...]
+    """The device of every stage."""
+    bounds: tuple[int, ...]
+    """[stages + 1] where stages begin, from 0 to L."""
+
+
+def best_fits(instance: Instance) -> list[Fit]:
+    """Different fits in memory, on all devices and on the fastest of them, the least period first.
+
+    None where devices are alike, or too many.
+    """
+    num_devices = len(instance.capacity)
+    if len(np.unique(instance.device_type)) < 2 or num_devices > MOST_DEVICES:
+        return []
+    slowness = instance.work[0, :3].sum(axis=(0, 2))[instance.device_type]
+    fastest = np.argsort(slowness, kind="stable")
+    counts = dict.fromkeys(max(1, int(share * num_devices)) for share in SHARES)
+    found = dict.fromkeys(fit for count in counts for fit in _per_depth(instance, fastest[:count]))
+    return sorted(found, key=lambda fit: fit.period)
+
+
+def _per_depth(instance: Instance, devices: Integers) -> Iterator[Fit]:
+    """The best fit for every number of microbatches held; less held is no use if memory did not bind."""
+    for held in HELD:
+        fitter = Fitter(instance, devices, held=held)
+        fit = fitter.least()
+        if fit is not None:
+            yield fit
+        if fit is not None and not fitter.was_full:
+            return
+
+
+class Fitter:
+    """Best fits on some devices with a given number of microbatches in flight."""
+
+    def __init__(self, instance: Instance, devices: Integers, *, held: float) -> None:
+        self.instance, self.devices, self.held = instance, devices, held
+        work = instance.work[0]
+        backward = work[1] + work[2] if instance.can_split else work[3]
+        types, self.kind = np.unique(instance.device_type[devices], return_inverse=True)
+        self.load = _sums((work[0] + backward)[types])
+        self.slowness = self.load[self.kind, -1].astype(np.float64)
+        self.state, self.stash = _sums(instance.state), _sums(instance.stash)
+        self.room = instance.capacity[devices] - int(instance.workspace.max(initial=0))
+        self.crossing = _crossing(instance)
+        self.was_full = False
+        self.tries = np.arange(max(1, min(MOST_TRIES, TRIES_TIMES_DEVICES // len(devices))))
+        self.weight = (self.tries % 2).astype(np.float64)[:, None]
+        self.noise = MOST_NOISE * np.linspace(0, 1, len(self.tries))[:, None] ** 3
+
+    @property
+    def floor(self) -> int:
+        """Ticks per microbatch that no cut is below: perfect balance, and the heaviest layer on its fastest device."""
+        heaviest = int(np.diff(self.load, axis=1).min(axis=0).max())
+        return max(1, heaviest, int(1 / (1 / np.maximum(self.slowness, 1)).sum()))
+
+    def least(self) -> Fit | None:
+        """The fit with the least period; None if none is found within the last of the first targets."""
+        low = self.floor
+        reached = ((int(low * factor), fit) for factor in FIRST_TARGETS if (fit := self.within(int(low * factor))))
+        best: Fit | None = next((fit for _, fit in reached), None)
+        for _ in range(STEPS if best is not None else 0):
+            assert best is not None
+            middle = (low + best.period) // 2
+            found = self.within(middle)
+            if found is None:
+                low = middle
+            else:
+                best = found
+        return best
+
+    def within(self, limit: int) -> Fit | None:
+        """Stages whose loads, and whose transfers from the stage before, all stay within `limit`; None if not found."""
+        tries, num_layers, count = self.tries, len(self.instance.state), len(self.devices)
+        random = np.random.default_rng(limit)
+        ends = np.array([np.searchsorted(row, row + limit, side="right") - 1 for row in self.load])
+        used = np.zeros((len(tries), count), dtype=bool)
+        bounds, chosen = np.zeros((count + 1, len(tries)), np.int64), np.zeros((count, len(tries)), np.int64)
+        for stage in range(count):
+            first = bounds[stage]
+            end = self._fitting(first, ends[self.kind][:, first].T, left=count - stage)
+            if stage:
+                end = np.where(self._ticks(first, chosen[stage - 1]) <= limit, end, 0)
+            score = self._waste(first, end, limit=limit) + self.noise * random.random(used.shape)
+            pick = np.where(used, np.inf, score).argmin(axis=1)
+            chosen[stage], used[tries, pick] = pick, True
+            bounds[stage + 1] = np.maximum(first, end[tries, pick])
+            done = np.flatnonzero(bounds[stage + 1] == num_layers)
+            if len(done):
+                return self._fit(bounds[: stage + 2, done[0]], chosen[: stage + 1, done[0]])
+        return None
+
+    def _fitting(self, first: Integers, end: Integers, *, left: int) -> Integers:
+        """[tries, devices] how far up to `end` the layers from `first` on fit in memory, `left` devices being free."""
+        held = max(1, min(self.instance.num_microbatches, int(self.held * left)))
+        need = self.state + held * self.stash
+        fitting = np.searchsorted(need, need[first][:, None] + self.room, side="right") - 1
+        self.was_full = self.was_full or bool((fitting < end).any())
+        within: Integers = np.minimum(fitting, end)
+        return within
+
+    def _ticks(self, first: Integers, senders: Integers) -> Integers:
+        """[tries, devices] ticks of the slower of the transfers, to and fro, over the cut at `first`."""
+        here, there = self.devices[senders][:, None], self.devices
+        sizes = self.crossing[:, first][:, :, None]
+        ways = ((here, there), (there, here))
+        ticks = [
+            self.instance.latency[way] + size * 10**9 // np.maximum(self.instance.bandwidth[way], 1)
+            for size, way in zip(sizes, ways, strict=True)
+        ]
+        slower: Integers = np.maximum(*ticks)
+        return slower
+
+    def _waste(self, first: Integers, end: Integers, *, limit: int) -> Floats:
+        """[tries, devices] what is left of the target, as a part of it, in time or in work; last where nothing fits."""
+        load = self.load[self.kind, end] - self.load[self.kind, first[:, None]]
+        waste = (limit - load) / limit / (self.slowness / self.slowness.min()) ** self.weight
+        scored: Floats = np.where(end > first[:, None], np.where(end == len(self.state) - 1, -1.0, waste), 2.0)
+        return scored
+
+    def _fit(self, bounds: Integers, chosen: Integers) -> Fit:
+        """What one try found, without devices for which nothing was left."""
+        used = np.diff(bounds) > 0
+        loads = self.load[self.kind[chosen], bounds[1:]] - self.load[self.kind[chosen], bounds[:-1]]
+        senders, receivers = chosen[used][:-1], chosen[used][1:]
+        transfers = [
+            int(self._ticks(bounds[1:][used][s : s + 1], senders[s : s + 1])[0, r]) for s, r in enumerate(receivers)
+        ]
+        return Fit(
+            period=max(int(loads.max()), *transfers, 0),
+            devices=tuple(self.devices[chosen[used]].tolist()),
+            bounds=(0, *bounds[1:][used].tolist()),
+        )
+
+
+def _sums(values: Integers) -> Integers:
+    """Prefix sums along the last axis, from 0."""
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
+    return sums
+
+
+def _crossing(instance: Instance) -> Integers:
+    """[2, L + 1] units that cross each boundary forward and backward, every edge for itself."""
+    units = np.zeros((2, len(instance.state) + 2), np.int64)
+    for way, column in enumerate((2, 3)):
+        np.add.at(units[way], instance.edges[:, 0] + 1, instance.edges[:, column])
+        np.add.at(units[way], instance.edges[:, 1] + 1, -instance.edges[:, column])
+    return np.cumsum(units, axis=1)[:, :-1]
