@@ -122,7 +122,7 @@ def main() -> None:
         preface=[
             "# Small joint problems",
             "",
-            f"`python -m benchmarks.joint_small`: {COUNT} problems, {SECONDS - MARGIN:g} s each, seed 0. Options `all`:",
+            f"`python -m benchmarks.joint_small`: {COUNT} problems, {SECONDS - MARGIN:g} s each. Options `all`:",
             "replication and two stages per device, as by default; `replicas`: one stage per device;",
             "`chunks`: no replication; `one stage`: neither. Proved by `certificate`: the certified bound equals the",
             "makespan; by `complete search`: every partition, mapping and order was closed by a compiled tree, by",
