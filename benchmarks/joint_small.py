@@ -21,7 +21,7 @@ HEADER = (
     "proved by", "stages x replicas", "verified", "certificate", "s",
 )  # fmt: skip
 
-SECONDS, SEED, TARGET, COUNT = 10.0, 7, 0.95, 64
+SECONDS, MARGIN, SEED, TARGET, COUNT = 10.0, 0.5, 7, 0.95, 64
 
 OPTIONS = {
     "all": Options(),
@@ -39,7 +39,7 @@ def problems() -> Iterator[tuple[str, str, Problem]]:
         product(("loose", "mid", "tight"), ("homogeneous", "two-level", "random"), ("equal", "classes", "different"))
     )
     for number in range(COUNT):
-        links, speeds, memory = kinds[number % len(kinds)]
+        memory, links, speeds = kinds[number % len(kinds)]
         family = Family(
             shape="dag" if number % 3 == 2 else "chain",
             num_layers=rng.randint(6, 12),
@@ -122,7 +122,7 @@ def main() -> None:
         preface=[
             "# Small joint problems",
             "",
-            f"`python -m benchmarks.joint_small`: {COUNT} random problems, {SECONDS:g} s each, seed 0. Options `all`:",
+            f"`python -m benchmarks.joint_small`: {COUNT} problems, {SECONDS - MARGIN:g} s each. Options `all`:",
             "replication and two stages per device, as by default; `replicas`: one stage per device;",
             "`chunks`: no replication; `one stage`: neither. Proved by `certificate`: the certified bound equals the",
             "makespan; by `complete search`: every partition, mapping and order was closed by a compiled tree, by",
@@ -132,22 +132,33 @@ def main() -> None:
         header=HEADER,
         output=given.output,
     )
-    proofs: Counter[str] = Counter()
-    slowest = 0.0
+    results: list[tuple[str, Planned]] = []
     rows = list(problems())
     for name, options, problem in rows[3::11][:6] if given.quick else rows:
-        planned = plan_and_check(problem, Limits(time_limit_s=SECONDS, patience_s=SECONDS))
-        table.add(cells(name, options, problem, planned))
-        proofs[proof_of(planned)] += 1
-        proofs[options] += proof_of(planned) == "open"
-        slowest = max(slowest, planned.total_s)
-    count = sum(proofs[kind] for kind in ("certificate", "complete search", "open"))
-    proved = count - proofs["open"]
-    table.close(
-        f"Proved optimal: {proved} of {count} ({proofs['certificate']} by certificate, {proofs['complete search']} by "
-        f"complete search); open: {', '.join(f'{proofs[kind]} of kind {kind}' for kind in OPTIONS)}. "
-        f"Slowest: {slowest:.1f} s. Target: at least {percent(TARGET)} within {SECONDS:g} s each: "
-        f"{'met' if proved >= TARGET * count and slowest <= SECONDS + 1 else 'missed'}.",
+        limits = Limits(time_limit_s=SECONDS - MARGIN, patience_s=SECONDS)
+        results.append((options, plan_and_check(problem, limits)))
+        table.add(cells(name, options, problem, results[-1][1]))
+    table.close(*remarks(results))
+
+
+def remarks(results: list[tuple[str, Planned]]) -> Iterator[str]:
+    """How many are proved in all and with the options of each kind; only what was back within `SECONDS` counts."""
+    kept = [(options, proof_of(planned) if planned.total_s <= SECONDS else "late") for options, planned in results]
+    for kind in OPTIONS:
+        found = Counter(proof for options, proof in kept if options == kind)
+        yield (
+            f"* Options `{kind}`: {found['certificate'] + found['complete search']} of {found.total()} proved "
+            f"({found['certificate']} by certificate, {found['complete search']} by complete search), "
+            f"{found['open']} open, {found['late']} not back within {SECONDS:g} s"
+        )
+    proved = sum(proof in ("certificate", "complete search") for _, proof in kept)
+    slowest = max(planned.total_s for _, planned in results)
+    verdict = "met" if proved >= TARGET * len(kept) else "missed"
+    yield ""
+    yield (
+        f"Proved optimal: {proved} of {len(kept)}. Slowest: {slowest:.1f} s from the call to the plan. "
+        f"Target: at least {percent(TARGET)} of all {COUNT} within {SECONDS:g} s each: "
+        f"{verdict if len(kept) == COUNT else 'not judged by a few rows'}."
     )
 
 

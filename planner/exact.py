@@ -33,8 +33,11 @@ EFFORTS = (0.3, 3.0, 30.0)
 PROMISING, PROMISING_STEPS = 40, 3_000
 """Cases of least floor whose orders are polished first, and steps of that."""
 
-NODES = (300_000, 3_000_000, 20_000_000, 20_000_000)
+NODES = (300_000, 3_000_000, 20_000_000)
 """Nodes of the tree that are looked at for one threshold before it is lowered, in the first, second ... attempt."""
+
+MASTER_ROUNDS, MASTER_SHARE = 300, 0.5
+"""Cases that the integer programme is asked for where the tree gave up, and the part of the time left it may take."""
 
 FIRST_STEP, SMALLEST_STEP = 2, 200
 """Where there is no incumbent, so many times the bound is tried first; steps above less than 1 / 200 are not."""
@@ -95,6 +98,8 @@ class ExactSearch:
         """The solver that was asked for orders."""
         self.num_cases = self.num_orders = 0
         """Cases listed, and orders given to the solver."""
+        self.num_master_rounds = 0
+        """Times that the integer programme was asked for the next case."""
         self.settled: dict[Hashable, int] = {}
         self.covers_all_plans = not list_groups(problem)
         """Whether every plan is searched: of groups of several devices, only those of `list_groups` are."""
@@ -128,6 +133,8 @@ class ExactSearch:
             if self.below == FAR or not self.num_orders:
                 yield from self._find(threshold, cases[:PROMISING])
             yield from self._close(threshold, cases)
+        if not self.is_closed and not self._is_over():
+            yield from self._ask_master()
         if self.is_closed and self.below == FAR and self.covers_all_plans:
             raise InfeasibleProblemError(
                 "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
@@ -163,10 +170,51 @@ class ExactSearch:
             for effort in EFFORTS:
                 while not self._is_over():
                     batch = self._next_batch(cases, effort=effort)
+                    self._rebound(threshold, cases)  # those with the key of a settled one may have been closed
                     if not batch:
                         break
                     yield from executor.map(self._settle, batch, repeat(effort))
                     self._rebound(threshold, cases)
+
+    def _ask_master(self) -> Iterator[Plan | None]:
+        """Where the tree gave up: the integer programme names the next best case, hears what it takes, and goes on.
+
+        It ends when it has no case below the incumbent left, or when its best one stays open.
+        """
+        # pulp takes a third of a second to import, and most problems never need it
+        from solver_models.joint.master import make_master
+
+        space = make_space(self.searcher.instance)
+        master = None if space is None else make_master(self.searcher, space)
+        end = self.seconds_left() * (1 - MASTER_SHARE)
+        opened: list[_Case] = []
+        while master is not None and self.num_master_rounds < MASTER_ROUNDS and not self._is_over():
+            below, self.num_master_rounds = self.below, self.num_master_rounds + 1
+            answer = master.solve(
+                below=None if below == FAR else below, time_limit_s=max(0.1, self.seconds_left() - end)
+            )
+            if answer is None or self.seconds_left() <= end:
+                return
+            self._rebound(below if answer.case is None else answer.bound, opened)
+            if answer.case is None:
+                return
+            case = self._make_case(answer.case)
+            yield from self._settle_fully(case)
+            if case.bound >= self.below:
+                master.forbid(answer.case)
+                continue
+            if case.bound <= answer.bound:
+                return
+            master.cut(answer.case, case.bound)
+            opened.append(case)
+
+    def _settle_fully(self, case: _Case) -> Iterator[Plan | None]:
+        """Lift the bound of one case as far as all efforts can."""
+        floor = self.searcher.exact_floor(case.candidate)
+        case.bound = FAR if floor is None else max(case.bound, floor)
+        for effort in EFFORTS:
+            for open_case in () if self._is_over() else self._next_batch([case], effort=effort):
+                yield self._settle(open_case, effort)
 
     def _is_over(self) -> bool:
         return self.should_stop() or self.seconds_left() <= 0

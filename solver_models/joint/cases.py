@@ -46,6 +46,7 @@ def open_cases(
 
     Of cases that differ only by a symmetry of the devices, one is listed.
     """
+    _load(searcher, space)
     stop = np.zeros(1, np.int64)
     found = run_stoppable(
         lambda: find_cases(
@@ -58,6 +59,17 @@ def open_cases(
     if found is None or stop[0] or found[1] >= most_nodes:
         return None
     return _read(searcher, space, table=found[0])
+
+
+def _load(searcher: Searcher, space: Space) -> None:
+    """Have the tree compiled, or loaded from disk, here: a thread that does it can neither be stopped nor left behind.
+
+    One that was left behind at the end of the process brought it down, and the next process compiled again.
+    """
+    find_cases(
+        searcher.layers, searcher.rules, searcher.instance.pinned, space, searcher.by_span, 0, 1, 1,
+        np.ones(1, np.int64),
+    )  # fmt: skip
 
 
 def _read(searcher: Searcher, space: Space, *, table: Integers) -> tuple[OpenCase, ...]:

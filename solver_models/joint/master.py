@@ -1,10 +1,11 @@
 """The master of branch-and-check as an integer programme: one binary per stage, that is layers and a device group.
 
 In PuLP, solved by HiGHS. It knows the loads of the devices, the fill before a stage and its synchronisation;
-everything else it learns from cuts: a case whose floor or best order is known costs at least that. The planner lists
-its cases with the compiled tree (`cases`), which sees more per second; docs/exact.md compares the two.
+everything else it learns from cuts: a case whose floor or best order is known costs at least that, and one that is
+closed is forbidden. The planner asks it where the compiled tree (`cases`) gives up; docs/exact.md compares the two.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ from solver_models.search import Searcher
 
 MAX_COLUMNS = 20_000
 """Largest programme that is built."""
+
+TOLERANCE = 2e-6
+"""What HiGHS may get wrong, relative to the objective; bounds are lowered, and limits raised, by that."""
 
 
 class Column(NamedTuple):
@@ -44,13 +48,23 @@ class Costs:
     """Ticks of its all-reduce."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the programme knows by now."""
+
+    bound: int
+    """Ticks that no case beats, but those that are forbidden."""
+    case: OpenCase | None
+    """A case of that objective; None if all that are below the limit are forbidden."""
+
+
 class Master:
-    """The integer programme; `solve` and `cut` in turn until the bound reaches what is known."""
+    """The integer programme; `solve` and `cut`, or `forbid`, in turn until the bound reaches what is known."""
 
     NAMES = ("stages_form_a_chain", "devices_hold_few_stages", "objective_covers_every_stage", "objective_covers_loads")
 
     def __init__(self, searcher: Searcher, space: Space) -> None:
-        """Without recomputation; raises ValueError if there are too many columns."""
+        """Without recomputation, for the makespan; raises ValueError otherwise, or if there are too many columns."""
         self.searcher, self.space = searcher, space
         self.columns = [
             Column(first, int(end), group)
@@ -58,8 +72,11 @@ class Master:
             for end in space.arc_end[space.arc_start[first] : space.arc_start[first + 1]]
             for group in range(len(space.group_size))
         ]
-        if len(self.columns) > MAX_COLUMNS or searcher.instance.recompute:
-            raise ValueError(f"master: {len(self.columns)} columns, or recomputation, are more than it takes")
+        if len(self.columns) > MAX_COLUMNS or searcher.instance.recompute or searcher.instance.objective != "makespan":
+            raise ValueError(f"master: {len(self.columns)} columns, recomputation, or span, are more than it takes")
+        self.number_of = {column: number for number, column in enumerate(self.columns)}
+        self.group_of = {self._devices(column): column.group for column in self.columns}
+        self.downset_of = {int(bits): number for number, bits in enumerate(self.space.downset)}
         self.costs = [self._costs(column) for column in self.columns]
         self.program = pulp.LpProblem("master", pulp.LpMinimize)
         self.objective = self.program.add_variable("objective", lowBound=0)
@@ -99,39 +116,57 @@ class Master:
             ]
             self.program += self.objective >= pulp.lpSum(terms) + self.searcher.instance.tail, f"load_{device}"
 
-    def solve(self, *, time_limit_s: float = 10.0) -> tuple[float, OpenCase] | None:
-        """The least objective that the cuts leave, and a case that has it; None if there is none, or if time was up."""
+    def solve(self, *, below: int | None = None, time_limit_s: float = 10.0) -> Answer | None:
+        """The least objective that the cuts leave, and a case that has it; None if time was up.
+
+        Nothing that takes `below` ticks or more is asked for.
+        """
+        self.objective.upBound = None if below is None else below * (1 + TOLERANCE)
         status = self.program.solve(pulp.HiGHS(msg=False, threads=1, timeLimit=time_limit_s, gapRel=0, gapAbs=0.5))
+        if status == pulp.LpStatusInfeasible:
+            return Answer(bound=0 if below is None else below, case=None)
         if status != pulp.LpStatusOptimal:
             return None
+        bound = int((self.objective.value() - 0.5) * (1 - TOLERANCE) + 0.5)
         chosen = sorted(c for c, use in self._pairs() if (use.value() or 0) > 0.5)
+        return Answer(bound=bound, case=self._read(chosen, floor=bound))
+
+    def _read(self, chosen: list[Column], *, floor: int) -> OpenCase:
+        """The case that has these stages."""
         stage_of = np.zeros(len(self.searcher.instance.state), np.int64)
         chain = sorted(chosen, key=lambda column: int(self.space.downset[column.first]).bit_count())
         for stage, column in enumerate(chain):
             stage_of[self._layers(column)] = stage
-        case = OpenCase(
-            floor=int(self.objective.value()),
+        return OpenCase(
+            floor=floor,
             stage_of=stage_of,
             groups=tuple(self._devices(column) for column in chain),
             recompute=np.zeros(len(chain), np.int64),
         )
-        return float(self.objective.value()), case
 
     def cut(self, case: OpenCase, value: int) -> None:
         """This case, and all that a symmetry of the devices makes of it, takes at least `value`."""
-        number_of = {column: number for number, column in enumerate(self.columns)}
-        group_of = {self._devices(column): column.group for column in self.columns}
-        downset_of = {int(bits): number for number, bits in enumerate(self.space.downset)}
-        reached = [0]
-        for stage in range(len(case.groups)):
-            reached.append(downset_of[sum(1 << int(x) for x in np.nonzero(case.stage_of <= stage)[0])])
-        for image in [list(range(len(self.searcher.instance.capacity))), *self.space.automorphisms.tolist()]:
-            groups = [group_of[tuple(image[device] for device in group)] for group in case.groups]
-            picked = [
-                self.use[number_of[Column(reached[stage], reached[stage + 1], group)]]
-                for stage, group in enumerate(groups)
-            ]
+        for picked in self._images(case):
             self.program += self.objective >= value * (pulp.lpSum(picked) - (len(picked) - 1))
+
+    def forbid(self, case: OpenCase) -> None:
+        """No plan worth finding is of this case, nor of one that a symmetry of the devices makes of it."""
+        for picked in self._images(case):
+            self.program += pulp.lpSum(picked) <= len(picked) - 1
+
+    def _images(self, case: OpenCase) -> Iterator[list[pulp.LpVariable]]:
+        """The variables of the stages of a case, and of its images under the symmetries of the devices, each once."""
+        seen, reached = set[tuple[int, ...]](), [0]
+        for stage in range(len(case.groups)):
+            reached.append(self.downset_of[sum(1 << int(x) for x in np.nonzero(case.stage_of <= stage)[0])])
+        for image in [list(range(len(self.searcher.instance.capacity))), *self.space.automorphisms.tolist()]:
+            groups = [self.group_of[tuple(image[device] for device in group)] for group in case.groups]
+            columns = tuple(
+                self.number_of[Column(reached[stage], reached[stage + 1], group)] for stage, group in enumerate(groups)
+            )
+            if columns not in seen:
+                seen.add(columns)
+                yield [self.use[column] for column in columns]
 
     def _pairs(self) -> list[tuple[Column, pulp.LpVariable]]:
         return list(zip(self.columns, self.use, strict=True))
@@ -183,6 +218,14 @@ def _backward(duration: Integers, has_weight: bool) -> int:
     return min(whole, int(duration[3])) if has_weight else int(duration[1])
 
 
+def make_master(searcher: Searcher, space: Space) -> Master | None:
+    """The programme of an instance; None if it is too large, or of a kind that it does not take."""
+    try:
+        return Master(searcher, space)
+    except ValueError:
+        return None
+
+
 def solve_by_cuts(master: Master, searcher: Searcher, *, most_rounds: int) -> tuple[float, int]:
     """The least floor of all cases, found by the master and cuts alone, and the rounds that took.
 
@@ -190,12 +233,15 @@ def solve_by_cuts(master: Master, searcher: Searcher, *, most_rounds: int) -> tu
     """
     for rounds in range(1, most_rounds + 1):
         found = master.solve()
-        if found is None:
+        if found is None or found.case is None:
             break
-        bound, case = found
+        bound, case = found.bound, found.case
         candidate = searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
         floor = searcher.exact_floor(candidate)
         if floor is not None and floor <= bound + 0.5:
             return bound, rounds
-        master.cut(case, (1 << 40) if floor is None else floor)
+        if floor is None:
+            master.forbid(case)
+        else:
+            master.cut(case, floor)
     raise ValueError(f"master: no case was reached in {most_rounds} rounds")
