@@ -357,6 +357,7 @@ class _Recipe:
             self._note_vees(search, seeds)
             yield from self._interval_proposals(search)
             self._note_sequential(search)
+            yield self._to_plan(search, search.best), "sequential planner"
             if not search.pool:
                 yield from self._exact_proposals(search)
             while search.pool and not self._rounds_are_over(search.round, search.round_s):

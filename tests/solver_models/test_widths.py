@@ -187,7 +187,7 @@ def test_nothing_is_better(seed: int):
     problem = tiny_wide_problem(Random(seed))
     expected = brute_force_wide(problem)
     try:
-        plan = make_plan(problem, limits=Limits(max_rounds=6, time_limit_s=60))
+        plan = make_plan(problem, limits=Limits(max_rounds=12, time_limit_s=60))
     except (InfeasibleProblemError, NoPlanFoundError):
         assert expected is None
         return
