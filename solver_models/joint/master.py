@@ -224,24 +224,3 @@ def make_master(searcher: Searcher, space: Space) -> Master | None:
         return Master(searcher, space)
     except ValueError:
         return None
-
-
-def solve_by_cuts(master: Master, searcher: Searcher, *, most_rounds: int) -> tuple[float, int]:
-    """The least floor of all cases, found by the master and cuts alone, and the rounds that took.
-
-    Raises ValueError after `most_rounds`.
-    """
-    for rounds in range(1, most_rounds + 1):
-        found = master.solve()
-        if found is None or found.case is None:
-            break
-        bound, case = found.bound, found.case
-        candidate = searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
-        floor = searcher.exact_floor(candidate)
-        if floor is not None and floor <= bound + 0.5:
-            return bound, rounds
-        if floor is None:
-            master.forbid(case)
-        else:
-            master.cut(case, floor)
-    raise ValueError(f"master: no case was reached in {most_rounds} rounds")

@@ -13,12 +13,18 @@ from planner.certificate import schedule_bound
 from planner.problem import Problem
 from solver_models.joint.cases import FAR, OpenCase, open_cases
 from solver_models.joint.floors import schedule_floor
-from solver_models.joint.master import Master, solve_by_cuts
+from solver_models.joint.master import Master
 from solver_models.joint.space import automorphisms, make_space
 from solver_models.search import Searcher
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.nets import Case, is_ordered, keeps_options, random_case, random_restrictions
 from tests.strategies import AMPLE
+
+SLACK = 1.00001
+"""What the bound of the integer programme, lowered by its tolerance, may be off."""
+
+MOST_COLUMNS = 40
+"""Columns of a master that is solved by cuts alone: with many cases that do not fit it takes thousands of rounds."""
 
 randoms = st.randoms(use_true_random=False)
 
@@ -206,6 +212,24 @@ def test_partitions_are_monotone():
         assert all(is_ordered(searcher.instance, case.stage_of) for case in listed(searcher))
 
 
+def solve_by_cuts(master: Master, searcher: Searcher, *, most_rounds: int) -> tuple[int, int]:
+    """The least floor of all cases, found by the master and cuts alone, and the rounds that took."""
+    for rounds in range(1, most_rounds + 1):
+        found = master.solve()
+        if found is None or found.case is None:
+            break
+        bound, case = found.bound, found.case
+        candidate = searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
+        floor = searcher.exact_floor(candidate)
+        if floor is not None and floor <= bound * SLACK + 0.5:
+            return floor, rounds
+        if floor is None:
+            master.forbid(case)
+        else:
+            master.cut(case, floor)
+    raise AssertionError(f"no case was reached in {most_rounds} rounds")
+
+
 @settings(max_examples=15)
 @given(randoms)
 def test_master_and_tree_agree(rng: Random):
@@ -216,6 +240,7 @@ def test_master_and_tree_agree(rng: Random):
     space = make_space(searcher.instance)
     assert space is not None
     cases = listed(searcher)
-    if cases and len(cases) < 60:
-        value, _ = solve_by_cuts(Master(searcher, space), searcher, most_rounds=400)
-        assert round(value) == cases[0].floor
+    master = Master(searcher, space)
+    if cases and len(cases) < 60 and len(master.columns) <= MOST_COLUMNS:
+        value, _ = solve_by_cuts(master, searcher, most_rounds=400)
+        assert cases[0].floor <= value <= cases[0].floor * SLACK + 0.5
