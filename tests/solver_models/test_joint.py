@@ -21,7 +21,7 @@ from tests.solver_models.nets import Case, is_ordered, keeps_options, random_cas
 from tests.strategies import AMPLE
 
 SLACK = 1.00001
-"""What the bound of the integer programme, lowered by its tolerance, may be off."""
+"""What the bound of the integer programme, lowered by its tolerance and rounded down, may be off, beside one tick."""
 
 MOST_COLUMNS = 40
 """Columns of a master that is solved by cuts alone: with many cases that do not fit it takes thousands of rounds."""
@@ -221,7 +221,7 @@ def solve_by_cuts(master: Master, searcher: Searcher, *, most_rounds: int) -> tu
         bound, case = found.bound, found.case
         candidate = searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
         floor = searcher.exact_floor(candidate)
-        if floor is not None and floor <= bound * SLACK + 0.5:
+        if floor is not None and floor <= bound * SLACK + 1:
             return floor, rounds
         if floor is None:
             master.forbid(case)
@@ -243,4 +243,4 @@ def test_master_and_tree_agree(rng: Random):
     master = Master(searcher, space)
     if cases and len(cases) < 60 and len(master.columns) <= MOST_COLUMNS:
         value, _ = solve_by_cuts(master, searcher, most_rounds=400)
-        assert cases[0].floor <= value <= cases[0].floor * SLACK + 0.5
+        assert cases[0].floor <= value <= cases[0].floor * SLACK + 1
