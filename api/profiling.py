@@ -169,7 +169,7 @@ def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]
         widths=widths,
         device=device,
         device_type=wanted.device_type or (_device_name(device) if sheet is None else sheet.name),
-        dtype=None if wanted.dtype is None else DTYPES[wanted.dtype],
+        dtype=_dtype(wanted, intake),
         clock=wanted.clock,
         effort=Effort(repetitions=wanted.repetitions, seconds=wanted.seconds),
         recomputes=not wanted.no_recompute,
@@ -178,6 +178,13 @@ def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]
         sheet=sheet if sheet is None or wanted.device_type is None else replace(sheet, name=wanted.device_type),
     )
     return survey, count
+
+
+def _dtype(wanted: Wanted, intake: "Intake") -> str | None:
+    """Data sheets state bf16 rates, so an estimate of a family is one in bf16 unless another type is asked for."""
+    if wanted.dtype is not None:
+        return DTYPES[wanted.dtype]
+    return "bfloat16" if wanted.estimate is not None and intake.kind == "family" else None
 
 
 def _sizes(wanted: Wanted, intake: "Intake") -> tuple[tuple[int, ...], int | None]:

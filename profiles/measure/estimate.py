@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -66,7 +67,8 @@ class _Work:
             run()
         self.operations[phase] = int(counter.get_total_flops())
         written = (self.live.made if self.live is not None else 0) - made
-        self.moved[phase] = 2 * written + self.parameter_bytes
+        read = self.parameter_bytes if self.operations[phase] else 0  # a table look-up reads a few rows
+        self.moved[phase] = 2 * written + read
 
 
 class _Counting(Anatomy):
@@ -97,7 +99,7 @@ def count_layer(
     """
     meta = make_layer(model, name, device=torch.device("meta"), dtype=dtype)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        module = meta.to_empty(device="cpu")
+        module = make_fake(meta)
         given = tuple(torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu") for tensor in inputs)
         segment = Segment(module, cast(given, dtype), wants=wants, waiting=defer(module), loss=loss)
         work = _Work(count_bytes(module.parameters()))
@@ -116,6 +118,21 @@ def count_layer(
         return LayerRecord(outputs=outputs, sizes=sizes, timings=timings, estimate=reason)
 
     return make
+
+
+def make_fake(module: nn.Module) -> nn.Module:
+    """Give a module new parameters and buffers of the same shapes; to be called under a fake mode."""
+    made: dict[int, torch.Tensor] = {}
+    for part in module.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None and id(tensor) not in made:
+                    empty = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu")
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    made[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+                if tensor is not None:
+                    tensors[name] = made[id(tensor)]  # type: ignore[assignment]
+    return module
 
 
 def _fake_optimizer_bytes(model: Model, segment: Segment) -> int:
