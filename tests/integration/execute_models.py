@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from planner.execute.training import Training
 
-WIDTH, SAMPLES = 6, 4
+WIDTH, SAMPLES = 6, 12
 """Features, and samples per microbatch (a multiple of every number of replicas in the tests)."""
 
 
@@ -103,6 +103,50 @@ def skipping(kinds: str, *, num_microbatches: int) -> Training:
     layers = dict(training.layers) | {"l2": lambda: Join().double(), last: lambda: Join().double()}
     inputs = {"l2": ("l1", ""), last: (f"l{len(kinds) - 2}", "l0")}
     return Training(**(vars(training) | {"layers": layers, "inputs": inputs}))
+
+
+def branching(kinds: str, *, num_microbatches: int) -> Training:
+    """Two branches from the first layer, one of two layers and one of one, joined by the last; see `BRANCHES`."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    last = f"l{len(kinds) - 1}"
+    layers = dict(training.layers) | {last: lambda: Join().double()}
+    return Training(**(vars(training) | {"layers": layers, "inputs": {"l3": ("l0",), last: ("l2", "l3")}}))
+
+
+def clipped(kinds: str, *, num_microbatches: int) -> Training:
+    """Gradients are much larger than the norm that they are clipped to."""
+    return vectors(kinds, num_microbatches=num_microbatches, max_norm=0.01)
+
+
+def clipped_tied(kinds: str, *, num_microbatches: int) -> Training:
+    training = tied(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"max_norm": 0.01}))
+
+
+def hardly_clipped(kinds: str, *, num_microbatches: int) -> Training:
+    """The norm is never reached."""
+    return vectors(kinds, num_microbatches=num_microbatches, max_norm=100.0)
+
+
+class SequenceFirst(nn.Module):
+    """Samples end up along dimension 1."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.t()
+
+
+def turned(kinds: str, *, num_microbatches: int) -> Training:
+    """Between the first layer and the second, samples do not lie along dimension 0."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    layers = dict(training.layers) | {
+        "l0": lambda: nn.Sequential(Block(), SequenceFirst()).double(),
+        "l1": lambda: nn.Sequential(SequenceFirst(), Block()).double(),
+    }
+    return Training(**(vars(training) | {"layers": layers}))
+
+
+def no_norm(kinds: str, *, num_microbatches: int) -> Training:
+    return vectors(kinds, num_microbatches=num_microbatches, max_norm=0.0)
 
 
 def tied(kinds: str, *, num_microbatches: int) -> Training:

@@ -62,6 +62,9 @@ class Whole:
             for parameter in group["params"]:
                 if parameter.grad is not None and not self.training.loss_is_sum:
                     parameter.grad.div_(num_microbatches)
+        if self.training.max_norm is not None:
+            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self.training.max_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return losses
@@ -71,7 +74,7 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     plan = parse_plan((folder / case["plan"]).read_text())
     count = plan.problem.num_microbatches
     training = getattr(models, case["model"])(case["kinds"], num_microbatches=count)
-    execution = Execution(prepare(plan, training, split=case["split"]), device=CPU)
+    execution = Execution(prepare(plan, training, split=case["split"], skip=case["skip"]), device=CPU)
     whole = Whole(training)
     losses, expected, executed = [], [], []
     for number in range(case["steps"]):
@@ -83,6 +86,7 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         "losses": losses,
         "expected_losses": expected if execution.is_last else [()] * case["steps"],
         "executed": executed,
+        "is_routed": execution.preparation.rows is not None,
         "row": [str(action) for action in execution.layout.rows[execution.rank]],
     } | differences(execution, whole)
 
