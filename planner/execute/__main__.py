@@ -92,6 +92,9 @@ def _parser() -> argparse.ArgumentParser:
         default="direct",
         help="tensors that skip stages: straight to their stage, or handed on by those between (default direct)",
     )
+    parser.add_argument(
+        "--messages", choices=("auto", "own"), default="auto", help="own: never leave sends and receives to torch"
+    )
     parser.add_argument("--timeout", type=float, help="seconds without progress until all is broken off")
     parser.add_argument("--losses", type=Path, help="write the losses of every iteration here, as JSON lines")
     parser.add_argument("--trace", type=Path, help="write the executed timeline into this folder")
@@ -190,10 +193,9 @@ def _agree(job: _Job) -> Preparation:
 
 
 def _facts(job: _Job, preparation: Preparation | None, *, error: str) -> Facts:
-    same = {
-        "torch": torch.__version__,
-        "options": f"{job.options.split}, {job.options.skip}, {job.options.steps} steps, {job.device.type}",
-    }
+    options = job.options
+    chosen = [options.split, options.skip, options.messages, f"{options.steps} steps", job.device.type]
+    same = {"torch": torch.__version__, "options": ", ".join(chosen)}
     if preparation is not None:
         same |= {"plan": preparation.plan_sha256, "model": preparation.model_sha256}
     return Facts(

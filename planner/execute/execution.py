@@ -15,7 +15,7 @@ from planner.execute.action_log import ActionLog, CudaClock, HostClock
 from planner.execute.layout import Layout, Pipelines, make_layout
 from planner.execute.reduction import StageReduction, Tie, clip_gradients
 from planner.execute.route_check import check_routed_rows
-from planner.execute.routed_runtime import RoutedRuntime, RoutedStage
+from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.routes import Cell, lower, make_routes
 from planner.execute.runtime import PlanRuntime, PlanStage, StepRuntime
 from planner.execute.stage_module import StageModule, StageShape, fingerprint, make_layer, trace_stages
@@ -30,6 +30,10 @@ Split = Literal["deferred", "native"]
 
 Skip = Literal["direct", "relay"]
 """How a tensor gets over stages that do not use it: straight to those that do, or handed on by those between."""
+
+
+Messages = Literal["auto", "own"]
+"""Who sends: `auto` leaves it to torch where stages form chains; `own` never does, and needs fewer receive buffers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,14 @@ class Preparation:
         return fingerprint(self.shapes)
 
 
-def prepare(plan: Plan, training: Training, *, split: Split = "deferred", skip: Skip = "direct") -> Preparation:
+def prepare(
+    plan: Plan,
+    training: Training,
+    *,
+    split: Split = "deferred",
+    skip: Skip = "direct",
+    messages: Messages = "auto",
+) -> Preparation:
     """Check that plan and training fit together, without weights and without other processes.
 
     Raises ValueError that says what does not fit, the same on every process.
@@ -84,7 +95,7 @@ def prepare(plan: Plan, training: Training, *, split: Split = "deferred", skip: 
         raise ValueError(f"max_norm = {training.max_norm} is not positive; leave it out, or give the norm to clip to")
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
-    is_plain = isinstance(layout, Pipelines) and (skip == "relay" or is_chain(wirings))
+    is_plain = messages == "auto" and isinstance(layout, Pipelines) and (skip == "relay" or is_chain(wirings))
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
     shapes = _trace(training, wirings, layout=layout)
@@ -274,6 +285,7 @@ class Execution:
     def _make_runtime(self) -> StepRuntime:
         count, loss = self.layout.num_microbatches, self.training.loss
         if self.preparation.rows is not None:
+            meet(self.routes, device=self.device)
             row = self.preparation.rows[self.rank]
             return RoutedRuntime(cast(list[RoutedStage], self.stages), row=row, num_microbatches=count, loss=loss)
         assert isinstance(self.layout, Pipelines)

@@ -226,6 +226,20 @@ class RoutedRuntime(StepRuntime):
         return self.by_number[action.stage_index]
 
 
+def meet(routes: Sequence[Route], *, device: torch.device) -> None:
+    """Let every pair of ranks connect that will exchange messages; a collective call.
+
+    The first message of a pair may wait for both: pairs take turns in one order, so nobody waits in a circle.
+    """
+    rank, token = distributed.get_rank(), torch.zeros(1, device=device)
+    pairs = {(min(ends), max(ends)) for ends in ((route.source, route.target) for route in routes)}
+    for a, b in sorted(pairs):
+        if a != b and rank in (a, b):
+            turns = [distributed.send, distributed.recv]
+            for turn in turns if rank == a else reversed(turns):
+                turn(token, b if rank == a else a)
+
+
 def _microbatch(action: _Action) -> int:
     assert action.microbatch_index is not None
     return action.microbatch_index

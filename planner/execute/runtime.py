@@ -16,6 +16,7 @@ from planner.execute.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.reduction import StageReduction
 from planner.execute.stage_module import StageModule, StageShape
 from planner.execute.table_check import check_lowered_table
+from planner.execute.training import as_tuple
 
 SUPPORTED_TORCH = "2.13"
 """The runtime is private to torch: another version may differ in anything that this module relies on."""
@@ -37,7 +38,7 @@ class PlanStage(PipelineStage):
         is_deferring: bool,
     ) -> None:
         """`is_deferring`: split the backward by putting off weight gradients; otherwise by torch's own two passes."""
-        self.log, self.store = log, WeightGradStore()
+        self.log, self.store, self.outputs = log, WeightGradStore(), shape.outputs
         self.reduction: StageReduction | None = None
         if is_deferring:
             defer_weight_grads(module, self.store)
@@ -54,9 +55,17 @@ class PlanStage(PipelineStage):
         )
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """F."""
+        """F; raises RuntimeError if it gives something else than was made room for where it is sent to."""
         with self.log.computing():
-            return super().forward_one_chunk(*args, **kwargs)
+            output = super().forward_one_chunk(*args, **kwargs)
+        for place, (mine, planned) in enumerate(zip(as_tuple(output), self.outputs, strict=True)):
+            if mine.shape != planned.shape or mine.dtype != planned.dtype:
+                raise RuntimeError(
+                    f"stage {self.stage_index} gives {tuple(mine.shape)} {mine.dtype} as tensor {place}, but gave "
+                    f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to stay "
+                    "as they are in every iteration, and on the meta device as on any other"
+                )
+        return output
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
         """B, or I: then weight gradients wait."""

@@ -89,9 +89,29 @@ def make_layer(training: Training, name: str, *, device: torch.device) -> nn.Mod
         module = training.layers[name]()
     if not isinstance(module, nn.Module):
         raise ValueError(f"layer {name!r} is made as a {type(module).__name__}, not as a torch.nn.Module")
+    _require_plain(module, name=name)
     if device.type == "meta" and any(not tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
         module = copy.deepcopy(module)  # the factory hands out a module that exists: it must not lose its weights
     return module.to(device)
+
+
+def _require_plain(module: nn.Module, *, name: str) -> None:
+    """Wrappers that reduce gradients do so behind our back, and not at all after an I; compiled layers cannot be split.
+
+    Raises ValueError that names the layer.
+    """
+    for part in module.modules():
+        kinds = [kind.__name__ for kind in type(part).__mro__]
+        if "OptimizedModule" in kinds:
+            raise ValueError(
+                f"layer {name!r} is compiled: torch.compile computes input and weight gradients together; "
+                "give the layer as it is"
+            )
+        if {"DistributedDataParallel", "FSDPModule", "FullyShardedDataParallel"} & set(kinds):
+            raise ValueError(
+                f"layer {name!r} is a {kinds[0]}, which reduces gradients by itself; give the layer alone, the "
+                "executor reduces them over the plan's replicas"
+            )
 
 
 def trace_stages(training: Training, wirings: Sequence[StageWiring], *, batch: Tensors) -> tuple[StageShape, ...]:
