@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -18,6 +19,10 @@ from planner.costs import CostModel
 from planner.document import render_plan
 from planner.execute.layout import Pipelines, make_layout
 from planner.plan import Plan
+from planner.planning import make_plan
+from planner.problem import Options
+from planner.progress import Limits
+from profiles.model_profile import Edge
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
@@ -91,6 +96,30 @@ def by_method(name: str, *, num_devices: int, num_microbatches: int, num_layers:
     problem = chains.make_chain("w" * num_layers, num_devices=num_devices, num_microbatches=num_microbatches)
     method = next(method for method in METHODS if method.name == name)
     return Case(plan=make_method_plan(CostModel(problem), method, cut=EVEN), kinds="w" * num_layers, **more)
+
+
+def planned(*, is_branching: bool) -> Case:
+    """What the planner makes of stages that are decided: uneven replicas of a chain, or branches."""
+    if is_branching:
+        partition: tuple[tuple[str, ...], ...] = (("l0",), ("l1", "l2"), ("l3",), ("l4",))
+        options = Options(
+            max_stages_per_device=3, max_replicas=1, partition=partition, placement=as_placement("0 0 1 0")
+        )
+        ends = [("l0", "l1"), ("l1", "l2"), ("l0", "l3"), ("l2", "l4"), ("l3", "l4")]
+    else:
+        partition = (("l0", "l1"), ("l2", "l3", "l4"))
+        options = Options(max_stages_per_device=2, partition=partition, placement=as_placement("0/1 1"))
+        ends = [(f"l{number}", f"l{number + 1}") for number in range(4)]
+    problem = chains.make_chain("wwwww", num_devices=2, num_microbatches=4, options=options)
+    edges = tuple(Edge(producer=a, consumer=b, bytes=100) for a, b in ends)
+    problem = replace(problem, profile=replace(problem.profile, edges=edges))
+    plan = make_plan(problem, limits=Limits(time_limit_s=2))
+    return Case(plan=plan, kinds="wwwww", model="branching" if is_branching else "vectors")
+
+
+def as_placement(text: str) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    """As `0/1 1`."""
+    return tuple(tuple((f"d{device}",) for device in stage.split("/")) for stage in text.split())
 
 
 def methods(num_devices: int, *counts: int) -> dict[str, Case]:
@@ -183,6 +212,8 @@ TWO = methods(2, 3, 4) | {
         "0 1 0 1", cut=(1, 2, 1, 1), num_microbatches=3, model="branching", edges=BRANCHES, split="native"
     ),
     "branches, relayed": drawn("0 1 0 1", cut=(1, 2, 1, 1), num_microbatches=3, model="branching", skip="relay"),
+    "planned with uneven replicas": planned(is_branching=False),
+    "planned branches": planned(is_branching=True),
     "two replicas to one": drawn("0/1 0", num_microbatches=3),
     "one replica to two": drawn("1 0/1", cut=(2, 2), num_microbatches=4),
     "replicas crossed": drawn("0/1 1/0", num_microbatches=3),
@@ -464,3 +495,18 @@ def test_most_cases_are_exact():
     assert len(CASES) >= 100
     assert len(exact) >= max(45, len(alone) / 2)
     assert replace(CASES[exact[0]], model="tied").is_exact is False
+
+
+def test_every_trap_names_tests_that_exist():
+    """Tests that the documentation's table has all 18 traps, each with plans or tests that there are."""
+    root = WORKER.parents[2]
+    (table,) = re.findall(r"what becomes of them\n.*?\n(\|.*)", (root / "docs" / "execute.md").read_text(), re.DOTALL)
+    rows = [line.split("|")[1:-1] for line in table.strip().splitlines()[2:]]
+    assert [row[0].strip() for row in rows if row[0].strip() != "-"] == [str(number) for number in range(1, 19)]
+    tests = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
+    known = {name.partition(": ")[2] for name in CASES} | set(REFUSED)
+    for *_, cell in rows:
+        plans, functions = re.findall(r"`\[(.*?)\]`", cell), re.findall(r"`(test_\w+)`", cell)
+        assert set(plans) <= known, cell
+        assert all(f"def {name}(" in tests for name in functions), cell
+        assert plans or functions or any(word in cell for word in ("time only", "every plan", "every such plan")), cell
