@@ -295,12 +295,14 @@ def _assemble(
 ) -> Workload:
     from profiles.measure.assemble import Origin, make_profile
 
+    dtype = findings.survey.dtype
+    notes = () if dtype is None else (f"weights and activations in {dtype}",)
     profile = make_profile(
         wanted.model[:MAX_NAME_LENGTH],
         takes=findings.takes,
         records=findings.records,
         asked=findings.survey,
-        origin=Origin(model=wanted.model, machine=findings.machine),
+        origin=Origin(model=wanted.model, machine=findings.machine, notes=notes),
         num_devices=len(cluster.devices) if cluster is not None else wanted.devices or 1,
     )
     options: dict[str, object] = {}

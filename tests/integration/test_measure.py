@@ -124,7 +124,7 @@ def test_a_traced_module_is_cut_where_children_are_called(answers: Any):
 
 
 def test_a_training_becomes_a_workload(folder: Path, answers: Any):
-    """Tests frozen, plain and skipped-to layers in the document of a Training that the executor takes, too."""
+    """Tests that frozen, plain and skipped-to layers are right in the document of a Training that the executor takes, too."""
     assert answers["commands"]["training"] == [0, "", ""]
     workload = load_workload(folder / "training.json")
     layers = workload.profile.by_name
@@ -251,3 +251,25 @@ def test_measured_costs_are_planned_with(folder: Path):
     problem = make_problem(replace(workload, cluster=cluster))
     cost = CostModel(problem).stage_cost(Stage(layers=tiny.topological_order, replicas=(("d0",),)), 0)
     assert cost.forward_ns == sum(layer.costs[0].forward_ns for layer in tiny.layers)
+
+
+def test_gpu_profiles_without_a_gpu(tmp_path: Path):
+    """Tests that the command for GPUs ends with one message without one, and works on a processor with tiny shapes."""
+    command = [sys.executable, "-m", "benchmarks.gpu_profiles", "--quick", "-o", str(tmp_path)]
+    root = WORKER.parents[2]
+    code = "import torch, sys; sys.exit(torch.cuda.is_available())"
+    has_gpu = subprocess.run([sys.executable, "-c", code], timeout=120).returncode
+    if not has_gpu:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2
+        assert done.stderr.splitlines() == [
+            "gpu-profiles: gpt2-xl: --device cuda: torch finds no CUDA device here; use --device cpu, or --estimate A100"
+        ]
+    done = subprocess.run(
+        [*command, "--device", "cpu", "--only", "mixture-64-experts"], cwd=root, capture_output=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    profile = load_workload(tmp_path / "mixture-64-experts-cpu.json").profile
+    assert [cost.microbatch_size for cost in profile.layers[1].costs] == [None, 2, 1]
+    assert all(cost.recompute_ns > 0 for cost in profile.layers[1].costs)
+    assert "bfloat16" in profile.provenance
