@@ -194,15 +194,3 @@ def _best_ns(run: Callable[[], Any], device: torch.device) -> int:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on an accelerator or on the host."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in str(error)
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Memory that is free on the device; None where nobody says."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None

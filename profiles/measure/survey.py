@@ -13,10 +13,10 @@ import torch
 
 from profiles.analytic import DeviceSheet
 from profiles.measure.clocks import make_clock
+from profiles.measure.devices import free_bytes
 from profiles.measure.estimate import (
     count_layer,
     describe_tensors,
-    free_bytes,
     is_out_of_memory,
     make_tensors,
     measure_sheet,

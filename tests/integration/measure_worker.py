@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from profiles.measure.traced import cut_module
 
 QUICK = Effort(repetitions=1, warm_up=0)
 GPT = "gpt:layers=3,width=128,heads=4,sequence=64,vocabulary=256"
+LARGE = "gpt:layers=1,width=2048,heads=16,sequence=1024,vocabulary=256"
 FAMILIES = (
     GPT,
     "llama:layers=1,width=32,heads=4,groups=2,inner=48,sequence=16,vocabulary=40",
@@ -60,7 +62,10 @@ def killed_and_resumed(folder: Path) -> dict[str, Any]:
     """A child measures slowly until it is killed in the midst of it; then the rest is measured here."""
     path, name = folder / "journal", "vgg:layers=11,width=4,inner=16,image=32,classes=8"
     how = {"microbatch_sizes": (2,), "effort": replace(QUICK, repetitions=2)}
-    child = os.fork()
+    with warnings.catch_warnings(
+        action="ignore"
+    ):  # newer Pythons warn of threads; the child computes in one of its own
+        child = os.fork()
     if not child:
         survey(name, journal=open_journal(path), hear=lambda _: time.sleep(0.2), **how)
         os._exit(0)
@@ -196,7 +201,7 @@ def commands(folder: Path) -> dict[str, list[Any]]:
     lines = {
         "training": ("measure_models:make_training", "-m", "3", "-o", "training.json", *base),
         "sequential": ("measure_models:sequential", "-b", "4,2", "-o", "sequential.json", *base),
-        "estimate": (GPT, "-b", "2", "--estimate", "H100", "-o", "estimate.json", *base),
+        "estimate": (LARGE, "-b", "2", "--estimate", "H100", "-o", "estimate.json", *base),
         "json": ("measure_models:traced", "-b", "2", "-o", "traced.json", *base[:-1], "--json"),
         "no form": ("resnet50", "-b", "2"),
         "no module": ("no_such_module:make", "-b", "2"),
