@@ -95,7 +95,7 @@ def prepare(
         raise ValueError(f"max_norm = {training.max_norm} is not positive; leave it out, or give the norm to clip to")
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
-    is_plain = messages == "auto" and isinstance(layout, Pipelines) and (skip == "relay" or is_chain(wirings))
+    is_plain = messages == "auto" and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
     shapes = _trace(training, wirings, layout=layout)
@@ -119,6 +119,16 @@ def prepare(
         skip=skip,
         rows=None if is_plain else _lower(layout, edges),
     )
+
+
+def has_like_replicas(layout: Layout) -> bool:
+    """Whether pipelines run side by side and reduce their stages in one order: torch does so as each stage ends."""
+    if not isinstance(layout, Pipelines):
+        return False
+    tables = [
+        _with_reductions(layout.table(replica), layout.num_microbatches) for replica in range(layout.num_replicas)
+    ]
+    return not check_replicas(tables)
 
 
 def _require_chains(layout: Layout) -> None:
@@ -290,9 +300,7 @@ class Execution:
             return RoutedRuntime(cast(list[RoutedStage], self.stages), row=row, num_microbatches=count, loss=loss)
         assert isinstance(self.layout, Pipelines)
         table = self.layout.table(self.layout.replica_of(self.rank))
-        runtime = PlanRuntime(self.stages, table=table, num_microbatches=count, loss=loss)
-        self._require_like_replicas(self.layout)
-        return runtime
+        return PlanRuntime(self.stages, table=table, num_microbatches=count, loss=loss)
 
     def _make_ties(self) -> list[Tie]:
         """Collective: every process makes the groups of all ties, its own or not."""
@@ -316,14 +324,6 @@ class Execution:
     def _parameter(self, name: str) -> nn.Parameter:
         layer, _, path = name.partition(":")
         return self.layer(layer).get_parameter(path)
-
-    def _require_like_replicas(self, layout: Pipelines) -> None:
-        """The replicas' tables are known to every process, so each comes to the same conclusion."""
-        tables = [
-            _with_reductions(layout.table(replica), layout.num_microbatches) for replica in range(layout.num_replicas)
-        ]
-        if faults := check_replicas(tables):
-            raise ValueError(f"the replicas would wait for each other: {'; '.join(faults[:3])}")
 
     def step(self, number: int) -> Iteration:
         """Run iteration `number`: all actions of this process, the reduction and the optimizer."""
