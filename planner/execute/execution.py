@@ -11,6 +11,7 @@ from torch import distributed, nn
 
 from planner.document import render_plan
 from planner.execute.action_log import ActionLog, CudaClock, HostClock
+from planner.execute.executed_timeline import IterationTimes
 from planner.execute.layout import Layout, make_layout
 from planner.execute.reduction import StageReduction, Tie
 from planner.execute.runtime import PlanRuntime, PlanStage
@@ -34,6 +35,8 @@ class Iteration:
     """From the first action to the end of the optimizer's step."""
     actions: tuple[tuple[str, int, int], ...]
     """Name, start and end of every action of this process, in nanoseconds of its host's wall clock."""
+    times: IterationTimes
+    """What lies around the actions, by the same clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +227,7 @@ class Execution:
     def step(self, number: int) -> Iteration:
         """Run iteration `number`: all actions of this process, the reduction and the optimizer."""
         inputs, target = self._batch(number)
-        start = time.perf_counter_ns()
+        start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self.runtime.run(inputs, target)
         self.log.note("the reduction of its gradients")
         for stage in self.stages:
@@ -232,12 +235,16 @@ class Execution:
                 stage.reduction.finish()
         for tie in self.ties:
             tie.share_grad()
+        reduced = self.log.clock.mark()
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         values = self._reduced(losses)
+        duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
+        taken_up = tuple(self.log.taken_up())
         actions = tuple(self.log.end_iteration())
-        return Iteration(losses=values, duration_ns=time.perf_counter_ns() - start, actions=actions)
+        times = IterationTimes(taken_up, begin_ns=resolve(begin), reduced_ns=resolve(reduced), end_ns=resolve(end))
+        return Iteration(losses=values, duration_ns=duration, actions=actions, times=times)
 
     def _batch(self, number: int) -> tuple[Tensors, torch.Tensor | None]:
         if not (self.is_first or self.is_last):
