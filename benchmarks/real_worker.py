@@ -16,7 +16,7 @@ from torch import distributed
 from benchmarks.real_layers import LayeredModel
 from benchmarks.real_memory import MemoryMeter, all_tensors
 from benchmarks.real_models import make_model
-from benchmarks.real_torch import Contender, make_contender
+from benchmarks.real_torch import Contender, TorchSchedule, make_contender
 from planner.document import parse_plan
 from planner.execute.execution import Execution, prepare
 
@@ -102,6 +102,10 @@ class Worker:
         """One more contender for `race`."""
         self.contenders.append(make_contender(contender))
         distributed.barrier()
+
+    def order(self, *, contender: dict[str, Any]) -> Any:
+        """What every rank of one of torch's schedules computes."""
+        return TorchSchedule(**contender).order()
 
     def race(self, *, rounds: int, warm_up: int) -> Any:
         """Nanoseconds of every contender in every round, one after the other within a round."""
