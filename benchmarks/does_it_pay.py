@@ -22,7 +22,7 @@ from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
 
-NUM_PROCESSES, NUM_MICROBATCHES, RESAMPLES, ROUNDS_AT_ONCE = 2, 8, 4_000, 4
+NUM_PROCESSES, NUM_MICROBATCHES, RESAMPLES = 2, 8, 4_000
 
 MAX_OVERHEAD = 1.02
 """Target: executor over torch's own class at an identical order."""
@@ -120,7 +120,7 @@ def race(contenders: Sequence[Contender], *, pool: Pool, seconds: float) -> None
     racing = [contender for contender in contenders if not contender.failure]
     begin, number = time.monotonic(), 0
     while number == 0 or time.monotonic() - begin < seconds:
-        ranks = pool.ask("race", rounds=ROUNDS_AT_ONCE, warm_up=2 if number == 0 else 0)
+        ranks = pool.ask("race", timeout_s=300, rounds=1, warm_up=1 if number == 0 else 0)
         for contender, times in zip(racing, ranks[0], strict=True):
             contender.times += times
         number += 1

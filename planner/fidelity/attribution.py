@@ -133,19 +133,20 @@ class Comparison:
         return order
 
     def _typical_lags(self) -> dict[Leg, int]:
-        """Median over the actions that were waiting when their input was made; as predicted where there are none."""
+        """Median over the actions that waited for their input; ways without any are left out."""
         return {leg: round(statistics.median(samples)) for leg, samples in self.lag_samples().items() if samples}
 
     def lag_samples(self) -> dict[Leg, list[int]]:
-        """Times from the end of an action to the start of one that already waited for it alone."""
+        """Times from the end of an action to the start of one that waited for most of that time."""
         samples: dict[Leg, list[int]] = {source.leg: [] for inputs in self.inputs.values() for source in inputs}
         for iteration in self.iterations:
             for (device, place), inputs in self.inputs.items():
                 row = iteration.rows[device]
                 ends = [iteration.rows[d].actions[p].end_ns for d, p in (source.producer for source in inputs)]
                 last = max(range(len(inputs)), key=lambda number: ends[number])
-                if row.taken_up_ns[place] <= ends[last]:
-                    samples[inputs[last].leg].append(row.actions[place].start_ns - ends[last])
+                start, asked = row.actions[place].start_ns, row.taken_up_ns[place]
+                if start - asked >= asked - ends[last]:
+                    samples[inputs[last].leg].append(start - ends[last])
         return samples
 
     def replay(self, quantities: Quantities) -> int:
