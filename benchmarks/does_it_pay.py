@@ -22,7 +22,7 @@ from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
 
-NUM_PROCESSES, NUM_MICROBATCHES, RESAMPLES = 2, 8, 4_000
+NUM_PROCESSES, NUM_MICROBATCHES, RESAMPLES, LEAST_ROUNDS = 2, 8, 4_000, 5
 
 MAX_OVERHEAD = 1.02
 """Target: executor over torch's own class at an identical order."""
@@ -119,7 +119,7 @@ def race(contenders: Sequence[Contender], *, pool: Pool, seconds: float) -> None
                 _enter_again([c for c in contenders if not c.failure], contenders=contenders, last=contender, pool=pool)
     racing = [contender for contender in contenders if not contender.failure]
     begin, number = time.monotonic(), 0
-    while number == 0 or time.monotonic() - begin < seconds:
+    while number < LEAST_ROUNDS or time.monotonic() - begin < seconds:
         ranks = pool.ask("race", timeout_s=300, rounds=1, warm_up=1 if number == 0 else 0)
         for contender, times in zip(racing, ranks[0], strict=True):
             contender.times += times
