@@ -129,7 +129,18 @@ def test_the_measurement_imports_no_planner(module: str, repository_root: Path):
 
 
 @pytest.mark.parametrize(
-    "module", ["agreement", "executed_timeline", "layout", "placement", "table_check", "watch", "wiring"]
+    "module",
+    [
+        "agreement",
+        "executed_timeline",
+        "layout",
+        "placement",
+        "route_check",
+        "routes",
+        "table_check",
+        "watch",
+        "wiring",
+    ],
 )
 def test_what_the_executor_decides_needs_no_torch(module: str, repository_root: Path):
     """Tests that ranks, checks, placement and messages can be had, and tested, without torch."""

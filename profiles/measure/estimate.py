@@ -34,12 +34,14 @@ SHEETS = {
 """Data sheets of accelerators: dense bf16 rate and memory bandwidth."""
 
 
-def _sdpa_cpu(query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:  # noqa: ARG001
-    return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
+def _sdpa_cpu(*shapes: Any, **_: Any) -> int:
+    """Of query, key and value."""
+    return int(sdpa_flop_count(*shapes[:3]))  # type: ignore[no-untyped-call]
 
 
-def _sdpa_cpu_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:  # noqa: ARG001
-    return int(sdpa_backward_flop_count(grad, query, key, value))  # type: ignore[no-untyped-call]
+def _sdpa_cpu_backward(*shapes: Any, **_: Any) -> int:
+    """Of the gradient, query, key and value."""
+    return int(sdpa_backward_flop_count(*shapes[:4]))  # type: ignore[no-untyped-call]
 
 
 _MAPPING = {

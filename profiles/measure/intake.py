@@ -4,7 +4,6 @@ import copy
 import importlib
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -12,8 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from profiles.measure.families import FAMILIES, make_family
-from profiles.measure.model import Model, Tensors, as_model, as_tuple
+from profiles.measure.families.catalog import FAMILIES, make_family
+from profiles.measure.model import Model, as_model, as_tuple
 from profiles.measure.traced import cut_module
 
 FORMS = (
@@ -78,15 +77,15 @@ def interpret(given: Any, *, source: str) -> Intake:
         if not parts or not isinstance(parts[0], nn.Module) or len(parts) not in (2, 4):
             shown = f"{len(parts)} things" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
             raise ValueError(f"{source!r} gives {shown}; give {FORMS}")
-        model = _from_module(*parts, source=source)
+        model = _from_module(parts, source=source)
     if not model.layers:
         raise ValueError(f"{source!r} has no layers; give at least one")
     return Intake(model=model, kind=kind)
 
 
-def _from_module(
-    module: nn.Module, inputs: Any, target: Any = None, loss: Callable[..., torch.Tensor] | None = None, *, source: str
-) -> Model:
+def _from_module(parts: tuple[Any, ...], *, source: str) -> Model:
+    """Of a module and its example inputs, and a target and a loss if there are four parts."""
+    module, inputs, target, loss = (*parts, None, None)[:4]
     examples = as_tuple(inputs)
     if any(tensor.dim() == 0 or not tensor.shape[0] for tensor in examples):
         raise ValueError(f"{source!r}: an example input has no samples along dimension 0; give at least one sample")
@@ -95,13 +94,9 @@ def _from_module(
         layers={name: partial(copy.deepcopy, part) for name, part in layers.items()},
         inputs=takes,
         loss=_mean_of_squares if loss is None else loss,
-        batch=partial(_always, examples, examples[0][:, ...] if target is None else target),
+        batch=lambda _: (examples, examples[0] if target is None else target),
         optimizer=_adamw,
     )
-
-
-def _always(inputs: Tensors, target: torch.Tensor, number: int) -> tuple[Tensors, torch.Tensor]:  # noqa: ARG001
-    return inputs, target
 
 
 def _mean_of_squares(output: Any, target: torch.Tensor) -> torch.Tensor:  # noqa: ARG001

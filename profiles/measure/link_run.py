@@ -43,7 +43,9 @@ def measure_links(
         }
         words = [str(word) for pair in settings.items() for word in pair]
         command = [sys.executable, "-m", "profiles.measure.link_worker", str(output), *words]
-        processes = [_start(command, rank, num_devices, log=Path(folder, f"log{rank}")) for rank in range(num_devices)]
+        processes = [
+            _start(command, rank=rank, world=num_devices, log=Path(folder, f"log{rank}")) for rank in range(num_devices)
+        ]
         try:
             _wait(processes, folder=Path(folder), timeout_s=timeout_s, hear=hear)
         finally:
@@ -53,7 +55,7 @@ def measure_links(
         return load_links(output)
 
 
-def _start(command: list[str], rank: int, world: int, *, log: Path) -> "subprocess.Popen[bytes]":
+def _start(command: list[str], *, rank: int, world: int, log: Path) -> "subprocess.Popen[bytes]":
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "OMP_NUM_THREADS": 1}
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment = os.environ | {name: str(value) for name, value in own.items()} | {"PYTHONPATH": paths}

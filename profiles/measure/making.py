@@ -31,12 +31,14 @@ def make_layer(model: Model, name: str, *, device: torch.device, dtype: torch.dt
         ) from error
     if not isinstance(module, nn.Module):
         raise ValueError(f"layer {name!r} is made as a {type(module).__name__}, not as a torch.nn.Module")
-    if any(tensor.device.type != device.type for tensor in _tensors(module)) or _is_handed_out(model, name, module):
+    if any(tensor.device.type != device.type for tensor in _tensors(module)) or _is_handed_out(
+        model, name, module=module
+    ):
         module = copy.deepcopy(module)
     return module.to(device=device, dtype=dtype)
 
 
-def _is_handed_out(model: Model, name: str, module: nn.Module) -> bool:
+def _is_handed_out(model: Model, name: str, *, module: nn.Module) -> bool:
     """Whether the factory gives one and the same module again: it must stay as it is."""
     with torch.device("meta"):
         return model.layers[name]() is module

@@ -26,7 +26,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.now = self.peak = self.made = 0
         self._alive: dict[int, int] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, *rest: Any) -> Any:
+        _, args, kwargs = (*rest, (), None)[:3]
         given = {storage._cdata for storage in _storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
         for storage in _storages(result):

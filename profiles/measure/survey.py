@@ -175,7 +175,7 @@ class _Walk:
 
     def _examine(self, name: str, inputs: Tensors, *, width: int) -> tuple[LayerRecord, Tensors | None]:
         """Run the layer if it fits, otherwise count it."""
-        loss = partial(_call_loss, self.model.loss, self._target) if name == self.last else None
+        loss = partial(_call_loss, self.model.loss, target=self._target) if name == self.last else None
         wants = tuple(tensor.requires_grad for tensor in inputs)
         count = None
         try:
@@ -256,6 +256,6 @@ class _Walk:
 _UNIT = DeviceSheet(name="unit", operations_per_s=1, achieved_percent=100, bandwidth_bytes_per_s=1)
 
 
-def _call_loss(loss: Any, target: torch.Tensor, output: Any) -> torch.Tensor:
+def _call_loss(loss: Any, output: Any, *, target: torch.Tensor) -> torch.Tensor:
     result: torch.Tensor = loss(output, target)
     return result

@@ -49,7 +49,7 @@ def _cut_graph(graph: fx.Graph, whole: fx.GraphModule) -> Cut:
             name = _unused(str(node.target), segments)
         if node.op not in ("placeholder", "output"):
             segments.setdefault(name, []).append(node)
-    return _Cutter(graph, whole, segments).cut()
+    return _Cutter(graph, whole, segments=segments).cut()
 
 
 def _unused(name: str, taken: Mapping[str, Any]) -> str:
@@ -62,7 +62,7 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
 class _Cutter:
     """Each segment becomes a graph of its own; values that later segments want become outputs."""
 
-    def __init__(self, graph: fx.Graph, whole: fx.GraphModule, segments: dict[str, list[fx.Node]]) -> None:
+    def __init__(self, graph: fx.Graph, whole: fx.GraphModule, *, segments: dict[str, list[fx.Node]]) -> None:
         self.graph, self.whole, self.segments = graph, whole, segments
         self.home = {node: name for name, nodes in segments.items() for node in nodes}
         self.placeholders = [node for node in graph.nodes if node.op == "placeholder"]

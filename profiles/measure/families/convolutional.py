@@ -99,7 +99,7 @@ def _classifier(layers: Layers, *, image: int, classes: int, batch: int) -> Mode
 _RESNETS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
-def _choose(family: str, layers: int, known: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+def _choose(family: str, layers: int, *, known: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
     if layers not in known:
         raise ValueError(f"{family}: layers = {layers} is not one of {', '.join(map(str, known))}; give one of them")
     return known[layers]
@@ -107,7 +107,7 @@ def _choose(family: str, layers: int, known: Mapping[int, tuple[int, ...]]) -> t
 
 def make_resnet(*, layers: int = 50, width: int = 64, image: int = 224, classes: int = 1000, batch: int = 8) -> Model:
     """ResNet of 50, 101 or 152 layers; a layer of the profile is a bottleneck block."""
-    counts = _choose("resnet", layers, _RESNETS)
+    counts = _choose("resnet", layers, known=_RESNETS)
     found: Layers = {
         "stem": lambda: nn.Sequential(*convolution(3, width, size=7, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
     }
@@ -129,7 +129,7 @@ def make_vgg(
     *, layers: int = 16, width: int = 64, inner: int = 4096, image: int = 224, classes: int = 1000, batch: int = 8
 ) -> Model:
     """VGG of 11, 13, 16 or 19 layers with normalisations."""
-    counts = _choose("vgg", layers, _VGGS)
+    counts = _choose("vgg", layers, known=_VGGS)
     if image < 32:
         raise ValueError(f"vgg: image = {image} is too small for five halvings; give at least 32")
     found: Layers = {}
@@ -158,7 +158,7 @@ def make_densenet(
     *, layers: int = 121, growth: int = 32, image: int = 224, classes: int = 1000, batch: int = 8
 ) -> Model:
     """DenseNet of 121, 169 or 201 layers; what skips layers is carried along as channels, so it is a chain."""
-    counts = _choose("densenet", layers, _DENSENETS)
+    counts = _choose("densenet", layers, known=_DENSENETS)
     channels = 2 * growth
     stem = channels
     found: Layers = {
