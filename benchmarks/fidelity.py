@@ -7,8 +7,9 @@ before every block of its iterations; the prediction is the plan played with the
 import os
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.real_layers import Samples, median_times
@@ -171,10 +172,31 @@ class Result:
     spread: float
     memory_error: float
     attribution: Attribution
+    comparison: Comparison
 
     @property
     def error(self) -> float:
         return (self.predicted_ns - self.measured_ns) / self.measured_ns
+
+    def overheads(self) -> dict[str, list[int]]:
+        """Nanoseconds between actions, by the kind of the action that follows."""
+        found = defaultdict[str, list[int]](list)
+        for iteration in self.comparison.iterations:
+            for (device, place), overhead in self.comparison.measured(iteration).overhead_ns.items():
+                found[self.comparison.words[device][place].kind].append(overhead)
+        return found
+
+    def calibrated_error(self, others: Sequence["Result"]) -> float:
+        """The error once every action is preceded by the median overhead of its kind in the runs of `others`."""
+        pooled = defaultdict[str, list[int]](list)
+        for other in others:
+            for kind, samples in other.overheads().items():
+                pooled[kind] += samples
+        usual = {kind: round(statistics.median(samples)) for kind, samples in pooled.items()}
+        quantities, words = self.comparison.predicted(), self.comparison.words
+        overheads = {key: usual.get(words[key[0]][key[1]].kind, 0) for key in quantities.overhead_ns}
+        predicted = self.comparison.replay(replace(quantities, overhead_ns=overheads))
+        return (predicted - self.measured_ns) / self.measured_ns
 
 
 def evaluate(trial: Trial, *, machine: Machine) -> Result:
@@ -197,6 +219,7 @@ def evaluate(trial: Trial, *, machine: Machine) -> Result:
         spread=(high - low) / middle,
         memory_error=max(errors, key=abs),
         attribution=comparison.attribute(typical(iterations)),
+        comparison=comparison,
     )
 
 
@@ -212,18 +235,18 @@ def main() -> None:
         "measured ms",
         "quartiles apart",
         "error",
+        "calibrated",
         *PARTS,
         "memory error",
     )
     table = Table(preface=_preface(), header=header, output=given.output)
-    results, begin = list[tuple[Group, Result]](), time.monotonic()
+    results, begin = list[tuple[Group, Result, float]](), time.monotonic()
     for number, group in enumerate(chosen):
         left = (60 if given.quick else 540) - (time.monotonic() - begin)
         share = len(group.cases) / sum(len(each.cases) for each in chosen[number:])
         try:
-            for trial, machine in run_group(group, seconds=max(20.0, left * share)):
-                result = _add_row(table, group, trial=trial, machine=machine)
-                results += [] if result is None else [(group, result)]
+            trials = list(run_group(group, seconds=max(20.0, left * share)))
+            results += _add_rows(table, group, trials=trials)
         except RunFailedError as error:
             table.add(
                 (group.model, str(group.num_processes), f"could not be timed: {error}", *[""] * (len(header) - 3))
@@ -231,23 +254,36 @@ def main() -> None:
     table.close(*_remarks(results, seconds=time.monotonic() - begin))
 
 
-def _add_row(table: Table, group: Group, *, trial: Trial, machine: Machine) -> Result | None:
-    cells = [group.model, str(group.num_processes), str(trial.case)]
-    result = None
-    if not trial.failure:
-        try:
-            result = evaluate(trial, machine=machine)
-        except (ValueError, KeyError, PipeplanError) as error:
-            trial.failure = f"{type(error).__name__}: {error}"
-    if result is None:
-        table.add([*cells[:2], f"{cells[2]}: failed: {trial.failure}", *[""] * (5 + len(PARTS))])
+def _add_rows(
+    table: Table, group: Group, *, trials: Sequence[tuple[Trial, Machine]]
+) -> list[tuple[Group, Result, float]]:
+    """The rows of one model; returns what came out, with the error after calibration."""
+    evaluated = [(trial, _try_to_evaluate(trial, machine=machine)) for trial, machine in trials]
+    results = [result for _, result in evaluated if result is not None]
+    made = []
+    for trial, result in evaluated:
+        cells = [group.model, str(group.num_processes), str(trial.case)]
+        if result is None:
+            table.add([*cells[:2], f"{cells[2]}: failed: {trial.failure}", *[""] * (6 + len(PARTS))])
+            continue
+        calibrated = result.calibrated_error([other for other in results if other is not result])
+        parts = dict(result.attribution.parts)
+        parts["launch overhead"] += parts["synchronisation"] + parts["optimizer"]
+        figures = [ms(result.predicted_ns), ms(result.measured_ns), *map(percent, (result.spread, result.error))]
+        shares = [percent(parts[name] / result.attribution.measured_ns) for name in PARTS]
+        table.add([*cells, *figures, percent(calibrated), *shares, percent(result.memory_error)])
+        made.append((group, result, calibrated))
+    return made
+
+
+def _try_to_evaluate(trial: Trial, *, machine: Machine) -> Result | None:
+    if trial.failure:
         return None
-    parts = dict(result.attribution.parts)
-    parts["launch overhead"] += parts["synchronisation"] + parts["optimizer"]
-    figures = [ms(result.predicted_ns), ms(result.measured_ns), percent(result.spread), percent(result.error)]
-    shares = [percent(parts[name] / result.attribution.measured_ns) for name in PARTS]
-    table.add([*cells, *figures, *shares, percent(result.memory_error)])
-    return result
+    try:
+        return evaluate(trial, machine=machine)
+    except (ValueError, KeyError, PipeplanError) as error:
+        trial.failure = f"{type(error).__name__}: {error}"
+        return None
 
 
 def _preface() -> tuple[str, ...]:
@@ -261,29 +297,33 @@ def _preface() -> tuple[str, ...]:
         "last, optimizer included. Error: (predicted - measured) / measured. The parts, as shares of the measured "
         "time, say where measured - predicted of the median iteration comes from (docs/compare.md; optimizer and "
         "synchronisation count as launch overhead here). Memory error: of the device where it is largest, against the "
-        "most bytes that tensors held at once. `sleepers` emulate devices: their layers sleep.",
+        "most bytes that tensors held at once. `sleepers` emulate devices: their layers sleep. "
+        "Calibrated: the prediction with, before every action, what executing its kind of action cost between actions "
+        "in the runs of the *other* plans of the model (median).",
         "",
     )
 
 
-def _remarks(results: Sequence[tuple[Group, Result]], *, seconds: float) -> list[str]:
+def _remarks(results: Sequence[tuple[Group, Result, float]], *, seconds: float) -> list[str]:
     remarks = []
-    real = [result for group, result in results if not group.model.startswith("sleepers")]
-    emulated = [result for group, result in results if group.model.startswith("sleepers")]
-    for what, some in (("Real layers", real), ("Emulated devices", emulated)):
+    for what, is_emulated in (("Real layers", False), ("Emulated devices", True)):
+        some = [each for each in results if each[0].model.startswith("sleepers") == is_emulated]
         if some:
             remarks += [f"{what}: {len(some)} plans. {_summary(some)}", ""]
     return [*remarks, f"All in {seconds:.0f} s."]
 
 
-def _summary(results: Sequence[Result]) -> str:
-    errors, memory = [abs(r.error) for r in results], [abs(r.memory_error) for r in results]
+def _summary(results: Sequence[tuple[Group, Result, float]]) -> str:
+    errors, calibrated = [abs(result.error) for _, result, _ in results], [abs(error) for *_, error in results]
+    memory = [abs(result.memory_error) for _, result, _ in results]
     median = statistics.median(errors)
     return (
         f"Error of the iteration's time: median {percent(median)} (target {percent(TARGET)}: "
         f"{'met' if median <= TARGET else 'missed'}), mean {percent(statistics.mean(errors))} (best in print: "
-        f"{percent(PUBLISHED)}), largest {percent(max(errors))}. Error of peak memory: median "
-        f"{percent(statistics.median(memory))}, largest {percent(max(memory))}."
+        f"{percent(PUBLISHED)}), largest {percent(max(errors))}. Calibrated: median "
+        f"{percent(statistics.median(calibrated))}, mean {percent(statistics.mean(calibrated))}, largest "
+        f"{percent(max(calibrated))}. Error of peak memory: median {percent(statistics.median(memory))}, largest "
+        f"{percent(max(memory))}."
     )
 
 

@@ -113,15 +113,13 @@ class LayeredModel:
             waiting = [tensor for call in store._waiting for tensor in _tensors(call)]
             store.take()()
             backward_peak = max(backward_peak, meter.peak)
-        arrived = storage_bytes([given])
-        stash = held + arrived
         weight_stash = storage_bytes(waiting)
         state = storage_bytes(layer.parameters())
         return {
             "parameters": state,
             "output": storage_bytes([output]),
-            "input": arrived,
-            "stash": max(stash, weight_stash),
+            "input": storage_bytes([given]),
+            "stash": max(held, weight_stash),  # what it was given is another layer's output, or a receive buffer
             "weight_stash": weight_stash,
             "workspace": max(0, max(forward_peak, backward_peak) - held),
         }, output.detach()
