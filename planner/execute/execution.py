@@ -12,6 +12,7 @@ from torch import distributed, nn
 
 from planner.document import render_plan
 from planner.execute.action_log import ActionLog, CudaClock, HostClock
+from planner.execute.executed_timeline import IterationTimes
 from planner.execute.layout import Layout, Pipelines, make_layout
 from planner.execute.reduction import StageReduction, Tie, clip_gradients
 from planner.execute.route_check import check_routed_rows
@@ -48,6 +49,8 @@ class Iteration:
     """From the first action to the end of the optimizer's step."""
     actions: tuple[tuple[str, int, int], ...]
     """Name, start and end of every action of this process, in nanoseconds of its host's wall clock."""
+    times: IterationTimes
+    """What lies around the actions, by the same clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,7 +331,7 @@ class Execution:
     def step(self, number: int) -> Iteration:
         """Run iteration `number`: all actions of this process, the reduction and the optimizer."""
         inputs, target = self._batch(number)
-        start = time.perf_counter_ns()
+        start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self.runtime.run(inputs, target)
         self.log.note("the reduction of its gradients")
         for stage in self.stages:
@@ -336,14 +339,17 @@ class Execution:
                 stage.reduction.finish()
         for tie in self.ties:
             tie.share_grad()
+        reduced = self.log.clock.mark()
         norm = self._clip()
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         values = self._reduced(losses)
+        duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
+        taken_up = tuple(self.log.taken_up())
         actions = tuple(self.log.end_iteration())
-        duration_ns = time.perf_counter_ns() - start
-        return Iteration(losses=values, gradient_norm=norm, duration_ns=duration_ns, actions=actions)
+        times = IterationTimes(taken_up, begin_ns=resolve(begin), reduced_ns=resolve(reduced), end_ns=resolve(end))
+        return Iteration(losses=values, gradient_norm=norm, duration_ns=duration, actions=actions, times=times)
 
     def _clip(self) -> float | None:
         if self.training.max_norm is None:
