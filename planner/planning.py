@@ -34,6 +34,7 @@ from planner.problem import Problem
 from planner.progress import Limits, Progress
 from planner.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
+from solver_models.covering import Covering
 from solver_models.instance import Instance, Word
 from solver_models.kernels import FAR
 from solver_models.large import LARGE_ACTIONS, large_seeds
@@ -295,7 +296,7 @@ class _Recipe:
     def bound(self) -> None:
         """The certified bound over every plan that the options allow."""
         seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, self.limits.time_limit_s / 10))
-        self.lower_bound = make_bound(self.problem, self.costs, time_limit_s=seconds)
+        self.lower_bound = make_bound(self.problem, self.costs, time_limit_s=seconds, make_covering=Covering)
         self.report("bound")
 
     def is_over(self) -> bool:

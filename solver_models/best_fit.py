@@ -157,7 +157,9 @@ class Fitter:
     def _waste(self, first: Integers, end: Integers, *, limit: int) -> Floats:
         """[tries, devices] what is left of the target, as a part of it, in time or in work; last where nothing fits."""
         load = self.load[self.kind, end] - self.load[self.kind, first[:, None]]
-        waste = (limit - load) / max(1, limit) / (np.maximum(self.slowness, 1) / max(1, self.slowness.min())) ** self.weight
+        waste = (
+            (limit - load) / max(1, limit) / (np.maximum(self.slowness, 1) / max(1, self.slowness.min())) ** self.weight
+        )
         scored: Floats = np.where(end > first[:, None], np.where(end == len(self.state) - 1, -1.0, waste), 2.0)
         return scored
 
