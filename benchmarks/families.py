@@ -1,12 +1,11 @@
 """Certified gaps of joint plans on random families of 8 and 16 devices: `python -m benchmarks.families`."""
 
-import argparse
 from itertools import product
 
-from benchmarks.generate import Family, make_workload
-from benchmarks.report import Table, make_parser, ms, peak_memory_gib, percent, plan_and_check
+from benchmarks.chains import make_chains, make_one_by_one, parse_wishes
+from benchmarks.generate import Family, Links, Memory, Speeds
+from benchmarks.report import Table, ms, peak_memory_gib, percent, plan_and_check
 from planner.planning import Limits
-from planner.problem import Options, Problem
 
 HEADER = (
     "workload", "best baseline ms", "makespan ms", "lower bound ms", "bound", "gap", "target", "first plan s", "s",
@@ -16,14 +15,14 @@ HEADER = (
 SIZES = ((48, 8), (96, 16))
 """Layers and devices; twice as many microbatches as devices."""
 
-MACHINES = (("homogeneous", "equal"), ("two-level", "classes"))
-TARGETS = {"loose": 0.02, "tight": 0.07}
+MACHINES: tuple[tuple[Links, Speeds], ...] = (("homogeneous", "equal"), ("two-level", "classes"))
+TARGETS: dict[Memory, float] = {"loose": 0.02, "tight": 0.07}
 """Largest gap by memory."""
 
 
 def main() -> None:
     """Print the table, and write it where `-o` says."""
-    wishes = parse_wishes()
+    wishes = parse_wishes(__doc__, time_limit=60.0, what="each plan")
     seconds = 2.0 if wishes.quick else wishes.time_limit
     table = Table(preface=_preface(seconds), header=HEADER, output=wishes.output)
     results = []
@@ -34,40 +33,14 @@ def main() -> None:
     table.close(f"* target met in {sum(results)} of {len(results)} rows; peak memory {peak_memory_gib():.2f} GiB.")
 
 
-def parse_wishes() -> argparse.Namespace:
-    """The switches."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for each plan")
-    return parser.parse_args()
-
-
 def make_families() -> list[Family]:
     """Loose and memory-bound chains on devices alike and in two classes, 8 and 16 of them."""
-    return [
-        Family(
-            shape="chain",
-            num_layers=num_layers,
-            num_devices=num_devices,
-            num_microbatches=2 * num_devices,
-            memory=memory,
-            links=links,
-            speeds=speeds,
-        )
-        for (num_layers, num_devices), (links, speeds), memory in product(SIZES, MACHINES, TARGETS)
-    ]
+    return make_chains(SIZES, [(memory, machine) for machine, memory in product(MACHINES, TARGETS)])
 
 
 def plan_family(family: Family, *, seconds: float) -> tuple[list[str], bool]:
     """A row of the table, and whether its target is met."""
-    workload = make_workload(family)
-    assert workload.cluster is not None
-    assert workload.num_microbatches is not None
-    problem = Problem(
-        profile=workload.profile,
-        cluster=workload.cluster,
-        num_microbatches=workload.num_microbatches,
-        options=Options(max_replicas=1, max_stages_per_device=1),
-    )
+    problem = make_one_by_one(family)
     planned = plan_and_check(problem, Limits(time_limit_s=seconds, patience_s=seconds))
     evidence, target = planned.evidence, TARGETS[family.memory]
     fitting = [row.makespan_ns for row in evidence.baselines if row.fits_memory and row.makespan_ns is not None]

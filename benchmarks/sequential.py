@@ -1,12 +1,12 @@
 """Joint plans against a fair sequential planner with the same order search: `python -m benchmarks.sequential`."""
 
-import argparse
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import mean, median
 
-from benchmarks.generate import Family, make_workload
-from benchmarks.report import Planned, Table, make_parser, ms, percent, plan_and_check
+from benchmarks.chains import Condition, make_chains, make_one_by_one, parse_wishes
+from benchmarks.generate import Family
+from benchmarks.report import Planned, Table, ms, percent, plan_and_check
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
@@ -25,8 +25,12 @@ HEADER = (
 SIZES = ((24, 4), (48, 8), (96, 16))
 """Layers and devices; twice as many microbatches as devices."""
 
-MEMORY_BOUND = tuple(product(("scarce", "tight"), (("homogeneous", "equal"), ("two-level", "equal"))))
-UNLIKE = tuple(product(("loose", "scarce"), (("homogeneous", "classes"), ("random", "different"))))
+MEMORY_BOUND: tuple[Condition, ...] = tuple(
+    product(("scarce", "tight"), (("homogeneous", "equal"), ("two-level", "equal")))
+)
+UNLIKE: tuple[Condition, ...] = tuple(
+    product(("loose", "scarce"), (("homogeneous", "classes"), ("random", "different")))
+)
 """Memory, links and speeds of the two groups of families."""
 
 
@@ -47,7 +51,7 @@ class Row:
 
 def main() -> None:
     """Print the table, and write it where `-o` says."""
-    wishes = parse_wishes()
+    wishes = parse_wishes(__doc__, time_limit=8.0, what="each of the three searches")
     families = make_families()
     if wishes.quick:
         families = [family for family in families if family.num_devices == 4][:3]
@@ -60,40 +64,14 @@ def main() -> None:
     table.close(*_verdict(rows))
 
 
-def parse_wishes() -> argparse.Namespace:
-    """The switches."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--time-limit", type=float, default=8.0, help="seconds for each of the three searches")
-    return parser.parse_args()
-
-
 def make_families() -> list[Family]:
     """Memory-bound and unlike devices, chains, in three sizes."""
-    return [
-        Family(
-            shape="chain",
-            num_layers=num_layers,
-            num_devices=num_devices,
-            num_microbatches=2 * num_devices,
-            memory=memory,
-            links=links,
-            speeds=speeds,
-        )
-        for (num_layers, num_devices), (memory, (links, speeds)) in product(SIZES, MEMORY_BOUND + UNLIKE)
-    ]
+    return make_chains(SIZES, MEMORY_BOUND + UNLIKE)
 
 
 def compare(family: Family, *, seconds: float) -> Row:
     """Plan a family's workload in both ways, with the same seconds for every search."""
-    workload = make_workload(family)
-    assert workload.cluster is not None
-    assert workload.num_microbatches is not None
-    problem = Problem(
-        profile=workload.profile,
-        cluster=workload.cluster,
-        num_microbatches=workload.num_microbatches,
-        options=Options(max_replicas=1, max_stages_per_device=1),
-    )
+    problem = make_one_by_one(family)
     limits = Limits(time_limit_s=seconds, patience_s=seconds)
     stages = find_stages(problem)
     return Row(

@@ -2,9 +2,9 @@
 
 from planner.costs import CostModel
 from planner.errors import InfeasibleProblemError
-from planner.exact import ExactSearch
 from planner.lowering import make_instance
 from planner.plan import Plan
+from planner.planning.exact import ExactSearch
 from planner.problem import Problem
 from planner.verify import verify
 from solver_models.search import Searcher

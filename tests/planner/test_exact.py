@@ -10,10 +10,9 @@ from random import Random
 
 import pytest
 
-from planner import exact
 from planner.errors import InfeasibleProblemError
-from planner.exact import is_small
-from planner.planning import make_plan
+from planner.planning import exact, make_plan
+from planner.planning.exact import is_small
 from planner.problem import Problem
 from planner.progress import Limits
 from profiles.model_profile import ModelProfile

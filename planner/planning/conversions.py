@@ -1,0 +1,50 @@
+"""Plans to candidates of the search and back."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy
+
+from planner.lowering import make_candidate_arrays, make_plan_from_words, make_stages, make_words
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+from solver_models.search import Candidate, Searcher
+
+
+def plan_of(problem: Problem, searcher: Searcher, *, candidate: Candidate) -> Plan:
+    """The plan that a candidate stands for."""
+    words, _ = searcher.words(candidate)
+    return make_plan_from_words(problem, stages_of(problem, candidate), words=words)
+
+
+def stages_of(problem: Problem, candidate: Candidate) -> tuple[Stage, ...]:
+    """The stages of a candidate."""
+    return make_stages(problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
+
+
+def rate(problem: Problem, searcher: Searcher, *, stages: tuple[Stage, ...]) -> Candidate:
+    """Stages as a candidate, with the best of the standard policies."""
+    stage_of, groups = make_candidate_arrays(problem, stages)
+    flags = numpy.array([int(stage.recompute) for stage in stages], dtype=numpy.int64)
+    return searcher.rate(stage_of, groups, recompute=flags)
+
+
+def candidate_of(problem: Problem, searcher: Searcher, *, plan: Plan) -> Candidate:
+    """A plan with its orders as the search sees it."""
+    rated = rate(problem, searcher, stages=plan.stages)
+    return searcher.play(replace(rated, words=make_words(problem, plan)))
+
+
+def played_candidates(problem: Problem, searcher: Searcher, *, plans: Iterable[Plan]) -> Iterator[Candidate]:
+    """Those plans that use single devices only, with their words, as the search sees them."""
+    for plan in plans:
+        if all(len(group) == 1 for stage in plan.stages for group in stage.replicas):
+            stage_of, groups = make_candidate_arrays(problem, plan.stages)
+            rated = searcher.rate(stage_of, groups)
+            words = replace(rated, words=make_words(problem, plan))
+            yield replace(words, objective=searcher.words(words)[1])
+
+
+def is_laid_out(plan: Plan, stages: tuple[Stage, ...]) -> bool:
+    """Whether a plan has exactly these stages, on single devices."""
+    return plan.stages == stages and all(len(group) == 1 for stage in stages for group in stage.replicas)

@@ -1,0 +1,146 @@
+"""The search as a stream of proposals: seeds, intervals, rounds of joint search, sessions on orders, exact search."""
+
+from collections.abc import Iterator
+
+from planner.plan import Plan
+from planner.planning.conversions import candidate_of, plan_of, played_candidates, rate
+from planner.planning.exact import ExactSearch
+from planner.planning.intervals import add_intervals
+from planner.planning.orders import MAX_ORDER_ACTIONS, OrderSolver
+from planner.planning.run import Run
+from planner.planning.sessions import SESSION_EVERY_ROUNDS, Sessions
+from solver_models.portfolio import JointSearch
+from solver_models.search import Candidate
+from solver_models.seeds import make_seeds
+
+EXACT_AFTER_ROUNDS = 3
+"""Rounds of joint search before a small problem is searched exactly."""
+
+ORDER_EVERY_ROUNDS = 12
+"""Rounds between two orders given to CP-SAT."""
+
+MAX_SEED_ACTIONS, ALL_SEEDS, SEED_ACTIONS_PER_S = 200_000_000, 1_000, 3_000_000
+"""Actions that all seeds of a large problem may be in all, how many plays all seeds take, and how many actions of seeds
+a slow machine plays in a second."""
+
+Proposal = tuple[Plan | None, str]
+"""A plan to consider, None where nothing new was found, and its source."""
+
+
+class Proposals:
+    """Plans to consider, one every fraction of a second."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.search = JointSearch(run.instance, seed=run.limits.seed)
+        self.sessions = Sessions(run, self.search)
+
+    def all(self) -> Iterator[Proposal]:
+        """Everything there is to consider until the rounds are over; threads are let go of at the end."""
+        try:
+            yield from self._seeded()
+        finally:
+            self.search.close()
+            self.sessions.close()
+
+    def _seeded(self) -> Iterator[Proposal]:
+        seeds = self._add_seeds()
+        is_known = any(self.search.best is seed for seed in self.run.seeds)  # that plan was offered before all else
+        yield None if is_known else self._best_plan(), "balanced seeds"
+        instance = self.run.instance
+        if instance.given_groups is not None and not instance.recompute:
+            yield from self._orders()
+            return
+        self.sessions.note_vees(seeds)
+        for source in add_intervals(self.run, self.search):
+            yield self._best_plan(), source
+        self.sessions.note_sequential()
+        yield self._best_plan(), "sequential planner"
+        yield from self._rounds()
+
+    def _add_seeds(self) -> list[Candidate]:
+        """Balanced cuts, the stages of the baselines, and their orders where there is time for it."""
+        run, search, searcher = self.run, self.search, self.search.searcher
+        search.add(run.seeds)
+        seeds = make_seeds(searcher) if self._has_time_for_all_seeds() else []
+        search.add(seeds)
+        if run.has_time_for_round(search.round_s):
+            search.add(rate(run.problem, searcher, stages=stages) for stages in dict.fromkeys(run.layouts))
+        if run.start is not None:
+            search.keep(candidate_of(run.problem, searcher, plan=run.start))
+        if run.has_time_for_round(search.round_s):
+            search.take(played_candidates(run.problem, searcher, plans=run.played))
+        return seeds
+
+    def _rounds(self) -> Iterator[Proposal]:
+        """Rounds of joint search, and in between the exact search, single orders, and sessions."""
+        run, search, solver = self.run, self.search, OrderSolver(self.run, self.search.searcher)
+        if not search.pool:
+            yield from self._exact()
+        while search.pool and not run.rounds_are_over(search.round, search.round_s):
+            before = search.best
+            search.end_round(search.start_round())
+            yield (None if search.best is before else self._best_plan()), "joint search"
+            if search.round == EXACT_AFTER_ROUNDS:
+                yield from self._exact()
+            elif search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
+                yield solver.better_order(search.best), "CP-SAT order"
+            if search.round % SESSION_EVERY_ROUNDS == 0:
+                yield from self.sessions.take_turn()
+
+    def _orders(self) -> Iterator[Proposal]:
+        """Partition and mapping are given: all time goes into the order."""
+        seeds = make_seeds(self.search.searcher)[:1]
+        if not seeds or not self.search.searcher.is_allowed(seeds[0]):
+            return
+        order = self.sessions.order_search(seeds[0])
+        is_small = order.num_actions <= MAX_ORDER_ACTIONS
+        yield self._to_plan(order.best), "order seeds"
+        if not order.pool:
+            yield from self._exact()
+        while not self.run.rounds_are_over(order.round, order.round_s):
+            before = order.pool[:1]
+            order.run_round()
+            yield (None if order.pool[:1] == before else self._to_plan(order.best)), "order search"
+            if is_small and order.round == EXACT_AFTER_ROUNDS:
+                yield from self._exact()
+
+    def _exact(self) -> Iterator[Proposal]:
+        """Close every partition and mapping of a small problem by its floor or by its best order."""
+        run = self.run
+        exact = ExactSearch(
+            run.problem,
+            run.costs,
+            searcher=self.search.searcher,
+            incumbent_ns=lambda: run.incumbent_ns,
+            seconds_left=lambda: run.seconds_left,
+            should_stop=run.should_stop,
+            seed=run.limits.seed,
+        )
+        try:
+            for plan in exact.proposals(least=run.lower_bound.value_ns if run.lower_bound else 0):
+                yield plan, "exact search"
+        finally:
+            if exact.covers_all_plans:
+                run.solver_bound_ns = exact.bound_ns
+            if exact.solver:
+                run.solvers["ortools"] = exact.solver
+        if exact.is_closed:
+            run.stopped_by = "no_improvement"
+            yield None, "exact search"
+
+    def _has_time_for_all_seeds(self) -> bool:
+        """Whether all balanced cuts can be played with all standard policies."""
+        run = self.run
+        actions = ALL_SEEDS * run.num_actions
+        if not run.is_large or run.limits.max_rounds is not None:
+            return actions <= MAX_SEED_ACTIONS or not run.is_large
+        return run.elapsed_s + actions / SEED_ACTIONS_PER_S <= run.limits.time_limit_s
+
+    def _best_plan(self) -> Plan | None:
+        return self._to_plan(self.search.best)
+
+    def _to_plan(self, candidate: Candidate | None) -> Plan | None:
+        if candidate is None:
+            return None
+        return plan_of(self.run.problem, self.search.searcher, candidate=candidate)

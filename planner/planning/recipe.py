@@ -1,0 +1,154 @@
+"""`make_plan`: the steps of a planning run, one after the other."""
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+from planner.baselines.portfolio import make_baselines, play_baseline
+from planner.certificate import make_bound, prove_infeasible
+from planner.device_groups import has_listed_groups
+from planner.errors import InfeasibleProblemError, PipeplanError
+from planner.plan import Plan
+from planner.planning.conversions import plan_of
+from planner.planning.evidence import finish
+from planner.planning.proposals import Proposals
+from planner.planning.run import Run
+from planner.problem import Problem
+from planner.progress import Limits, Progress
+from planner.verify import verify
+from solver_models.covering import Covering
+from solver_models.large import large_seeds
+from solver_models.search import Searcher
+
+MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
+"""Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
+
+MIN_SEED_PLAYS, MAX_SEED_ACTIONS = 6, 200_000_000
+"""First candidates of a large problem: how many are played at least, and how many actions that may be in all."""
+
+SEED_SHARE, BASELINE_SHARE = 0.1, 0.3
+"""Parts of the time limit by whose end the first candidates, and the baselines, of a large problem are played."""
+
+
+def make_plan(
+    problem: Problem,
+    *,
+    limits: Limits | None = None,
+    start: Plan | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Plan:
+    """The best verified plan found within the limits, never worse than any baseline that fits, nor than `start`.
+
+    `start` may answer a similar question: if its stages and orders pass the verifier here, the search begins with them.
+    `on_progress` hears of every step; `should_stop` is asked several times a second and ends the search early.
+    Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
+    PlanError if our own verifier rejects every plan found.
+    """
+    run = Run(problem, limits or Limits(), on_progress=on_progress or _ignore, should_stop=should_stop or _never)
+    with run.collected_rarely():
+        return _follow(run, start)
+
+
+def _follow(run: Run, start: Plan | None) -> Plan:
+    prove_feasible(run)
+    begin_large(run)
+    play_baselines(run)
+    if start is not None:
+        play_start(run, start)
+    bound(run)
+    search(run)
+    return finish(run)
+
+
+def _ignore(progress: Progress) -> None:
+    del progress
+
+
+def _never() -> bool:
+    return False
+
+
+def prove_feasible(run: Run) -> None:
+    """Raise InfeasibleProblemError if a limit alone rules out every plan."""
+    reason = prove_infeasible(run.problem, run.costs)
+    if reason is not None:
+        raise InfeasibleProblemError(reason)
+
+
+def begin_large(run: Run) -> None:
+    """A first plan of a large problem, found among many cuts and mappings before anything slow begins."""
+    if not run.is_large:
+        return
+    searcher = Searcher(run.instance)
+    is_timed = run.limits.max_rounds is None
+    until = time.monotonic() + (SEED_SHARE * run.limits.time_limit_s if is_timed else math.inf)
+    most = max(MIN_SEED_PLAYS, MAX_SEED_ACTIONS // run.num_actions)
+    run.seeds = list(large_seeds(searcher, most_plays=most, until=until))
+    if run.seeds and run.seeds[-1].is_feasible:
+        run.offer(plan_of(run.problem, searcher, candidate=run.seeds[-1]), None, source="large seeds")
+        run.report("search")
+
+
+def play_baselines(run: Run) -> None:
+    """Every baseline is played; those that fit become incumbents in turn."""
+    for baseline in make_baselines(run.problem, run.costs, has_time=lambda: has_time_for_baseline(run)):
+        row, timeline = play_baseline(run.problem, baseline, costs=run.costs)
+        run.baselines.append(row)
+        if baseline.plan is None or timeline is None:
+            continue
+        run.layouts.append(baseline.plan.stages)
+        if row.fits_memory:
+            run.played.append(baseline.plan)
+            run.offer(baseline.plan, timeline, source=row.name)
+            run.report("baselines")
+
+
+def has_time_for_baseline(run: Run) -> bool:
+    """Whether another baseline may be played: on large problems they get a part of the time limit only."""
+    if not run.is_large or run.limits.max_rounds is not None:
+        return True
+    return run.elapsed_s + 2 * run.offer_s < BASELINE_SHARE * run.limits.time_limit_s
+
+
+def play_start(run: Run, start: Plan) -> None:
+    """The plan to start from becomes the incumbent if it is one, and the search takes its stages and orders in."""
+    plan = replace(start, problem=run.problem.reference(), evidence=None)
+    if not verify(run.problem, plan).passed:
+        return
+    run.offer(plan, None, source="the plan to start from")
+    run.report("start")
+    if not any(stage.is_split for stage in plan.stages) and has_listed_groups(run.problem, plan.stages):
+        run.start = plan
+        run.layouts.append(plan.stages)
+
+
+def bound(run: Run) -> None:
+    """The certified bound over every plan that the options allow."""
+    seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
+    run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=seconds, make_covering=Covering)
+    run.report("bound")
+
+
+def search(run: Run) -> None:
+    """Solvers propose, the verifier disposes, until a limit is reached."""
+    if run.is_over():
+        return
+    try:
+        for plan, source in Proposals(run).all():
+            if plan is not None and run.offer(plan, None, source=source):
+                run.report("search")
+            if run.is_over():
+                return
+    except PipeplanError:
+        raise
+    except Exception as error:
+        if run.plan is None:
+            raise
+        # a bug of ours must not cost the user a plan that is already verified
+        warnings.warn(
+            f"the search failed ({error!r}); the best verified plan is returned", RuntimeWarning, stacklevel=2
+        )
+        run.stopped_by = "internal_error"

@@ -1,0 +1,128 @@
+"""Sessions of order search within a joint search: on its best candidate, and on contenders of their own."""
+
+from collections.abc import Iterator
+
+from planner.baselines.applicability import DoesNotApplyError
+from planner.baselines.sequential import sequential_seating
+from planner.lowering import make_schedule_instance, make_words
+from planner.plan import Plan
+from planner.planning.conversions import is_laid_out, plan_of, rate, stages_of
+from planner.planning.run import Run
+from solver_models.kernels import FAR
+from solver_models.ordering import MOST_ACTIONS, OrderSearch
+from solver_models.portfolio import JointSearch
+from solver_models.schedule.one_by_one import one_by_one
+from solver_models.search import Candidate
+
+SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS, SESSION_ACTIONS = 4, 2, 4, 4_000_000
+"""Joint rounds between two sessions of order search, their rounds, how many are under way, and work per round."""
+
+MAX_SEQUENTIAL_CELLS, SEQUENTIAL_WORK = 500_000, 200
+"""Most devices x layers x layers for which the sequential planner is asked; how often it may look at all of them."""
+
+MAX_VEES, MAX_VEE_ACTIONS, HOPELESS = 2, 30_000, 1.05
+"""Two-chunk V that get sessions of their own, their most actions, and the ratio to the incumbent that ends them."""
+
+Key = tuple[bytes, tuple[tuple[int, ...], ...]]
+"""A partition and a mapping: stage of every layer, and devices per stage."""
+
+
+class Sessions:
+    """Order searches that are under way, and whose turn it is."""
+
+    def __init__(self, run: Run, search: JointSearch) -> None:
+        self.run, self.search = run, search
+        self.orders: dict[Key, OrderSearch] = {}
+        self.contenders: dict[Key, Candidate] = {}
+        """Candidates that get sessions although they may not be the best ones."""
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        for order in self.orders.values():
+            order.close()
+
+    def note_vees(self, seeds: list[Candidate]) -> None:
+        """Remember the two-chunk V with the least floors: policies play them badly in little memory, words do not."""
+        searcher, rated = self.search.searcher, list[tuple[int, int, Candidate]]()
+        for seed in seeds:
+            half = len(seed.groups) // 2
+            is_vee = half and len(set(seed.groups)) == half and seed.groups[half:] == seed.groups[:half][::-1]
+            num_actions = 3 * self.run.problem.num_microbatches * len(seed.groups)
+            if is_vee and num_actions <= MAX_VEE_ACTIONS and searcher.is_allowed(seed):
+                floor = searcher.floor(seed.stage_of, seed.groups, recompute=seed.recompute)
+                if floor is not None:
+                    rated.append((floor, len(rated), seed))
+        self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[:MAX_VEES]}
+
+    def note_sequential(self) -> None:
+        """Start also from the best that deciding stages first and the order afterwards can do: never lose to it."""
+        problem = self.run.problem
+        num_cells = len(problem.cluster.devices) * len(problem.profile.layers) ** 2
+        if num_cells > MAX_SEQUENTIAL_CELLS or problem.options.partition is not None:
+            return
+        try:
+            stages = sequential_seating(self.run.costs, max_cells=SEQUENTIAL_WORK * MAX_SEQUENTIAL_CELLS).stages
+        except DoesNotApplyError:
+            return
+        candidate = rate(problem, self.search.searcher, stages=stages)
+        if self.search.searcher.is_allowed(candidate):
+            self.search.add([candidate])
+            self.contenders[key_of(candidate)] = candidate
+
+    def take_turn(self) -> Iterator[tuple[Plan | None, str]]:
+        """In turn, the order of the best candidate, and that of every contender that is not hopeless yet."""
+        turn = self.search.round // SESSION_EVERY_ROUNDS - 1
+        if self.search.best is not None and (not self.contenders or turn % 2):
+            yield from self._session(self.search.best)
+        elif self.contenders:
+            key = list(self.contenders)[turn // 2 % len(self.contenders)]
+            yield from self._session(self.contenders[key])
+            order = self.orders[key]
+            best, incumbent = order.pool[0].objective if order.pool else FAR, self.run.incumbent_ns
+            if incumbent is not None and (best > HOPELESS * incumbent or order.floor >= incumbent):
+                del self.contenders[key]
+
+    def _session(self, candidate: Candidate) -> Iterator[tuple[Plan | None, str]]:
+        """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
+        order = self.order_search(candidate)
+        for _ in range(SESSION_ROUNDS):
+            if order.pool and order.pool[0].objective <= order.floor:
+                break
+            order.run_round()
+            best = order.best
+            if best is not None:
+                self.search.take([best])
+            plan = None if best is None else plan_of(self.run.problem, self.search.searcher, candidate=best)
+            yield plan, "order search"
+
+    def order_search(self, candidate: Candidate) -> OrderSearch:
+        """The order search of a candidate's partition and mapping, with everything known about their orders."""
+        key = key_of(candidate)
+        if key not in self.orders:
+            while len(self.orders) >= MAX_SESSIONS:
+                self.orders.pop(next(old for old in self.orders if old not in self.contenders)).close()
+            self.orders[key] = self._begin(candidate)
+        self.orders[key].add([self.search.searcher.words(candidate)[0]])
+        return self.orders[key]
+
+    def _begin(self, candidate: Candidate) -> OrderSearch:
+        problem, stages = self.run.problem, stages_of(self.run.problem, candidate)
+        schedule = make_schedule_instance(problem, stages, costs=self.run.costs)
+        assert self.run.lower_bound is not None
+        order = OrderSearch(
+            self.search.searcher,
+            candidate,
+            seed=self.run.limits.seed,
+            schedule=schedule,
+            floor=self.run.lower_bound.value_ns,
+            most_actions=MOST_ACTIONS if problem.options.placement is not None else SESSION_ACTIONS,
+        )
+        same = (plan for plan in self.run.played if is_laid_out(plan, stages))
+        order.add([one_by_one(schedule), *(make_words(problem, plan) for plan in same)])
+        order.add_blocks()
+        return order
+
+
+def key_of(candidate: Candidate) -> Key:
+    """What two candidates with the same partition and mapping share."""
+    return candidate.stage_of.tobytes(), candidate.groups
