@@ -19,7 +19,7 @@ ITERATIONS, COLUMNS = 60, 40
 MAX_STEPS = 16
 """Deadlines that are tried."""
 
-EFFORT, EFFORT_PER_STAGE = 6_000_000, 200
+EFFORT, EFFORT_PER_STAGE = 4_000_000, 200
 """Loads of devices that are rated before the search ends, and what a stage counts for."""
 
 ENOUGH = 0.9
