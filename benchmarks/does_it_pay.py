@@ -75,7 +75,7 @@ def _profile(model: str, *, pool: Pool) -> tuple[Any, Machine]:
         sizes=weighed[0]["sizes"],
         optimizer_ns=max(answer["optimizer_ns"] for answer in weighed),
     )
-    times = median_times(pool.ask("times", **common, repetitions=6, recomputes=False))
+    times = median_times(pool.ask("times", timeout_s=300, **common, repetitions=15, recomputes=False))
     return make_profile(model, times, machine=machine, replicas=1), machine
 
 
