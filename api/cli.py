@@ -229,6 +229,58 @@ def _tell(problem: "Problem", plan: "Plan", *, run: "Run", voice: "Voice") -> No
 
 
 @app.command(
+    "profile",
+    epilog="Examples:\n\npipeplan profile my_model:make_training -m 8 -o workload.json\n\n"
+    "pipeplan profile gpt:layers=48,width=1600,heads=25 -b 4,2,1 --dtype bf16 --links links.json -o gpt2-xl.json\n\n"
+    "pipeplan profile llama:layers=80,width=8192,heads=64,inner=28672 -b 1 --estimate H100 -o llama-70b.json",
+)
+def profile_command(
+    context: typer.Context,
+    model: arg.Model,
+    num_microbatches: arg.NumMicrobatches = None,
+    microbatch_size: arg.MicrobatchSizes = None,
+    widths: arg.Widths = "1",
+    dtype: arg.Dtype = None,
+    clock: arg.Clock = "thread",
+    no_recompute: arg.NoRecompute = False,
+    each_layer: arg.EachLayer = False,
+    device: arg.Device = "auto",
+    devices: arg.NumDevices = None,
+    device_type: arg.DeviceType = None,
+    memory: arg.MemoryGib = None,
+    estimate: arg.Estimate = None,
+    links: arg.Links = None,
+    no_links: arg.NoLinks = False,
+    repetitions: arg.Repetitions = 10,
+    seconds: arg.SecondsPerLayer = 20.0,
+    output: arg.Output = None,
+    journal: arg.JournalFile = None,
+    json: arg.Json = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Measure a model's layers and the links between devices, and write the workload that `plan` takes.
+
+    Layers are timed one at a time, as the executor runs them: F, I, W, B and recomputation; layers that are alike are
+    timed once. A run that is killed goes on where it was when it is started again.
+    """
+    from api.profiling import Wanted, forget_journal, render_summary, run_profile, summarise_profile
+    from api.questions import require_writable
+    from profiles.workload import dump_workload
+
+    require_writable(output, links, journal)
+    wanted = Wanted.of(context.params)
+    console = _console(is_report=False)
+    voice = _voice(console, is_json=json, is_quiet=quiet)
+    outcome = run_profile(wanted, console=console, voice=voice)
+    _write(dump_workload(outcome.workload), output)
+    forget_journal(wanted)
+    if voice == "json":
+        print(jsonlib.dumps(summarise_profile(outcome, output=output), ensure_ascii=False), file=sys.stderr)
+    elif voice != "quiet":
+        print(render_summary(outcome, output=output), file=sys.stderr)
+
+
+@app.command(
     "verify",
     epilog="Examples:\n\npipeplan verify plan.json demo:resnet50-two-hosts\n\npipeplan verify --certificate plan.json",
 )

@@ -15,8 +15,9 @@ from planner.costs import CostModel
 from planner.enclosure import KEY, enclosed_problem
 from planner.plan import BaselineResult, Evidence, Plan
 from planner.problem import Problem
+from planner.rules.evidence import TOLERANCE
 from planner.simulate import Timeline
-from planner.verify import TOLERANCE, Verdict, verify
+from planner.verify import Verdict, verify
 
 HISTORY = ("source", "planner_version", "solver_versions", "seed", "solver_bound_ns")
 """Evidence that says how the plan was found, or what a solver claims: nothing to derive."""

@@ -1,5 +1,6 @@
-"""What every test shares: where the repository is, and how long hypothesis may think."""
+"""What every test shares: where the repository is, how long hypothesis may think, and that Ctrl+C is heard."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ settings.register_profile(
 )
 settings.register_profile("search", parent=settings.get_profile("house"), derandomize=False, max_examples=1000)
 settings.load_profile("house")
+
+# A shell starts background jobs with the interrupt ignored, and processes pass that on to theirs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

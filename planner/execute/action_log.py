@@ -1,7 +1,7 @@
 """What a process is doing and when it did it: the action at hand for the watch, the times of all for the timeline."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, SupportsIndex
 
@@ -76,6 +76,8 @@ class ActionLog:
         """Whether it has what it needs; otherwise it waits."""
         self.since = time.monotonic()
         """When that began."""
+        self.needs: Mapping[str, str] = {}
+        """What a cell waits for until it has what it needs, as the end of a sentence."""
         self._spans: list[tuple[str, Any, Any]] = []
 
     def note(self, cell: str) -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import planner.verify
+import planner.rules.case
 from planner.actions import Action, parse_action
+from planner.errors import PlanError
 from planner.plan import Evidence, Plan, Stage
 from planner.problem import PinnedLayer, Problem
 from planner.simulate import Timeline, simulate
@@ -308,7 +309,7 @@ def test_disagreeing_evaluations(rule: str, change: dict[str, object], monkeypat
     def simulate_wrongly(*arguments: object, **keywords: object) -> Timeline:
         return replace(simulate(*arguments, **keywords), **change)
 
-    monkeypatch.setattr(planner.verify, "simulate", simulate_wrongly)
+    monkeypatch.setattr(planner.rules.case, "simulate", simulate_wrongly)
     problem = base_problem()
     assert broken_rules(problem, base_plan(problem)) == [rule]
 
@@ -317,9 +318,9 @@ def test_a_simulator_that_gives_up_is_reported(monkeypatch: pytest.MonkeyPatch):
     """Tests that a plan without fault that the simulator cannot play is rejected, not a traceback."""
 
     def give_up(*arguments: object, **keywords: object) -> Timeline:
-        raise planner.verify.PlanError("no")
+        raise PlanError("no")
 
-    monkeypatch.setattr(planner.verify, "simulate", give_up)
+    monkeypatch.setattr(planner.rules.case, "simulate", give_up)
     problem = base_problem()
     assert broken_rules(problem, base_plan(problem)) == ["timeline-broken"]
 
