@@ -31,7 +31,7 @@ Files = Annotated[
     list[str],
     typer.Argument(
         metavar="PLAN... [WORKLOAD]",
-        help="Plan documents, then the workload unless --workload gives it.",
+        help="Plan documents, then the workload unless --workload gives it; or a plan and the folder of its run.",
         show_default=False,
     ),
 ]
@@ -157,6 +157,19 @@ Against = Annotated[
     str | None, typer.Option("--against", metavar="PLAN", help="A second plan, drawn below on the same scale.")
 ]
 Baselines = Annotated[bool, typer.Option("--baselines", help="Also play what others would have done.")]
+Calibrate = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate",
+        metavar="PROFILE",
+        help="Write this profile or workload, with the figures of the run, to the file of -o.",
+        rich_help_panel=_OUT,
+    ),
+]
+WarmUp = Annotated[
+    int | None,
+    typer.Option("--warm-up", metavar="N", help="Iterations of the run that do not count (default 1).", min=0),
+]
 DeviceType = Annotated[
     str | None,
     typer.Option("--device-type", metavar="TYPE", help="The device type that the figures were measured on."),

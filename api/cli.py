@@ -412,15 +412,38 @@ def _hear_price(*, is_json: bool) -> Callable[[str], None]:
     return hear
 
 
-@app.command("compare", epilog="Example: pipeplan compare plan.json other.json demo:resnet50-two-hosts --baselines")
+@app.command(
+    "compare",
+    epilog="Examples:\n\npipeplan compare plan.json other.json demo:resnet50-two-hosts --baselines\n\n"
+    "pipeplan compare plan.json trace/ --html compare.html --calibrate profile.json -o calibrated.json",
+)
 def compare_command(
     files: arg.Files,
     workload: arg.WorkloadOption = None,
     cluster: arg.Cluster = None,
     baselines: arg.Baselines = False,
+    html: arg.Html = None,
+    calibrate: arg.Calibrate = None,
+    output: arg.Output = None,
+    warm_up: arg.WarmUp = None,
     json: arg.Json = False,
 ) -> None:
-    """Play and verify several plans of one workload, side by side."""
+    """Play and verify several plans of one workload, or hold a plan against its run, side by side.
+
+    A run is the folder that the executor's --trace wrote. The difference between predicted and measured iteration is
+    told in parts that add up; --calibrate writes the profile with what the run took.
+    """
+    from api.executed import split_files
+
+    run = split_files(files)
+    if run is not None:
+        if baselines:
+            raise InputError("--baselines compares plans; leave it out to hold a plan against its run")
+        targets = {"html": html, "calibrate": calibrate, "output": output}
+        _compare_run((run[0], run[1], run[2] or workload), targets, cluster=cluster, warm_up=warm_up, is_json=json)
+        return
+    if html or calibrate or output or warm_up is not None:
+        raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
     from api.comparison import compare
 
     problem, contenders = compare(files, workload=workload, cluster=cluster, has_baselines=baselines)
@@ -430,6 +453,37 @@ def compare_command(
         from api.reports import render_comparison
 
         _report(render_comparison(problem, contenders))
+
+
+def _compare_run(
+    run: tuple[str, str, str | None],
+    targets: dict[str, str | None],
+    *,
+    cluster: str | None,
+    warm_up: int | None,
+    is_json: bool,
+) -> None:
+    """A plan against its run: the report, and the picture and the calibrated profile where they are asked for."""
+    from api.executed import calibrate, compare_run, render_run_picture, summarise_run
+    from api.questions import require_writable
+
+    plan, folder, workload = run
+    if (targets["calibrate"] is None) != (targets["output"] is None):
+        raise InputError("--calibrate PROFILE and -o FILE go together: the profile to start from, and where it goes")
+    require_writable(targets["html"], targets["output"])
+    made = compare_run(plan, folder, workload=workload, cluster=cluster, warm_up=warm_up)
+    if targets["html"] is not None:
+        _write(render_run_picture(made), targets["html"])
+    if targets["calibrate"] is not None:
+        _write(calibrate(made, targets["calibrate"], folder=folder), targets["output"])
+        if targets["output"] == "-":
+            return
+    if is_json:
+        _report_json(summarise_run(made))
+    else:
+        from api.run_report import render_run
+
+        _report(render_run(made))
 
 
 @export_app.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")

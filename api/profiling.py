@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from profiles.measure.links import LinkTables
     from profiles.measure.record import Clock, Journal
     from profiles.measure.survey import Findings, Survey
-
-MAX_CPU_DEVICES = 8
-"""On a host, so many processes measure links unless another number is asked for."""
 
 MAX_SIZES = 16
 """Most microbatch sizes, or widths, of one run."""
@@ -155,6 +151,7 @@ def _load(wanted: Wanted) -> "Intake":
 
 
 def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]":
+    from profiles.measure.devices import device_name
     from profiles.measure.segment import Effort
     from profiles.measure.survey import Survey
 
@@ -168,8 +165,8 @@ def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]
         microbatch_sizes=sizes,
         widths=widths,
         device=device,
-        device_type=wanted.device_type or (_device_name(device) if sheet is None else sheet.name),
-        dtype=None if wanted.dtype is None else DTYPES[wanted.dtype],
+        device_type=wanted.device_type or (device_name(device) if sheet is None else sheet.name),
+        dtype=_dtype(wanted, intake),
         clock=wanted.clock,
         effort=Effort(repetitions=wanted.repetitions, seconds=wanted.seconds),
         recomputes=not wanted.no_recompute,
@@ -178,6 +175,13 @@ def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]
         sheet=sheet if sheet is None or wanted.device_type is None else replace(sheet, name=wanted.device_type),
     )
     return survey, count
+
+
+def _dtype(wanted: Wanted, intake: "Intake") -> str | None:
+    """Data sheets state bf16 rates, so an estimate of a family is one in bf16 unless another type is asked for."""
+    if wanted.dtype is not None:
+        return DTYPES[wanted.dtype]
+    return "bfloat16" if wanted.estimate is not None and intake.kind == "family" else None
 
 
 def _sizes(wanted: Wanted, intake: "Intake") -> tuple[tuple[int, ...], int | None]:
@@ -198,18 +202,11 @@ def _sizes(wanted: Wanted, intake: "Intake") -> tuple[tuple[int, ...], int | Non
 
 
 def _device(wanted: Wanted) -> str:
-    import importlib
+    from profiles.measure.devices import has_cuda
 
-    cuda: Any = importlib.import_module("torch").cuda
-    if wanted.device == "cuda" and not cuda.is_available():
+    if wanted.device == "cuda" and not has_cuda():
         raise InputError("--device cuda: torch finds no CUDA device here; use --device cpu, or --estimate A100")
-    return "cuda" if wanted.device == "cuda" or (wanted.device == "auto" and cuda.is_available()) else "cpu"
-
-
-def _device_name(device: str) -> str:
-    import importlib
-
-    return "cpu" if device == "cpu" else str(importlib.import_module("torch").cuda.get_device_name())
+    return "cuda" if wanted.device == "cuda" or (wanted.device == "auto" and has_cuda()) else "cpu"
 
 
 def _sheet(name: str | None) -> Any:
@@ -256,11 +253,12 @@ def _cluster(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "
 
 
 def _tables(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling") -> "LinkTables":
+    from profiles.measure.devices import count_devices
     from profiles.measure.link_run import measure_links
     from profiles.measure.links import LinkTables
     from profiles.validation import validate
 
-    count = wanted.devices or _num_devices(survey.device)
+    count = wanted.devices or count_devices(survey.device)
     key = f"links {count} {survey.device} {survey.device_type} {survey.memory_bytes}"
     if key not in journal.tables:
         tables = measure_links(
@@ -274,26 +272,19 @@ def _tables(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "T
     return validate(LinkTables, journal.tables[key], source="journal")
 
 
-def _num_devices(device: str) -> int:
-    import importlib
-
-    if device == "cuda":
-        return int(importlib.import_module("torch").cuda.device_count())
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_CPU_DEVICES)
-
-
 def _assemble(
     wanted: Wanted, intake: "Intake", *, findings: "Findings", cluster: Cluster | None, num_microbatches: int | None
 ) -> Workload:
     from profiles.measure.assemble import Origin, make_profile
 
+    dtype = findings.survey.dtype
+    notes = () if dtype is None else (f"weights and activations in {dtype}",)
     profile = make_profile(
         wanted.model[:MAX_NAME_LENGTH],
         takes=findings.takes,
         records=findings.records,
         asked=findings.survey,
-        origin=Origin(model=wanted.model, machine=findings.machine),
+        origin=Origin(model=wanted.model, machine=findings.machine, notes=notes),
         num_devices=len(cluster.devices) if cluster is not None else wanted.devices or 1,
     )
     options: dict[str, object] = {}

@@ -228,7 +228,9 @@ def _write_timeline(job: _Job, iterations: Sequence[Iteration]) -> None:
     folder, rank = job.options.trace, job.seat.rank
     folder.mkdir(parents=True, exist_ok=True)
     mine = [iteration.actions for iteration in iterations]
-    (folder / f"rank{rank}.json").write_text(render_rank(rank, job.layout.devices[rank], iterations=mine))
+    times = [iteration.times for iteration in iterations]
+    document = render_rank(rank, job.layout.devices[rank], iterations=mine, times=times)
+    (folder / f"rank{rank}.json").write_text(document)
     everyone: list[Any] | None = [None] * job.layout.world_size if rank == 0 else None
     job.log.note("the merging of timelines")
     distributed.gather_object(mine, everyone)

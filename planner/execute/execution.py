@@ -12,6 +12,7 @@ from torch import distributed, nn
 
 from planner.document import render_plan
 from planner.execute.action_log import ActionLog, CudaClock, HostClock
+from planner.execute.executed_timeline import IterationTimes
 from planner.execute.layout import Layout, Pipelines, make_layout
 from planner.execute.reduction import StageReduction, Tie, clip_gradients
 from planner.execute.route_check import check_routed_rows
@@ -48,6 +49,8 @@ class Iteration:
     """From the first action to the end of the optimizer's step."""
     actions: tuple[tuple[str, int, int], ...]
     """Name, start and end of every action of this process, in nanoseconds of its host's wall clock."""
+    times: IterationTimes
+    """What lies around the actions, by the same clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +98,7 @@ def prepare(
         raise ValueError(f"max_norm = {training.max_norm} is not positive; leave it out, or give the norm to clip to")
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
-    is_plain = messages == "auto" and isinstance(layout, Pipelines) and (skip == "relay" or is_chain(wirings))
+    is_plain = messages == "auto" and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
     shapes = _trace(training, wirings, layout=layout)
@@ -119,6 +122,16 @@ def prepare(
         skip=skip,
         rows=None if is_plain else _lower(layout, edges),
     )
+
+
+def has_like_replicas(layout: Layout) -> bool:
+    """Whether pipelines run side by side and reduce their stages in one order: torch does so as each stage ends."""
+    if not isinstance(layout, Pipelines):
+        return False
+    tables = [
+        _with_reductions(layout.table(replica), layout.num_microbatches) for replica in range(layout.num_replicas)
+    ]
+    return not check_replicas(tables)
 
 
 def _require_chains(layout: Layout) -> None:
@@ -290,9 +303,7 @@ class Execution:
             return RoutedRuntime(cast(list[RoutedStage], self.stages), row=row, num_microbatches=count, loss=loss)
         assert isinstance(self.layout, Pipelines)
         table = self.layout.table(self.layout.replica_of(self.rank))
-        runtime = PlanRuntime(self.stages, table=table, num_microbatches=count, loss=loss)
-        self._require_like_replicas(self.layout)
-        return runtime
+        return PlanRuntime(self.stages, table=table, num_microbatches=count, loss=loss)
 
     def _make_ties(self) -> list[Tie]:
         """Collective: every process makes the groups of all ties, its own or not."""
@@ -317,18 +328,10 @@ class Execution:
         layer, _, path = name.partition(":")
         return self.layer(layer).get_parameter(path)
 
-    def _require_like_replicas(self, layout: Pipelines) -> None:
-        """The replicas' tables are known to every process, so each comes to the same conclusion."""
-        tables = [
-            _with_reductions(layout.table(replica), layout.num_microbatches) for replica in range(layout.num_replicas)
-        ]
-        if faults := check_replicas(tables):
-            raise ValueError(f"the replicas would wait for each other: {'; '.join(faults[:3])}")
-
     def step(self, number: int) -> Iteration:
         """Run iteration `number`: all actions of this process, the reduction and the optimizer."""
         inputs, target = self._batch(number)
-        start = time.perf_counter_ns()
+        start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self.runtime.run(inputs, target)
         self.log.note("the reduction of its gradients")
         for stage in self.stages:
@@ -336,14 +339,17 @@ class Execution:
                 stage.reduction.finish()
         for tie in self.ties:
             tie.share_grad()
+        reduced = self.log.clock.mark()
         norm = self._clip()
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         values = self._reduced(losses)
+        duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
+        taken_up = tuple(self.log.taken_up())
         actions = tuple(self.log.end_iteration())
-        duration_ns = time.perf_counter_ns() - start
-        return Iteration(losses=values, gradient_norm=norm, duration_ns=duration_ns, actions=actions)
+        times = IterationTimes(taken_up, begin_ns=resolve(begin), reduced_ns=resolve(reduced), end_ns=resolve(end))
+        return Iteration(losses=values, gradient_norm=norm, duration_ns=duration, actions=actions, times=times)
 
     def _clip(self) -> float | None:
         if self.training.max_norm is None:

@@ -98,8 +98,8 @@ def lower(layout: Layout, edges: Sequence[StageEdge]) -> list[Row]:
     """The rows of all ranks with messages and reductions.
 
     The ranks run in step, an action each at a time. As an action ends, its messages are written down at once on both
-    sides, so that both ranks of a pair list them in one order. Raises ValueError if the ranks would wait for each
-    other.
+    sides, so that both ranks of a pair list them in one order. Stages are reduced in the order in which their last
+    replica ends, the same on all ranks: none waits in a circle. Raises ValueError if the actions themselves do.
     """
     return _Lowering(layout, make_routes(layout, edges)).run()
 
@@ -115,6 +115,8 @@ class _Lowering:
             for rank, row in enumerate(layout.rows)
             for stage in layout.stages_of(rank)
         }
+        self.ended: list[int] = []
+        """Stages in the order in which their last replica ended."""
 
     def run(self) -> list[Row]:
         """Until nothing is left to do."""
@@ -125,7 +127,18 @@ class _Lowering:
                 raise ValueError(f"the ranks wait for each other: {stuck}")
             for rank in ready:
                 self._take(rank, self.waiting[rank].pop(0))
-        return self.rows
+        return [self._with_reductions(rank) for rank in range(len(self.rows))]
+
+    def _with_reductions(self, rank: int) -> Row:
+        """Each after the stage's last W or B, and after those of stages that end earlier."""
+        row, after = self.rows[rank], -1
+        places: dict[int, list[Cell]] = {}
+        for stage in self.ended:
+            if rank in self.layout.owners[stage]:
+                work = [place for place, cell in enumerate(row) if cell.stage == stage and cell.kind in "WB"]
+                after = max([after, *work])
+                places.setdefault(after, []).append(Cell(stage, "REDUCE_GRAD"))
+        return [cell for place, here in enumerate(row) for cell in (here, *places.get(place, ()))]
 
     def _is_ready(self, rank: int, action: Action) -> bool:
         return all(
@@ -141,8 +154,8 @@ class _Lowering:
                 self._tell(route, rank, action=action)
         if action.kind in "WB":
             self.left[rank, action.stage] -= 1
-            if not self.left[rank, action.stage]:
-                self.rows[rank].append(Cell(action.stage, "REDUCE_GRAD"))
+            if not any(self.left[owner, action.stage] for owner in self.layout.owners[action.stage]):
+                self.ended.append(action.stage)
 
     def _tell(self, route: Route, rank: int, *, action: Action) -> None:
         """Both ends of the message that an action has, if it has one on this route."""

@@ -117,6 +117,7 @@ class StepRuntime(_PipelineScheduleRuntime):
             loss = self._compute_loss(output, targets[microbatch])  # type: ignore[no-untyped-call]
             self._pending[microbatch] = loss
             self._losses[microbatch] = loss.detach()
+            stage.log.prolong()  # the last layer carries the loss
 
     def _maybe_get_loss(self, stage: Any, mb_index: int) -> torch.Tensor | None:
         return self._pending.pop(mb_index) if stage.is_last else None

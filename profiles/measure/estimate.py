@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -66,7 +67,8 @@ class _Work:
             run()
         self.operations[phase] = int(counter.get_total_flops())
         written = (self.live.made if self.live is not None else 0) - made
-        self.moved[phase] = 2 * written + self.parameter_bytes
+        read = self.parameter_bytes if self.operations[phase] else 0  # a table look-up reads a few rows
+        self.moved[phase] = 2 * written + read
 
 
 class _Counting(Anatomy):
@@ -97,7 +99,7 @@ def count_layer(
     """
     meta = make_layer(model, name, device=torch.device("meta"), dtype=dtype)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        module = meta.to_empty(device="cpu")
+        module = make_fake(meta)
         given = tuple(torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu") for tensor in inputs)
         segment = Segment(module, cast(given, dtype), wants=wants, waiting=defer(module), loss=loss)
         work = _Work(count_bytes(module.parameters()))
@@ -116,6 +118,21 @@ def count_layer(
         return LayerRecord(outputs=outputs, sizes=sizes, timings=timings, estimate=reason)
 
     return make
+
+
+def make_fake(module: nn.Module) -> nn.Module:
+    """Give a module new parameters and buffers of the same shapes; to be called under a fake mode."""
+    made: dict[int, torch.Tensor] = {}
+    for part in module.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None and id(tensor) not in made:
+                    empty = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu")
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    made[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+                if tensor is not None:
+                    tensors[name] = made[id(tensor)]  # type: ignore[assignment]
+    return module
 
 
 def _fake_optimizer_bytes(model: Model, segment: Segment) -> int:
@@ -177,15 +194,3 @@ def _best_ns(run: Callable[[], Any], device: torch.device) -> int:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on an accelerator or on the host."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in str(error)
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Memory that is free on the device; None where nobody says."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None

@@ -4,7 +4,6 @@ import copy
 import importlib
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 from profiles.measure.families.catalog import FAMILIES, make_family
-from profiles.measure.model import Model, Tensors, as_model, as_tuple
+from profiles.measure.model import Model, as_model, as_tuple
 from profiles.measure.traced import cut_module
 
 FORMS = (

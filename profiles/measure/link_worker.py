@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from profiles.measure.estimate import free_bytes
+from profiles.measure.devices import free_bytes
 from profiles.measure.links import AllReduce, Contention, LinkTables, PairTable, Place, dump_links
 
 SIZES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24)

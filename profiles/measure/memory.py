@@ -111,6 +111,7 @@ class Anatomy:
         self._watch = watch or (lambda _, run: run())
         self._inputs: Tensors = ()
         self._outputs: Tensors = ()
+        self._gradients: list[torch.Tensor] | None = None
         segment.make_grads()
         if self._forward():
             self._backward()
@@ -118,7 +119,7 @@ class Anatomy:
     def _forward(self) -> bool:
         """Whether anything can go back."""
         with self.live:
-            self._inputs = tuple(tensor.clone() for tensor in self.segment.inputs)
+            self._inputs = tuple(tensor.detach().clone() for tensor in self.segment.inputs)
             for tensor, wanted in zip(self._inputs, self.segment.wants, strict=True):
                 tensor.requires_grad_(wanted)
             self._base = self.live.mark()
@@ -136,8 +137,10 @@ class Anatomy:
 
     def _backward(self) -> None:
         waiting = self.segment.waiting
-        self.segment.gradients([tensor for tensor in self._outputs if tensor.requires_grad])
         with self.live:
+            roots = [tensor for tensor in self._outputs if tensor.requires_grad]
+            self._gradients = None if self.segment.loss is not None else [torch.ones_like(root) for root in roots]
+            del roots
             waiting.is_deferring = True
             self.live.mark()
             self._watch("I", self._differentiate)
@@ -151,7 +154,8 @@ class Anatomy:
 
     def _differentiate(self) -> None:
         outputs, self._outputs = self._outputs, ()
-        self.segment.backward(outputs)
+        gradients, self._gradients = self._gradients, None
+        torch.autograd.backward([tensor for tensor in outputs if tensor.requires_grad], gradients)
         for tensor in self._inputs:
             tensor.grad = None
 

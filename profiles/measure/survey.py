@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,10 +13,10 @@ import torch
 
 from profiles.analytic import DeviceSheet
 from profiles.measure.clocks import make_clock
+from profiles.measure.devices import free_bytes
 from profiles.measure.estimate import (
     count_layer,
     describe_tensors,
-    free_bytes,
     is_out_of_memory,
     make_tensors,
     measure_sheet,
@@ -194,6 +195,8 @@ class _Walk:
     def _counter(self, name: str, inputs: Tensors, *, wants: tuple[bool, ...]) -> Any:
         """None where the layer cannot be run on fake tensors, which is only a pity unless it must be."""
         loss = self._fake_loss() if name == self.last else None
+        logger = logging.getLogger("torch._subclasses.fake_tensor")
+        was_disabled, logger.disabled = logger.disabled, True  # what fails on fake tensors is told by the real run
         try:
             return count_layer(
                 self.model, name, inputs=inputs, wants=wants, defer=self.defer, dtype=self.dtype, loss=loss
@@ -205,6 +208,8 @@ class _Walk:
                     f"layer {name!r} cannot be estimated on fake tensors: {reason}; measure it instead"
                 ) from error
             return None
+        finally:
+            logger.disabled = was_disabled
 
     def _fake_loss(self) -> Any:
         shape, dtype = tuple(self._target.shape), self._target.dtype

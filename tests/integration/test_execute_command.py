@@ -16,10 +16,13 @@ import pytest
 
 from planner.document import render_plan
 from planner.execute.layout import make_layout
+from planner.fidelity.attribution import Comparison
+from planner.fidelity.executed_run import read_run
 from planner.plan import Evidence, Plan
 from planner.planning import make_plan as planner_plan
-from planner.problem import Options
+from planner.problem import Options, Problem
 from planner.progress import Limits
+from planner.simulate import simulate
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
@@ -116,6 +119,17 @@ def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert [[name for name, _, _ in spans] for spans in document["iterations"]] == [row] * 3
         assert all(start <= end for spans in document["iterations"] for _, start, end in spans)
         assert [event["name"] for event in events if event["ph"] == "X" and event["pid"] == rank + 1] == row * 3
+    require_parts_that_add_up(problem, plan, tmp_path / "t")
+
+
+def require_parts_that_add_up(problem: Problem, plan: Plan, folder: Path) -> None:
+    """The run's own figures, replayed, give what it took."""
+    iterations = read_run(folder, plan)
+    comparison = Comparison(problem, plan, timeline=simulate(problem, plan), iterations=iterations)
+    for iteration in iterations:
+        attribution = comparison.attribute(iteration)
+        assert attribution.measured_ns == iteration.duration_ns > 0
+        assert sum(part for _, part in attribution.parts) == attribution.measured_ns - attribution.predicted_ns
 
 
 def test_another_plan_goes_on_from_a_checkpoint(tmp_path: Path):
