@@ -175,10 +175,10 @@ class Refutation:
 class Climb:
     """Looks for the largest T out of reach. The work is counted, not timed."""
 
-    def __init__(self, boundaries: Boundaries, start: int, *, make: MakeCovering) -> None:
+    def __init__(self, boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int) -> None:
         self.boundaries, self.make = boundaries, make
         self.precise = max(start // 1000, 1)
-        self.low, self.effort = start - 1, EFFORT
+        self.low, self.effort = start - 1, effort
         self.cases: list[Case] = []
 
     def go_on(self, *, most: int) -> None:
@@ -197,9 +197,9 @@ class Climb:
                 self.low, self.cases, stride = middle, cases, 2 * stride
 
 
-def climb(boundaries: Boundaries, start: int, *, make: MakeCovering) -> tuple[int, list[Case]]:
+def climb(boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int = EFFORT) -> tuple[int, list[Case]]:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none."""
-    search = Climb(boundaries, start, make=make)
+    search = Climb(boundaries, start, make=make, effort=effort)
     for most in (1, MAX_CASES):
         search.go_on(most=most)
     return search.low + 1, search.cases
