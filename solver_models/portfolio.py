@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +32,9 @@ FLOOR_HEATS, FLOOR_TICKS = ((0.01, 0.0005), (0.03, 0.0005), (0.003, 0.0002), (0.
 PARTS = 2
 """Anneals that follow each other within a round, each from the best of those before."""
 
+NARROW_ROUNDS, WIDE_EVERY_ROUNDS = 4, 2
+"""Where widths are open: first rounds on single devices alone, and after those, one round in so many looks at groups."""
+
 HEATS = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
 """First and last temperature of a round, as parts of the objective; rounds take turns."""
 
@@ -40,6 +44,9 @@ class JointSearch:
 
     def __init__(self, instance: Instance, *, seed: int = 0, num_threads: int = 2) -> None:
         self.searcher = Searcher(instance)
+        self.narrow = self.searcher if instance.wide is None else Searcher(replace(instance, wide=None))
+        """The search without groups of several devices, of which there are so many that it gets lost among them."""
+        self.num_devices = len(instance.capacity)
         self.seed = seed
         self.num_threads = num_threads
         self.pool: list[Candidate] = []
@@ -116,31 +123,34 @@ class JointSearch:
         feasible = [candidate for candidate in self.pool if candidate.is_feasible]
         if number % 3 == 2 and feasible:
             return self._polish(feasible, number, seed=seed)
+        searcher, pool = self._scope()
+        start = _draw(pool, seed=seed)
         if number % 4 == 1 or number < 2 * self.num_threads:
-            return self._restart(number, seed=seed)
-        return self._anneal(self._draw(seed), number, seed=seed)
+            return self._restart(start, number, searcher=searcher, seed=seed)
+        return self._anneal(start, number, searcher=searcher, seed=seed)
 
-    def _draw(self, seed: int) -> Candidate:
-        """A candidate of the pool, the better the likelier."""
-        weights = RANK_WEIGHT ** np.arange(len(self.pool))
-        return self.pool[int(np.random.default_rng(seed).choice(len(self.pool), p=weights / weights.sum()))]
+    def _scope(self) -> tuple[Searcher, list[Candidate]]:
+        """What the round searches, and the candidates to start from: single devices alone, or groups as well."""
+        single = [c for c in self.pool if all(max(group) < self.num_devices for group in c.groups)]
+        is_narrow = self.round <= NARROW_ROUNDS or self.round % WIDE_EVERY_ROUNDS
+        return (self.narrow, single) if is_narrow and any(c.is_feasible for c in single) else (self.searcher, self.pool)
 
-    def _anneal(self, start: Candidate, number: int, *, seed: int) -> Candidate:
+    def _anneal(self, start: Candidate, number: int, *, searcher: Searcher, seed: int) -> Candidate:
         """The best of a few anneals in a row, on what the policies reach."""
         best = start
         for part in range(PARTS):
             heat = HEATS[(number // 2 + part) % len(HEATS)]
-            found = self.searcher.anneal(best, iterations=self.steps // PARTS, heat=heat, seed=seed + part)
+            found = searcher.anneal(best, iterations=self.steps // PARTS, heat=heat, seed=seed + part)
             best = min(best, found, key=lambda candidate: candidate.objective)
         return best
 
-    def _restart(self, number: int, *, seed: int) -> Candidate:
+    def _restart(self, start: Candidate, number: int, *, searcher: Searcher, seed: int) -> Candidate:
         """Somewhere else: first annealed on the floor, many times as fast, then as the others."""
         iterations = max(self.steps * (self.num_actions + 150) // FLOOR_TICKS, self.steps) // 2
         heat = FLOOR_HEATS[(number // 4) % len(FLOOR_HEATS)]
-        found = self.searcher.anneal(self._draw(seed), iterations=iterations, heat=heat, seed=seed, by_floor=True)
-        start = self.searcher.rate(found.stage_of, found.groups, recompute=found.recompute)
-        return self._anneal(start, number, seed=seed)
+        found = searcher.anneal(start, iterations=iterations, heat=heat, seed=seed, by_floor=True)
+        rated = searcher.rate(found.stage_of, found.groups, recompute=found.recompute)
+        return self._anneal(rated, number, searcher=searcher, seed=seed)
 
     def _polish(self, feasible: list[Candidate], number: int, *, seed: int) -> Candidate:
         turn = (number // 3) % 4
@@ -150,6 +160,12 @@ class JointSearch:
         else:
             start = feasible[(number // 6) % min(3, len(feasible))]
         return self.searcher.polish(start, iterations=2 * self.steps, heat=heat, seed=seed)
+
+
+def _draw(pool: list[Candidate], *, seed: int) -> Candidate:
+    """A candidate of a pool, the better the likelier."""
+    weights = RANK_WEIGHT ** np.arange(len(pool))
+    return pool[int(np.random.default_rng(seed).choice(len(pool), p=weights / weights.sum()))]
 
 
 def _signature(candidate: Candidate) -> tuple[bytes, tuple[tuple[int, ...], ...], bytes]:
