@@ -104,7 +104,7 @@ def test_order_and_names():
         "GPipe (largest stage minimised)",
         "1F1B (even layers)",
     ]
-    assert len(names) == 19
+    assert len(names) == 20
 
 
 def test_cut_for_slow_links():
@@ -154,6 +154,7 @@ def test_fewer_layers_than_devices():
                 "ZB-V",
                 "V-Half-like",
                 "V-Min",
+                "SPP",
             },
             "does not put layer 'l0' on 'd1', where it is pinned",
         ),
