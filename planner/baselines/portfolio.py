@@ -22,6 +22,8 @@ from planner.baselines.layouts import (
     make_stages,
 )
 from planner.baselines.one_f_one_b import order_one_f_one_b
+from planner.baselines.out_of_order.first_k import make_first_k_plan
+from planner.baselines.out_of_order.pipelined import make_fast_forward_plan, make_modulo_plan
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
 from planner.baselines.spp.plans import make_spp_plan
@@ -112,7 +114,19 @@ def _attempts(
             if cut is not TRANSFERS_TOO or not has_time() or maker.depends_on_transfers(method):
                 again = partial(maker.make, method, cut=cut, recompute=True)
                 yield attempt(f"{method.name} ({cut.name})", partial(maker.make, method, cut=cut)), again
+    for name, make, remake in _planners(maker.costs):
+        yield attempt(name, make), remake
     yield from _spp_attempts(maker.costs, attempt)
+
+
+def _planners(costs: CostModel) -> Iterator[tuple[str, Callable[[], Plan], Callable[[], Plan]]]:
+    """Methods with a placement of their own: their names, how to make their plans, and once more with recomputation."""
+    ahead, modulo = partial(make_fast_forward_plan, costs), partial(make_modulo_plan, costs)
+    yield "OOO fast-forward", ahead, partial(ahead, recompute=True)
+    yield "OOO modulo", modulo, partial(modulo, recompute=True)
+    if costs.problem.options.synchronisation == "bucketed":
+        first_k = partial(make_first_k_plan, costs)
+        yield "OOO reverse first-k", first_k, partial(first_k, recompute=True)
 
 
 def _spp_attempts(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from planner.baselines.applicability import DoesNotApplyError, require_choices
+from planner.baselines.applicability import DoesNotApplyError, require_choices, require_few_actions
 from planner.baselines.gpipe import order_gpipe
 from planner.baselines.partitions import crossing_bytes
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
@@ -87,6 +87,7 @@ def _divisions(costs: CostModel) -> Iterator[tuple[tuple[Stage, ...], float]]:
     problem, options = costs.problem, costs.problem.options
     if options.partition is not None:
         raise DoesNotApplyError("divides the layers itself, and a partition is given")
+    require_few_actions(problem, 1)
     require_small(len(problem.profile.layers), len(problem.cluster.devices))
     size = max(int(numpy.median(crossing_bytes(problem.profile))), 1)
     loads = Loads(costs, order_devices(problem.cluster, num_bytes=size))
