@@ -102,7 +102,7 @@ def test_plan_is_valid(halves: bool):
 
 
 def test_bytes_by_hand():
-    """Tests that bytes are counted for a plan with W elsewhere: weight stash per microbatch, and the finished gradient once."""
+    """Tests that bytes are counted for a plan with W elsewhere: stash each time, finished gradient once."""
     layers = [make_layer("a", (4, 0, 4), stash_bytes=30, weight_stash_bytes=20, parameter_bytes=7)]
     problem = make_small_problem(layers, [make_link("d0 d1")], num_microbatches=3, split_placement=True)
     plan = make_layer_pipe_plan(CostModel(problem), halves=False)
