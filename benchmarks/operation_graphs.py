@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from benchmarks.convnets import NETWORKS, convolution
 from planner.baselines.concurrency import Operation
 
-MACS_PER_NS = 8
-LAUNCH_NS, JOIN_NS = 4_000, 3_000
+MACS_PER_NS = 32
+LAUNCH_NS, JOIN_NS = 4_000, 8_000
 PARALLEL = {"conv": 0.98, "pointwise": 0.95, "linear": 0.9, "cell": 0.85}
 """The part of the work that scales, by kind."""
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -70,7 +70,7 @@ def chain_like(shapes: Sequence[tuple[str, str, int]]) -> list[Node]:
     ]
 
 
-def resnet_like(batch: int = 4) -> list[Node]:
+def resnet_like(batch: int = 1) -> list[Node]:
     """The convolutions of ResNet-50; a projection reads what its block reads."""
     nodes: list[Node] = []
     entry = 0
@@ -86,7 +86,7 @@ def resnet_like(batch: int = 4) -> list[Node]:
     return nodes
 
 
-def dcgan_like(batch: int = 16) -> list[Node]:
+def dcgan_like(batch: int = 2) -> list[Node]:
     """A generator of four transposed convolutions and a discriminator of four convolutions, 64 x 64 images."""
     shapes = [("project", "linear", batch * 100 * 1024 * 16)]
     for number, (c_in, c_out, size) in enumerate(((1024, 512, 8), (512, 256, 16), (256, 128, 32), (128, 3, 64))):
@@ -97,7 +97,7 @@ def dcgan_like(batch: int = 16) -> list[Node]:
     return chain_like([*shapes, ("decide", "linear", batch * 1024 * 16)])
 
 
-def inception_like(batch: int = 4, blocks: int = 9) -> list[Node]:
+def inception_like(batch: int = 1, blocks: int = 9) -> list[Node]:
     """Blocks of four branches (1 x 1; 1 x 1 and 3 x 3; 1 x 1 and 5 x 5; 1 x 1), as in GoogLeNet."""
     nodes = [Node(name="stem", kind="conv", macs=batch * convolution("", (3, 192), kernel=7, size=56).macs)]
     ends: tuple[int, ...] = (0,)

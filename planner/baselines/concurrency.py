@@ -74,22 +74,31 @@ def run_one_by_one(operations: Sequence[Operation], widths: Sequence[int]) -> li
     return placed
 
 
-def run_side_by_side(operations: Sequence[Operation], widths: Sequence[int], *, cores: int) -> list[Placed]:
+def run_side_by_side(
+    operations: Sequence[Operation], widths: Sequence[int], *, cores: int, may_outlast: bool = False
+) -> list[Placed]:
     """Strategy 3: the longest ready operation first; others beside it on idle cores, if they do not outlast it.
 
-    An operation that does not fit on the idle cores is tried with fewer, down to where it would outlast the others.
+    An operation that does not fit on the idle cores is tried with fewer. `may_outlast`: it may end later than what is
+    running; the operation with most work behind it comes first then.
     """
-    return _SideBySide(operations, widths, cores=cores).play()
+    return _SideBySide(operations, widths, cores=cores, may_outlast=may_outlast).play()
 
 
 class _SideBySide:
-    def __init__(self, operations: Sequence[Operation], widths: Sequence[int], *, cores: int) -> None:
-        self.operations, self.widths, self.idle = operations, widths, cores
+    def __init__(
+        self, operations: Sequence[Operation], widths: Sequence[int], *, cores: int, may_outlast: bool
+    ) -> None:
+        self.operations, self.widths, self.idle, self.may_outlast = operations, widths, cores, may_outlast
         self.left = [len(operation.after) for operation in operations]
         self.followers: list[list[int]] = [[] for _ in operations]
         for number, operation in enumerate(operations):
             for before in operation.after:
                 self.followers[before].append(number)
+        self.behind = [0] * len(operations)
+        for number in reversed(range(len(operations))):
+            later = max((self.behind[other] for other in self.followers[number]), default=0)
+            self.behind[number] = operations[number].times_ns[widths[number]] + later
         self.ready = {number for number, missing in enumerate(self.left) if not missing}
         self.running: list[tuple[int, int, Placed]] = []
         self.placed: list[Placed] = []
@@ -110,9 +119,9 @@ class _SideBySide:
 
     def _next(self, now: int) -> tuple[int, int] | None:
         """What may start, and on how many cores."""
-        horizon = max((end for end, *_ in self.running), default=None)
+        horizon = None if self.may_outlast else max((end for end, *_ in self.running), default=None)
         choices = (
-            (-self._time(number, width), number, width)
+            (-(self.behind[number] if self.may_outlast else self._time(number, width)), number, width)
             for number in self.ready
             for width in self._widths(number)
             if horizon is None or now + self._time(number, width) <= horizon

@@ -65,8 +65,19 @@ def _strategies(operations: Sequence[Operation], cores: int) -> dict[str, list[P
         "strategies 1 and 2": run_one_by_one(operations, by_kind),
         "strategies 1 and 3": run_side_by_side(operations, best, cores=cores),
         "strategies 2 and 3": run_side_by_side(operations, by_kind, cores=cores),
-        "one core each, side by side": run_side_by_side(operations, [1] * len(operations), cores=cores),
+    } | {
+        f"at most {most} cores each": run_side_by_side(
+            operations,
+            [_at_most(each, min(most, width)) for each, width in zip(operations, best, strict=True)],
+            cores=cores,
+            may_outlast=True,
+        )
+        for most in sorted({width for each in operations for width in each.times_ns if width <= cores})
     }
+
+
+def _at_most(operation: Operation, most: int) -> int:
+    return max(width for width in operation.times_ns if width <= most)
 
 
 def _start_in_ticks(placed: Sequence[Placed], ticks: Sequence[dict[int, int]]) -> tuple[list[int], list[int]]:

@@ -39,6 +39,8 @@ def place_stages(costs: CostModel, *, halves: bool) -> tuple[Stage, ...]:
     for number, layer in enumerate(costs.problem.profile.topological_order):
         owner, first, weight = (names[seat[Task(part, number)]] for part in ("F", "I", "W"))
         second = names[seat[Task("I'", number)]] if halves else first
+        if not costs.problem.profile.by_name[layer].is_trainable:
+            weight = owner
         stages.append(_make_stage(layer, owner=owner, input_grads=(first, second), weight=weight))
     return tuple(stages)
 

@@ -1,4 +1,4 @@
-"""LayerPipe: the published ratios from layer shapes, and plans in which F, I and W of a layer are apart."""
+"""LayerPipe: the expected ratios from layer shapes, and plans in which F, I and W of a layer are apart."""
 
 from random import Random
 
@@ -28,7 +28,7 @@ RATIOS = {"VGG16": (1.24, 1.44, 1.60), "VGG11": (1.71, 1.93, 2.00), "ResNet-50":
 
 
 @pytest.mark.parametrize("network", RATIOS)
-def test_published_ratios(network: str):
+def test_expected_ratios(network: str):
     """Tests that free placement with halves has these ratios to two digits, from the shapes of the layers."""
     work = as_work([shape.macs for shape in NETWORKS[network]])
     assert tuple(round(load_ratio(work, processors)[0], 2) for processors in (7, 8, 9)) == RATIOS[network]
@@ -110,6 +110,17 @@ def test_bytes_by_hand():
     verdict = verify(problem, plan)
     assert verdict.timeline is not None
     assert bytes_moved(verdict.timeline) == 3 * 20 + 7
+
+
+def test_layers_without_weights():
+    """Tests that a layer without W names nobody for it, and that the plan is valid."""
+    layers = [make_layer("a", (4, 4, 4)), make_layer("b", (4, 4, 0)), make_layer("c", (4, 4, 4))]
+    problem = make_small_problem(
+        layers, [make_link("d0 d1")], num_microbatches=2, split_placement=True, max_stages_per_device=3
+    )
+    plan = make_layer_pipe_plan(CostModel(problem))
+    assert plan.stages[1].weight_grad_replicas == ()
+    assert verify(problem, plan).passed
 
 
 def test_what_does_not_apply():

@@ -1,4 +1,4 @@
-"""Out-of-order backprop: the published unit-cost ratios, and reverse first-k against playing every order."""
+"""Out-of-order backprop: the expected unit-cost ratios, and reverse first-k against playing every order."""
 
 from itertools import pairwise
 from random import Random
@@ -52,7 +52,7 @@ def gpipe_ns(problem: Problem) -> int:
     ("num_microbatches", "mod", "ratio"), [(4, 6, 1.17), (4, 1, 1.62), (4, 2, 1.50), (4, 3, 1.40), (8, 1, 1.32)]
 )
 def test_unit_cost_ratios(num_microbatches: int, mod: int, ratio: float):
-    """Tests that fast-forwarding (mod 6: one stage per device) and modulo beat GPipe as published, to two digits."""
+    """Tests that fast-forwarding (mod 6: one stage per device) and modulo beat GPipe as expected, to two digits."""
     problem = unit_problem(num_microbatches, max_stages_per_device=24 // (4 * mod))
     plan = make_modulo_plan(CostModel(problem), mod=mod)
     verdict = verify(problem, plan)
