@@ -44,7 +44,8 @@ test-long: setup ## brute force against the exact search on thousands of random 
 	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_exact.py -k exact_search
 
 # Each table has a module of its own; their docstrings say what is measured.
-TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large fidelity does_it_pay
+TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large fidelity does_it_pay \
+  seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency
 
 bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)
 	@$(BIN)/python -m benchmarks.run --time-limit 20 -o docs/benchmarks/workloads.md
