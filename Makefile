@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long lint bench clean browser
+.PHONY: help setup demo test test-long lint bench clean browser slurm
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -37,7 +37,7 @@ lint: setup ## style, types and import contracts
 	$(BIN)/mypy --strict api planner profiles solver_models
 	$(BIN)/lint-imports
 
-test: setup browser lint ## every check and every test
+test: setup browser slurm lint ## every check and every test
 	$(BIN)/python -m pytest
 
 test-long: setup ## brute force against the exact search on thousands of random problems (about five minutes)
@@ -68,3 +68,15 @@ browser:
 	echo 'Installing chromium and chromium-driver'; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium chromium-driver >/dev/null
+
+# The launcher's tests run jobs in a real Slurm of their own: Debian's programs, installed where they are missing and we may.
+slurm:
+	@if [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/slurmd ] && command -v sbatch >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo 'The launcher tests need slurmctld, slurmd and sbatch, and only root may install them.' >&2; \
+		echo 'Run: sudo apt-get update && sudo apt-get install slurmctld slurmd slurm-client' >&2; \
+		exit 1; \
+	fi; \
+	echo 'Installing slurmctld, slurmd and slurm-client'; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get -qq update && apt-get -qq install --yes --no-install-recommends slurmctld slurmd slurm-client >/dev/null

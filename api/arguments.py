@@ -7,6 +7,7 @@ import typer
 _WHAT = "What may be decided"
 _HOW = "When to stop"
 _OUT = "Output"
+_WHERE = "Where"
 
 Workload = Annotated[
     str,
@@ -182,3 +183,79 @@ PerKind = Annotated[
     typer.Option("--per-kind", metavar="N", help="Devices and links asked about, the fullest and busiest.", min=1),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")]
+
+Program = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="-- PROGRAM...",
+        help="What every process runs: train.py ARGUMENTS, or -m MODULE ARGUMENTS.",
+        show_default=False,
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be written and run, and do neither.", rich_help_panel=_OUT)
+]
+JobName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name of the job; default: plan and hash.")]
+JobFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--folder",
+        metavar="FOLDER",
+        help="Where plan, scripts and log stand, as all hosts see it; default: pipeplan-jobs/NAME.",
+        rich_help_panel=_OUT,
+    ),
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", metavar="PLANNED=REAL", help="The real name of a host; repeatable.", rich_help_panel=_WHERE),
+]
+Python = Annotated[
+    str | None, typer.Option("--python", metavar="PATH", help="The interpreter on the hosts.", rich_help_panel=_WHERE)
+]
+OnProcessors = Annotated[
+    bool,
+    typer.Option("--processors", help="Run on processors, whatever accelerators there are.", rich_help_panel=_WHERE),
+]
+IsHere = Annotated[
+    bool,
+    typer.Option(
+        "--here", help="All processes on this machine, whatever hosts the plan names.", rich_help_panel=_WHERE
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master-addr", metavar="ADDRESS", help="Address of the first host; default: its name.", rich_help_panel=_WHERE
+    ),
+]
+MasterPort = Annotated[
+    int, typer.Option("--master-port", metavar="PORT", help="Where several hosts meet.", rich_help_panel=_WHERE)
+]
+PlanUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--plan-url",
+        metavar="URL",
+        help="Where every process fetches the plan, instead of a file.",
+        rich_help_panel=_WHERE,
+    ),
+]
+Detach = Annotated[bool, typer.Option("--detach", help="Leave it running; see `pipeplan job`.")]
+WithGpus = Annotated[
+    bool,
+    typer.Option("--gpus", help="Ask for as many accelerators per host as the plan needs.", rich_help_panel=_WHERE),
+]
+SbatchOptions = Annotated[
+    list[str] | None,
+    typer.Option("--sbatch", metavar="OPTION", help="A further option of sbatch, e.g. --sbatch=--time=2:00:00."),
+]
+Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="Container image with torch and pipeplan.")]
+Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="Where the job is created.")]
+Controller = Annotated[
+    Literal["jobset", "trainjob", "volcano"], typer.Option("--controller", help="What runs the job in the cluster.")
+]
+MaxRestarts = Annotated[int, typer.Option("--max-restarts", metavar="N", help="How often a host may fail.", min=0)]
+JobPlace = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="The folder that `pipeplan launch` named.", show_default=False)
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what comes.")]

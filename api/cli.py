@@ -7,7 +7,8 @@ import json as jsonlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,9 @@ from api.failures import Exit, InputError, describe_failure
 if TYPE_CHECKING:  # every command imports what it needs: the help must not wait for solvers
     from rich.console import Console, RenderableType
 
+    from api.launching import Launch
     from api.progress import Run, Voice
+    from planner.launch.job import Submission
     from planner.plan import Plan
     from planner.problem import Problem
 
@@ -41,6 +44,10 @@ app = typer.Typer(
 )
 export_app = typer.Typer(no_args_is_help=True, help="Write a plan in another program's format.")
 app.add_typer(export_app, name="export")
+launch_app = typer.Typer(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
+app.add_typer(launch_app, name="launch")
+job_app = typer.Typer(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
+app.add_typer(job_app, name="job")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -416,6 +423,186 @@ def export_torch_command(
     _write(table, output)
     for rank, device in enumerate(torch_ranks(answer)):
         print(f"rank {rank}  {device}", file=sys.stderr)
+
+
+@launch_app.command(
+    "torchrun",
+    epilog="Examples:\n\npipeplan launch torchrun plan.json --here -- train.py --steps 100\n\n"
+    "pipeplan launch torchrun plan.json --dry-run -- -m planner.execute --model my_model:make_training",
+)
+def launch_torchrun_command(
+    plan: arg.PlanFile,
+    program: arg.Program,
+    dry_run: arg.DryRun = False,
+    detach: arg.Detach = False,
+    here: arg.IsHere = False,
+    cluster: arg.Cluster = None,
+    name: arg.JobName = None,
+    folder: arg.JobFolder = None,
+    host: arg.Hosts = None,
+    python: arg.Python = None,
+    processors: arg.OnProcessors = False,
+    master_addr: arg.Master = None,
+    master_port: arg.MasterPort = 29500,
+    plan_url: arg.PlanUrl = None,
+) -> None:
+    """One torchrun agent per host; on other hosts through ssh. Exits with the first bad exit code of an agent."""
+    from api.launching import describe_start, detach_agents, make_launch, own_python, run_agents, start_locally
+    from planner.launch.torchrun import render_torchrun
+    from planner.launch.verbs import Submitted
+
+    launch = make_launch(
+        plan,
+        program,
+        cluster=cluster,
+        name=name,
+        folder=folder,
+        hosts=host or (),
+        python=python or own_python(),
+        on_processors=processors,
+        plan_url=plan_url,
+    )
+    submission = render_torchrun(launch.job, port=master_port, master=master_addr, is_here=here)
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    commands = start_locally(launch, submission)
+    if not detach:
+        raise typer.Exit(run_agents(commands))
+    submitted = Submitted(launcher="torchrun", name=launch.job.name)
+    print(describe_start(detach_agents(commands, submitted=submitted, folder=launch.folder), launch.folder))
+
+
+@launch_app.command(
+    "slurm",
+    epilog="Example: pipeplan launch slurm plan.json --sbatch=--time=2:00:00 --dry-run -- train.py --steps 100",
+)
+def launch_slurm_command(
+    plan: arg.PlanFile,
+    program: arg.Program,
+    dry_run: arg.DryRun = False,
+    cluster: arg.Cluster = None,
+    name: arg.JobName = None,
+    folder: arg.JobFolder = None,
+    host: arg.Hosts = None,
+    python: arg.Python = None,
+    processors: arg.OnProcessors = False,
+    master_addr: arg.Master = None,
+    plan_url: arg.PlanUrl = None,
+    gpus: arg.WithGpus = False,
+    sbatch: arg.SbatchOptions = None,
+) -> None:
+    """One Slurm task per device, each on the node where the plan has it; prints the job's folder."""
+    from api.launching import describe_start, make_launch, submit, write_files
+    from planner.launch.slurm import render_slurm
+    from planner.launch.verbs import Submitted
+
+    launch = make_launch(
+        plan,
+        program,
+        cluster=cluster,
+        name=name,
+        folder=folder,
+        hosts=host or (),
+        python=python or "python3",
+        on_processors=processors,
+        plan_url=plan_url,
+    )
+    with _refusals():
+        submission = render_slurm(
+            launch.job, folder=str(launch.folder), master=master_addr, with_gpus=gpus, options=sbatch or ()
+        )
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    write_files(launch, submission)
+    submitted = submit(submission, submitted=Submitted(launcher="slurm", name=launch.job.name), folder=launch.folder)
+    print(describe_start(submitted, launch.folder))
+
+
+@launch_app.command(
+    "kubernetes",
+    epilog="Example: pipeplan launch kubernetes plan.json --image registry/trainer:1 --gpus --dry-run -- train.py",
+)
+def launch_kubernetes_command(
+    plan: arg.PlanFile,
+    program: arg.Program,
+    image: arg.Image,
+    dry_run: arg.DryRun = False,
+    controller: arg.Controller = "jobset",
+    namespace: arg.Namespace = "default",
+    max_restarts: arg.MaxRestarts = 3,
+    cluster: arg.Cluster = None,
+    name: arg.JobName = None,
+    folder: arg.JobFolder = None,
+    host: arg.Hosts = None,
+    python: arg.Python = None,
+    processors: arg.OnProcessors = False,
+    plan_url: arg.PlanUrl = None,
+    gpus: arg.WithGpus = False,
+) -> None:
+    """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
+    from api.launching import describe_start, make_launch, render_pods, submit, write_files
+    from planner.launch.kubernetes import PodNeeds
+    from planner.launch.verbs import Submitted
+
+    launch = make_launch(
+        plan,
+        program,
+        cluster=cluster,
+        name=name,
+        folder=folder,
+        hosts=host or (),
+        python=python or "python3",
+        on_processors=processors,
+        plan_url=plan_url,
+    )
+    needs = PodNeeds(image=image, namespace=namespace, with_gpus=gpus, max_restarts=max_restarts)
+    launch, submission = render_pods(launch, kind=controller, needs=needs, is_fetched=plan_url is not None)
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    write_files(launch, submission)
+    submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=namespace, kind=controller)
+    print(describe_start(submit(submission, submitted=submitted, folder=launch.folder), launch.folder))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What cannot be done for the plan at hand is the user's to mend."""
+    try:
+        yield
+    except ValueError as refusal:
+        raise InputError(str(refusal)) from refusal
+
+
+def _show_submission(launch: "Launch", submission: "Submission") -> None:
+    print(f"# {launch.folder}/plan.json: the plan, {len(launch.plan_text):,} characters")
+    print(submission.render(folder=str(launch.folder)), end="")
+
+
+@job_app.command("status", epilog="Example: pipeplan job status pipeplan-jobs/plan-1a2b3c4d")
+def job_status_command(folder: arg.JobPlace) -> None:
+    """Say how a job is: what its launcher says, or `ended with N`, or `gone`."""
+    from api.launching import describe_status, read_submitted
+
+    print(describe_status(read_submitted(Path(folder)), Path(folder)))
+
+
+@job_app.command("logs", epilog="Example: pipeplan job logs -f pipeplan-jobs/plan-1a2b3c4d")
+def job_logs_command(folder: arg.JobPlace, follow: arg.Follow = False) -> None:
+    """Show what the processes of a job have said."""
+    from api.launching import read_submitted, show_logs
+
+    raise typer.Exit(show_logs(read_submitted(Path(folder)), Path(folder), follow=follow, to=sys.stdout))
+
+
+@job_app.command("cancel", epilog="Example: pipeplan job cancel pipeplan-jobs/plan-1a2b3c4d")
+def job_cancel_command(folder: arg.JobPlace) -> None:
+    """End a job."""
+    from api.launching import cancel, read_submitted
+
+    cancel(read_submitted(Path(folder)), Path(folder))
 
 
 @app.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")

@@ -116,7 +116,8 @@ def test_the_executor_comes_alone(module: str, repository_root: Path):
 
 
 @pytest.mark.parametrize(
-    "module", ["agreement", "executed_timeline", "layout", "placement", "table_check", "watch", "wiring"]
+    "module",
+    ["agreement", "enter", "executed_timeline", "layout", "placement", "table_check", "watch", "wiring", "world"],
 )
 def test_what_the_executor_decides_needs_no_torch(module: str, repository_root: Path):
     """Tests that ranks, checks, placement and messages can be had, and tested, without torch."""

@@ -11,9 +11,18 @@ from api.cli import app
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
+GROUPS = ("cluster", "export", "job", "launch")
+"""Commands of two words."""
+
+
 def blocks(language: str) -> list[str]:
     """The fenced blocks of one language."""
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def until_program(words: list[str]) -> list[str]:
+    """Without the program that a launcher is to run."""
+    return words[: words.index("--")] if "--" in words else words
 
 
 def test_the_commands_exist():
@@ -22,10 +31,10 @@ def test_the_commands_exist():
     assert len(lines) >= 10
     for line in lines:
         words = shlex.split(line.removeprefix("$ pipeplan "), comments=True)
-        command = words[:2] if words[0] == "export" else words[:1]
+        command = words[:2] if words[0] in GROUPS else words[:1]
         shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
         assert shown.exit_code == 0, line
-        for option in (word for word in words if word.startswith("--")):
+        for option in (word.partition("=")[0] for word in until_program(words) if word.startswith("--")):
             assert option in shown.output, f"{line}: {option}"
 
 
