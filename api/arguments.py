@@ -144,6 +144,15 @@ Pins = Annotated[
         "--pin", metavar="LAYER=DEVICE", help="A layer whose device is decided; repeatable.", rich_help_panel=_WHAT
     ),
 ]
+TargetName = Annotated[
+    Literal["executor", "torch", "torchtitan", "megatron", "deepspeed"] | None,
+    typer.Option(
+        "--target",
+        metavar="PROGRAM",
+        help="Plan only what it can run: executor, torch, torchtitan, megatron, deepspeed (see `pipeplan targets`).",
+        rich_help_panel=_WHAT,
+    ),
+]
 
 KeepSplit = Annotated[
     bool,
@@ -259,3 +268,7 @@ JobPlace = Annotated[
     str, typer.Argument(metavar="FOLDER", help="The folder that `pipeplan launch` named.", show_default=False)
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what comes.")]
+
+ExportFolder = Annotated[
+    str, typer.Option("--output", "-o", metavar="FOLDER", help="Where the files go.", rich_help_panel=_OUT)
+]

@@ -162,6 +162,7 @@ def plan_command(
     receive_buffers: arg.ReceiveBuffers = None,
     synchronisation: arg.Synchronisation = None,
     pin: arg.Pins = None,
+    target: arg.TargetName = None,
 ) -> None:
     """Make a plan, verify it, and say how far from the best possible it can be at most.
 
@@ -178,9 +179,15 @@ def plan_command(
         num_microbatches=num_microbatches,
         changes=parse_changes(context.params),
     )
+    program = None
+    if target is not None:
+        from planner.export.targets import TARGETS, restrict
+
+        program = TARGETS[target]
+        problem = replace(problem, options=restrict(problem.options, program))
     console = _console(is_report=False)
     wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, voice=_voice(console, is_json=json, is_quiet=quiet))
-    plan, run = run_plan(problem, wishes, console=console)
+    plan, run = run_plan(problem, wishes, console=console, target=program)
     pictures = {"picture": html, "trace": trace}
     _deliver(problem, plan, run=run, output=output, pictures=pictures, voice=wishes.voice)
     if wishes.is_missed_by(plan):
@@ -603,6 +610,79 @@ def job_cancel_command(folder: arg.JobPlace) -> None:
     from api.launching import cancel, read_submitted
 
     cancel(read_submitted(Path(folder)), Path(folder))
+
+
+@export_app.command("megatron", epilog="Example: pipeplan export megatron plan.json -o arguments.txt")
+def export_megatron_command(
+    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
+) -> None:
+    """Write Megatron-LM's layout and flags, one per line; the device of every rank goes to standard error."""
+    from api.questions import read_plan_and_problem, require_writable
+    from planner.export.megatron import make_megatron_job, render_megatron
+
+    require_writable(output)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    with _refusals():
+        job = make_megatron_job(problem, answer)
+    _write(render_megatron(job), output)
+    for rank, device in enumerate(job.ranks):
+        print(f"rank {rank}  {device}", file=sys.stderr)
+
+
+@export_app.command("torchtitan", epilog="Example: pipeplan export torchtitan plan.json -o folder")
+def export_torchtitan_command(
+    plan: arg.PlanFile, output: arg.ExportFolder, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None
+) -> None:
+    """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
+    from api.questions import read_plan_and_problem
+    from planner.export.torchtitan import make_torchtitan_files
+
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    with _refusals():
+        files = make_torchtitan_files(problem, answer)
+    if not Path(output).is_dir():
+        raise InputError(f"{output}: is no folder; make it first (mkdir -p {output})")
+    for name, text in files.items():
+        _write(text, str(Path(output) / name))
+
+
+@export_app.command("deepspeed", epilog="Example: pipeplan export deepspeed plan.json -o planned_pipeline.py")
+def export_deepspeed_command(
+    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
+) -> None:
+    """Write a module whose PlannedPipelineModule cuts the layers as planned."""
+    from api.questions import read_plan_and_problem, require_writable
+    from planner.export.deepspeed import render_deepspeed
+
+    require_writable(output)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    with _refusals():
+        text = render_deepspeed(problem, answer)
+    _write(text, output)
+
+
+@export_app.command("zero-bubble", epilog="Example: pipeplan export zero-bubble plan.json -o schedule.json")
+def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) -> None:
+    """Write the schedule as nodes of the zero-bubble fork of Megatron, a list per rank."""
+    from api.questions import read_plan, require_writable
+    from planner.export.zero_bubble import render_zero_bubble
+
+    require_writable(output)
+    with _refusals():
+        text = render_zero_bubble(read_plan(plan))
+    _write(text, output)
+
+
+@app.command("targets")
+def targets_command(json: arg.Json = False) -> None:
+    """List the programs that plans can be made for (`--target`), and what each can run."""
+    from planner.export.targets import TARGETS
+
+    if json:
+        _report_json({name: {"runs": target.runs, "limits": dict(target.limits)} for name, target in TARGETS.items()})
+        return
+    for name, target in TARGETS.items():
+        print(f"{name:<11} {target.runs}")
 
 
 @app.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")
