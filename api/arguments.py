@@ -272,3 +272,22 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what
 ExportFolder = Annotated[
     str, typer.Option("--output", "-o", metavar="FOLDER", help="Where the files go.", rich_help_panel=_OUT)
 ]
+
+Timings = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TIMINGS...]",
+        help="Folders of the executor's --trace, or traces of torch's profiler.",
+        show_default=False,
+    ),
+]
+Lost = Annotated[
+    list[str] | None, typer.Option("--lost", metavar="NAME", help="A device or host that is gone; repeatable.")
+]
+RecipeFile = Annotated[
+    str | None,
+    typer.Option("--recipe", metavar="FILE", help="Also write which state moves where (JSON).", rich_help_panel=_OUT),
+]
+Tolerance = Annotated[
+    float, typer.Option("--tolerance", metavar="FRACTION", help="Drift that is taken as none.", min=0)
+]

@@ -673,6 +673,81 @@ def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) ->
     _write(text, output)
 
 
+@app.command(
+    "watch",
+    epilog="Examples:\n\npipeplan watch plan.json traces/\n\npipeplan watch plan.json traces/ -o better.json -t 30\n\n"
+    "pipeplan watch plan.json --lost node3 -o rest.json --recipe recipe.json",
+)
+def watch_command(
+    plan: arg.PlanFile,
+    timings: arg.Timings = None,
+    workload: arg.WorkloadOption = None,
+    cluster: arg.Cluster = None,
+    lost: arg.Lost = None,
+    output: arg.Output = None,
+    recipe: arg.RecipeFile = None,
+    time_limit: arg.TimeLimit = 10.0,
+    tolerance: arg.Tolerance = 0.1,
+    seed: arg.Seed = 0,
+    target: arg.TargetName = None,
+    json: arg.Json = False,
+) -> None:
+    """Hold a running plan against what was measured: drift, what it costs now, what re-planning can gain at most.
+
+    With -o a new plan is made, from the present one on: at the measured costs, without what is --lost.
+    """
+    from api.questions import read_plan_and_problem, require_limits, require_writable
+    from api.watching import describe_outlook, look_at, read_measurements, summarise_outlook
+
+    require_writable(output, recipe)
+    require_limits(time_limit_s=time_limit, gap=None, seed=seed)
+    if lost and output is None:
+        raise InputError("--lost: a new plan is wanted; add -o FILE")
+    present, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    measured = read_measurements(timings) if timings else None
+    outlook = look_at(problem, present, measured=measured, source=plan)
+    if json:
+        _report_json(summarise_outlook(outlook, tolerance=tolerance))
+    else:
+        for line in describe_outlook(outlook, tolerance=tolerance):
+            print(line)
+    if output is not None:
+        _plan_again(
+            outlook.problem,
+            present,
+            lost=lost or [],
+            targets={"plan": output, "recipe": recipe},
+            program=target,
+            limits=(time_limit, seed),
+        )
+
+
+def _plan_again(
+    problem: "Problem",
+    present: "Plan",
+    *,
+    lost: list[str],
+    targets: dict[str, str | None],
+    program: str | None,
+    limits: tuple[float, int],
+) -> None:
+    """A new plan from the present one on, and what has to move for it; what it saves goes to standard error."""
+    from api.planning_run import Wishes
+    from api.replanning import plan_again
+    from planner.document import render_plan
+    from planner.replanning.moves import render_recipe
+
+    console = _console(is_report=False)
+    wishes = Wishes(time_limit_s=limits[0], gap=None, seed=limits[1], voice="quiet")
+    with _refusals():
+        again = plan_again(problem, present, lost=lost, wishes=wishes, target=program, console=console)
+    _write(render_plan(again.plan), targets["plan"])
+    if targets["recipe"] is not None:
+        _write(render_recipe(again.recipe), targets["recipe"])
+    for line in again.describe():
+        print(line, file=sys.stderr)
+
+
 @app.command("targets")
 def targets_command(json: arg.Json = False) -> None:
     """List the programs that plans can be made for (`--target`), and what each can run."""
