@@ -81,9 +81,9 @@ slurm:
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get -qq update && apt-get -qq install --yes --no-install-recommends slurmctld slurmd slurm-client >/dev/null
 
-# The exporters' tests ask the real programs' own code where it can be had; none of them can be imported whole without CUDA,
+# The exporters' and the launchers' tests ask the real programs' own code where it can be had; none of them can be imported whole without CUDA,
 # so they are unpacked, not installed. Without them (no network, say) the tests go by what is documented.
-PARSED := megatron-core==0.16.1 torchtitan==0.3.0 deepspeed==0.19.8
+PARSED := megatron-core==0.16.1 torchtitan==0.3.0 deepspeed==0.19.8 kubeflow-trainer-api==2.3.0
 parsers: setup
 	@if [ -e .parsers/.stamp ]; then exit 0; fi; \
 	rm -rf .parsers && mkdir -p .parsers/archives && \

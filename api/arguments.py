@@ -291,3 +291,30 @@ RecipeFile = Annotated[
 Tolerance = Annotated[
     float, typer.Option("--tolerance", metavar="FRACTION", help="Drift that is taken as none.", min=0)
 ]
+
+DiscoverySource = Annotated[
+    Literal["slurm", "kubernetes", "nvidia-smi", "hostfile"],
+    typer.Argument(
+        metavar="SOURCE",
+        help="Who is asked: slurm, kubernetes, nvidia-smi (this machine), hostfile.",
+        show_default=False,
+    ),
+]
+DiscoveryFile = Annotated[
+    str | None, typer.Option("--file", metavar="FILE", help="The answer, obtained elsewhere; or the hostfile.")
+]
+ClusterName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="What the cluster is called.")]
+AcceleratorGib = Annotated[
+    float | None,
+    typer.Option("--accelerator-gib", metavar="N", help="Memory per accelerator, where nobody tells it.", min=0),
+]
+SlotType = Annotated[str, typer.Option("--type", metavar="TYPE", help="Device type of a hostfile's slots.")]
+WorkersPerHost = Annotated[
+    int, typer.Option("--workers-per-host", metavar="N", help="Devices of a host without accelerators.", min=1)
+]
+HostSpeed = Annotated[
+    float, typer.Option("--host-gbps", metavar="GB/S", help="Nominal, between a device and its host.", min=0.001)
+]
+NetworkSpeed = Annotated[
+    float, typer.Option("--network-gbps", metavar="GB/S", help="Nominal, between a host and the network.", min=0.001)
+]

@@ -46,6 +46,8 @@ export_app = typer.Typer(no_args_is_help=True, help="Write a plan in another pro
 app.add_typer(export_app, name="export")
 launch_app = typer.Typer(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
 app.add_typer(launch_app, name="launch")
+cluster_app = typer.Typer(no_args_is_help=True, help="Describe the machine.")
+app.add_typer(cluster_app, name="cluster")
 job_app = typer.Typer(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
 app.add_typer(job_app, name="job")
 
@@ -746,6 +748,41 @@ def _plan_again(
         _write(render_recipe(again.recipe), targets["recipe"])
     for line in again.describe():
         print(line, file=sys.stderr)
+
+
+@cluster_app.command(
+    "discover",
+    epilog="Examples:\n\npipeplan cluster discover slurm --accelerator-gib 80 -o cluster.json\n\n"
+    "pipeplan cluster discover hostfile --file hosts --type A100 --accelerator-gib 40",
+)
+def cluster_discover_command(
+    source: arg.DiscoverySource,
+    file: arg.DiscoveryFile = None,
+    output: arg.Output = None,
+    name: arg.ClusterName = None,
+    accelerator_gib: arg.AcceleratorGib = None,
+    device_type: arg.SlotType = "gpu",
+    workers_per_host: arg.WorkersPerHost = 1,
+    host_gbps: arg.HostSpeed = 24.0,
+    network_gbps: arg.NetworkSpeed = 12.5,
+) -> None:
+    """Write the cluster that Slurm, Kubernetes, nvidia-smi or a hostfile describes; links have nominal speeds."""
+    from api.discovering import discover
+    from api.questions import require_writable
+    from profiles.discovery.hosts import NominalSpeeds, Sizes
+    from profiles.workload import dump_cluster
+
+    require_writable(output)
+    memory = None if accelerator_gib is None else round(accelerator_gib * 2**30)
+    found = discover(
+        source,
+        file=file,
+        sizes=Sizes(memory_bytes=memory, workers_per_host=workers_per_host),
+        speeds=NominalSpeeds(host_bytes_per_s=round(host_gbps * 1e9), network_bytes_per_s=round(network_gbps * 1e9)),
+        kind=device_type,
+        name=name,
+    )
+    _write(dump_cluster(found), output)
 
 
 @app.command("targets")

@@ -168,7 +168,7 @@ def _pod(job: Job, needs: PodNeeds, *, number: int, master: str) -> dict[str, An
                 "image": needs.image,
                 "command": [job.python, *TORCHRUN, *agent, *rank_arguments(job)],
                 "env": [{"name": HOST_VARIABLES[0], "value": job.real_host(host)}],
-                "ports": [{"containerPort": PORT}],
+                "ports": [{"containerPort": PORT, "protocol": "TCP"}],
             }
             | _resources(job, needs, hosts=(host,))
             | _mount(job)
@@ -235,7 +235,7 @@ def _train_job(job: Job, needs: PodNeeds) -> dict[str, Any]:
 
 def _resources(job: Job, needs: PodNeeds, *, hosts: Sequence[str]) -> dict[str, Any]:
     count = max(seat.index for host in hosts for seat in job.placement.on(host)) + 1
-    return {"resources": {"limits": {"nvidia.com/gpu": count}}} if needs.with_gpus else {}
+    return {"resources": {"limits": {"nvidia.com/gpu": str(count)}}} if needs.with_gpus else {}
 
 
 def _is_mounted(job: Job) -> bool:
