@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long lint bench clean browser slurm parsers
+.PHONY: help setup demo test test-long lint bench gpu-profiles clean browser slurm parsers
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,7 +10,7 @@ KERNELS := .venv/.kernels
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) $(KERNELS) ## make .venv with exact versions and compile the kernels (nothing to do the second time)
 
@@ -44,7 +44,7 @@ test-long: setup ## brute force against the exact search on thousands of random 
 	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_exact.py -k exact_search
 
 # Each table has a module of its own; their docstrings say what is measured.
-TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large
+TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large fidelity does_it_pay
 
 bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)
 	@$(BIN)/python -m benchmarks.run --time-limit 20 -o docs/benchmarks/workloads.md
@@ -52,6 +52,9 @@ bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in d
 .PHONY: $(TABLES:%=docs/benchmarks/%.md)
 $(TABLES:%=docs/benchmarks/%.md): docs/benchmarks/%.md: setup
 	@$(BIN)/python -m benchmarks.$* -o $@
+
+gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, three microbatch sizes) into out/
+	@$(BIN)/python -m benchmarks.gpu_profiles
 
 clean: ## remove the environment, the caches and the demo's output
 	rm -rf .venv build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
