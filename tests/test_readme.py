@@ -38,6 +38,17 @@ def test_the_commands_exist():
             assert option in shown.output, f"{line}: {option}"
 
 
+def test_dry_runs_are_as_printed(monkeypatch):
+    """Tests that each launcher's dry run in the README is, character by character, what the command prints."""
+    monkeypatch.chdir(Path(__file__).parents[1])
+    shown = [block for block in blocks("console") if block.startswith("$ pipeplan launch ") and "--dry-run" in block]
+    assert [shlex.split(block)[3] for block in shown] == ["torchrun", "slurm", "kubernetes"]
+    for block in shown:
+        line, _, printed = block.partition("\n")
+        done = CliRunner().invoke(app, shlex.split(line.removeprefix("$ pipeplan ")))
+        assert (done.exit_code, done.stdout) == (0, printed), line
+
+
 def test_the_python_example_runs(capsys):
     """Tests that the README's Python example runs as printed and ends with a certified gap."""
     (example,) = blocks("python")

@@ -74,8 +74,8 @@ TARGETS = {
     for target in (
         Target(
             name="executor",
-            runs="any chunks and order, I and W apart, recomputation per stage, replicas of whole pipelines",
-            limits={"max_width": 1, "split_placement": False, "uneven_replication": False},
+            runs="any chunks and order, I and W apart, recomputation per stage, any replicas, skip edges",
+            limits={"max_width": 1, "split_placement": False},
             fit=_fit_executor,
         ),
         Target(

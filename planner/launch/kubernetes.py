@@ -22,6 +22,8 @@ MAX_CONFIG_BYTES = 1_000_000
 """A ConfigMap holds a mebibyte, its other fields included."""
 HOSTNAME = "kubernetes.io/hostname"
 """The label by which a node is chosen."""
+WIDTH = 120
+"""Characters up to which a piece of a manifest stays on its line."""
 PORT = 29500
 """Where the processes meet."""
 
@@ -55,9 +57,22 @@ def render_kubernetes(job: Job, *, kind: Kind, needs: PodNeeds, plan_text: str |
         items.insert(0, _config_map(job, needs, plan_text=plan_text))
     manifest = {"apiVersion": "v1", "kind": "List", "items": items}
     return Submission(
-        files={"job.json": json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"},
+        files={"job.json": _render(manifest) + "\n"},
         commands=(Command(arguments=("kubectl", "apply", "--filename", f"{folder}/job.json")),),
     )
+
+
+def _render(value: Any, *, indent: int = 0) -> str:
+    """JSON, what fits on a line on one line."""
+    text = json.dumps(value, ensure_ascii=False)
+    if not value or not isinstance(value, dict | list) or len(text) + indent <= WIDTH:
+        return text
+    pad = " " * (indent + 1)
+    if isinstance(value, list):
+        items = [pad + _render(item, indent=indent + 1) for item in value]
+        return "[\n" + ",\n".join(items) + f"\n{' ' * indent}]"
+    items = [f"{pad}{json.dumps(key)}: {_render(item, indent=indent + 1)}" for key, item in value.items()]
+    return "{\n" + ",\n".join(items) + f"\n{' ' * indent}}}"
 
 
 def plan_path(plan_text: str) -> str:
