@@ -84,14 +84,17 @@ slurm:
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get -qq update && apt-get -qq install --yes --no-install-recommends slurmctld slurmd slurm-client >/dev/null
 
-# The exporters' and the launchers' tests ask the real programs' own code where it can be had; none of them can be imported whole without CUDA,
-# so they are unpacked, not installed. Without them (no network, say) the tests go by what is documented.
+# The exporters' and the launchers' tests ask the real programs' own code where it can be had; none of them can be installed
+# beside everything else without CUDA, so they are unpacked. Without them (no network, say) the tests go by what is documented.
 PARSED := megatron-core==0.16.1 torchtitan==0.3.0 deepspeed==0.19.8 kubeflow-trainer-api==2.3.0
+DEEPSPEED_NEEDS := einops hjson msgpack psutil py-cpuinfo tqdm
 parsers: setup
 	@if [ -e .parsers/.stamp ]; then exit 0; fi; \
+	echo 'Fetching the parsers of Megatron, torchtitan, DeepSpeed and Kubeflow'; \
 	rm -rf .parsers && mkdir -p .parsers/archives && \
 	$(BIN)/python -m pip download --quiet --no-deps --no-build-isolation --dest .parsers/archives $(PARSED) >/dev/null 2>&1 && \
+	$(BIN)/python -m pip install --quiet --target .parsers/dependencies $(DEEPSPEED_NEEDS) >/dev/null 2>&1 && \
 	for archive in .parsers/archives/*; do case $$archive in \
 		*.whl) $(BIN)/python -m zipfile -e $$archive .parsers;; \
 		*) tar -xzf $$archive -C .parsers --strip-components 1;; \
-	esac; done && touch .parsers/.stamp || echo 'Foreign parsers cannot be had here: their documented grammar is tested instead' >&2
+	esac; done && touch .parsers/.stamp || echo 'They cannot be had here: their documented grammar is tested instead' >&2
