@@ -162,6 +162,14 @@ KeepSplit = Annotated[
         rich_help_panel=_OUT,
     ),
 ]
+Communication = Annotated[
+    bool,
+    typer.Option(
+        "--communication",
+        help="With sends, receives and reductions, for format=compute_comms; needs torch.",
+        rich_help_panel=_OUT,
+    ),
+]
 OpenIt = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
 Against = Annotated[
     str | None, typer.Option("--against", metavar="PLAN", help="A second plan, drawn below on the same scale.")

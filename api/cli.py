@@ -524,6 +524,7 @@ def export_torch_command(
     cluster: arg.Cluster = None,
     output: arg.Output = None,
     keep_split: arg.KeepSplit = False,
+    communication: arg.Communication = False,
 ) -> None:
     """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
     from api.questions import read_plan_and_problem, require_writable
@@ -535,6 +536,10 @@ def export_torch_command(
         table = render_torch_table(problem, answer, merges_backward=not keep_split)
     except ValueError as refusal:
         raise InputError(str(refusal)) from refusal
+    if communication:
+        from api.lowering import lower
+
+        table = lower(table)
     _write(table, output)
     for rank, device in enumerate(torch_ranks(answer)):
         print(f"rank {rank}  {device}", file=sys.stderr)

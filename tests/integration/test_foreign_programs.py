@@ -10,7 +10,9 @@ import pytest
 
 from api.cli import main
 from planner.document import parse_plan
+from planner.execute.table_check import parse_cell
 from planner.export.deepspeed import render_deepspeed
+from planner.export.torch_table import torch_ranks
 from planner.replanning.measurements import parse_measurements
 from planner.simulate import simulate
 from planner.verify import verify
@@ -44,6 +46,29 @@ def test_deepspeed_itself_cuts_as_planned(tmp_path: Path):
         {"stage": 0, "bounds": [0, 4], "parts": [0, 4, 9]},
         {"stage": 1, "bounds": [4, 9], "parts": [0, 4, 9]},
     ]
+
+
+def test_torch_lowers_the_table_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Tests that the table with communication is torch's own, that its loader takes it, and that it leads back."""
+    table = tmp_path / "comms.csv"
+    assert main(["export", "torch", str(EXAMPLE), "--keep-split", "--communication", "-o", str(table)]) == 0
+    capsys.readouterr()
+    rows = [row.split(",") for row in table.read_text().splitlines()]
+    computed = [[cell for cell in row if parse_cell(cell).kind in "FIWB"] for row in rows]
+    plan = parse_plan(EXAMPLE.read_bytes())
+    assert computed == [[str(action) for action in plan.schedule[device]] for device in torch_ranks(plan)]
+    assert {"0SEND_F0", "0REDUCE_GRAD"} <= set(rows[0])
+    assert {"1RECV_F0", "1SEND_B0"} <= set(rows[1])
+    code = (
+        "from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime as Runtime\n"
+        "import types\n"
+        "it = types.SimpleNamespace()\n"
+        "it._prepare_schedule_with_comms = lambda actions, format: setattr(it, 'actions', actions)\n"
+        f"Runtime._load_csv(it, {str(table)!r}, format='compute_comms')\n"
+        "print([[str(a) for a in row] for row in it.actions.values()])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == str(rows)
 
 
 def test_torchs_profiler_is_read(tmp_path: Path):

@@ -43,7 +43,7 @@ def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.usefixtures("_models")
 def test_a_job_goes_on_without_a_lost_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Tests the whole way: a run that saves, a killed rank, a new plan from the old one on, its recipe, and the rest.
+    """Tests that after a killed rank a new plan, from the old one on, goes on from what was saved, as its recipe says.
 
     Tests that the losses are, number for number, those of a run that nothing happened to.
     """

@@ -52,7 +52,7 @@ def require_known(item: Any, name: str, monkeypatch: pytest.MonkeyPatch, record_
 
 
 def test_a_job_set_pins_every_host(monkeypatch, record_property):
-    """Tests one replicated job per host with its node, rank, size and accelerators, and the plan beside them."""
+    """Tests that there is one replicated job per host with its node, rank, size and accelerators, and the plan beside them."""
     config, job = manifest()
     assert config["data"] == {"plan.json": PLAN}
     assert (config["metadata"]["name"], config["metadata"]["namespace"]) == ("job-plan", "team")
@@ -137,7 +137,7 @@ def test_hostile_words_stay_words():
 
 
 def test_verbs_are_commands():
-    """Tests what each launcher is asked, read and told, as words."""
+    """Tests that each launcher is asked, read and told in its own words."""
     slurm = Submitted(launcher="slurm", name="job", number="17")
     pods = Submitted(launcher="kubernetes", name="job", namespace="team", kind="jobset")
     assert status_command(slurm, folder="/j") == (
