@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from planner import enclosure
+from planner import enclosed, enclosure
 from planner.document import parse_plan, render_plan
 from planner.enclosure import enclosed_problem
 from planner.planning import make_plan
@@ -176,9 +176,9 @@ def test_a_long_question_is_deflated(document: str, monkeypatch: pytest.MonkeyPa
     assert plan.evidence is not None
     kept = {key: value for key, value in plan.evidence.certificate.items() if key != enclosure.KEY}
 
-    def with_enclosure(enclosed: dict[str, Any]) -> str:
+    def with_enclosure(answer: dict[str, Any]) -> str:
         assert plan.evidence is not None
-        return render_plan(replace(plan, evidence=replace(plan.evidence, certificate=kept | enclosed)))
+        return render_plan(replace(plan, evidence=replace(plan.evidence, certificate=kept | answer)))
 
     text = with_enclosure(enclosure.enclose(make_question()))
     assert len(text) < len(document)
@@ -186,7 +186,7 @@ def test_a_long_question_is_deflated(document: str, monkeypatch: pytest.MonkeyPa
     for broken in ("", "AAAA", "é", None, enclosure.enclose(make_question())[enclosure.KEY]["deflated"][:100]):
         with pytest.raises(ValueError, match=r"certificate\.enclosed"):
             enclosed_problem(parse_plan(with_enclosure({enclosure.KEY: {"deflated": broken}})))
-    monkeypatch.setattr(enclosure, "MAX_INFLATED", 100)
+    monkeypatch.setattr(enclosed, "MAX_INFLATED", 100)
     with pytest.raises(ValueError, match="too large"):
         enclosed_problem(parse_plan(text))
 
