@@ -25,6 +25,8 @@ class Wishes:
     """Seed of every random choice."""
     voice: Voice
     """How it reports."""
+    max_rounds: int | None = None
+    """Deterministic limit, if one was given."""
 
     def is_missed_by(self, plan: Plan) -> bool:
         """Whether a gap was asked for that the plan does not reach."""
@@ -36,7 +38,9 @@ def run_plan(problem: Problem, wishes: Wishes, *, console: Console) -> tuple[Pla
     with Reporter(console, wishes.voice) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
         from planner.planning import make_plan  # the solvers come with it, so the live line comes first
 
-        limits = Limits(time_limit_s=wishes.time_limit_s, gap=wishes.gap or 0.0, seed=wishes.seed)
+        limits = Limits(
+            time_limit_s=wishes.time_limit_s, gap=wishes.gap or 0.0, seed=wishes.seed, max_rounds=wishes.max_rounds
+        )
         try:
             plan = make_plan(problem, limits=limits, on_progress=reporter.hear, should_stop=interrupts.is_asked_to_stop)
         except NoPlanFoundError:

@@ -10,6 +10,8 @@ from profiles.model_profile import require_integer
 class Limits:
     """When to stop."""
 
+    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}
+
     time_limit_s: float = 60.0
     """Wall-clock seconds from the call on."""
     gap: float = 0.0
