@@ -2,7 +2,7 @@
 
 A ticket is a procrastinate task that means "one more job waits". It carries no job: whoever gets a ticket claims the
 job whose turn it is, which keeps tenants fair and priorities exact on either engine. Heartbeats, wake-ups, retries of
-tickets whose worker died and periodic tasks are procrastinate's; the lease and the fencing token of a job are its row's.
+tickets whose worker died and periodic tasks are procrastinate's; lease and fencing token of a job stand in its row.
 """
 
 import contextlib

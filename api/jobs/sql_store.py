@@ -419,6 +419,17 @@ def _keep_plan(cursor: Cursor, job_id: str, text: str) -> None:
 
 
 def _conclude(cursor: Cursor, job_id: str, outcome: Outcome, *, now: float) -> None:
+    before = _get(cursor, job_id)
+    assert before is not None
+    last = News(
+        phase="end",
+        incumbent_ns=outcome.incumbent_ns,
+        lower_bound_ns=outcome.lower_bound_ns,
+        gap=outcome.gap,
+        source=outcome.source or "",
+    )
+    for kind, data in _story(before, last):
+        _tell(cursor, job_id, kind=kind, now=now, data=data)
     cursor.execute(
         "UPDATE jobs SET state = ?, stopped_by = ?, solution_status = ?, error = ?, finished_at = ?, "
         "incumbent_ns = COALESCE(?, incumbent_ns), lower_bound_ns = COALESCE(?, lower_bound_ns), "

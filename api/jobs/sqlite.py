@@ -47,7 +47,7 @@ class SqliteDatabase:
         cursor = connection.cursor()
         try:
             cursor.execute("BEGIN IMMEDIATE" if is_writing else "BEGIN")
-            yield cursor  # type: ignore[misc]
+            yield cursor
             cursor.execute("COMMIT")
         except sqlite3.OperationalError as error:
             if "full" in str(error) or "disk I/O" in str(error):

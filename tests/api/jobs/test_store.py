@@ -71,9 +71,9 @@ def test_a_job_lives(store: JobStore):
     assert (done.state, done.incumbent_ns, done.lower_bound_ns, done.gap) == ("succeeded", 90, 50, 0.4)
     assert store.plan_text(job.id) == "{best}"
     story = store.events(job.id, after=0)
-    assert [event.kind for event in story] == ["queued", "started", "incumbent", "bound", "done"]
-    assert [event.seq for event in story] == [1, 2, 3, 4, 5]
-    assert [event.seq for event in store.events(job.id, after=3)] == [4, 5]
+    assert [event.kind for event in story] == ["queued", "started", "incumbent", "bound", "incumbent", "done"]
+    assert [event.seq for event in story] == [1, 2, 3, 4, 5, 6]
+    assert [event.seq for event in store.events(job.id, after=4)] == [5, 6]
 
 
 def test_another_tenant_sees_nothing(store: JobStore):
