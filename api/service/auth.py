@@ -73,6 +73,13 @@ class Gate:
             raise ServiceError(429, "rate_limited", detail="slow down", headers={"Retry-After": "1"})
         return caller
 
+    def admit_viewer(self, request: Request, ticket: str) -> Caller:
+        """The caller whose ticket a frame brought; raises ServiceError 401 if it is not good any more."""
+        key = self._keys.redeem(ticket, request.path_params["plan_id"])
+        if key is None:
+            raise ServiceError(401, "ticket", detail="the ticket is not valid any more", headers=CHALLENGE)
+        return self._caller(key.tenant)
+
     def _identify(self, request: Request) -> Caller:
         traffic, header = self._settings.traffic, request.headers.get("authorization")
         if not self._settings.needs_keys and header is None:

@@ -14,6 +14,7 @@ SCOPES = ("plans:read", "plans:write", "metrics")
 """What a key may allow: looking; submitting, stopping, deleting, checking; reading the metrics."""
 
 _KEY = re.compile(r"pp_([0-9a-f]{12})_([0-9a-f]{48})", re.ASCII)
+_TICKET = re.compile(r"([0-9a-f]{12})\.(\d{1,12})\.([0-9a-f]{64})", re.ASCII)
 _TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 _COLUMNS = "id, tenant, name, scopes, created_at, expires_at, revoked_at, hourly_jobs, concurrent_jobs"
 
@@ -116,6 +117,32 @@ class KeyRing:
             return None
         key = _key(row[:-1])
         return key if key.is_valid(self._database.now()) else None
+
+    def sign(self, key_id: str, plan_id: str, *, seconds: float) -> str:
+        """A ticket with which a frame may load the picture of one plan for a while, in the name of the key."""
+        until = int(self._database.now() + seconds)
+        return f"{key_id}.{until}.{_seal(self._digest_of(key_id), plan_id, until=until)}"
+
+    def redeem(self, ticket: str, plan_id: str) -> ApiKey | None:
+        """The key in whose name the ticket was signed, if it is good for the plan now."""
+        match = _TICKET.fullmatch(ticket)
+        if match is None or int(match[2]) < self._database.now():
+            return None
+        digest = self._digest_of(match[1])
+        if not hmac.compare_digest(match[3], _seal(digest, plan_id, until=int(match[2]))):
+            return None
+        found = [key for key in self.listed() if key.id == match[1]]
+        return found[0] if found and found[0].is_valid(self._database.now()) else None
+
+    def _digest_of(self, key_id: str) -> str:
+        with self._database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT sha256 FROM api_keys WHERE id = ?", (key_id,))
+            row = cursor.fetchone()
+        return secrets.token_hex(32) if row is None else str(row[0])
+
+
+def _seal(digest: str, plan_id: str, *, until: int) -> str:
+    return hmac.new(bytes.fromhex(digest), f"{plan_id}|{until}".encode(), "sha256").hexdigest()
 
 
 def _key(row: Any) -> ApiKey:

@@ -260,6 +260,15 @@ def _plan_paths() -> Schema:
                 **one,
             )
         },
+        "/v1/plans/{plan_id}:ticket": {
+            "post": _operation(
+                "make_ticket",
+                "A ticket for the picture, for frames, which cannot send a key",
+                {"200": _json(_object({"ticket": {"type": "string"}}), "The ticket, for /view?ticket=")},
+                problems=(404, 409),
+                **one,
+            )
+        },
         "/v1/plans/{plan_id}:pin": {
             "post": _operation("pin_plan", "Keep for good", {"200": job}, problems=(404, 507), **one)
         },

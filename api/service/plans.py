@@ -24,6 +24,9 @@ router = APIRouter(prefix="/v1/plans")
 PING_S = 15.0
 """An event stream says something at least so often."""
 
+TICKET_S = 600.0
+"""How long a ticket for a picture is good."""
+
 PAUSE_S = 1.0
 """And at most so often."""
 
@@ -60,8 +63,18 @@ async def writer(request: Request) -> Caller:
     return await service.executor.call(service.gate.admit, request, "plans:write")
 
 
+async def viewer(request: Request) -> Caller:
+    """A caller who may look, or a frame that brings a ticket."""
+    ticket = request.query_params.get("ticket")
+    if ticket is None:
+        return await reader(request)
+    service = service_of(request)
+    return await service.executor.call(service.gate.admit_viewer, request, ticket)
+
+
 Reader = Annotated[Caller, Depends(reader)]
 Writer = Annotated[Caller, Depends(writer)]
+Viewer = Annotated[Caller, Depends(viewer)]
 
 
 def waiting_s(request: Request, most: int) -> int:
@@ -335,6 +348,17 @@ async def unpin_plan(request: Request, caller: Writer) -> Response:
     return await _pin(request, caller, is_pinned=False)
 
 
+@router.post("/{plan_id}:ticket")
+async def make_ticket(request: Request, caller: Reader) -> Response:
+    """A ticket with which a frame, which cannot send a key, may load the picture for a while."""
+    job = await find(request, caller)
+    if caller.key_id is None:
+        raise ServiceError(409, "no_key", detail="tickets are for those who came with an API key")
+    service = service_of(request)
+    ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=TICKET_S)
+    return answer({"ticket": ticket}, headers={"Cache-Control": "no-store"})
+
+
 async def _pin(request: Request, caller: Caller, *, is_pinned: bool) -> Response:
     job = await find(request, caller)
     service = service_of(request)
@@ -379,7 +403,7 @@ async def get_trace(request: Request, caller: Reader) -> Response:
 
 
 @router.get("/{plan_id}/view")
-async def get_view(request: Request, caller: Reader) -> Response:
+async def get_view(request: Request, caller: Viewer) -> Response:
     """The picture, with `?against=ID` a second plan below it."""
     return await _fetch(request, caller, what="view")
 
