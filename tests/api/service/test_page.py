@@ -118,7 +118,7 @@ def test_compare_and_what_if_by_keyboard(page: Chrome, running: Running):
     memory.send_keys(Keys.ARROW_RIGHT)
     memory.send_keys(Keys.ENTER)
     wait_for(page, lambda page: page.find_element(By.ID, "what-if-answer").text.endswith(" ms"))
-    assert "saves 0 ms" in page.find_element(By.ID, "what-if-answer").text
+    assert "saves" in page.find_element(By.ID, "what-if-answer").text
 
 
 def test_a_bad_file_is_explained(page: Chrome):
