@@ -15,12 +15,23 @@ from api.jobs.postgres import QUEUE, TASK, PostgresDatabase, prepare
 from api.jobs.process import Child, ProcessLimits
 from api.jobs.runner import JobRunner, Patience
 from api.jobs.sql_store import SqlStore
+from api.jobs.store import STORE_FAILURES
 from api.service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 LOOK_AROUND = "* * * * * */20"
 """When tickets that got lost are put up again: every twenty seconds."""
+
+AWAY: tuple[type[Exception], ...] = (
+    *STORE_FAILURES,
+    procrastinate.exceptions.ConnectorException,
+    TimeoutError,
+)
+"""What is raised while the database is away."""
+
+RECONNECT_S = 1.0
+"""How long to wait for a database that went away."""
 
 STALLED_S = 30.0
 """A ticket whose worker's heart has not beaten for so long is taken from it."""
@@ -39,21 +50,26 @@ class TicketWorker:
         self._all_children = [Child(limits) for _ in range(num_workers)]
         for child in self._all_children:
             self._children.put(child)
-        self.app = procrastinate.App(
-            connector=procrastinate.PsycopgConnector(conninfo=url, min_size=1, max_size=num_workers + 3)
-        )
-        self._add_tasks()
+        self._url = url
+        self.app = self._make_app()
 
-    def _add_tasks(self) -> None:
-        @self.app.task(name=TASK, queue=QUEUE)
+    def _make_app(self) -> procrastinate.App:
+        """The queue, with its tasks; a connection that broke for good needs a new one."""
+        app = procrastinate.App(
+            connector=procrastinate.PsycopgConnector(conninfo=self._url, min_size=1, max_size=self.num_workers + 3)
+        )
+
+        @app.task(name=TASK, queue=QUEUE)
         async def solve_next() -> None:
             await asyncio.to_thread(self.solve_next)
 
-        @self.app.periodic(cron=LOOK_AROUND)
-        @self.app.task(name="pipeplan.look_around", queue=QUEUE, queueing_lock="look_around", pass_context=False)
+        @app.periodic(cron=LOOK_AROUND)
+        @app.task(name="pipeplan.look_around", queue=QUEUE, queueing_lock="look_around", pass_context=False)
         async def look_around(timestamp: int) -> None:
             del timestamp
             await self.look_around()
+
+        return app
 
     def solve_next(self) -> None:
         """Claim the job whose turn it is and bring it to its end; a ticket without a job is spent."""
@@ -96,7 +112,16 @@ class TicketWorker:
             self.store.close()
 
     async def run(self) -> None:
-        """Work until `drain`."""
+        """Work until `drain`; a database that went away is waited for."""
+        while not self._draining.is_set():
+            try:
+                await self._run_once()
+            except AWAY:
+                logger.warning("the database went away; trying again", exc_info=True)
+                await asyncio.sleep(RECONNECT_S)
+
+    async def _run_once(self) -> None:
+        self.app = self._make_app()
         async with self.app.open_async():
             await self.look_around()
             worker = asyncio.create_task(

@@ -9,7 +9,7 @@ from typing import Any
 from api.jobs.job import Job, LeaseLostError, News, Outcome
 from api.jobs.process import Child, ChildDiedError
 from api.jobs.request import read_request
-from api.jobs.store import JobStore
+from api.jobs.store import STORE_FAILURES, JobStore
 from planner.document import parse_plan
 from planner.verify import verify
 
@@ -35,7 +35,7 @@ class Patience:
     """The same when the service shuts down."""
     rescue_s: float = 30.0
     """How long it may take to write up the plan that a dead solver left behind."""
-    max_crashes: int = 3
+    max_crashes: int = 5
     """Claims of a job that may end without a word."""
 
 
@@ -119,6 +119,8 @@ class _Solve:
         """What was heard and not yet stored."""
         self.stopped_at: float | None = None
         self.is_user_stop = False
+        self.away_since: float | None = None
+        """Since when the store does not answer."""
         self.time_limit_s = 0.0
 
     def run(self) -> None:
@@ -129,7 +131,10 @@ class _Solve:
         except ChildDiedError as death:
             self._bury(str(death))
             return
-        self._store_news(is_urgent=True)
+        persistently(lambda: self._store_news(is_urgent=True), seconds=self.patience.lease_s)
+        persistently(lambda: self._conclude(answer), seconds=self.patience.lease_s)
+
+    def _conclude(self, answer: dict[str, Any] | None) -> None:
         if answer is None:
             self._overrun()
         elif self.runner.is_draining() and not self._is_final(answer):
@@ -160,11 +165,22 @@ class _Solve:
                 return answer
             if answer is not None:
                 self._note(answer)
-            self._store_news()
-            self._look()
+            self._keep_up()
             if self.stopped_at is not None and time.monotonic() - self.stopped_at > self._stop_s():
                 self.child.kill()
                 return None
+
+    def _keep_up(self) -> None:
+        """Store what is new and look around; a store that is away gets as long as a lease to come back."""
+        try:
+            self._store_news()
+            self._look()
+            self.away_since = None
+        except STORE_FAILURES:
+            self.away_since = self.away_since or time.monotonic()
+            if time.monotonic() - self.away_since > self.patience.lease_s:
+                raise
+            time.sleep(TICK_S)
 
     def _stop_s(self) -> float:
         return self.patience.drain_s if self.runner.is_draining() else self.patience.stop_s
@@ -232,6 +248,20 @@ class _Solve:
             self.runner._rescue(self.job, stopped_by="memory", reason=words)
         else:
             self.store.release(self.job, spent_s=0.0, is_crash=True)
+
+
+def persistently(act: Callable[[], None], *, seconds: float) -> None:
+    """Do it, again and again for so long while the store is away; what was done all the same is not done twice."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            act()
+        except STORE_FAILURES:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
+        else:
+            return
 
 
 def error_of(job: Job) -> dict[str, Any] | None:

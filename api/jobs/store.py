@@ -1,5 +1,6 @@
 """The seam: what the doors and the workers ask of whatever keeps the jobs."""
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -12,6 +13,19 @@ class IdempotencyConflictError(Exception):
 
 class StoreFullError(Exception):
     """There is no room to write what was asked for."""
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    found: list[type[Exception]] = [sqlite3.Error, StoreFullError]
+    try:
+        import psycopg
+    except ImportError:  # the extra `postgres` is not installed
+        return tuple(found)
+    return (*found, psycopg.Error)
+
+
+STORE_FAILURES = _failures()
+"""What a store raises that is full or cannot be reached: not our mistake, and perhaps over in a moment."""
 
 
 class JobStore(Protocol):

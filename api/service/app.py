@@ -11,10 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from api.jobs.store import StoreFullError
+from api.jobs.store import STORE_FAILURES, StoreFullError
 from api.service import about, checks, plans
 from api.service.answers import render_json
-from api.service.core import Service, is_store_failure
+from api.service.core import Service
 from api.service.openapi import make_document
 from api.service.problems import ServiceError
 from api.service.settings import Settings
@@ -52,6 +52,8 @@ def make_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(ServiceError, _on_service_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
+    for failure in STORE_FAILURES:
+        app.add_exception_handler(failure, _on_store_failure)
     app.add_exception_handler(Exception, _on_failure)
     app.add_middleware(Watch, service=service)
     if settings.traces:
@@ -89,15 +91,20 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     return problem_answer(ServiceError(422, "invalid", detail="a parameter is not as it should be"))
 
 
-async def _on_failure(request: Request, error: Exception) -> Response:
-    """What nobody foresaw; the log has the trace, the client has not."""
+async def _on_store_failure(request: Request, error: Exception) -> Response:
+    """The store is full or away."""
     del request
+    logger.warning("the store failed: %r", error)
     if isinstance(error, StoreFullError):
         return problem_answer(ServiceError(507, "store_full", detail="the service's disk is full"))
-    if is_store_failure(error):
-        return problem_answer(
-            ServiceError(503, "store_away", detail="the store does not answer", headers={"Retry-After": "5"})
-        )
+    return problem_answer(
+        ServiceError(503, "store_away", detail="the store does not answer", headers={"Retry-After": "5"})
+    )
+
+
+async def _on_failure(request: Request, error: Exception) -> Response:
+    """What nobody foresaw; the log has the trace, the client has not."""
+    del request, error
     return problem_answer(ServiceError(500, "internal_error", detail="please report it with the time of the request"))
 
 

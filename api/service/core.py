@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import sqlite3
 from collections.abc import AsyncIterator, Iterator
 
 from api.doctor import make_toy_problem
@@ -150,8 +149,3 @@ class Service:
 def _lock(settings: Settings) -> FolderLock:
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     return FolderLock(settings.data)
-
-
-def is_store_failure(error: Exception) -> bool:
-    """Whether the database, not we, is to blame."""
-    return isinstance(error, sqlite3.Error) or type(error).__module__.startswith("psycopg")

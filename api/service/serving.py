@@ -1,5 +1,6 @@
 """The server around the application: refuses an open bind without keys, and drains at SIGTERM before it closes."""
 
+import signal
 import socket
 from types import FrameType
 
@@ -23,9 +24,11 @@ class Server(uvicorn.Server):
         self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal begins to drain; a second one ends at once."""
+        """The first signal begins to drain; a second interrupt ends at once. The exit code is 0 either way."""
+        del frame
         self._service.begin_drain()
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def require_safe(settings: Settings, host: str) -> None:

@@ -25,7 +25,7 @@ from planner.progress import Limits
 from planner.verify import verify
 from profiles.load import load_workload
 
-PATIENCE = Patience(lease_s=20.0, look_s=0.1, report_s=0.1, drain_s=20.0)
+PATIENCE = Patience(lease_s=20.0, look_s=0.1, report_s=0.1, drain_s=20.0, max_crashes=3)
 
 
 @pytest.fixture
