@@ -15,7 +15,7 @@ from api.jobs.store import STORE_FAILURES, StoreFullError
 from api.service import about, checks, plans
 from api.service.answers import render_json
 from api.service.core import Service
-from api.service.openapi import make_document
+from api.service.openapi import allowed_methods, make_document
 from api.service.problems import ServiceError
 from api.service.settings import Settings
 
@@ -78,12 +78,12 @@ async def _on_service_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
-    del request
     assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(allowed_methods(request.url.path)) or headers.get("Allow", "GET")
     codes = {404: "not_found", 405: "method_not_allowed"}
-    return problem_answer(
-        ServiceError(error.status_code, codes.get(error.status_code, "http_error"), headers=dict(error.headers or {}))
-    )
+    return problem_answer(ServiceError(error.status_code, codes.get(error.status_code, "http_error"), headers=headers))
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:

@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document, written down once; tests compare it with the routes and with `docs/openapi.json`."""
 
 import json
+import re
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -205,10 +206,19 @@ def example_submission() -> Schema:
     }
 
 
+def _links() -> Schema:
+    """What can be done next with a plan that was submitted."""
+    nexts = ("get_plan", "stop_plan", "pin_plan", "unpin_plan", "delete_plan", "get_report", "get_view")
+    return {name: {"operationId": name, "parameters": {"plan_id": "$response.body#/id"}} for name in nexts} | {
+        "get_plan_document": {"operationId": "get_plan_document", "parameters": {"plan_id": "$response.body#/id"}}
+    }
+
+
 def _plan_paths() -> Schema:
     done = _json(_ref("Job"), "Done, or known already", Location="The plan", X_Cache="HIT or MISS")
     going = _json(_ref("Job"), "Accepted", Location="The plan", Retry_After="Seconds", X_Cache="MISS")
     job = _json(_ref("Job"), "The plan", ETag="Changes with the plan")
+    done["links"] = going["links"] = _links()
     one = {"parameters": [_ID]}
     return {
         "/v1/plans": {
@@ -288,7 +298,7 @@ def _artefact_paths() -> Schema:
     ):
         found[f"/v1/plans/{{plan_id}}/{name}"] = {
             "get": _operation(
-                f"get_{name}",
+                "get_plan_document" if name == "plan" else f"get_{name}",
                 text,
                 {"200": _text(media, text), "304": _NO_CONTENT},
                 problems=(404, 409, 422),
@@ -404,6 +414,16 @@ def make_document() -> Schema:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def allowed_methods(path: str) -> list[str]:
+    """The methods of the path; a path that ends with a verb (`:stop`) is not the plan of that name."""
+    best: tuple[int, list[str]] = (-1, [])
+    for template, item in make_document()["paths"].items():
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
+        if re.fullmatch(pattern, path):
+            best = max(best, (len(template), sorted(method.upper() for method in item)))
+    return best[1]
 
 
 def render_document() -> str:
