@@ -47,7 +47,7 @@ test-crash: setup database ## kill solvers, workers, the service and the databas
 	PIPEPLAN_KILLS=100 $(BIN)/python -m pytest tests/api/service/test_crashes.py
 
 # Each table has a module of its own; their docstrings say what is measured.
-TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large
+TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large service
 
 bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)
 	@$(BIN)/python -m benchmarks.run --time-limit 20 -o docs/benchmarks/workloads.md

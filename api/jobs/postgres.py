@@ -55,6 +55,10 @@ class PostgresDatabase:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()  # ends the read, so that no snapshot grows old
 
+    def lock_schema(self, cursor: Cursor) -> None:
+        """`IF NOT EXISTS` alone does not keep two processes that start together apart."""
+        cursor.execute("SELECT pg_advisory_xact_lock(7216)")
+
     def now(self) -> float:
         """The database's clock, as far as ours runs evenly with it."""
         if self._offset_s is None:

@@ -66,6 +66,9 @@ class Database(Protocol):
     def transaction(self, *, is_writing: bool = True) -> AbstractContextManager[Cursor]:
         """Commits at the end, rolls back on an exception."""
 
+    def lock_schema(self, cursor: Cursor) -> None:
+        """Until the transaction ends, nobody else makes tables."""
+
     def now(self) -> float:
         """Seconds since 1970, the same for every process that shares the database."""
 
@@ -82,6 +85,7 @@ class SqlStore:
     def __init__(self, database: Database) -> None:
         self.database = database
         with database.transaction() as cursor:
+            database.lock_schema(cursor)
             for statement in SCHEMA:
                 cursor.execute(statement)
 

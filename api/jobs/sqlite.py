@@ -58,6 +58,9 @@ class SqliteDatabase:
                 connection.rollback()
             cursor.close()
 
+    def lock_schema(self, cursor: Cursor) -> None:
+        """A writing transaction is alone anyway."""
+
     def now(self) -> float:
         """This machine's clock: nobody else shares the file."""
         return time.time()
