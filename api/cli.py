@@ -101,7 +101,7 @@ def _report_summary(summary: Any, *, is_json: bool) -> None:
         _report(render_summary(summary))
 
 
-def _play_there(server: str, plan: "Plan", problem: "Problem", *, what: Any, other: "Plan | None" = None) -> str:
+def _play_there(server: str, plan: "Plan", *, problem: "Problem", what: Any, other: "Plan | None" = None) -> str:
     """What the service makes of a plan."""
     from api.remote import play_remotely
 
@@ -331,7 +331,7 @@ def simulate_command(
 
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
     if server is not None:
-        _report_summary(jsonlib.loads(_play_there(server, answer, problem, what="simulation")), is_json=json)
+        _report_summary(jsonlib.loads(_play_there(server, answer, problem=problem, what="simulation")), is_json=json)
         return
     timeline = play(problem, answer, source=plan)
     if json:
@@ -372,7 +372,7 @@ def explain_command(
     if server is not None:
         if shadow_prices:
             raise InputError("--shadow-prices are found here, not by a server; leave out --server")
-        _report_summary(jsonlib.loads(_play_there(server, answer, problem, what="explanation")), is_json=json)
+        _report_summary(jsonlib.loads(_play_there(server, answer, problem=problem, what="explanation")), is_json=json)
         return
     timeline = play(problem, answer, source=plan)
     explanation = explain(problem, answer, timeline=timeline)
@@ -454,7 +454,7 @@ def export_trace_command(
     require_writable(output)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
     if server is not None:
-        _write(_play_there(server, answer, problem, what="trace"), output)
+        _write(_play_there(server, answer, problem=problem, what="trace"), output)
         return
     _write(render_trace(problem, answer, timeline=play(problem, answer, source=plan)), output)
 
@@ -480,7 +480,7 @@ def export_torch_command(
         raise InputError("--keep-split is done here, not by a server; leave out --server")
     try:
         if server is not None:
-            table = _play_there(server, answer, problem, what="torch")
+            table = _play_there(server, answer, problem=problem, what="torch")
         else:
             table = render_torch_table(problem, answer, merges_backward=not keep_split)
     except ValueError as refusal:
@@ -510,7 +510,7 @@ def view_command(
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
     second = None if against is None else read_plan(against)
     if server is not None:
-        _write(_play_there(server, answer, problem, what="view", other=second), output)
+        _write(_play_there(server, answer, problem=problem, what="view", other=second), output)
     else:
         other = None if second is None else (second, play(problem, second, source=str(against)))
         _write(render_picture(problem, answer, timeline=play(problem, answer, source=plan), other=other), output)

@@ -69,7 +69,7 @@ def _more_devices(cluster: Cluster, count: int) -> Cluster:
     model = cluster.devices[-1]
     taken = {device.name for device in cluster.devices} | {end for link in cluster.links for end in (link.a, link.b)}
     twins = [replace(model, name=name) for name, _ in zip(_names(model.name, taken), range(count), strict=False)]
-    links = [link for twin in twins for link in _links_of(cluster, model, twin)]
+    links = [link for twin in twins for link in _links_of(cluster, model=model, twin=twin)]
     return replace(cluster, devices=(*cluster.devices, *twins), links=(*cluster.links, *links))
 
 
@@ -89,7 +89,7 @@ def _names(stem: str, taken: set[str]) -> Iterator[str]:
             yield f"{stem}-new{number}"
 
 
-def _links_of(cluster: Cluster, model: Device, twin: Device) -> Iterator[Link]:
+def _links_of(cluster: Cluster, *, model: Device, twin: Device) -> Iterator[Link]:
     """The twin is tied to whatever its model is tied to, and to the model as the model to its first neighbour."""
     own = [link for link in cluster.links if model.name in (link.a, link.b)]
     for link in own:

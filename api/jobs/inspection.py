@@ -2,14 +2,24 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import Timeline
 
-Drawing = Callable[[Problem, Plan, Timeline], str]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A plan on its question, played."""
+
+    problem: Problem
+    plan: Plan
+    timeline: Timeline
+
+
+Drawing = Callable[[Played], str]
 
 
 def inspect(order: dict[str, Any]) -> dict[str, Any]:
@@ -20,10 +30,10 @@ def inspect(order: dict[str, Any]) -> dict[str, Any]:
     problem = _question(plan, order.get("workload"))
     if order["what"] == "verdict":
         return {"verdict": _judge(problem, plan, with_certificate=bool(order.get("certificate")))}
-    timeline = _play(problem, plan)
+    played = Played(problem=problem, plan=plan, timeline=_play(problem, plan))
     if order["what"] == "view" and order.get("other") is not None:
-        return {"text": _draw_both(problem, plan, timeline=timeline, other=order["other"])}
-    return {"text": DRAWINGS[order["what"]](problem, plan, timeline)}
+        return {"text": _draw_both(played, order["other"])}
+    return {"text": DRAWINGS[order["what"]](played)}
 
 
 def _question(plan: Plan, workload: dict[str, Any] | None) -> Problem:
@@ -68,50 +78,55 @@ def _play(problem: Problem, plan: Plan) -> Timeline:
     return verdict.timeline
 
 
-def _draw_both(problem: Problem, plan: Plan, *, timeline: Timeline, other: str) -> str:
+def _draw_both(played: Played, other: str) -> str:
     from api.viewer import render_picture
     from planner.document import parse_plan
 
     second = parse_plan(other, source="body: other")
-    return render_picture(problem, plan, timeline=timeline, other=(second, _play(problem, second)))
+    return render_picture(
+        played.problem, played.plan, timeline=played.timeline, other=(second, _play(played.problem, second))
+    )
 
 
-def _draw_view(problem: Problem, plan: Plan, timeline: Timeline) -> str:
+def _draw_view(played: Played) -> str:
     from api.viewer import render_picture
 
-    return render_picture(problem, plan, timeline=timeline)
+    return render_picture(played.problem, played.plan, timeline=played.timeline)
 
 
-def _draw_trace(problem: Problem, plan: Plan, timeline: Timeline) -> str:
+def _draw_trace(played: Played) -> str:
     from planner.export.trace import render_trace
 
-    return render_trace(problem, plan, timeline=timeline)
+    return render_trace(played.problem, played.plan, timeline=played.timeline)
 
 
-def _draw_torch(problem: Problem, plan: Plan, _: Timeline) -> str:
+def _draw_torch(played: Played) -> str:
     from planner.export.torch_table import render_torch_table
 
-    return render_torch_table(problem, plan)
+    return render_torch_table(played.problem, played.plan)
 
 
-def _draw_simulation(problem: Problem, _: Plan, timeline: Timeline) -> str:
+def _draw_simulation(played: Played) -> str:
     from api.summaries import summarise_timeline
 
-    return json.dumps(summarise_timeline(problem, timeline), ensure_ascii=False)
+    return json.dumps(summarise_timeline(played.problem, played.timeline), ensure_ascii=False)
 
 
-def _draw_explanation(problem: Problem, plan: Plan, timeline: Timeline) -> str:
+def _draw_explanation(played: Played) -> str:
     from api.summaries import summarise_explanation
     from planner.explain import explain
 
-    return json.dumps(summarise_explanation(explain(problem, plan, timeline=timeline)), ensure_ascii=False)
+    return json.dumps(
+        summarise_explanation(explain(played.problem, played.plan, timeline=played.timeline)), ensure_ascii=False
+    )
 
 
-def _draw_report(problem: Problem, plan: Plan, timeline: Timeline) -> str:
+def _draw_report(played: Played) -> str:
     """Everything a page shows of a plan: figures, stages, devices, baselines, where the time goes."""
     from api.summaries import summarise_explanation, summarise_timeline
     from planner.explain import explain
 
+    problem, plan = played.problem, played.plan
     evidence = None if plan.evidence is None else asdict(plan.evidence)
     if evidence is not None:
         evidence.pop("certificate")
@@ -121,8 +136,8 @@ def _draw_report(problem: Problem, plan: Plan, timeline: Timeline) -> str:
         "hosts": {device.name: device.host for device in problem.cluster.devices},
         "links": [[link.a, link.b] for link in problem.cluster.links],
         "stages": [{"layers": list(stage.layers), "replicas": stage.replicas} for stage in plan.stages],
-        "simulation": summarise_timeline(problem, timeline),
-        "explanation": summarise_explanation(explain(problem, plan, timeline=timeline)),
+        "simulation": summarise_timeline(played.problem, played.timeline),
+        "explanation": summarise_explanation(explain(played.problem, played.plan, timeline=played.timeline)),
         "evidence": evidence,
     }
     return json.dumps(report, ensure_ascii=False, default=str)

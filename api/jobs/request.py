@@ -168,12 +168,12 @@ def problem_of(
     count = workload.num_microbatches if num_microbatches is None else num_microbatches
     if count is None:
         raise refusal(SOURCE, "num_microbatches is missing; add it")
-    require_size(workload, count, ceilings)
+    require_size(workload, ceilings, num_microbatches=count)
     chosen = validate(Options, {**workload.options, **(options or {})}, source=f"{SOURCE}: options")
     return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=count, options=chosen)
 
 
-def require_size(workload: Workload, num_microbatches: int, ceilings: Ceilings) -> None:
+def require_size(workload: Workload, ceilings: Ceilings, *, num_microbatches: int) -> None:
     """Raise TooLargeError if a plan would be larger than this service makes."""
     num_layers = len(workload.profile.layers)
     num_devices = 0 if workload.cluster is None else len(workload.cluster.devices)

@@ -189,7 +189,7 @@ class SqlStore:
             _require_mine(cursor, job)
             assert before is not None
             if news.plan is not None:
-                _keep_plan(cursor, job.id, news.plan)
+                _keep_plan(cursor, job.id, text=news.plan)
             now = self.database.now()
             for kind, data in _story(before, news):
                 _tell(cursor, job.id, kind=kind, now=now, data=data)
@@ -200,7 +200,7 @@ class SqlStore:
             cursor.execute(f"SELECT id FROM jobs WHERE {_IS_MINE}", (job.id, job.attempt))
             if cursor.fetchone() is None:
                 raise LeaseLostError(job.id)
-            _conclude(cursor, job.id, outcome, now=self.database.now())
+            _conclude(cursor, job.id, outcome=outcome, now=self.database.now())
 
     def release(self, job: Job, *, spent_s: float, is_crash: bool) -> None:
         """Back to the queue; what was found is kept."""
@@ -275,7 +275,7 @@ class SqlStore:
             if job.state == "queued":
                 state, status = ("succeeded", "feasible") if job.plan_sha256 else ("cancelled", "unknown")
                 outcome = Outcome(state=state, stopped_by="user", solution_status=status)  # type: ignore[arg-type]
-                _conclude(cursor, job_id, outcome, now=self.database.now())
+                _conclude(cursor, job_id, outcome=outcome, now=self.database.now())
             return _get(cursor, job_id)
 
     def pin(self, job_id: str, tenant: str, *, is_pinned: bool) -> Job | None:
@@ -414,7 +414,7 @@ def _story(before: Job, news: News) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "bound", {"lower_bound_ns": news.lower_bound_ns} | common
 
 
-def _keep_plan(cursor: Cursor, job_id: str, text: str) -> None:
+def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
     cursor.execute(
         "INSERT INTO plans (job_id, text) VALUES (?, ?) ON CONFLICT (job_id) DO UPDATE SET text = excluded.text",
         (job_id, text),
@@ -422,7 +422,7 @@ def _keep_plan(cursor: Cursor, job_id: str, text: str) -> None:
     cursor.execute("UPDATE jobs SET plan_sha256 = ? WHERE id = ?", (hashlib.sha256(text.encode()).hexdigest(), job_id))
 
 
-def _conclude(cursor: Cursor, job_id: str, outcome: Outcome, *, now: float) -> None:
+def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> None:
     before = _get(cursor, job_id)
     assert before is not None
     last = News(
@@ -453,7 +453,7 @@ def _conclude(cursor: Cursor, job_id: str, outcome: Outcome, *, now: float) -> N
         ),
     )
     if outcome.plan is not None:
-        _keep_plan(cursor, job_id, outcome.plan)
+        _keep_plan(cursor, job_id, text=outcome.plan)
     job = _get(cursor, job_id)
     assert job is not None
     data = {"state": job.state, "incumbent_ns": job.incumbent_ns, "lower_bound_ns": job.lower_bound_ns, "gap": job.gap}

@@ -134,7 +134,7 @@ async def openapi_document() -> Response:
 @router.get("/")
 async def page() -> Response:
     """The page."""
-    return _static("page.html", "text/html; charset=utf-8", {"Content-Security-Policy": PAGE_POLICY})
+    return _static("page.html", "text/html; charset=utf-8", headers={"Content-Security-Policy": PAGE_POLICY})
 
 
 @router.get("/static/{name}")
@@ -146,10 +146,10 @@ async def static(request: Request) -> Response:
     tag = f'"{version("pipeline-planner")}-{len(_asset(name))}"'
     if is_known(request, tag):
         return not_modified(tag, cache_control="no-cache")
-    return _static(name, _PAGE[name], {"ETag": tag})
+    return _static(name, _PAGE[name], headers={"ETag": tag})
 
 
-def _static(name: str, media_type: str, headers: dict[str, str]) -> Response:
+def _static(name: str, media_type: str, *, headers: dict[str, str]) -> Response:
     return Response(_asset(name), media_type=media_type, headers={"Cache-Control": "no-cache"} | headers)
 
 

@@ -55,11 +55,11 @@ def make_app(settings: Settings) -> FastAPI:
     for failure in STORE_FAILURES:
         app.add_exception_handler(failure, _on_store_failure)
     app.add_exception_handler(Exception, _on_failure)
-    app.add_middleware(Watch, service=service)
+    app.add_middleware(watch, service=service)
     if settings.traces:
-        from api.service.tracing import Tracing
+        from api.service.tracing import traced
 
-        app.add_middleware(Tracing)
+        app.add_middleware(traced)
     return app
 
 
@@ -108,16 +108,12 @@ async def _on_failure(request: Request, error: Exception) -> Response:
     return problem_answer(ServiceError(500, "internal_error", detail="please report it with the time of the request"))
 
 
-class Watch:
-    """Times every request, puts the common headers on its answer, and turns what nobody caught into an answer."""
+def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
+    """Times every request and puts the common headers on its answer."""
 
-    def __init__(self, app: AsgiApp, *, service: Service) -> None:
-        self._app, self._service = app, service
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request."""
+    async def handle(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         begin, status = time.monotonic(), 500
 
@@ -129,8 +125,10 @@ class Watch:
             await send(message)
 
         try:
-            await self._app(scope, receive, tell)
+            await app(scope, receive, tell)
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE", "HEAD") else "other"
-            self._service.metrics.observe(method, route, status=status, seconds=time.monotonic() - begin)
+            service.metrics.observe(method, route, status=status, seconds=time.monotonic() - begin)
+
+    return handle

@@ -128,16 +128,16 @@ async def ask_what_if(request: Request, caller: Writer) -> Response:
         raise not_found()
     if base.state != "succeeded":
         raise ServiceError(409, "not_finished", detail="the base has no final plan yet")
-    plan = await service.executor.call(_change, service, order, base)
+    plan = await service.executor.call(_change, service, order, base=base)
     new = new_job(caller, submission=Submission(workload={}), plan=plan)
     told = {"change": asdict(order.change), "base_objective_ns": base.incumbent_ns}
     new = replace(new, base_id=base.id, change=canonical_json(told))
-    return await accepted(service, request, job=await enqueue(service, caller, new))
+    return await accepted(service, request, job=await enqueue(service, caller, new=new))
 
 
-def _change(service: Service, order: WhatIf, base: Job) -> PlanRequest:
+def _change(service: Service, order: WhatIf, *, base: Job) -> PlanRequest:
     with refusing():
         ceilings = service.settings.ceilings
         problem = changed(read_request(base.request).problem, order.change)
-        require_size(workload_of_problem(problem), problem.num_microbatches, ceilings)
+        require_size(workload_of_problem(problem), ceilings, num_microbatches=problem.num_microbatches)
         return PlanRequest(problem=problem, limits=check_limits(order.limits, ceilings))

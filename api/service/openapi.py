@@ -152,7 +152,7 @@ _ALWAYS = (401, 403, 429, 500, 503)
 _BODY = (400, 408, 413, 415, 422, 507)
 
 
-def _operation(name: str, summary: str, responses: Schema, **more: Any) -> Schema:
+def _operation(name: str, summary: str, *, responses: Schema, **more: Any) -> Schema:
     problems = _problems(*_ALWAYS, *more.pop("problems", ()))
     return {"operationId": name, "summary": summary, "responses": {**problems, **responses}, **more}
 
@@ -164,7 +164,7 @@ def _body(name: str, **examples: Any) -> Schema:
     return {"required": True, "content": {"application/json": content}}
 
 
-def _header(name: str, description: str, schema: Schema) -> Schema:
+def _header(name: str, description: str, *, schema: Schema) -> Schema:
     return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
 
 
@@ -174,12 +174,12 @@ def _path(name: str, schema: Schema) -> Schema:
 
 _ID = _path("plan_id", {"type": "string", "pattern": "^[0-9a-f]{32}$"})
 _PREFER = _header(
-    "Prefer", "wait=N: wait up to N seconds for the end", {"type": "string", "pattern": "^wait=[0-9]{1,2}$"}
+    "Prefer", "wait=N: wait up to N seconds for the end", schema={"type": "string", "pattern": "^wait=[0-9]{1,2}$"}
 )
 _KEY = _header(
     "Idempotency-Key",
     "The same key and body give the first answer again",
-    {"type": "string", "pattern": "^[!-~]{1,200}$"},
+    schema={"type": "string", "pattern": "^[!-~]{1,200}$"},
 )
 _NO_CONTENT: Schema = {"description": "Not modified"}
 
@@ -225,7 +225,7 @@ def _plan_paths() -> Schema:
             "get": _operation(
                 "list_plans",
                 "The caller's latest plans",
-                {"200": _json(_ref("Jobs"), "Latest first")},
+                responses={"200": _json(_ref("Jobs"), "Latest first")},
                 problems=(422,),
                 parameters=[
                     {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100}}
@@ -234,7 +234,7 @@ def _plan_paths() -> Schema:
             "post": _operation(
                 "submit_plan",
                 "Submit a question",
-                {"200": done, "202": going},
+                responses={"200": done, "202": going},
                 problems=(*_BODY, 409, 404),
                 parameters=[_PREFER, _KEY],
                 requestBody=_body("Submission", toy=example_submission()),
@@ -244,28 +244,40 @@ def _plan_paths() -> Schema:
             "get": _operation(
                 "get_plan",
                 "State, incumbent, bound, gap, verdict",
-                {"200": job, "304": _NO_CONTENT},
+                responses={"200": job, "304": _NO_CONTENT},
                 problems=(404,),
                 parameters=[_ID, _PREFER],
             ),
             "delete": _operation(
-                "delete_plan", "Cancel, then forget", {"204": {"description": "Forgotten"}}, problems=(404, 507), **one
+                "delete_plan",
+                "Cancel, then forget",
+                responses={"204": {"description": "Forgotten"}},
+                problems=(404, 507),
+                **one,
             ),
         },
         "/v1/plans/{plan_id}/events": {
             "get": _operation(
                 "follow_plan",
                 "Server-sent events: queued, started, incumbent, bound, log, done",
-                {"200": _text("text/event-stream", "The story")},
+                responses={"200": _text("text/event-stream", "The story")},
                 problems=(404,),
                 **one,
             )
         },
+        **_verb_paths(job),
+    }
+
+
+def _verb_paths(job: Schema) -> Schema:
+    """What can be done with one plan."""
+    one = {"parameters": [_ID]}
+    return {
         "/v1/plans/{plan_id}:stop": {
             "post": _operation(
                 "stop_plan",
                 "Finish now with the best verified plan",
-                {"200": job, "202": job},
+                responses={"200": job, "202": job},
                 problems=(404, 507),
                 **one,
             )
@@ -274,16 +286,18 @@ def _plan_paths() -> Schema:
             "post": _operation(
                 "make_ticket",
                 "A ticket for the picture, for frames, which cannot send a key",
-                {"200": _json(_object({"ticket": {"type": "string"}}), "The ticket, for /view?ticket=")},
+                responses={"200": _json(_object({"ticket": {"type": "string"}}), "The ticket, for /view?ticket=")},
                 problems=(404, 409),
                 **one,
             )
         },
         "/v1/plans/{plan_id}:pin": {
-            "post": _operation("pin_plan", "Keep for good", {"200": job}, problems=(404, 507), **one)
+            "post": _operation("pin_plan", "Keep for good", responses={"200": job}, problems=(404, 507), **one)
         },
         "/v1/plans/{plan_id}:unpin": {
-            "post": _operation("unpin_plan", "Let retention have it", {"200": job}, problems=(404, 507), **one)
+            "post": _operation(
+                "unpin_plan", "Let retention have it", responses={"200": job}, problems=(404, 507), **one
+            )
         },
     }
 
@@ -300,7 +314,7 @@ def _artefact_paths() -> Schema:
             "get": _operation(
                 "get_plan_document" if name == "plan" else f"get_{name}",
                 text,
-                {"200": _text(media, text), "304": _NO_CONTENT},
+                responses={"200": _text(media, text), "304": _NO_CONTENT},
                 problems=(404, 409, 422),
                 parameters=[_ID],
             )
@@ -309,7 +323,7 @@ def _artefact_paths() -> Schema:
         "get": _operation(
             "export_plan",
             "The plan for another program",
-            {
+            responses={
                 "200": {
                     "description": "The export",
                     "content": {"text/csv": {"schema": {"type": "string"}}, "application/json": {"schema": {}}},
@@ -336,7 +350,7 @@ def _check_paths() -> Schema:
             "post": _operation(
                 "verify_plan",
                 "Verify any plan",
-                {"200": _json(_ref("Verdict"), "The verdict")},
+                responses={"200": _json(_ref("Verdict"), "The verdict")},
                 problems=_BODY,
                 requestBody=_body("Verification"),
             )
@@ -345,7 +359,7 @@ def _check_paths() -> Schema:
             "post": _operation(
                 "play_plan",
                 "Simulate, explain, draw or export any plan",
-                {"200": made},
+                responses={"200": made},
                 problems=_BODY,
                 requestBody=_body("Playback"),
             )
@@ -354,7 +368,10 @@ def _check_paths() -> Schema:
             "post": _operation(
                 "ask_what_if",
                 "The same question with a change",
-                {"200": _json(_ref("Job"), "Done"), "202": _json(_ref("Job"), "Accepted", Location="The plan")},
+                responses={
+                    "200": _json(_ref("Job"), "Done"),
+                    "202": _json(_ref("Job"), "Accepted", Location="The plan"),
+                },
                 problems=(*_BODY, 404, 409),
                 parameters=[_PREFER],
                 requestBody=_body("WhatIf"),
@@ -368,29 +385,35 @@ def _about_paths() -> Schema:
     return {
         "/v1/demo-profiles": {
             "get": _operation(
-                "list_demos", "Workloads that come along", {"200": _json(anything, "Names and addresses")}
+                "list_demos", "Workloads that come along", responses={"200": _json(anything, "Names and addresses")}
             )
         },
         "/v1/demo-profiles/{name}": {
             "get": _operation(
                 "get_demo",
                 "A body for POST /v1/plans",
-                {"200": _json(_ref("Submission"), "The body")},
+                responses={"200": _json(_ref("Submission"), "The body")},
                 problems=(404,),
                 parameters=[_path("name", {"type": "string"})],
             )
         },
         "/v1/capabilities": {
-            "get": _operation("capabilities", "Every limit of this service", {"200": _json(anything, "Limits")})
+            "get": _operation(
+                "capabilities", "Every limit of this service", responses={"200": _json(anything, "Limits")}
+            )
         },
         "/v1/openapi.json": {
-            "get": _operation("openapi_document", "This document", {"200": _json(anything, "OpenAPI 3.1")})
+            "get": _operation("openapi_document", "This document", responses={"200": _json(anything, "OpenAPI 3.1")})
         },
-        "/livez": {"get": _operation("live", "The process answers", {"200": _json(anything, "Alive")}, security=[])},
+        "/livez": {
+            "get": _operation("live", "The process answers", responses={"200": _json(anything, "Alive")}, security=[])
+        },
         "/readyz": {
-            "get": _operation("ready", "It can solve and store", {"200": _json(anything, "Ready")}, security=[])
+            "get": _operation(
+                "ready", "It can solve and store", responses={"200": _json(anything, "Ready")}, security=[]
+            )
         },
-        "/metrics": {"get": _operation("metrics", "For Prometheus", {"200": _text("text/plain", "Metrics")})},
+        "/metrics": {"get": _operation("metrics", "For Prometheus", responses={"200": _text("text/plain", "Metrics")})},
     }
 
 

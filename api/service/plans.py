@@ -131,12 +131,12 @@ async def _submit(service: Service, request: Request, *, caller: Caller, body: b
             return await accepted(service, request, job=known)
     submission, plan = await service.executor.call(parse_body, body, service)
     if "no-cache" not in request.headers.get("cache-control", ""):
-        hit = await find_answer(service, caller, plan)
+        hit = await find_answer(service, caller, plan=plan)
         if hit is not None:
             service.metrics.count("cache_hits")
             return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"})
     new = new_job(caller, submission=submission, plan=plan)
-    return await accepted(service, request, job=await enqueue(service, caller, new, key=key, digest=digest))
+    return await accepted(service, request, job=await enqueue(service, caller, new=new, key=key, digest=digest))
 
 
 def parse_body(body: bytes, service: Service) -> tuple[Submission, PlanRequest]:
@@ -171,7 +171,7 @@ def _reused() -> ServiceError:
     return ServiceError(422, "idempotency_key_reused", detail="this Idempotency-Key came with another body before")
 
 
-async def find_answer(service: Service, caller: Caller, plan: PlanRequest) -> Job | None:
+async def find_answer(service: Service, caller: Caller, *, plan: PlanRequest) -> Job | None:
     """A finished job that answers the request already."""
     return await service.executor.call(
         service.store.find_answer,
@@ -199,7 +199,7 @@ def new_job(caller: Caller, *, submission: Submission, plan: PlanRequest) -> New
     )
 
 
-async def enqueue(service: Service, caller: Caller, new: NewJob, *, key: str | None = None, digest: str = "") -> Job:
+async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | None = None, digest: str = "") -> Job:
     """Store the job and announce it; raises ServiceError 429 beyond the caller's limits, 503 while shutting down."""
     if service.is_draining:
         raise ServiceError(503, "shutting_down", detail="try another instance", headers={"Retry-After": "5"})

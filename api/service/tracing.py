@@ -8,21 +8,18 @@ from opentelemetry import trace
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
-class Tracing:
+def traced(app: AsgiApp) -> AsgiApp:
     """A span for every request: method, route and status, never a path, a body or a key."""
+    tracer = trace.get_tracer("pipeplan")
 
-    def __init__(self, app: Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]) -> None:
-        self._app = app
-        self._tracer = trace.get_tracer("pipeplan")
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request."""
+    async def handle(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
-        with self._tracer.start_as_current_span("request", kind=trace.SpanKind.SERVER) as span:
+        with tracer.start_as_current_span("request", kind=trace.SpanKind.SERVER) as span:
             span.set_attribute("http.request.method", scope["method"])
 
             async def tell(message: Message) -> None:
@@ -30,7 +27,9 @@ class Tracing:
                     span.set_attribute("http.response.status_code", message["status"])
                 await send(message)
 
-            await self._app(scope, receive, tell)
+            await app(scope, receive, tell)
             route = getattr(scope.get("route"), "path", "unknown")
             span.update_name(f"{scope['method']} {route}")
             span.set_attribute("http.route", route)
+
+    return handle

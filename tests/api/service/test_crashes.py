@@ -146,7 +146,7 @@ def test_kills_with_sqlite(tmp_path: Path):
 
 
 def test_kills_with_postgres(tmp_path: Path, postgres: PostgresServer):
-    """Tests the same with workers of their own, which are killed too, and a database that crashes and restarts."""
+    """Tests that the same holds with workers of their own, which are killed too, and a database that crashes."""
     site, chance = Site(folder=tmp_path, url=postgres.fresh_database(), num_workers=2), random.Random(2)
     site.start_all()
     ids: dict[str, Problem] = {}
