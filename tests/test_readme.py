@@ -59,9 +59,9 @@ def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
     (block,) = (block for block in blocks("console") if "$ pipeplan serve\n" in block)
     (python,) = (block for block in blocks("python") if "Client(" in block)
     lines = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
-    serve, curl, plan, compose = (line.replace("8765", port) for line in lines)
+    serve, curl, plan, *composed = (line.replace("8765", port) for line in lines)
     root = Path(__file__).parents[1]
-    assert (root / compose.split()[3]).exists()
+    assert all((root / line.split()[3]).exists() for line in composed)  # no container engine here: see tests/docker
     cli = [sys.executable, "-m", "api.cli"]
     environment = {**os.environ, "PYTHONPATH": str(root), "PIPEPLAN_DATA": str(tmp_path / "data")}
     process = subprocess.Popen(

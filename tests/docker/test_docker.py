@@ -120,6 +120,25 @@ def test_compose_has_no_default_password():
         assert services[name]["depends_on"]["database"] == {"condition": "service_healthy"}
 
 
+def test_the_entry_point_brings_the_kernels(tmp_path: Path):
+    """Tests that the image's entry point copies the compiled kernels to a writable place and becomes the command."""
+    kernels, programs = tmp_path / "kernels", tmp_path / "bin"
+    kernels.mkdir()
+    (kernels / "one.nbi").write_text("compiled")
+    programs.mkdir()
+    (programs / "pipeplan").write_text('#!/bin/sh\necho "$@" && cat "$NUMBA_CACHE_DIR/one.nbi"\n')
+    (programs / "pipeplan").chmod(0o755)
+    environment = {
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "PIPEPLAN_KERNELS": str(kernels),
+        "NUMBA_CACHE_DIR": str(tmp_path / "copy"),
+    }
+    for _ in range(2):
+        command = [sys.executable, str(DOCKER / "entrypoint.py"), "serve", "--port", "1"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == "serve --port 1\ncompiled"
+
+
 def test_the_health_check_tells_life_from_death(tmp_path: Path):
     """Tests that the image's health check succeeds on a service that lives, and fails where there is none."""
     script = [sys.executable, str(DOCKER / "healthcheck.py")]

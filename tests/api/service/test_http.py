@@ -190,6 +190,30 @@ def test_idempotency(running: Running):
     assert request(running, "POST", "/v1/plans", body, {"Idempotency-Key": "a b"})[0] == 400
 
 
+def test_one_at_a_time(running: Running):
+    """Tests that a key whose first request is still under way is a conflict."""
+    running.service.in_flight.add(("local", "busy-key"))
+    status, _, text = request(running, "POST", "/v1/plans", example_submission(), {"Idempotency-Key": "busy-key"})
+    running.service.in_flight.clear()
+    assert (status, json.loads(text)["code"]) == (409, "in_flight")
+
+
+def test_pin(running: Running, done: Any):
+    """Tests that a plan can be pinned and let go."""
+    here = done["links"]["self"]
+    assert json.loads(request(running, "POST", f"{here}:pin")[2])["pinned"] is True
+    assert json.loads(request(running, "POST", f"{here}:unpin")[2])["pinned"] is False
+
+
+def test_checks_have_a_limit(tmp_path: Path, running: Running, done: Any):
+    """Tests that a check that takes too long is given up, and that spans do not get in the way of anything."""
+    plan = json.loads(running.client().fetch(done["id"], "plan"))
+    with serving(tmp_path, inspection_s=0.001, traces=True) as hasty:
+        status, _, text = request(hasty, "POST", "/v1/verifications", {"plan": plan})
+        assert (status, json.loads(text)["code"]) == (422, "too_slow")
+        assert request(hasty, "GET", "/livez")[0] == 200
+
+
 def test_what_if(running: Running, done: Any):
     """Tests that a what-if says how far the objective moves, and that twice the memory never makes it worse."""
     client = running.client()
