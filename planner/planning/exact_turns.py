@@ -11,6 +11,9 @@ from solver_models.search import Searcher
 LISTING_STEPS, LISTING_SHARE = 2, 1 / 3
 """Attempts to list all open cases per turn, and the part of the search's time that they get, once one has failed."""
 
+LISTING_NODES = 600_000
+"""With a deterministic limit, nodes of the tree per turn that such attempts may look at; what is left is saved up."""
+
 
 class ExactTurns:
     """An exact search that can be left and taken up again.
@@ -34,6 +37,7 @@ class ExactTurns:
             least=run.lower_bound.value_ns if run.lower_bound else 0
         )
         self.used_s, self.expected_s, self.begin, self.is_done = 0.0, 0.0, time.monotonic(), False
+        self.num_turns = self.used_nodes = 0
 
     def close(self) -> None:
         """Note what it claims, and which solver it asked."""
@@ -49,7 +53,7 @@ class ExactTurns:
 
     def take_turn(self) -> Iterator[tuple[Plan | None, str]]:
         """Some steps, or all that are left."""
-        failed = 0
+        failed, self.num_turns = 0, self.num_turns + 1
         while not self.is_done and failed < LISTING_STEPS and (not self.exact.is_listing or self._has_time()):
             yield self._step(), "exact search"
             failed += self.exact.is_listing
@@ -62,13 +66,14 @@ class ExactTurns:
             self.is_done = True
             if self.exact.is_closed:
                 self.run.stopped_by = "no_improvement"
+        self.used_nodes += nodes * self.exact.is_listing
         seconds = time.monotonic() - begin
         self.used_s += seconds
         self.expected_s = seconds * self.exact.next_nodes / nodes
         return plan
 
     def _has_time(self) -> bool:
-        """Whether the next attempt fits into its share; with a deterministic limit, the steps alone decide."""
+        """Whether the next attempt fits into its share; with a deterministic limit, nodes decide instead of seconds."""
         if self.run.limits.max_rounds is not None:
-            return True
+            return self.used_nodes + self.exact.next_nodes <= LISTING_NODES * self.num_turns
         return self.used_s + self.expected_s < LISTING_SHARE * (time.monotonic() - self.begin)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.planning import exact
+from planner.planning import exact, exact_turns
 from planner.planning.exact_turns import LISTING_STEPS, ExactTurns
 from planner.planning.run import Run
 from planner.problem import Problem
@@ -44,3 +44,16 @@ def test_a_turn_goes_on_to_the_end_where_cases_are_listed():
     assert turns.is_done
     assert turns.exact.bound_ns == turns.run.incumbent_ns is not None
     assert turns.run.stopped_by == "no_improvement"
+
+
+def test_long_lists_wait_until_their_nodes_are_saved(monkeypatch: pytest.MonkeyPatch):
+    """Tests that with a deterministic limit no more nodes are looked at than the turns so far allow."""
+    monkeypatch.setattr(exact, "NODES", (2, 3, 4))
+    monkeypatch.setattr(exact, "MASTER_ROUNDS", 0)
+    monkeypatch.setattr(exact_turns, "LISTING_NODES", 1)
+    turns = make_turns()
+    assert len(list(turns.take_turn())) == 1  # nobody knows yet that the list is long
+    for turn in range(2, 100):
+        list(turns.take_turn())
+        assert turns.used_nodes <= turn
+    assert turns.is_done

@@ -23,10 +23,12 @@ from profiles.model_profile import ModelProfile
 from solver_models.joint.cases import open_cases
 from solver_models.joint.space import automorphisms, make_space
 from solver_models.moves import neighbour
+from solver_models.portfolio import NARROW_ROUNDS, WIDE_EVERY_ROUNDS, JointSearch
 from solver_models.search import Searcher
+from solver_models.seeds import make_seeds
 from tests.planner.oracle import brute_force
 from tests.solver_models.nets import Case, flatten, random_exact_cluster, random_exact_problem, random_knobs
-from tests.strategies import random_edges, random_layer
+from tests.strategies import AMPLE, random_edges, random_layer
 
 randoms = st.randoms(use_true_random=False)
 
@@ -219,3 +221,24 @@ def test_alike_devices_have_symmetries():
         problem = replace(problem, cluster=replace(problem.cluster, links=links))
         found.add(len(automorphisms(make_instance(problem, CostModel(problem)))))
     assert max(found) == 5
+
+
+def test_first_rounds_are_those_without_groups():
+    """Tests that with widths open the search begins as it would without, and looks at groups afterwards."""
+    problem = replace(tiny_wide_problem(Random(0)), num_microbatches=2)
+    devices = tuple(replace(device, memory_bytes=AMPLE) for device in problem.cluster.devices)
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    instance = make_instance(problem, CostModel(problem))
+    assert instance.wide is not None
+    seeds = make_seeds(Searcher(replace(instance, wide=None)))
+    found = []
+    for own in (instance, replace(instance, wide=None)):
+        search = JointSearch(own, seed=3)
+        search.add(seeds)
+        for _ in range(NARROW_ROUNDS):
+            search.end_round(search.start_round())
+        search.close()
+        found.append([(c.stage_of.tolist(), c.groups, c.objective) for c in (*search.pool, *search.polished)])
+        search.round = NARROW_ROUNDS + 1 if own.wide is None else WIDE_EVERY_ROUNDS * NARROW_ROUNDS
+        assert search._scope()[0] is search.searcher
+    assert found[0] == found[1]
