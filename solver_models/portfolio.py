@@ -32,7 +32,7 @@ FLOOR_HEATS, FLOOR_TICKS = ((0.01, 0.0005), (0.03, 0.0005), (0.003, 0.0002), (0.
 PARTS = 2
 """Anneals that follow each other within a round, each from the best of those before."""
 
-NARROW_ROUNDS, WIDE_EVERY_ROUNDS = 4, 2
+NARROW_ROUNDS, WIDE_EVERY_ROUNDS = 8, 2
 """Where widths are open: first rounds on single devices alone; after those, one round in so many looks at groups."""
 
 HEATS = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
