@@ -266,6 +266,23 @@ NoRecompute = Annotated[
 EachLayer = Annotated[
     bool, typer.Option("--each-layer", help="Measure layers that are alike one by one.", rich_help_panel=_MEASURED)
 ]
+Rounds = Annotated[
+    bool,
+    typer.Option("--rounds", help="Time all layers in turn, as an iteration does: all are held.", rich_help_panel=_HOW),
+]
+Neighbours = Annotated[
+    int,
+    typer.Option(
+        "--neighbours",
+        metavar="N",
+        help="Time in rounds while N processes go through the model, too: devices that share caches or power.",
+        rich_help_panel=_HOW,
+    ),
+]
+WholeBackward = Annotated[
+    bool,
+    typer.Option("--no-split", help="For plans that run B whole: nothing waits for W.", rich_help_panel=_MEASURED),
+]
 NoLinks = Annotated[
     bool, typer.Option("--no-links", help="Measure no links, write no cluster.", rich_help_panel=_MACHINE)
 ]

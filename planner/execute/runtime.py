@@ -183,7 +183,7 @@ class StepRuntime(_PipelineScheduleRuntime):
         self._pending: dict[int, torch.Tensor] = {}
         self._losses: dict[int, torch.Tensor] = {}
         self.row = WatchedRow([], stages[0].log)
-        self.sending = Sending(device=stages[0].device)
+        self.sending = Sending(is_host=stages[0].device.type == "cpu")
 
     def watch(self, cells: Sequence[Any], log: ActionLog) -> None:
         """Take these as the cells of this process, and note each as it is taken up."""
