@@ -477,7 +477,7 @@ def test_what_does_not_fit_is_refused_by_every_rank(outcomes, name: str):
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_is_kept_between_iterations(outcomes, name: str):
     """Tests that no stage holds on to what it received, passed on or made once it was used."""
-    for rank in outcomes(name):
+    for rank in outcomes[name]:
         assert rank["kept"] == 0
 
 
