@@ -206,6 +206,16 @@ Calibrate = Annotated[
         rich_help_panel=_OUT,
     ),
 ]
+ForStages = Annotated[
+    int | None,
+    typer.Option(
+        "--for-stages",
+        metavar="N",
+        help="Calibrate for plans of so many stages: each of their actions has an overhead, too.",
+        rich_help_panel=_OUT,
+        min=1,
+    ),
+]
 WarmUp = Annotated[
     int | None,
     typer.Option("--warm-up", metavar="N", help="Iterations of the run that do not count (default 1).", min=0),
@@ -430,6 +440,23 @@ NoRecompute = Annotated[
 ]
 EachLayer = Annotated[
     bool, typer.Option("--each-layer", help="Measure layers that are alike one by one.", rich_help_panel=_MEASURED)
+]
+Rounds = Annotated[
+    bool,
+    typer.Option("--rounds", help="Time all layers in turn, as an iteration does: all are held.", rich_help_panel=_HOW),
+]
+Neighbours = Annotated[
+    int,
+    typer.Option(
+        "--neighbours",
+        metavar="N",
+        help="Time in rounds while N processes go through the model, too: devices that share caches or power.",
+        rich_help_panel=_HOW,
+    ),
+]
+WholeBackward = Annotated[
+    bool,
+    typer.Option("--no-split", help="For plans that run B whole: nothing waits for W.", rich_help_panel=_MEASURED),
 ]
 NoLinks = Annotated[
     bool, typer.Option("--no-links", help="Measure no links, write no cluster.", rich_help_panel=_MACHINE)

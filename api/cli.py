@@ -288,6 +288,9 @@ def profile_command(
     clock: arg.Clock = "thread",
     no_recompute: arg.NoRecompute = False,
     each_layer: arg.EachLayer = False,
+    no_split: arg.WholeBackward = False,
+    rounds: arg.Rounds = False,
+    neighbours: arg.Neighbours = 0,
     device: arg.Device = "auto",
     devices: arg.NumDevices = None,
     device_type: arg.DeviceType = None,
@@ -490,6 +493,7 @@ def compare_command(
     baselines: arg.Baselines = False,
     html: arg.Html = None,
     calibrate: arg.Calibrate = None,
+    for_stages: arg.ForStages = None,
     output: arg.Output = None,
     warm_up: arg.WarmUp = None,
     server: arg.Server = None,
@@ -507,10 +511,13 @@ def compare_command(
         if baselines:
             raise InputError("--baselines compares plans; leave it out to hold a plan against its run")
         targets = {"html": html, "calibrate": calibrate, "output": output}
-        _compare_run((run[0], run[1], run[2] or workload), targets, cluster=cluster, warm_up=warm_up, is_json=json)
+        settings = {"cluster": cluster, "warm_up": warm_up, "for_stages": for_stages}
+        _compare_run((run[0], run[1], run[2] or workload), targets, settings=settings, is_json=json)
         return
-    if html or calibrate or output or warm_up is not None:
-        raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
+    if html or calibrate or output or warm_up is not None or for_stages is not None:
+        raise InputError(
+            "--html, --calibrate, --for-stages, -o and --warm-up need the folder of a run: compare PLAN FOLDER"
+        )
     if server is not None:
         from api.comparison import read_contenders
         from api.remote import compare_remotely
@@ -534,8 +541,7 @@ def _compare_run(
     run: tuple[str, str, str | None],
     targets: dict[str, str | None],
     *,
-    cluster: str | None,
-    warm_up: int | None,
+    settings: dict[str, Any],
     is_json: bool,
 ) -> None:
     """A plan against its run: the report, and the picture and the calibrated profile where they are asked for."""
@@ -546,11 +552,15 @@ def _compare_run(
     if (targets["calibrate"] is None) != (targets["output"] is None):
         raise InputError("--calibrate PROFILE and -o FILE go together: the profile to start from, and where it goes")
     require_writable(targets["html"], targets["output"])
+    if settings["for_stages"] is not None and targets["calibrate"] is None:
+        raise InputError("--for-stages says what to calibrate for: add --calibrate PROFILE -o FILE")
+    cluster, warm_up = settings["cluster"], settings["warm_up"]
     made = compare_run(plan, folder, workload=workload, cluster=cluster, warm_up=warm_up)
     if targets["html"] is not None:
         _write(render_run_picture(made), targets["html"])
     if targets["calibrate"] is not None:
-        _write(calibrate(made, targets["calibrate"], folder=folder), targets["output"])
+        document = calibrate(made, targets["calibrate"], folder=folder, num_stages=settings["for_stages"])
+        _write(document, targets["output"])
         if targets["output"] == "-":
             return
     if is_json:

@@ -54,6 +54,9 @@ class Wanted:
     seconds: float = 20.0
     no_recompute: bool = False
     each_layer: bool = False
+    rounds: bool = False
+    neighbours: int = 0
+    no_split: bool = False
     no_links: bool = False
     links: str | None = None
     """File of link tables: read if it exists, otherwise written."""
@@ -96,7 +99,7 @@ def run_profile(wanted: Wanted, *, console: Console, voice: Voice) -> Outcome:
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
         with Telling(console, voice) as telling:
-            findings = _survey(intake, survey, journal=journal, telling=telling)
+            findings = _survey(wanted.model, intake, survey=survey, journal=journal, telling=telling)
             cluster = _cluster(wanted, survey, journal=journal, telling=telling)
         workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)
     records = findings.records
@@ -128,6 +131,10 @@ def _require_sane(wanted: Wanted) -> None:
         raise InputError(f"--repetitions {wanted.repetitions} is out of range; give 1 to 10,000")
     if not 0 <= wanted.seconds <= 86_400:
         raise InputError(f"--seconds {wanted.seconds} is out of range; give 0 to 86,400")
+    if not 0 <= wanted.neighbours <= 1024:
+        raise InputError(f"--neighbours {wanted.neighbours} is out of range; give 0 to 1,024 processes")
+    if (wanted.rounds or wanted.neighbours) and wanted.estimate is not None:
+        raise InputError("--rounds and --neighbours measure; leave out --estimate")
     if wanted.devices is not None and not 1 <= wanted.devices <= 4096:
         raise InputError(f"--devices {wanted.devices} is out of range; give 1 to 4,096")
     if wanted.memory is not None and not 0 < wanted.memory <= 2**20:
@@ -171,6 +178,8 @@ def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]
         effort=Effort(repetitions=wanted.repetitions, seconds=wanted.seconds),
         recomputes=not wanted.no_recompute,
         each_layer=wanted.each_layer,
+        in_rounds=wanted.rounds or wanted.neighbours > 0,
+        neighbours=wanted.neighbours,
         memory_bytes=None if wanted.memory is None else round(wanted.memory * 2**30),
         sheet=sheet if sheet is None or wanted.device_type is None else replace(sheet, name=wanted.device_type),
     )
@@ -219,9 +228,10 @@ def _sheet(name: str | None) -> Any:
     return SHEETS[name]
 
 
-def _survey(intake: "Intake", survey: "Survey", *, journal: "Journal", telling: "Telling") -> "Findings":
+def _survey(name: str, intake: "Intake", *, survey: "Survey", journal: "Journal", telling: "Telling") -> "Findings":
     """I and W are split by the executor's own hand: that is what will run."""
     from planner.execute.deferred import WeightGradStore, defer_weight_grads
+    from profiles.measure.neighbour import neighbours
     from profiles.measure.survey import survey_model
 
     def defer(module: Any) -> WeightGradStore:
@@ -235,6 +245,9 @@ def _survey(intake: "Intake", survey: "Survey", *, journal: "Journal", telling: 
         defer=defer,
         journal=journal,
         hear=lambda step: telling.hear("layers", step.done, total=step.total, label=f"{step.label} {step.how}"),
+        company=lambda size: neighbours(
+            survey.neighbours, model=name, size=size, device=survey.device, dtype=survey.dtype
+        ),
     )
 
 
@@ -278,7 +291,9 @@ def _assemble(
     from profiles.measure.assemble import Origin, make_profile
 
     dtype = findings.survey.dtype
-    notes = () if dtype is None else (f"weights and activations in {dtype}",)
+    notes: tuple[str, ...] = () if dtype is None else (f"weights and activations in {dtype}",)
+    if findings.survey.in_rounds:
+        notes += (f"layers timed in rounds, {findings.survey.neighbours} neighbours at work",)
     profile = make_profile(
         wanted.model[:MAX_NAME_LENGTH],
         takes=findings.takes,
@@ -286,11 +301,13 @@ def _assemble(
         asked=findings.survey,
         origin=Origin(model=wanted.model, machine=findings.machine, notes=notes),
         num_devices=len(cluster.devices) if cluster is not None else wanted.devices or 1,
+        is_split=not wanted.no_split,
     )
     options: dict[str, object] = {}
     if intake.kind == "training" and num_microbatches is not None:
-        # what planner.execute can run on torch 2.13: its runtime holds receive buffers for all microbatches
-        options = {"uneven_replication": False, "receive_buffers": num_microbatches}
+        options = {"uneven_replication": False}  # what planner.execute can run on torch 2.13 without its own messages
+    if wanted.no_split:
+        options["split_backward"] = False
     return Workload(profile=profile, cluster=cluster, num_microbatches=num_microbatches, options=options)
 
 

@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
+BUCKET_BYTES = 2**25
+"""Gradients are copied together to be reduced; so much at once is held twice."""
+
 
 class StageReduction:
     """The gradients of a stage: scaled, and added up over its replicas while other stages go on computing."""
@@ -15,7 +18,7 @@ class StageReduction:
         """`group`: the processes that hold the stage, None if there is only one; `divisor`: for the mean."""
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.group, self.divisor = group, divisor
-        self._running: list[tuple[Any, torch.Tensor, list[nn.Parameter]]] = []
+        self._running: list[Any] = []
 
     @torch.no_grad()
     def start(self) -> None:
@@ -23,17 +26,16 @@ class StageReduction:
         if self.group is None:
             self._scale()
             return
-        for parameters in _by_type(self.parameters):
+        for parameters in _buckets(self.parameters):
             flat = torch.cat([_grad(parameter).reshape(-1) for parameter in parameters])
-            work = distributed.all_reduce(flat, group=self.group, async_op=True)
-            self._running.append((work, flat, parameters))
+            _unpack(flat, parameters)
+            self._running.append(distributed.all_reduce(flat, group=self.group, async_op=True))
 
     @torch.no_grad()
     def finish(self) -> None:
         """Wait for what `start` began."""
-        for work, flat, parameters in self._running:
+        for work in self._running:
             work.wait()
-            _unpack(flat, parameters)
         if self._running:
             self._scale()
         self._running.clear()
@@ -103,15 +105,22 @@ def _grad(parameter: nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
-def _by_type(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    kinds = defaultdict(list)
+def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Parameters of one type, together of `BUCKET_BYTES` at most unless a single one is larger."""
+    kinds = defaultdict[torch.dtype, list[list[nn.Parameter]]](list)
+    room = defaultdict[torch.dtype, int](int)
     for parameter in parameters:
-        kinds[parameter.dtype].append(parameter)
-    return list(kinds.values())
+        size = parameter.numel() * parameter.element_size()
+        if size > room[parameter.dtype]:
+            kinds[parameter.dtype].append([])
+            room[parameter.dtype] = BUCKET_BYTES
+        kinds[parameter.dtype][-1].append(parameter)
+        room[parameter.dtype] -= size
+    return [bucket for buckets in kinds.values() for bucket in buckets]
 
 
 def _unpack(flat: torch.Tensor, parameters: Sequence[nn.Parameter]) -> None:
-    for parameter, part in zip(
-        parameters, torch.split(flat, [parameter.numel() for parameter in parameters]), strict=True
-    ):
-        parameter.grad = part.view_as(parameter).clone()
+    """From here on the gradients are parts of `flat`; those from before are let go."""
+    sizes = [parameter.numel() for parameter in parameters]
+    for parameter, part in zip(parameters, torch.split(flat, sizes), strict=True):
+        parameter.grad = part.view_as(parameter)

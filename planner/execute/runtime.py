@@ -108,12 +108,12 @@ class PlanStage(PipelineStage):
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
 
     def backward_maybe_with_nosync(
-        self, backward_type: Any, bwd_kwargs: dict[str, Any], last_backward: bool = False
+        self, backward_type: Any, bwd_kwargs: dict[str, Any], *rest: Any, **more: Any
     ) -> tuple[tuple[torch.Tensor | None, ...], Any]:
         """What torch does, for outputs that are there no more."""
         outputs = bwd_kwargs["stage_output"]
         if isinstance(outputs, torch.Tensor) or not any(isinstance(each, GradientEdge) for each in outputs):
-            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
+            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, *rest, **more)
         pairs = zip(outputs, bwd_kwargs["output_grads"], strict=True)
         roots = [(root, grad) for root, grad in pairs if root is not None]
         torch.autograd.backward([root for root, _ in roots], [grad for _, grad in roots])
@@ -183,7 +183,7 @@ class StepRuntime(_PipelineScheduleRuntime):
         self._pending: dict[int, torch.Tensor] = {}
         self._losses: dict[int, torch.Tensor] = {}
         self.row = WatchedRow([], stages[0].log)
-        self.sending = Sending(device=stages[0].device)
+        self.sending = Sending(is_host=stages[0].device.type == "cpu")
 
     def watch(self, cells: Sequence[Any], log: ActionLog) -> None:
         """Take these as the cells of this process, and note each as it is taken up."""

@@ -6,14 +6,13 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-import torch
-
 
 class Sending:
     """The sends that one process has begun in an iteration; each keeps its tensor alive."""
 
-    def __init__(self, *, device: torch.device) -> None:
-        self._is_host = device.type == "cpu"
+    def __init__(self, *, is_host: bool) -> None:
+        """`is_host`: messages of the host's memory, which gloo sends; otherwise those of accelerators can be asked."""
+        self._is_host = is_host
         self._running: deque[Any] = deque()
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._waiting: Thread | None = None

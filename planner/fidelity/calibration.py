@@ -100,22 +100,31 @@ def _route_ns(comparison: Comparison, leg: Leg) -> int:
     return route.duration_ns(leg.num_bytes)
 
 
-def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: str) -> ModelProfile:
+def calibrate_profile(
+    profile: ModelProfile, comparison: Comparison, *, source: str, num_stages: int | None = None
+) -> ModelProfile:
     """`profile` with the durations, overheads and optimizer time of the run; `source`: where they come from.
+
+    `num_stages`: of the plans that will be predicted (of the one that ran if None). Each of their actions has an
+    overhead, too, so a layer's share of it is that of a stage with as many layers as theirs have on average.
 
     Raises ValueError if it is not a profile of the plan's layers.
     """
     missing = [name for stage in comparison.plan.stages for name in stage.layers if name not in profile.by_name]
     if missing:
         raise ValueError(f"profile {profile.name!r} has no layer {missing[0]!r}; calibrate the profile of the plan")
+    if num_stages is not None and not 1 <= num_stages <= len(profile.layers):
+        raise ValueError(f"{num_stages} stages for {len(profile.layers)} layers; give at least 1 and at most as many")
+    crowd = None if num_stages is None else (len(profile.layers), num_stages)
     findings = find_all(comparison)
     medians = {(finding.what, finding.subject): finding.median_ns for finding in findings}
     layers = dict(profile.by_name)
     for number, stage in enumerate(comparison.plan.stages):
-        for device_type, ratios in _stage_ratios(comparison, number, stage=stage, medians=medians).items():
+        for device_type, ratios in _stage_ratios(comparison, number, stage=stage, medians=medians, crowd=crowd).items():
             for name in stage.layers:
                 layers[name] = _scaled_layer(layers[name], device_type, ratios=ratios)
-    note = f"Calibrated with {source}: durations and overheads of stages, shared out among their layers."
+    note = f"Calibrated with {source}: durations and overheads of stages, shared out among their layers"
+    note += "." if num_stages is None else f", overheads as in plans of {num_stages} stages."
     return replace(
         profile,
         layers=tuple(layers[layer.name] for layer in profile.layers),
@@ -126,15 +135,28 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
 
 
 def _stage_ratios(
-    comparison: Comparison, number: int, *, stage: Stage, medians: Mapping[tuple[str, str], int]
+    comparison: Comparison,
+    number: int,
+    *,
+    stage: Stage,
+    medians: Mapping[tuple[str, str], int],
+    crowd: tuple[int, int] | None,
 ) -> dict[str, Ratios]:
-    """Per device type of the stage and kind that ran: (duration + overhead as measured, duration as planned)."""
+    """Per device type of the stage and kind that ran: (duration + overhead as measured, duration as planned).
+
+    `crowd`: layers and stages of the plans to come; a stage with more layers than theirs has several overheads.
+    """
+    layers, stages = crowd or (len(stage.layers), 1)
     costs = CostModel(comparison.problem)
     ratios: dict[str, Ratios] = {}
     for replica, group in enumerate(stage.replicas):
         cost = costs.stage_cost(stage, replica)
         ratios[costs.group_type(group)] = {
-            kind: (medians["duration", f"{number}{kind}"] + max(0, medians["overhead", f"{number}{kind}"]), planned)
+            kind: (
+                medians["duration", f"{number}{kind}"]
+                + max(0, medians["overhead", f"{number}{kind}"]) * len(stage.layers) * stages // layers,
+                planned,
+            )
             for kind in _FIELDS
             if ("duration", f"{number}{kind}") in medians and (planned := cost.duration_ns(kind)) > 0
         }

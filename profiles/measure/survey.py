@@ -5,14 +5,15 @@ import json
 import logging
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from profiles.analytic import DeviceSheet
-from profiles.measure.clocks import make_clock
+from profiles.measure.clocks import Samples, make_clock
 from profiles.measure.devices import free_bytes
 from profiles.measure.estimate import (
     count_layer,
@@ -24,7 +25,8 @@ from profiles.measure.estimate import (
 from profiles.measure.making import cast, make_layer, signature
 from profiles.measure.memory import Anatomy, optimizer_bytes
 from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
-from profiles.measure.record import Clock, Journal, LayerRecord, TensorSpec, summarise
+from profiles.measure.record import Clock, Journal, LayerRecord, TensorSpec, Timing, summarise
+from profiles.measure.rounds import Rounds
 from profiles.measure.segment import Effort, Segment, time_optimizer, time_segment
 
 
@@ -54,6 +56,10 @@ class Survey:
     """A layer that needs more is estimated; None: what is free on the device."""
     sheet: DeviceSheet | None = None
     """Estimate everything for this device type; nothing is run."""
+    in_rounds: bool = False
+    """Time the layers one after the other, all held at once, instead of each repeated alone."""
+    neighbours: int = 0
+    """Processes that go through the same model meanwhile; only with `in_rounds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +89,18 @@ class Findings:
 
 Hear = Callable[[Step], None]
 
+Company = Callable[[int], AbstractContextManager[None]]
+"""What surrounds the rounds at a microbatch size: the neighbours at work."""
+
 
 def survey_model(
-    model: Model, survey: Survey, *, defer: Defer, journal: Journal | None = None, hear: Hear | None = None
+    model: Model,
+    survey: Survey,
+    *,
+    defer: Defer,
+    journal: Journal | None = None,
+    hear: Hear | None = None,
+    company: Company | None = None,
 ) -> Findings:
     """Measure every layer at every microbatch size and width.
 
@@ -96,6 +111,11 @@ def survey_model(
     try:
         for size in survey.microbatch_sizes:
             walk.pass_through(size)
+        if survey.in_rounds:
+            torch.set_num_threads(survey.widths[0])
+            for size in survey.microbatch_sizes:
+                with company(size) if company is not None else nullcontext():
+                    walk.go_round(size)
     finally:
         torch.set_num_threads(threads)
     return Findings(takes=walk.takes, records=walk.records, survey=survey, machine=describe_machine(survey))
@@ -137,6 +157,29 @@ class _Walk:
             for source in sources:
                 if self.last_use[source] == name:
                     values.pop(source, None)
+
+    def go_round(self, size: int) -> None:
+        """Times of rounds take the place of those of layers alone, at the first width."""
+        width, survey = self.survey.widths[0], self.survey
+        for name in self.takes:
+            if reason := self.records[name, size, width].estimate:
+                raise ValueError(f"layer {name!r} is only estimated ({reason}); rounds need all layers at once")
+        rounds = Rounds(self.model, size=size, defer=self.defer, device=self.device, dtype=self.dtype)
+        rounds.repeat(survey.effort.warm_up, recomputes=survey.recomputes)
+        taken = rounds.repeat(survey.effort.repetitions, recomputes=survey.recomputes)
+        for name, samples in taken.items():
+            record = self.records[name, size, width]
+            self.records[name, size, width] = replace(record, timings=record.timings | self._timings(samples, width))
+
+    def _timings(self, samples: Samples, width: int) -> dict[str, Timing]:
+        return {
+            phase: summarise(
+                [wall for wall, _ in taken],
+                None if taken[0][1] is None else [thread or 0 for _, thread in taken],
+                clock=self.survey.clock if width == 1 else "wall",
+            )
+            for phase, taken in samples.items()
+        }
 
     def _layer(self, name: str, inputs: Tensors, *, size: int) -> Tensors:
         """All widths of a layer; gives its outputs, or something of their shape where it was not run."""
@@ -244,14 +287,7 @@ class _Walk:
         clock.samples = {}
         optimizer = time_optimizer(segment, clock, make=self.model.optimizer, effort=survey.effort)
         samples |= clock.samples
-        timings = {
-            phase: summarise(
-                [wall for wall, _ in taken],
-                None if taken[0][1] is None else [thread or 0 for _, thread in taken],
-                clock=survey.clock if width == 1 else "wall",
-            )
-            for phase, taken in samples.items()
-        }
+        timings = self._timings(samples, width)
         sizes = anatomy.sizes(optimizer_bytes=optimizer_bytes(optimizer))
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

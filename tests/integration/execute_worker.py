@@ -96,9 +96,18 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         "losses": losses,
         "expected_losses": expected,
         "executed": executed,
+        "kept": sum(num_kept(stage) for stage in execution.stages),
         "is_routed": execution.preparation.rows is not None,
         "row": [str(action) for action in execution.layout.rows[execution.rank]],
     } | differences(execution, whole)
+
+
+def num_kept(stage: Any) -> int:
+    """Tensors that a stage still holds between two iterations: received, passed on within the process, or made."""
+    infos = [info for table in (stage.args_recv_info, stage.grad_recv_info) for row in table.values() for info in row]
+    buffers = [info.buffer for info in infos if info.buffer is not None and not info.buffer.is_meta]
+    made = [tensor for values, _ in stage.fwd_cache.values() for tensor in values]
+    return len(buffers) + len(made)
 
 
 def go_on(execution: Execution, plan: Path, *, checkpoint: Path) -> Execution:

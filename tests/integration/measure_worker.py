@@ -195,6 +195,7 @@ def linear() -> dict[str, float]:
 def commands(folder: Path) -> dict[str, list[Any]]:
     os.chdir(folder)
     sys.path.insert(0, str(Path(__file__).parent))
+    os.environ["PYTHONPATH"] = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])  # of neighbours
     Path("broken.partial").write_text('{"key": 3}\n')
     Path("links.json").write_text('{"format": "pipeline-links/1", "places": []}')
     base = ("--no-links", "--repetitions", "1", "-q")
@@ -203,6 +204,20 @@ def commands(folder: Path) -> dict[str, list[Any]]:
         "sequential": ("measure_models:sequential", "-b", "4,2", "-o", "sequential.json", *base),
         "estimate": (LARGE, "-b", "2", "--estimate", "H100", "-o", "estimate.json", *base),
         "json": ("measure_models:traced", "-b", "2", "-o", "traced.json", *base[:-1], "--json"),
+        "rounds": (
+            "measure_models:make_training",
+            "-m",
+            "3",
+            "-o",
+            "rounds.json",
+            "--neighbours",
+            "1",
+            "--no-split",
+            *base,
+        ),
+        "no neighbours": ("measure_models:make_training", "-m", "3", "--neighbours", "-1"),
+        "rounds on paper": (LARGE, "-b", "2", "--estimate", "H100", "--rounds"),
+        "too large": ("measure_models:make_training", "-m", "3", "--rounds", "--memory", "0.0000001", *base),
         "no form": ("resnet50", "-b", "2"),
         "no module": ("no_such_module:make", "-b", "2"),
         "no factory": ("measure_models:make", "-b", "2"),

@@ -475,6 +475,13 @@ def test_what_does_not_fit_is_refused_by_every_rank(outcomes, name: str):
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_nothing_is_kept_between_iterations(outcomes, name: str):
+    """Tests that no stage holds on to what it received, passed on or made once it was used."""
+    for rank in outcomes[name]:
+        assert rank["kept"] == 0
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_plan_runs_as_written(outcomes, name: str):
     """Tests that each process executes the actions of its device, all of them, in the plan's order."""
     case, answers = CASES[name], outcomes[name]

@@ -141,9 +141,23 @@ def test_a_training_becomes_a_workload(folder: Path, answers: Any):
     assert edges["frozen", "trained"] == (128, 0)
     assert edges["trained", "join"] == edges["plain", "join"] == (128, 128)
     assert (workload.profile.microbatch_size, workload.num_microbatches) == (4, 3)
-    assert workload.options == {"uneven_replication": False, "receive_buffers": 3}
+    assert workload.options == {"uneven_replication": False}
     assert workload.profile.optimizer_ns > 0
     assert "Measured by pipeplan profile of measure_models:make_training" in workload.profile.provenance
+
+
+def test_layers_are_timed_in_rounds(folder: Path, answers: Any):
+    """Tests that rounds beside a neighbour know frozen layers, branches and whole backwards, and are told of."""
+    assert answers["commands"]["rounds"] == [0, "", ""]
+    workload, alone = load_workload(folder / "rounds.json"), load_workload(folder / "training.json").profile.by_name
+    layers = workload.profile.by_name
+    assert "layers timed in rounds, 1 neighbours at work" in workload.profile.provenance
+    assert (layers["frozen"].costs[0].input_grad_ns, layers["plain"].costs[0].weight_grad_ns) == (0, 0)
+    assert layers["plain"].costs[0].input_grad_ns > 0
+    assert layers["trained"].costs[0].weight_grad_ns > 0
+    assert workload.options == {"uneven_replication": False, "split_backward": False}
+    assert {layer.weight_stash_bytes for layer in layers.values()} == {0}
+    assert layers["trained"].stash_bytes < alone["trained"].stash_bytes
 
 
 def test_several_sizes_are_costs_of_one_layer(folder: Path, answers: Any):
@@ -207,6 +221,9 @@ REFUSALS = {
     "no sheet": "there are A100, H100",
     "no cuda": "torch finds no CUDA device here; use --device cpu, or --estimate A100",
     "no repetitions": "--repetitions 0 is out of range",
+    "no neighbours": "--neighbours -1 is out of range",
+    "rounds on paper": "leave out --estimate",
+    "too large": "rounds need all layers at once",
     "no devices": "--devices 0 is out of range",
     "wrong shapes": "layer 'b' cannot take what it is given",
     "unknown input": "takes 'nowhere', which is no earlier layer",

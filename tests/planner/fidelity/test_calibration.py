@@ -61,6 +61,37 @@ def test_overheads_are_shared_out_among_layers():
     assert validate(ModelProfile, to_plain(profile), source="test") == profile
 
 
+def _filled(*stages: int) -> str:
+    """All forwards of a stage after the other, then all backwards."""
+    forwards = [f"{stage}F{m}" for stage in stages for m in range(8)]
+    return " ".join([*forwards, *(f"{stage}B{m}" for stage in reversed(stages) for m in range(8))])
+
+
+def test_overheads_count_for_every_action_of_finer_plans():
+    """Tests that a plan of twice the stages is predicted too fast, unless the profile is calibrated for so many."""
+    layers = [make_layer(f"l{n}", (4, 4, 4)) for n in range(4)]
+    problem = make_problem(layers, [make_link("a b")], num_microbatches=8)
+    halves = {device: _filled(stage) for stage, device in enumerate("ab")}
+    quarters = {device: _filled(stage, stage + 2) for stage, device in enumerate("ab")}
+    coarse = make_plan(problem, ["l0 l1 @ a", "l2 l3 @ b"], halves)
+    fine = make_plan(problem, ["l0 @ a", "l1 @ b", "l2 @ a", "l3 @ b"], quarters)
+    ran = {}
+    for plan in (coarse, fine):
+        predicted = compare(problem, plan)
+        usual = predicted.predicted()
+        late = dict.fromkeys(usual.overhead_ns, 6)
+        ran[len(plan.stages)] = compare(problem, plan, run(predicted, replace(usual, overhead_ns=late)))
+    makespans = []
+    for num_stages in (None, 4):
+        profile = calibrate_profile(problem.profile, ran[2], source="a run", num_stages=num_stages)
+        makespans.append(simulate(replace(problem, profile=profile), fine).makespan_ns)
+    measured = ran[4].iterations[0].duration_ns
+    assert makespans[0] < 0.85 * measured
+    assert abs(makespans[1] - measured) < 0.05 * measured
+    with pytest.raises(ValueError, match="5 stages for 4 layers"):
+        calibrate_profile(problem.profile, ran[2], source="a run", num_stages=5)
+
+
 def test_everything_is_found():
     """Tests that every stage and kind, way and device is among the findings, with as many samples as there were."""
     problem, plan = two_stages("0B0 0B1")
