@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long test-crash lint bench clean browser database
+.PHONY: help setup demo test test-long test-crash lint bench gpu-profiles clean browser database
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,7 +10,7 @@ KERNELS := .venv/.kernels
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) $(KERNELS) ## make .venv with exact versions and compile the kernels (nothing to do the second time)
 
@@ -47,7 +47,7 @@ test-crash: setup database ## kill solvers, workers, the service and the databas
 	PIPEPLAN_KILLS=100 $(BIN)/python -m pytest tests/api/service/test_crashes.py
 
 # Each table has a module of its own; their docstrings say what is measured.
-TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large service
+TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large fidelity does_it_pay service
 
 bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)
 	@$(BIN)/python -m benchmarks.run --time-limit 20 -o docs/benchmarks/workloads.md
@@ -55,6 +55,9 @@ bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in d
 .PHONY: $(TABLES:%=docs/benchmarks/%.md)
 $(TABLES:%=docs/benchmarks/%.md): docs/benchmarks/%.md: setup
 	@$(BIN)/python -m benchmarks.$* -o $@
+
+gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, three microbatch sizes) into out/
+	@$(BIN)/python -m benchmarks.gpu_profiles
 
 clean: ## remove the environment, the caches and the demo's output
 	rm -rf .venv build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

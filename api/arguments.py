@@ -31,7 +31,7 @@ Files = Annotated[
     list[str],
     typer.Argument(
         metavar="PLAN... [WORKLOAD]",
-        help="Plan documents, then the workload unless --workload gives it.",
+        help="Plan documents, then the workload unless --workload gives it; or a plan and the folder of its run.",
         show_default=False,
     ),
 ]
@@ -179,6 +179,19 @@ Against = Annotated[
     str | None, typer.Option("--against", metavar="PLAN", help="A second plan, drawn below on the same scale.")
 ]
 Baselines = Annotated[bool, typer.Option("--baselines", help="Also play what others would have done.")]
+Calibrate = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate",
+        metavar="PROFILE",
+        help="Write this profile or workload, with the figures of the run, to the file of -o.",
+        rich_help_panel=_OUT,
+    ),
+]
+WarmUp = Annotated[
+    int | None,
+    typer.Option("--warm-up", metavar="N", help="Iterations of the run that do not count (default 1).", min=0),
+]
 DeviceType = Annotated[
     str | None,
     typer.Option("--device-type", metavar="TYPE", help="The device type that the figures were measured on."),
@@ -204,3 +217,93 @@ PerKind = Annotated[
     typer.Option("--per-kind", metavar="N", help="Devices and links asked about, the fullest and busiest.", min=1),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")]
+
+_MEASURED = "What is measured"
+_MACHINE = "On what"
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="module:factory (a Training, or a module with an example), or a family: gpt:layers=4,width=256.",
+        show_default=False,
+    ),
+]
+MicrobatchSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--microbatch-size",
+        "-b",
+        metavar="N[,N...]",
+        help="Samples per microbatch, the profile's own first; left out: batch / -m.",
+        rich_help_panel=_MEASURED,
+    ),
+]
+Widths = Annotated[
+    str,
+    typer.Option("--widths", metavar="N[,N...]", help="CPU threads per layer, e.g. 1,2.", rich_help_panel=_MEASURED),
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where layers run.", rich_help_panel=_MACHINE)
+]
+NumDevices = Annotated[
+    int | None,
+    typer.Option(
+        "--devices", metavar="N", help="Devices of the cluster; left out: all GPUs, or a process per core.",
+        rich_help_panel=_MACHINE,
+    ),
+]  # fmt: skip
+MemoryGib = Annotated[
+    float | None,
+    typer.Option(
+        "--memory", metavar="GIB", help="Memory of a device; layers that need more are estimated.",
+        rich_help_panel=_MACHINE,
+    ),
+]  # fmt: skip
+Dtype = Annotated[
+    Literal["fp32", "bf16", "fp16"] | None,
+    typer.Option("--dtype", help="Bring weights and activations into this type.", rich_help_panel=_MEASURED),
+]
+Estimate = Annotated[
+    str | None,
+    typer.Option(
+        "--estimate", metavar="TYPE", help="Run nothing: estimate for A100, H100, H200, A10 or L4, and say so.",
+        rich_help_panel=_MACHINE,
+    ),
+]  # fmt: skip
+Clock = Annotated[
+    Literal["thread", "wall"],
+    typer.Option("--clock", help="On a CPU at width 1: the thread's own time, or all.", rich_help_panel=_MEASURED),
+]
+Repetitions = Annotated[
+    int, typer.Option("--repetitions", metavar="N", help="Per layer, after the warm-up.", rich_help_panel=_HOW)
+]
+SecondsPerLayer = Annotated[
+    float,
+    typer.Option("--seconds", metavar="S", help="Per layer: then three repetitions are enough.", rich_help_panel=_HOW),
+]
+NoRecompute = Annotated[
+    bool, typer.Option("--no-recompute", help="Leave recomputation out.", rich_help_panel=_MEASURED)
+]
+EachLayer = Annotated[
+    bool, typer.Option("--each-layer", help="Measure layers that are alike one by one.", rich_help_panel=_MEASURED)
+]
+NoLinks = Annotated[
+    bool, typer.Option("--no-links", help="Measure no links, write no cluster.", rich_help_panel=_MACHINE)
+]
+Links = Annotated[
+    str | None,
+    typer.Option(
+        "--links", metavar="FILE", help="Tables of links: read if the file is there, otherwise measured and written.",
+        rich_help_panel=_MACHINE,
+    ),
+]  # fmt: skip
+JournalFile = Annotated[
+    str | None,
+    typer.Option(
+        "--journal",
+        metavar="FILE",
+        help="What is measured goes here at once, and a run that was killed goes on from it; left out: FILE.partial.",
+        rich_help_panel=_OUT,
+    ),
+]

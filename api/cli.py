@@ -257,6 +257,58 @@ def _tell(problem: "Problem", plan: "Plan", *, run: "Run", voice: "Voice") -> No
 
 
 @app.command(
+    "profile",
+    epilog="Examples:\n\npipeplan profile my_model:make_training -m 8 -o workload.json\n\n"
+    "pipeplan profile gpt:layers=48,width=1600,heads=25 -b 4,2,1 --dtype bf16 --links links.json -o gpt2-xl.json\n\n"
+    "pipeplan profile llama:layers=80,width=8192,heads=64,inner=28672 -b 1 --estimate H100 -o llama-70b.json",
+)
+def profile_command(
+    context: typer.Context,
+    model: arg.Model,
+    num_microbatches: arg.NumMicrobatches = None,
+    microbatch_size: arg.MicrobatchSizes = None,
+    widths: arg.Widths = "1",
+    dtype: arg.Dtype = None,
+    clock: arg.Clock = "thread",
+    no_recompute: arg.NoRecompute = False,
+    each_layer: arg.EachLayer = False,
+    device: arg.Device = "auto",
+    devices: arg.NumDevices = None,
+    device_type: arg.DeviceType = None,
+    memory: arg.MemoryGib = None,
+    estimate: arg.Estimate = None,
+    links: arg.Links = None,
+    no_links: arg.NoLinks = False,
+    repetitions: arg.Repetitions = 10,
+    seconds: arg.SecondsPerLayer = 20.0,
+    output: arg.Output = None,
+    journal: arg.JournalFile = None,
+    json: arg.Json = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Measure a model's layers and the links between devices, and write the workload that `plan` takes.
+
+    Layers are timed one at a time, as the executor runs them: F, I, W, B and recomputation; layers that are alike are
+    timed once. A run that is killed goes on where it was when it is started again.
+    """
+    from api.profiling import Wanted, forget_journal, render_summary, run_profile, summarise_profile
+    from api.questions import require_writable
+    from profiles.workload import dump_workload
+
+    require_writable(output, links, journal)
+    wanted = Wanted.of(context.params)
+    console = _console(is_report=False)
+    voice = _voice(console, is_json=json, is_quiet=quiet)
+    outcome = run_profile(wanted, console=console, voice=voice)
+    _write(dump_workload(outcome.workload), output)
+    forget_journal(wanted)
+    if voice == "json":
+        print(jsonlib.dumps(summarise_profile(outcome, output=output), ensure_ascii=False), file=sys.stderr)
+    elif voice != "quiet":
+        print(render_summary(outcome, output=output), file=sys.stderr)
+
+
+@app.command(
     "verify",
     epilog="Examples:\n\npipeplan verify plan.json demo:resnet50-two-hosts\n\npipeplan verify --certificate plan.json",
 )
@@ -410,16 +462,39 @@ def _hear_price(*, is_json: bool) -> Callable[[str], None]:
     return hear
 
 
-@app.command("compare", epilog="Example: pipeplan compare plan.json other.json demo:resnet50-two-hosts --baselines")
+@app.command(
+    "compare",
+    epilog="Examples:\n\npipeplan compare plan.json other.json demo:resnet50-two-hosts --baselines\n\n"
+    "pipeplan compare plan.json trace/ --html compare.html --calibrate profile.json -o calibrated.json",
+)
 def compare_command(
     files: arg.Files,
     workload: arg.WorkloadOption = None,
     cluster: arg.Cluster = None,
     baselines: arg.Baselines = False,
+    html: arg.Html = None,
+    calibrate: arg.Calibrate = None,
+    output: arg.Output = None,
+    warm_up: arg.WarmUp = None,
     server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
-    """Play and verify several plans of one workload, side by side."""
+    """Play and verify several plans of one workload, or hold a plan against its run, side by side.
+
+    A run is the folder that the executor's --trace wrote. The difference between predicted and measured iteration is
+    told in parts that add up; --calibrate writes the profile with what the run took.
+    """
+    from api.executed import split_files
+
+    run = split_files(files)
+    if run is not None:
+        if baselines:
+            raise InputError("--baselines compares plans; leave it out to hold a plan against its run")
+        targets = {"html": html, "calibrate": calibrate, "output": output}
+        _compare_run((run[0], run[1], run[2] or workload), targets, cluster=cluster, warm_up=warm_up, is_json=json)
+        return
+    if html or calibrate or output or warm_up is not None:
+        raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
     if server is not None:
         from api.comparison import read_contenders
         from api.remote import compare_remotely
@@ -437,6 +512,37 @@ def compare_command(
         from api.reports import render_comparison
 
         _report(render_comparison(problem, contenders))
+
+
+def _compare_run(
+    run: tuple[str, str, str | None],
+    targets: dict[str, str | None],
+    *,
+    cluster: str | None,
+    warm_up: int | None,
+    is_json: bool,
+) -> None:
+    """A plan against its run: the report, and the picture and the calibrated profile where they are asked for."""
+    from api.executed import calibrate, compare_run, render_run_picture, summarise_run
+    from api.questions import require_writable
+
+    plan, folder, workload = run
+    if (targets["calibrate"] is None) != (targets["output"] is None):
+        raise InputError("--calibrate PROFILE and -o FILE go together: the profile to start from, and where it goes")
+    require_writable(targets["html"], targets["output"])
+    made = compare_run(plan, folder, workload=workload, cluster=cluster, warm_up=warm_up)
+    if targets["html"] is not None:
+        _write(render_run_picture(made), targets["html"])
+    if targets["calibrate"] is not None:
+        _write(calibrate(made, targets["calibrate"], folder=folder), targets["output"])
+        if targets["output"] == "-":
+            return
+    if is_json:
+        _report_json(summarise_run(made))
+    else:
+        from api.run_report import render_run
+
+        _report(render_run(made))
 
 
 @export_app.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")

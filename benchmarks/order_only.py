@@ -58,7 +58,7 @@ def main() -> None:
         stages, count = row.size
         times = even_times(stages) if row.seed is None else uneven_times(stages, seed=row.seed)
         problem = make_problem(times, num_microbatches=count, memory=row.memory)
-        solved = solve(problem, Limits(time_limit_s=row.limit_s, patience_s=15))
+        solved = solve(problem, Limits(time_limit_s=row.limit_s, patience_s=row.limit_s))
         name = "even" if row.seed is None else f"uneven {row.seed}"
         met.append(add_row(table, solved, setting=name, size=row.size, memory=f"{row.memory:g} x", target=row.target))
     table.close(f"{sum(met)} of {len(met)} targets met.")

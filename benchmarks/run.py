@@ -8,13 +8,14 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
-from benchmarks.report import describe_machine, line, ms
+from benchmarks.report import Table, ms, percent
 from profiles.load import demo_names, load_workload
 
 HEADER = (
     "workload", "layers", "devices", "micro-batches", "best baseline", "ms", "ours ms", "ratio",
-    "schedule bound", "lower bound", "gap", "claimed bound", "first plan s", "all s",
+    "schedule bound", "lower bound", "bound", "gap", "claimed bound", "verify --certificate", "first plan s", "all s",
 )  # fmt: skip
 
 
@@ -32,6 +33,8 @@ class Row:
     """From process start to process end."""
     plan: dict[str, object] | None
     """The plan document; None if there is none."""
+    is_certified: bool = False
+    """Whether `pipeplan verify --certificate`, given nothing but the plan, passes it."""
     message: str = ""
     """Why there is none."""
 
@@ -54,6 +57,7 @@ def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
                     first = time.monotonic() - begin
         total = time.monotonic() - begin
         plan = json.loads(output.read_text(encoding="utf-8")) if output.exists() else None
+        is_certified = plan is not None and passes_alone(output)
     return Row(
         name=workload.profile.name if source.startswith("demo:") else Path(source).stem,
         num_layers=len(workload.profile.layers),
@@ -62,35 +66,42 @@ def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
         first_plan_s=first,
         total_s=total,
         plan=plan,
+        is_certified=is_certified,
         message="" if plan else last.strip()[:200],
     )
 
 
-def render_row(row: Row) -> str:
-    """A line of the Markdown table."""
+def passes_alone(plan: Path) -> bool:
+    """Whether the command line passes a plan and everything its evidence states, without the workload."""
+    command = (sys.executable, "-m", "api.cli", "verify", "--certificate", str(plan))
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def render_row(row: Row) -> list[str]:
+    """The cells of a workload."""
     start = [row.name, str(row.num_layers), str(row.num_devices), str(row.num_microbatches)]
     if row.plan is None:
-        return line([*start, row.message, *[""] * (len(HEADER) - 6), f"{row.total_s:.1f}"])
+        return [*start, row.message, *[""] * (len(HEADER) - 6), f"{row.total_s:.1f}"]
     evidence = row.plan["evidence"]
     assert isinstance(evidence, dict)
     fitting = [b for b in evidence["baselines"] if b["fits_memory"]]
     best = min(fitting, key=lambda baseline: baseline["makespan_ns"], default=None)
     ours = evidence["makespan_ns"]
-    return line(
-        [
-            *start,
-            best["name"] if best else "none fits",
-            ms(best["makespan_ns"]) if best else "–",
-            ms(ours),
-            f"{ours / best['makespan_ns']:.3f}" if best else "–",
-            ms(evidence["schedule_bound_ns"]),
-            ms(evidence["lower_bound_ns"]),
-            f"{100 * evidence['gap']:.2f} %",
-            ms(evidence["solver_bound_ns"]) if evidence["solver_bound_ns"] else "–",
-            f"{row.first_plan_s:.2f}" if row.first_plan_s is not None else "–",
-            f"{row.total_s:.1f}",
-        ]
-    )
+    return [
+        *start,
+        best["name"] if best else "none fits",
+        ms(best["makespan_ns"]) if best else "–",
+        ms(ours),
+        f"{ours / best['makespan_ns']:.3f}" if best else "–",
+        ms(evidence["schedule_bound_ns"]),
+        ms(evidence["lower_bound_ns"]),
+        evidence["certificate"]["kind"],
+        f"{100 * evidence['gap']:.2f} %",
+        ms(evidence["solver_bound_ns"]) if evidence["solver_bound_ns"] else "–",
+        "yes" if row.is_certified else "no",
+        f"{row.first_plan_s:.2f}" if row.first_plan_s is not None else "–",
+        f"{row.total_s:.1f}",
+    ]
 
 
 def sources_of(folders: list[str]) -> list[str]:
@@ -109,21 +120,34 @@ def main() -> None:
     )
     parser.add_argument("--time-limit", type=float, default=20.0, help="seconds per workload")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--title", default="Demos and generated workloads", help="the table's heading")
     parser.add_argument("-o", "--output", type=Path, help="also write the table here")
     given = parser.parse_args()
-    lines = [
-        f"Time limit {given.time_limit:g} s per workload, seed {given.seed}. Machine: {describe_machine()}.",
-        "Times in ms unless marked; gap = (ours - lower bound) / ours, certified; a claimed bound is a solver's word.",
+    preface = (
+        f"# {given.title}",
         "",
-        line(list(HEADER)),
-        "|" + " --- |" * len(HEADER),
-    ]
-    print("\n".join(lines), flush=True)
+        f"Time limit {given.time_limit:g} s per workload, seed {given.seed}. Times in ms unless marked; "
+        "gap = (ours - lower bound) / ours, certified; a claimed bound is a solver's word.",
+    )
+    table = Table(preface=preface, header=HEADER, output=given.output)
+    rows = []
     for source in sources_of(given.folders):
-        lines.append(render_row(plan_one(source, time_limit_s=given.time_limit, seed=given.seed)))
-        print(lines[-1], flush=True)
-        if given.output:
-            given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rows.append(plan_one(source, time_limit_s=given.time_limit, seed=given.seed))
+        table.add(render_row(rows[-1]))
+    table.close(summary(rows))
+
+
+def summary(rows: list[Row]) -> str:
+    """Median and worst gap, and what was not certified."""
+    gaps = {row.name: float(row.plan["evidence"]["gap"]) for row in rows if row.plan is not None}  # type: ignore[index]
+    if not gaps:
+        return "No plan was found."
+    worst = max(gaps, key=lambda name: gaps[name])
+    open_ones = ", ".join(row.name for row in rows if not row.is_certified) or "none"
+    return (
+        f"{len(gaps)} of {len(rows)} planned; gap: median {percent(median(gaps.values()))}, "
+        f"worst {percent(gaps[worst])} ({worst}); rejected by `verify --certificate`: {open_ones}."
+    )
 
 
 if __name__ == "__main__":

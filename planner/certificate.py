@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.bounds import memory, paths, pipeline, schedule, windows, work
+from planner.bounds import memory, packing, packing_search, paths, pipeline, schedule, windows, work
+from planner.bounds.boundaries import Boundaries
 from planner.bounds.least import Least
 from planner.bounds.trunk import Trunk
 from planner.costs import CostModel
@@ -41,8 +42,17 @@ class Bound:
     """What `check_certificate` needs to derive the value again."""
 
 
-def make_bound(problem: Problem, costs: CostModel, *, time_limit_s: float = 2.0) -> Bound:
-    """The largest bound found on the objective of every plan that the options allow."""
+def make_bound(
+    problem: Problem,
+    costs: CostModel,
+    *,
+    time_limit_s: float = 2.0,
+    make_covering: packing_search.MakeCovering | None = None,
+) -> Bound:
+    """The largest bound found on the objective of every plan that the options allow.
+
+    `make_covering`: makes the linear programmes that propose prices for the packing bound; without it there is none.
+    """
     least = Least(problem, costs)
     weights = work.find_weights(least)
     certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
@@ -57,7 +67,23 @@ def make_bound(problem: Problem, costs: CostModel, *, time_limit_s: float = 2.0)
     best = max(bounds, key=lambda bound: bound.value_ns)
     for prices in (weights, None):
         best = _climb(least, best, weights=prices, seconds=min(time_limit_s, MAX_CLIMB_S) / 2)
-    return _narrow(least, best, seconds=2 * time_limit_s) if _is_placed(problem) else best
+    if _is_placed(problem):
+        return _narrow(least, best, seconds=2 * time_limit_s)
+    return best if make_covering is None else _pack(least, best, make=make_covering, part=min(1.0, time_limit_s / 2))
+
+
+def _pack(least: Least, best: Bound, *, make: packing_search.MakeCovering, part: float) -> Bound:
+    """The packing bound, if it is above the best so far."""
+    if not packing.applies_to(least):
+        return best
+    optimizer = least.problem.profile.optimizer_ns
+    value, cases = packing_search.climb(
+        Boundaries(least), best.value_ns - optimizer, make=make, effort=int(part * packing_search.EFFORT)
+    )
+    if not cases:
+        return best
+    certificate = {"kind": "packing", "value_ns": value + optimizer, "cases": packing.write_cases(cases)}
+    return Bound(kind="packing", value_ns=value + optimizer, certificate=certificate)
 
 
 def _narrow(least: Least, best: Bound, *, seconds: float) -> Bound:
@@ -208,6 +234,18 @@ def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
     return stated
 
 
+def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if the cases show that no plan has a makespan below it."""
+    stated = _positive(certificate)
+    if not packing.applies_to(least):
+        raise ValueError("certificate: a bound of kind 'packing' does not hold for this problem; make the bound again")
+    boundaries = Boundaries(least)
+    cases = packing.read_cases(certificate["cases"], boundaries)
+    deadline = stated - 1 - least.problem.profile.optimizer_ns
+    _require_ruled_out(stated, is_out=deadline < 0 or packing.is_out_of_reach(boundaries, deadline, cases=cases))
+    return stated
+
+
 def _positive(certificate: Mapping[str, Any]) -> int:
     stated = _stated(certificate)
     if not stated:
@@ -263,6 +301,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "pipeline": _pipeline,
     "schedule": _schedule,
     "windows": _windows,
+    "packing": _packing,
 }
 
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -272,5 +311,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "pipeline": ("price",),
     "schedule": (),
     "windows": ("probes",),
+    "packing": ("cases",),
 }
 """What a certificate of every kind has besides its kind and its value."""

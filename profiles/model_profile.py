@@ -225,6 +225,36 @@ class Edge:
         return self.bytes if self.gradient_bytes is None else self.gradient_bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a run of a plan took: where figures of a calibrated profile come from. No figure is read from here."""
+
+    __pydantic_config__ = _STRICT
+
+    what: str
+    """`duration` and `overhead` of actions, `transfer`, `synchronisation` or `optimizer`."""
+    subject: str
+    """Stage and kind of action (`2F`), the way of a transfer, or a device."""
+    count: int
+    """Number of samples."""
+    median_ns: int
+    """Their median; may be negative where clocks of hosts differ, like the others."""
+    low_ns: int
+    """Their lower quartile."""
+    high_ns: int
+    """Their upper quartile."""
+    source: str
+    """The run."""
+
+    def __post_init__(self) -> None:
+        owner = f"measurement of {str(self.what)[:80]!r} of {str(self.subject)[:80]!r}"
+        for field in ("what", "subject", "source"):
+            require_name(f"{owner}: {field}", getattr(self, field))
+        require_integer(f"{owner}: count", self.count, least=1)
+        for field in ("median_ns", "low_ns", "high_ns"):
+            require_integer(f"{owner}: {field}", getattr(self, field), least=-MAX_NANOSECONDS, most=MAX_NANOSECONDS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelProfile:
     """A model as the planner sees it: a directed acyclic graph of measured layers."""
@@ -243,6 +273,8 @@ class ModelProfile:
     """Time of the optimizer step on every device, after the last gradient is synchronised."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
+    measurements: tuple[Measurement, ...] = ()
+    """What the runs took that the profile was calibrated with."""
 
     def __post_init__(self) -> None:
         owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"

@@ -93,11 +93,11 @@ def test_planner_init_is_empty(repository_root: Path):
 
 @pytest.mark.parametrize("package", ["planner", "profiles", "solver_models"])
 def test_inner_floors_import_without_the_doors(package: str, repository_root: Path):
-    """Tests that importing every module below api brings in no web, no terminal, and only one room torch."""
+    """Tests that importing every module below api brings in no web, no terminal, and only two rooms torch."""
     walk = f"""
         import importlib, pkgutil, {package}
         for module in pkgutil.walk_packages({package}.__path__, "{package}."):
-            if not module.name.startswith("planner.execute"):
+            if not module.name.startswith(("planner.execute", "profiles.measure")):
                 importlib.import_module(module.name)
     """
     loaded = loaded_packages(textwrap.dedent(walk), root=repository_root)
@@ -115,8 +115,32 @@ def test_the_executor_comes_alone(module: str, repository_root: Path):
     assert {"planner", "torch"} & loaded == ({"planner"} if module == "watch" else {"planner", "torch"})
 
 
+@pytest.mark.parametrize("module", ["assemble", "links", "link_run", "record"])
+def test_what_a_measurement_becomes_needs_no_torch(module: str, repository_root: Path):
+    """Tests that records, journals, link tables and profiles made of them can be had without torch."""
+    assert loaded_packages(f"import profiles.measure.{module}", root=repository_root) & HEAVY == set()
+
+
+@pytest.mark.parametrize("module", ["survey", "intake", "link_worker"])
+def test_the_measurement_imports_no_planner(module: str, repository_root: Path):
+    """Tests that what is timed as I and W is given to the measurement, not imported by it."""
+    loaded = loaded_packages(f"import profiles.measure.{module}", root=repository_root)
+    assert loaded & {"api", "planner", "solver_models"} == set()
+
+
 @pytest.mark.parametrize(
-    "module", ["agreement", "executed_timeline", "layout", "placement", "table_check", "watch", "wiring"]
+    "module",
+    [
+        "agreement",
+        "executed_timeline",
+        "layout",
+        "placement",
+        "route_check",
+        "routes",
+        "table_check",
+        "watch",
+        "wiring",
+    ],
 )
 def test_what_the_executor_decides_needs_no_torch(module: str, repository_root: Path):
     """Tests that ranks, checks, placement and messages can be had, and tested, without torch."""

@@ -86,6 +86,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cluster", type=Path, help="cluster or workload document: gives every device its host")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--split", choices=("deferred", "native"), default="deferred", help="how I and W are split")
+    parser.add_argument(
+        "--skip",
+        choices=("direct", "relay"),
+        default="direct",
+        help="tensors that skip stages: straight to their stage, or handed on by those between (default direct)",
+    )
+    parser.add_argument(
+        "--messages", choices=("auto", "own"), default="auto", help="own: never leave sends and receives to torch"
+    )
     parser.add_argument("--timeout", type=float, help="seconds without progress until all is broken off")
     parser.add_argument("--losses", type=Path, help="write the losses of every iteration here, as JSON lines")
     parser.add_argument("--trace", type=Path, help="write the executed timeline into this folder")
@@ -154,7 +163,7 @@ def _run(job: _Job) -> None:
     for number in range(first, first + job.options.steps):
         iteration = execution.step(number)
         iterations.append(iteration)
-        if iteration.losses and execution.replica == 0:
+        if execution.is_speaker:
             _note_losses(job, iteration, number=number, is_first=number == first)
     if job.options.save is not None:
         save_checkpoint(execution, job.options.save, iteration=first + job.options.steps)
@@ -169,7 +178,9 @@ def _agree(job: _Job) -> Preparation:
     """Raises ExecutionError with one message for all ranks if anything keeps them from running together."""
     preparation, error = None, ""
     try:
-        preparation = prepare(job.plan, load_training(job.options.model), split=job.options.split)
+        preparation = prepare(
+            job.plan, load_training(job.options.model), split=job.options.split, skip=job.options.skip
+        )
     except Exception as failure:
         error = str(failure) if isinstance(failure, ValueError) else f"{type(failure).__name__}: {failure}"
     facts: list[Any] = [None] * job.layout.world_size
@@ -182,7 +193,9 @@ def _agree(job: _Job) -> Preparation:
 
 
 def _facts(job: _Job, preparation: Preparation | None, *, error: str) -> Facts:
-    same = {"torch": torch.__version__, "options": f"{job.options.split}, {job.options.steps} steps, {job.device.type}"}
+    options = job.options
+    chosen = [options.split, options.skip, options.messages, f"{options.steps} steps", job.device.type]
+    same = {"torch": torch.__version__, "options": ", ".join(chosen)}
     if preparation is not None:
         same |= {"plan": preparation.plan_sha256, "model": preparation.model_sha256}
     return Facts(
@@ -215,7 +228,9 @@ def _write_timeline(job: _Job, iterations: Sequence[Iteration]) -> None:
     folder, rank = job.options.trace, job.seat.rank
     folder.mkdir(parents=True, exist_ok=True)
     mine = [iteration.actions for iteration in iterations]
-    (folder / f"rank{rank}.json").write_text(render_rank(rank, job.layout.devices[rank], iterations=mine))
+    times = [iteration.times for iteration in iterations]
+    document = render_rank(rank, job.layout.devices[rank], iterations=mine, times=times)
+    (folder / f"rank{rank}.json").write_text(document)
     everyone: list[Any] | None = [None] * job.layout.world_size if rank == 0 else None
     job.log.note("the merging of timelines")
     distributed.gather_object(mine, everyone)

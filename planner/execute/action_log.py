@@ -1,7 +1,7 @@
 """What a process is doing and when it did it: the action at hand for the watch, the times of all for the timeline."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, SupportsIndex
 
@@ -76,10 +76,15 @@ class ActionLog:
         """Whether it has what it needs; otherwise it waits."""
         self.since = time.monotonic()
         """When that began."""
+        self.needs: Mapping[str, str] = {}
+        """What a cell waits for until it has what it needs, as the end of a sentence."""
         self._spans: list[tuple[str, Any, Any]] = []
+        self._taken_up: list[Any] = []
+        self._last_note = clock.mark()
 
     def note(self, cell: str) -> None:
         """The process takes up a cell."""
+        self._last_note = self.clock.mark()
         self.current, self.is_computing, self.since = cell, False, time.monotonic()
 
     @contextmanager
@@ -88,8 +93,14 @@ class ActionLog:
         self.is_computing, self.since = True, time.monotonic()
         start = self.clock.mark()
         yield
+        self._taken_up.append(self._last_note)
         self._spans.append((self.current, start, self.clock.mark()))
         self.is_computing, self.since = False, time.monotonic()
+
+    def prolong(self) -> None:
+        """What was computed since the last action ended belongs to it."""
+        name, start, _ = self._spans[-1]
+        self._spans[-1] = name, start, self.clock.mark()
 
     def state(self) -> tuple[str, bool]:
         """The cell at hand and whether it has what it needs; where work is queued, the first that is not done."""
@@ -101,8 +112,12 @@ class ActionLog:
     def end_iteration(self) -> list[tuple[str, int, int]]:
         """Name, start and end (nanoseconds of the wall clock) of everything computed since the last call."""
         self.note("")
-        spans, self._spans = self._spans, []
+        spans, self._spans, self._taken_up = self._spans, [], []
         return [(name, self.clock.resolve(start), self.clock.resolve(end)) for name, start, end in spans]
+
+    def taken_up(self) -> list[int]:
+        """When each action since the last `end_iteration` was taken up: from then until its start it waited."""
+        return [self.clock.resolve(mark) for mark in self._taken_up]
 
 
 class WatchedRow(list[Any]):

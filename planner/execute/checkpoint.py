@@ -4,7 +4,7 @@ Written with torch.distributed.checkpoint: every process writes its own layers (
 reads those that it has now. Keys are `weights/layer:path`, `optimizer/layer:path/name` and `iteration`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ _ITERATION = "iteration"
 
 def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> None:
     """Write everything after `iteration` iterations; a collective call."""
-    state: dict[str, Any] = {}
-    if execution.replica == 0:
-        state = _weights(execution) | dict(_optimizer_state(execution)) | {_ITERATION: torch.tensor(iteration)}
+    kept = [stage.stage_index for stage in execution.stages if execution.is_keeper(stage.stage_index)]
+    layers = [name for stage in kept for name in execution.plan.stages[stage].layers]
+    state = _weights(execution, layers) | dict(_optimizer_state(execution, layers))
+    state[_ITERATION] = torch.tensor(iteration)
     save(state, storage_writer=FileSystemWriter(folder))
 
 
@@ -35,13 +36,14 @@ def load_checkpoint(execution: Execution, folder: Path) -> int:
     """
     reader = FileSystemReader(folder)
     stored = reader.read_metadata().state_dict_metadata
-    state: dict[str, Any] = _weights(execution) | {_ITERATION: torch.tensor(0)}
+    held = [name for stage in execution.stages for name in execution.plan.stages[stage.stage_index].layers]
+    state: dict[str, Any] = _weights(execution, held) | {_ITERATION: torch.tensor(0)}
     for key, tensor in state.items():
         found = stored.get(key)
         if not isinstance(found, TensorStorageMetadata) or found.size != tensor.shape:
             has = f"has shape {tuple(found.size)}" if isinstance(found, TensorStorageMetadata) else "is not there"
             raise ValueError(f"checkpoint {folder}: {key} {has}, but the model wants {tuple(tensor.shape)}")
-    kept = _kept_optimizer_state(execution, stored)
+    kept = _kept_optimizer_state(execution, held, stored=stored)
     state |= {key: value for key, (_, _, value) in kept.items()}
     load(state, storage_reader=reader)
     for key, (parameter, name, _) in kept.items():
@@ -50,40 +52,36 @@ def load_checkpoint(execution: Execution, folder: Path) -> int:
     return int(state[_ITERATION])
 
 
-def _layers(execution: Execution) -> Iterator[tuple[str, nn.Module]]:
-    for stage in execution.stages:
-        for name in execution.plan.stages[stage.stage_index].layers:
-            yield name, execution.layer(name)
-
-
-def _weights(execution: Execution) -> dict[str, torch.Tensor]:
+def _weights(execution: Execution, layers: Sequence[str]) -> dict[str, torch.Tensor]:
     """Parameters and persistent buffers; the tensors themselves, so that loading fills them."""
     return {
         f"weights/{name}:{path}": tensor
-        for name, layer in _layers(execution)
-        for path, tensor in layer.state_dict().items()
+        for name in layers
+        for path, tensor in execution.layer(name).state_dict().items()
     }
 
 
-def _parameters(execution: Execution) -> Iterator[tuple[str, nn.Parameter]]:
-    for name, layer in _layers(execution):
-        for path, parameter in layer.named_parameters():
+def _parameters(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[str, nn.Parameter]]:
+    for name in layers:
+        for path, parameter in execution.layer(name).named_parameters():
             if parameter.requires_grad:
                 yield f"optimizer/{name}:{path}/", parameter
 
 
-def _optimizer_state(execution: Execution) -> Iterator[tuple[str, Any]]:
+def _optimizer_state(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[str, Any]]:
     if execution.optimizer is not None:
-        for prefix, parameter in _parameters(execution):
+        for prefix, parameter in _parameters(execution, layers):
             for name, value in execution.optimizer.state.get(parameter, {}).items():
                 if value is not None:
                     yield prefix + name, value
 
 
-def _kept_optimizer_state(execution: Execution, stored: Any) -> dict[str, tuple[nn.Parameter, str, Any]]:
+def _kept_optimizer_state(
+    execution: Execution, layers: Sequence[str], *, stored: Any
+) -> dict[str, tuple[nn.Parameter, str, Any]]:
     """What is stored for the parameters here, with a place for every tensor: a new optimizer has none yet."""
     kept = {}
-    for prefix, parameter in _parameters(execution):
+    for prefix, parameter in _parameters(execution, layers):
         for key, found in stored.items():
             if key.startswith(prefix):
                 is_tensor = isinstance(found, TensorStorageMetadata)

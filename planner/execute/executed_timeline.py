@@ -16,11 +16,34 @@ class ExecutedAction(NamedTuple):
     end_ns: int
 
 
-def render_rank(rank: int, device: str, *, iterations: Sequence[Sequence[tuple[str, int, int]]]) -> str:
+class IterationTimes(NamedTuple):
+    """What lies around the actions of one iteration on one process, in nanoseconds of its host's clock."""
+
+    taken_up_ns: tuple[int, ...]
+    """Per action when the process took it up; from then until its start it waited for what it needs."""
+    begin_ns: int
+    """When the process began the iteration."""
+    reduced_ns: int
+    """When its gradients were put together: the optimizer starts."""
+    end_ns: int
+    """When it was done with the iteration."""
+
+
+def render_rank(
+    rank: int,
+    device: str,
+    *,
+    iterations: Sequence[Sequence[tuple[str, int, int]]],
+    times: Sequence[IterationTimes] = (),
+) -> str:
     """The document of one process: every action of every iteration, times of its host's wall clock."""
-    return (
-        json.dumps({"rank": rank, "device": device, "iterations": [list(map(list, row)) for row in iterations]}) + "\n"
-    )
+    document = {
+        "rank": rank,
+        "device": device,
+        "iterations": [list(map(list, row)) for row in iterations],
+        "times": [entry._asdict() for entry in times],
+    }
+    return json.dumps(document) + "\n"
 
 
 def merge(iteration: Mapping[str, Sequence[tuple[str, int, int]]]) -> dict[str, tuple[ExecutedAction, ...]]:

@@ -1,6 +1,7 @@
-"""Who does what when a plan is executed: a rank for every device, a pipeline for every replica, a row for every rank.
+"""Who does what when a plan is executed: a rank for every device, a row of actions for every rank.
 
-Pipelines come one after the other; within one, ranks follow the devices in order of their first stage.
+Where replica k of every stage can be put into pipeline k, pipelines come one after the other, and within one ranks
+follow the devices in order of their first stage. Otherwise ranks follow the devices in that order.
 """
 
 from dataclasses import dataclass
@@ -15,10 +16,8 @@ class Layout:
 
     devices: tuple[str, ...]
     """The device of every rank."""
-    num_replicas: int
-    """How many pipelines run side by side, each on its share of every microbatch."""
     owners: tuple[tuple[int, ...], ...]
-    """Per stage the ranks that hold it, one per pipeline."""
+    """Per stage the ranks that hold it, one per replica."""
     rows: tuple[tuple[Action, ...], ...]
     """Per rank its actions in order."""
     num_microbatches: int
@@ -30,14 +29,41 @@ class Layout:
         return len(self.devices)
 
     @property
-    def pipeline_size(self) -> int:
-        """How many processes one pipeline has."""
-        return self.world_size // self.num_replicas
+    def num_stages(self) -> int:
+        """How many stages the model is cut into."""
+        return len(self.owners)
 
     @property
-    def num_stages(self) -> int:
-        """How many stages a pipeline has."""
-        return len(self.owners)
+    def replica_counts(self) -> tuple[int, ...]:
+        """The different numbers of replicas that stages have, ascending."""
+        return tuple(sorted({len(ranks) for ranks in self.owners}))
+
+    def stages_of(self, rank: int) -> tuple[int, ...]:
+        """The stages that a rank holds, ascending."""
+        return tuple(number for number, ranks in enumerate(self.owners) if rank in ranks)
+
+    def partners(self, stage: int, *, rank: int, other: int) -> tuple[int, ...]:
+        """The ranks of stage `other` that have samples in common with the replica of `stage` on a rank."""
+        mine, theirs = len(self.owners[stage]), len(self.owners[other])
+        replica = self.owners[stage].index(rank)
+        return tuple(
+            owner
+            for k, owner in enumerate(self.owners[other])
+            if k * mine < (replica + 1) * theirs and replica * theirs < (k + 1) * mine
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelines(Layout):
+    """All stages have as many replicas, and rank r of every pipeline holds the same stages."""
+
+    num_replicas: int
+    """How many pipelines run side by side, each on its share of every microbatch."""
+
+    @property
+    def pipeline_size(self) -> int:
+        """How many processes one pipeline has."""
+        return len(self.devices) // self.num_replicas
 
     def replica_of(self, rank: int) -> int:
         """The pipeline that a rank belongs to."""
@@ -46,10 +72,6 @@ class Layout:
     def pipeline(self, replica: int) -> range:
         """The ranks of one pipeline."""
         return range(replica * self.pipeline_size, (replica + 1) * self.pipeline_size)
-
-    def stages_of(self, rank: int) -> tuple[int, ...]:
-        """The stages that a rank holds, ascending."""
-        return tuple(number for number, ranks in enumerate(self.owners) if rank in ranks)
 
     def owner(self, stage: int, *, replica: int) -> int:
         """The rank that holds a stage of one pipeline."""
@@ -63,16 +85,14 @@ class Layout:
 def make_layout(plan: Plan) -> Layout:
     """Give every device its rank; raises ValueError for a plan that this executor cannot run as written."""
     _require_own_devices(plan)
-    num_replicas = _require_even_replicas(plan)
-    pipelines = _pipelines(plan, num_replicas)
-    devices = tuple(device for pipeline in pipelines for device in pipeline)
+    pipelines = _find_pipelines(plan)
+    devices = tuple(device for pipeline in pipelines or [list(plan.devices)] for device in pipeline)
     rank = {device: number for number, device in enumerate(devices)}
     if unknown := sorted(device for device, word in plan.schedule.items() if word and device not in rank):
         raise ValueError(f"device {unknown[0]!r} has actions but holds no stage; plan again")
     whole = _stages_without_weight_grad(plan)
-    return Layout(
+    layout = Layout(
         devices=devices,
-        num_replicas=num_replicas,
         owners=tuple(tuple(rank[group[0]] for group in stage.replicas) for stage in plan.stages),
         rows=tuple(
             tuple(
@@ -83,6 +103,17 @@ def make_layout(plan: Plan) -> Layout:
         ),
         num_microbatches=plan.problem.num_microbatches,
     )
+    return _side_by_side(layout, num_replicas=len(pipelines)) if pipelines else layout
+
+
+def _side_by_side(layout: Layout, *, num_replicas: int) -> Pipelines:
+    return Pipelines(
+        devices=layout.devices,
+        owners=layout.owners,
+        rows=layout.rows,
+        num_microbatches=layout.num_microbatches,
+        num_replicas=num_replicas,
+    )
 
 
 def _stages_without_weight_grad(plan: Plan) -> set[int]:
@@ -91,43 +122,29 @@ def _stages_without_weight_grad(plan: Plan) -> set[int]:
     return set(range(len(plan.stages))) - with_weight_grad
 
 
-def _pipelines(plan: Plan, num_replicas: int) -> list[list[str]]:
-    """The devices of every pipeline; replica k of each stage belongs to pipeline k."""
+def _find_pipelines(plan: Plan) -> list[list[str]]:
+    """The devices of every pipeline, replica k of each stage in pipeline k; empty if that cannot be."""
+    num_replicas = len(plan.stages[0].replicas)
+    if any(len(stage.replicas) != num_replicas for stage in plan.stages):
+        return []
     seat: dict[str, int] = {}
-    for number, stage in enumerate(plan.stages):
+    for stage in plan.stages:
         for replica, (device,) in enumerate(stage.replicas):
             if seat.setdefault(device, replica) != replica:
-                raise ValueError(
-                    f"device {device!r} is replica {replica} of stage {number} but replica {seat[device]} of an "
-                    "earlier stage; list the replicas of all stages in the same order of devices"
-                )
+                return []
     pipelines = [[device for device in plan.devices if seat[device] == k] for k in range(num_replicas)]
-    if len({len(pipeline) for pipeline in pipelines}) > 1:
-        sizes = ", ".join(str(len(pipeline)) for pipeline in pipelines)
-        raise ValueError(
-            f"the replicas use {sizes} devices; stages that share a device in one replica must share one in all: "
-            "plan with max_stages_per_device = 1 or max_replicas = 1"
-        )
-    _require_like_pipelines(plan, pipelines)
-    return pipelines
+    held = [[_stages_on(plan, device) for device in pipeline] for pipeline in pipelines]
+    return pipelines if all(stages == held[0] for stages in held) else []
 
 
-def _require_like_pipelines(plan: Plan, pipelines: list[list[str]]) -> None:
-    """Rank r of every pipeline holds the same stages."""
-    for place, devices in enumerate(zip(*pipelines, strict=True)):
-        held = [
-            [number for number, stage in enumerate(plan.stages) if (device,) in stage.replicas] for device in devices
-        ]
-        for device, stages in zip(devices, held, strict=True):
-            if stages != held[0]:
-                raise ValueError(
-                    f"devices {devices[0]!r} and {device!r} are rank {place} of their pipelines but hold stages "
-                    f"{held[0]} and {stages}; plan with max_stages_per_device = 1 or max_replicas = 1"
-                )
+def _stages_on(plan: Plan, device: str) -> list[int]:
+    return [number for number, stage in enumerate(plan.stages) if (device,) in stage.replicas]
 
 
 def _require_own_devices(plan: Plan) -> None:
     """All actions of a stage run where it is, on single devices."""
+    if not plan.stages:
+        raise ValueError("the plan has no stages; plan again")
     for number, stage in enumerate(plan.stages):
         if stage.is_split:
             raise ValueError(
@@ -139,17 +156,5 @@ def _require_own_devices(plan: Plan) -> None:
                 raise ValueError(
                     f"stage {number} spans {len(group)} devices, but a process drives one; plan with max_width = 1"
                 )
-
-
-def _require_even_replicas(plan: Plan) -> int:
-    """All stages have as many replicas; returns how many."""
-    counts = [len(stage.replicas) for stage in plan.stages]
-    if not counts or min(counts) == 0:
-        raise ValueError("the plan has no stages, or one without a device; plan again")
-    for number, count in enumerate(counts):
-        if count != counts[0]:
-            raise ValueError(
-                f"stage {number} has {count} replicas but stage 0 has {counts[0]}, and the executor runs whole "
-                "pipelines side by side; plan with uneven_replication = false"
-            )
-    return counts[0]
+        if not stage.replicas or len(set(stage.replicas)) != len(stage.replicas):
+            raise ValueError(f"stage {number} has no device, or one twice; plan again")

@@ -48,9 +48,13 @@ class StageReduction:
 class Tie:
     """One tied parameter: its copies on this process, and the processes that have others."""
 
-    def __init__(self, copies: Sequence[nn.Parameter], *, group: Any, source: int) -> None:
-        """`group`: the processes that hold copies, None if only this one does; `source`: whose value all start with."""
-        self.copies, self.group, self.source = copies, group, source
+    def __init__(
+        self, copies: Sequence[nn.Parameter], *, counted: Sequence[nn.Parameter], group: Any, source: int
+    ) -> None:
+        """`counted`: those of the copies whose gradients are added up, one of a stage's replicas; `group`: the
+        processes that hold copies, None if only this one does; `source`: whose value all start with.
+        """
+        self.copies, self.counted, self.group, self.source = copies, counted, group, source
 
     @torch.no_grad()
     def share_value(self) -> None:
@@ -64,13 +68,34 @@ class Tie:
     @torch.no_grad()
     def share_grad(self) -> None:
         """Give every copy the sum of all their gradients."""
-        total = _grad(self.copies[0]).clone()
-        for copy in self.copies[1:]:
+        total = torch.zeros_like(self.copies[0])
+        for copy in self.counted:
             total += _grad(copy)
         if self.group is not None:
             distributed.all_reduce(total, group=self.group)
         for copy in self.copies:
             copy.grad = total.clone()
+
+
+@torch.no_grad()
+def clip_gradients(
+    parameters: Sequence[nn.Parameter], *, counted: Sequence[nn.Parameter], max_norm: float, device: torch.device
+) -> float:
+    """Scale the gradients of all processes so that their norm is `max_norm` at most; a collective call of all.
+
+    `counted`: those of the parameters here that are counted here, so that each of the model's counts once. Returns
+    the norm before.
+    """
+    grads = [parameter.grad for parameter in counted if parameter.grad is not None]
+    squares = [torch.linalg.vector_norm(grad, dtype=torch.float64) ** 2 for grad in grads]
+    total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=device)
+    distributed.all_reduce(total)
+    norm = float(total.sqrt())
+    scale = max_norm / (norm + 1e-6)  # as torch.nn.utils.clip_grad_norm_ has it
+    for parameter in parameters:
+        if parameter.grad is not None and scale < 1:
+            parameter.grad.mul_(scale)
+    return norm
 
 
 def _grad(parameter: nn.Parameter) -> torch.Tensor:

@@ -16,6 +16,7 @@ from planner.execute.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.reduction import StageReduction
 from planner.execute.stage_module import StageModule, StageShape
 from planner.execute.table_check import check_lowered_table
+from planner.execute.training import as_tuple
 
 SUPPORTED_TORCH = "2.13"
 """The runtime is private to torch: another version may differ in anything that this module relies on."""
@@ -37,7 +38,7 @@ class PlanStage(PipelineStage):
         is_deferring: bool,
     ) -> None:
         """`is_deferring`: split the backward by putting off weight gradients; otherwise by torch's own two passes."""
-        self.log, self.store = log, WeightGradStore()
+        self.log, self.store, self.outputs = log, WeightGradStore(), shape.outputs
         self.reduction: StageReduction | None = None
         if is_deferring:
             defer_weight_grads(module, self.store)
@@ -54,9 +55,17 @@ class PlanStage(PipelineStage):
         )
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """F."""
+        """F; raises RuntimeError if it gives something else than was made room for where it is sent to."""
         with self.log.computing():
-            return super().forward_one_chunk(*args, **kwargs)
+            output = super().forward_one_chunk(*args, **kwargs)
+        for place, (mine, planned) in enumerate(zip(as_tuple(output), self.outputs, strict=True)):
+            if mine.shape != planned.shape or mine.dtype != planned.dtype:
+                raise RuntimeError(
+                    f"stage {self.stage_index} gives {tuple(mine.shape)} {mine.dtype} as tensor {place}, but gave "
+                    f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to stay "
+                    "as they are in every iteration, and on the meta device as on any other"
+                )
+        return output
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
         """B, or I: then weight gradients wait."""
@@ -76,23 +85,18 @@ class PlanStage(PipelineStage):
         self.reduction.start()
 
 
-class PlanRuntime(_PipelineScheduleRuntime):
-    """Runs the rows of one pipeline."""
+class StepRuntime(_PipelineScheduleRuntime):
+    """What the runtimes have in common: one iteration after the other, and a loss for every microbatch."""
 
-    def __init__(
-        self, stages: Sequence[PlanStage], *, table: Sequence[Sequence[str]], num_microbatches: int, loss: Any
-    ) -> None:
-        """`table`: the actions of every rank of the pipeline; raises ValueError if it cannot run to its end."""
+    def __init__(self, stages: Sequence[PlanStage], *, num_microbatches: int, loss: Any) -> None:
         super().__init__(list(stages), num_microbatches, loss_fn=loss, scale_grads=False)  # type: ignore[no-untyped-call]
         self._pending: dict[int, torch.Tensor] = {}
         self._losses: dict[int, torch.Tensor] = {}
-        self.pipeline_order = {rank: [_Action.from_str(cell) for cell in row] for rank, row in enumerate(table)}
-        self._prepare_schedule_with_comms(self.pipeline_order)
-        self.lowered = [[str(cell) for cell in row] for _, row in sorted(self.pipeline_order_with_comms.items())]
-        faults = check_lowered_table(self.lowered, num_stages=stages[0].num_stages, num_microbatches=num_microbatches)
-        if faults:
-            raise ValueError(f"torch lowers the plan to a table that cannot be trusted: {'; '.join(faults[:3])}")
-        self.row = WatchedRow(self.pipeline_order_with_comms[self.rank], stages[0].log)
+        self.row = WatchedRow([], stages[0].log)
+
+    def watch(self, cells: Sequence[Any], log: ActionLog) -> None:
+        """Take these as the cells of this process, and note each as it is taken up."""
+        self.row = WatchedRow(cells, log)
         self.pipeline_order_with_comms[self.rank] = self.row
 
     def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor | None) -> dict[int, torch.Tensor]:
@@ -113,9 +117,27 @@ class PlanRuntime(_PipelineScheduleRuntime):
             loss = self._compute_loss(output, targets[microbatch])  # type: ignore[no-untyped-call]
             self._pending[microbatch] = loss
             self._losses[microbatch] = loss.detach()
+            stage.log.prolong()  # the last layer carries the loss
 
     def _maybe_get_loss(self, stage: Any, mb_index: int) -> torch.Tensor | None:
         return self._pending.pop(mb_index) if stage.is_last else None
 
     def _update_losses(self, stages: Any, losses: Any) -> None:
         """They are handed out by `run`."""
+
+
+class PlanRuntime(StepRuntime):
+    """Runs the rows of one pipeline, a chain of stages; sends and receives are torch's own."""
+
+    def __init__(
+        self, stages: Sequence[PlanStage], *, table: Sequence[Sequence[str]], num_microbatches: int, loss: Any
+    ) -> None:
+        """`table`: the actions of every rank of the pipeline; raises ValueError if it cannot run to its end."""
+        super().__init__(stages, num_microbatches=num_microbatches, loss=loss)
+        self.pipeline_order = {rank: [_Action.from_str(cell) for cell in row] for rank, row in enumerate(table)}
+        self._prepare_schedule_with_comms(self.pipeline_order)
+        self.lowered = [[str(cell) for cell in row] for _, row in sorted(self.pipeline_order_with_comms.items())]
+        faults = check_lowered_table(self.lowered, num_stages=stages[0].num_stages, num_microbatches=num_microbatches)
+        if faults:
+            raise ValueError(f"torch lowers the plan to a table that cannot be trusted: {'; '.join(faults[:3])}")
+        self.watch(self.pipeline_order_with_comms[self.rank], stages[0].log)

@@ -2,8 +2,10 @@
 
 import copy
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -11,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from planner.execute.training import Tensors, Training, as_tuple
 from planner.execute.wiring import BATCH, StageWiring
+
+Item = TypeVar("Item")
 
 
 class StageModule(nn.Module):
@@ -37,20 +41,13 @@ class StageModule(nn.Module):
 
     def forward(self, *arrived: torch.Tensor) -> torch.Tensor | Tensors:
         """Tensors as they arrive, in the order of the wiring; gives those that leave, alone if it is only one."""
-        values = self._unpack(arrived)
+        values = unflatten(arrived, self.counts)
         for name, layer in zip(self.wiring.layers, self.layers, strict=True):
             arguments = [tensor for source in self.wiring.takes[name] for tensor in values[source]]
             values[name] = as_tuple(self._call(layer, arguments))
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
         leaving = tuple(self._ready(tensor) for name in self.wiring.leaves for tensor in values[name])
         return leaving[0] if len(leaving) == 1 else leaving
-
-    def _unpack(self, arrived: Tensors) -> dict[str, Tensors]:
-        values, start = {}, 0
-        for name, count in self.counts.items():
-            values[name] = arrived[start : start + count]
-            start += count
-        return values
 
     def _call(self, layer: nn.Module, arguments: list[torch.Tensor]) -> torch.Tensor | Tensors:
         if self.recompute and torch.is_grad_enabled() and not arguments[0].is_meta:
@@ -73,6 +70,8 @@ class StageShape:
     outputs: Tensors
     counts: Mapping[str, int]
     """How many tensors every arriving value has."""
+    leaving_counts: Mapping[str, int]
+    """How many tensors every value has that leaves."""
     parameters: tuple[str, ...]
     """Name, shape, type and trainability of every parameter, as text."""
 
@@ -90,9 +89,29 @@ def make_layer(training: Training, name: str, *, device: torch.device) -> nn.Mod
         module = training.layers[name]()
     if not isinstance(module, nn.Module):
         raise ValueError(f"layer {name!r} is made as a {type(module).__name__}, not as a torch.nn.Module")
+    _require_plain(module, name=name)
     if device.type == "meta" and any(not tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
         module = copy.deepcopy(module)  # the factory hands out a module that exists: it must not lose its weights
     return module.to(device)
+
+
+def _require_plain(module: nn.Module, *, name: str) -> None:
+    """Wrappers that reduce gradients do so behind our back, and not at all after an I; compiled layers cannot be split.
+
+    Raises ValueError that names the layer.
+    """
+    for part in module.modules():
+        kinds = [kind.__name__ for kind in type(part).__mro__]
+        if "OptimizedModule" in kinds:
+            raise ValueError(
+                f"layer {name!r} is compiled: torch.compile computes input and weight gradients together; "
+                "give the layer as it is"
+            )
+        if {"DistributedDataParallel", "FSDPModule", "FullyShardedDataParallel"} & set(kinds):
+            raise ValueError(
+                f"layer {name!r} is a {kinds[0]}, which reduces gradients by itself; give the layer alone, the "
+                "executor reduces them over the plan's replicas"
+            )
 
 
 def trace_stages(training: Training, wirings: Sequence[StageWiring], *, batch: Tensors) -> tuple[StageShape, ...]:
@@ -101,19 +120,32 @@ def trace_stages(training: Training, wirings: Sequence[StageWiring], *, batch: T
     `batch`: what one replica's first stage is given for one microbatch (its shapes and types count, not its values).
     """
     _require_own_parameters(training)
-    arriving: Tensors = tuple(torch.empty_like(tensor, device="meta") for tensor in batch)
-    counts: Mapping[str, int] = {BATCH: len(batch)}
+    values: dict[str, Tensors] = {BATCH: tuple(torch.empty_like(tensor, device="meta") for tensor in batch)}
     shapes = []
     for number, wiring in enumerate(wirings):
         layers = {name: make_layer(training, name, device=torch.device("meta")) for name in wiring.layers}
-        module = StageModule(wiring, layers, counts=counts)
+        arriving = tuple(tensor for name in wiring.arrives for tensor in values[name])
+        module = StageModule(wiring, layers, counts={name: len(values[name]) for name in wiring.arrives})
         leaving = _run(module, arriving, number=number)
         shapes.append(
-            StageShape(inputs=arriving, outputs=leaving, counts=module.counts, parameters=tuple(_describe(layers)))
+            StageShape(
+                inputs=arriving,
+                outputs=leaving,
+                counts=module.counts,
+                leaving_counts=module.leaving_counts,
+                parameters=tuple(_describe(layers)),
+            )
         )
-        counts = module.leaving_counts
-        arriving = tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in leaving)
+        values |= unflatten(
+            tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in leaving), module.leaving_counts
+        )
     return tuple(shapes)
+
+
+def unflatten(tensors: Sequence[Item], counts: Mapping[str, int]) -> dict[str, tuple[Item, ...]]:
+    """What belongs to each value, of things that stand one after the other."""
+    remaining = iter(tensors)
+    return {name: tuple(itertools.islice(remaining, count)) for name, count in counts.items()}
 
 
 def _run(module: StageModule, arriving: Tensors, *, number: int) -> Tensors:

@@ -34,6 +34,8 @@ class Training:
     their gradients are added up."""
     loss_is_sum: bool = False
     """The loss adds up its samples, so the iteration's loss is the sum over microbatches and replicas, not the mean."""
+    max_norm: float | None = None
+    """Gradients are scaled so that the norm of all of them together, over all processes, is this at most."""
     seed: int = 0
     """Seed of the initial weights."""
 

@@ -12,10 +12,11 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 from planner.execute.layout import Layout
+from planner.execute.wiring import StageEdge
 
 POLL_S = 0.2
 """How often the thread looks."""
@@ -46,6 +47,7 @@ class Progress(Protocol):
 
     current: str
     since: float
+    needs: Mapping[str, str]
 
     def state(self) -> tuple[str, bool]:
         """The cell at hand and whether it has what it needs."""
@@ -142,20 +144,22 @@ class Watch:
             return "between two iterations"
         if is_computing:
             return f"computes {cell}"
-        return f"waits in {cell}{describe_need(cell, layout=self.layout, rank=self.rank)}"
+        return f"waits in {cell}{self.progress.needs.get(cell, '')}"
 
 
-def describe_need(cell: str, *, layout: Layout, rank: int) -> str:
-    """What F, I or B waits for: ` for stage 0 on rank 1 (d1)`; empty for anything else."""
-    stage_text = cell[: len(cell) - len(cell.lstrip("0123456789"))]
-    kind = cell[len(stage_text) :].rstrip("0123456789")
-    if kind not in ("F", "I", "B"):
-        return ""
-    source = int(stage_text) + (-1 if kind == "F" else 1)
-    if not 0 <= source < layout.num_stages:
-        return ""
-    owner = layout.owner(source, replica=layout.replica_of(rank))
-    return f" for stage {source} on rank {owner} ({layout.devices[owner]})"
+def describe_needs(layout: Layout, edges: Sequence[StageEdge], *, rank: int) -> dict[str, str]:
+    """What F, I and B of a rank wait for, by cell: ` for stage 0 on rank 1 (d1)`; nothing where they wait for none."""
+    needs = {}
+    for action in layout.rows[rank]:
+        if action.kind == "F":
+            others = [edge.producer for edge in edges if edge.consumer == action.stage]
+        else:
+            others = [edge.consumer for edge in edges if edge.producer == action.stage and action.kind != "W"]
+        ranks = [(other, owner) for other in others for owner in layout.partners(action.stage, rank=rank, other=other)]
+        if ranks:
+            places = (f"stage {other} on rank {owner} ({layout.devices[owner]})" for other, owner in ranks)
+            needs[str(action)] = f" for {', '.join(places)}"
+    return needs
 
 
 def render_report(cause: str, states: Sequence[str], *, devices: Sequence[str]) -> str:

@@ -1,8 +1,10 @@
-"""Which tensors enter and leave every stage of a chain of stages.
+"""Which tensors enter and leave every stage, and which stages therefore talk to each other.
 
-Torch lets a stage talk to the next one only, so a tensor that is needed further on is handed on by the stages between.
+A tensor that skips stages goes straight to those that take it, or is handed on by the stages between: torch's own
+stages talk to the next one only.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,18 +21,35 @@ class StageWiring:
     takes: Mapping[str, tuple[str, ...]]
     """Per layer the values that it is called with."""
     arrives: tuple[str, ...]
-    """Values that come from the stage before."""
+    """Values that come from other stages, or from the data loader."""
     leaves: tuple[str, ...]
-    """Values that go to the stage after, or to the loss."""
+    """Values that go to other stages, or to the loss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageEdge:
+    """One stage gives another what it takes."""
+
+    producer: int
+    """Number of the stage that gives."""
+    consumer: int
+    """Number of the stage that takes; greater."""
+    values: tuple[str, ...]
+    """What crosses, in the order in which the consumer takes it."""
 
 
 def make_wirings(
-    stages: Sequence[Sequence[str]], layers: Sequence[str], *, inputs: Mapping[str, tuple[str, ...]]
+    stages: Sequence[Sequence[str]],
+    layers: Sequence[str],
+    *,
+    inputs: Mapping[str, tuple[str, ...]],
+    is_relayed: bool = True,
 ) -> tuple[StageWiring, ...]:
     """Wire the layers of a model, given in topological order, as cut into `stages`.
 
     `inputs`: per layer the layers whose output it takes; one that is not named takes the layer before it, the first
-    one the batch. Raises ValueError if the plan is one for other layers, or if a stage needs a later one.
+    one the batch. `is_relayed`: the stages between hand on what skips them, the batch included; otherwise it arrives
+    where it is taken. Raises ValueError if the plan is one for other layers, or if a stage needs a later one.
     """
     _require_same_layers(stages, layers)
     takes = _takes(layers, inputs)
@@ -46,19 +65,59 @@ def make_wirings(
             last_use[source] = max(last_use.get(source, 0), place[name])
     _require_use(layers, last_use)
     order = {name: number for number, name in enumerate([BATCH, *layers])}
-    crossing = [
-        tuple(sorted((name for name in last_use if place[name] < cut <= last_use[name]), key=order.__getitem__))
-        for cut in range(len(stages) + 1)
-    ]
+    crossing = _relayed(place, last_use) if is_relayed else _direct(stages, takes, place=place)
     return tuple(
         StageWiring(
             layers=tuple(sorted(stage, key=order.__getitem__)),
             takes={name: takes[name] for name in stage},
-            arrives=crossing[number] if number else (BATCH,),
-            leaves=crossing[number + 1],
+            arrives=tuple(sorted(arrives, key=order.__getitem__)),
+            leaves=tuple(sorted(leaves | ({layers[-1]} & set(stage)), key=order.__getitem__)),
         )
-        for number, stage in enumerate(stages)
+        for stage, (arrives, leaves) in zip(stages, crossing, strict=True)
     )
+
+
+def _relayed(place: Mapping[str, int], last_use: Mapping[str, int]) -> list[tuple[set[str], set[str]]]:
+    """What crosses each cut: made before it and used after it."""
+    cuts = [
+        {name for name in last_use if place[name] < cut <= last_use[name]} for cut in range(max(last_use.values()) + 1)
+    ]
+    cuts[0] = {BATCH}
+    return list(itertools.pairwise(cuts))
+
+
+def _direct(
+    stages: Sequence[Sequence[str]], takes: Mapping[str, tuple[str, ...]], *, place: Mapping[str, int]
+) -> list[tuple[set[str], set[str]]]:
+    arrives = [
+        {source for name in stage for source in takes[name] if source == BATCH or place[source] != number}
+        for number, stage in enumerate(stages)
+    ]
+    wanted = set().union(*arrives)
+    return [(values, wanted & set(stage)) for values, stage in zip(arrives, stages, strict=True)]
+
+
+def find_edges(wirings: Sequence[StageWiring]) -> tuple[StageEdge, ...]:
+    """Which stage gives which what: a value comes from the last stage before that lets it go, the batch from none
+    (unless it is relayed).
+    """
+    values: dict[tuple[int, int], list[str]] = {}
+    for consumer, wiring in enumerate(wirings):
+        for name in wiring.arrives:
+            makers = [number for number in range(consumer) if name in wirings[number].leaves]
+            if makers:
+                values.setdefault((makers[-1], consumer), []).append(name)
+    return tuple(
+        StageEdge(producer=producer, consumer=consumer, values=tuple(names))
+        for (producer, consumer), names in sorted(values.items())
+    )
+
+
+def is_chain(wirings: Sequence[StageWiring]) -> bool:
+    """Whether every stage talks to the next one only, and the first alone takes the batch."""
+    neighbours = [(number, number + 1) for number in range(len(wirings) - 1)]
+    has_own_batch = any(BATCH in wiring.arrives for wiring in wirings[1:])
+    return not has_own_batch and [(edge.producer, edge.consumer) for edge in find_edges(wirings)] == neighbours
 
 
 def _takes(layers: Sequence[str], inputs: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

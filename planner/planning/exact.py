@@ -98,6 +98,10 @@ class ExactSearch:
         """The solver that was asked for orders."""
         self.num_cases = self.num_orders = 0
         """Cases listed, and orders given to the solver."""
+        self.is_listing = False
+        """Whether the last list of open cases was too long: then there is little hope to close them all soon."""
+        self.next_nodes = NODES[0]
+        """Nodes that the next attempt to list them may look at."""
         self.num_master_rounds = 0
         """Times that the integer programme was asked for the next case."""
         self.settled: dict[Hashable, int] = {}
@@ -121,12 +125,17 @@ class ExactSearch:
     def proposals(self, *, least: int) -> Iterator[Plan | None]:
         """Better plans as they are found; `least`: a bound that is known. Nothing where the problem is too large.
 
-        Cases are listed up to a threshold, closed, and listed again up to the incumbent that they left.
+        Cases are listed up to a threshold, closed, and listed again up to the incumbent that they left. After every
+        step it yields, None where it found nothing, so that the caller can spend time elsewhere in between.
         Raises InfeasibleProblemError if every case is closed and there is no plan.
         """
         if not is_small(self.problem):
             return
         for threshold, opened in self._rungs(least):
+            self.is_listing = opened is None
+            if opened is None:
+                yield None
+                continue
             cases = [self._make_case(case) for case in opened]
             self.num_cases = max(self.num_cases, len(cases))
             self._rebound(threshold, cases)
@@ -141,8 +150,8 @@ class ExactSearch:
                 "receive buffers, recomputation, or more stages per device"
             )
 
-    def _rungs(self, least: int) -> Iterator[tuple[int, tuple[OpenCase, ...]]]:
-        """Thresholds that are low enough for the open cases to be listed, up to the incumbent, with these cases.
+    def _rungs(self, least: int) -> Iterator[tuple[int, tuple[OpenCase, ...] | None]]:
+        """Thresholds up to the incumbent with the open cases below them; None where these were too many to be listed.
 
         The first is the incumbent itself; each that leaves too many is brought half-way down to what is known to be
         out of reach; after one that is closed the next is three times as far above it.
@@ -158,6 +167,8 @@ class ExactSearch:
                 if threshold - bottom <= bottom // SMALLEST_STEP:
                     effort += 1
                     threshold = min(self.below, bottom + bottom // SMALLEST_STEP * 4)
+                self.next_nodes = NODES[min(effort, len(NODES) - 1)]
+                yield threshold, None
                 continue
             yield threshold, opened
             if self.is_closed or self.bound_ns is None or self.bound_ns < threshold:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from planner.plan import Plan
 from planner.planning.conversions import candidate_of, plan_of, played_candidates, rate
-from planner.planning.exact import ExactSearch
+from planner.planning.exact_turns import ExactTurns
 from planner.planning.intervals import add_intervals
 from planner.planning.orders import MAX_ORDER_ACTIONS, OrderSolver
 from planner.planning.run import Run
@@ -74,16 +74,24 @@ class Proposals:
 
     def _rounds(self) -> Iterator[Proposal]:
         """Rounds of joint search, and in between the exact search, single orders, and sessions."""
-        run, search, solver = self.run, self.search, OrderSolver(self.run, self.search.searcher)
-        if not search.pool:
+        if not self.search.pool:
             yield from self._exact()
-        while search.pool and not run.rounds_are_over(search.round, search.round_s):
+            return
+        exact = ExactTurns(self.run, self.search.searcher)
+        try:
+            yield from self._rounds_and(exact)
+        finally:
+            exact.close()
+
+    def _rounds_and(self, exact: ExactTurns) -> Iterator[Proposal]:
+        run, search, solver = self.run, self.search, OrderSolver(self.run, self.search.searcher)
+        while not run.rounds_are_over(search.round, search.round_s):
             before = search.best
             search.end_round(search.start_round())
             yield (None if search.best is before else self._best_plan()), "joint search"
-            if search.round == EXACT_AFTER_ROUNDS:
-                yield from self._exact()
-            elif search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
+            if search.round >= EXACT_AFTER_ROUNDS:
+                yield from exact.take_turn()
+            if search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
                 yield solver.better_order(search.best), "CP-SAT order"
             if search.round % SESSION_EVERY_ROUNDS == 0:
                 yield from self.sessions.take_turn()
@@ -106,28 +114,12 @@ class Proposals:
                 yield from self._exact()
 
     def _exact(self) -> Iterator[Proposal]:
-        """Close every partition and mapping of a small problem by its floor or by its best order."""
-        run = self.run
-        exact = ExactSearch(
-            run.problem,
-            run.costs,
-            searcher=self.search.searcher,
-            incumbent_ns=lambda: run.incumbent_ns,
-            seconds_left=lambda: run.seconds_left,
-            should_stop=run.should_stop,
-            seed=run.limits.seed,
-        )
+        """The exact search to its end: where nothing else can find a plan, or where only the order is open."""
+        turns = ExactTurns(self.run, self.search.searcher)
         try:
-            for plan in exact.proposals(least=run.lower_bound.value_ns if run.lower_bound else 0):
-                yield plan, "exact search"
+            yield from turns.to_the_end()
         finally:
-            if exact.covers_all_plans:
-                run.solver_bound_ns = exact.bound_ns
-            if exact.solver:
-                run.solvers["ortools"] = exact.solver
-        if exact.is_closed:
-            run.stopped_by = "no_improvement"
-            yield None, "exact search"
+            turns.close()
 
     def _has_time_for_all_seeds(self) -> bool:
         """Whether all balanced cuts can be played with all standard policies."""

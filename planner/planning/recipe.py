@@ -18,6 +18,7 @@ from planner.planning.run import Run
 from planner.problem import Problem
 from planner.progress import Limits, Progress
 from planner.verify import verify
+from solver_models.covering import Covering
 from solver_models.large import large_seeds
 from solver_models.search import Searcher
 
@@ -127,7 +128,7 @@ def play_start(run: Run, start: Plan) -> None:
 def bound(run: Run) -> None:
     """The certified bound over every plan that the options allow."""
     seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
-    run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=seconds)
+    run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=seconds, make_covering=Covering)
     run.report("bound")
 
 

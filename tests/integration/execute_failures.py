@@ -79,6 +79,29 @@ class Greedy(Faulty):
         torch.empty(2**50)
 
 
+class Born(models.Block):
+    """There is no room for its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Parameter(torch.empty(2**50))
+
+
+def too_large() -> Training:
+    return with_last(Born)
+
+
+def growing() -> Training:
+    """The batch has twice as many samples from the second iteration on."""
+    training = sound()
+
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, target = training.batch(number)
+        return (inputs, target) if number == 0 else (inputs.repeat(2, 1), target.repeat(2, 1))
+
+    return Training(**(vars(training) | {"batch": batch}))
+
+
 def killed() -> Training:
     return with_last(lambda: Killed().double())
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from planner.execute.training import Training
+from planner.execute.training import Training, load_training
 
-WIDTH, SAMPLES = 6, 4
+WIDTH, SAMPLES = 6, 12
 """Features, and samples per microbatch (a multiple of every number of replicas in the tests)."""
 
 
@@ -85,6 +85,141 @@ def summed(kinds: str, *, num_microbatches: int) -> Training:
     return Training(**(vars(training) | {"loss": lambda output, target: ((output - target) ** 2).sum()}))
 
 
+class Scaling(torch.autograd.Function):
+    """x W, with gradients by hand: torch's native split would compute both of them in I and again in W."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weight = ctx.saved_tensors
+        return grad @ weight.t(), x.t() @ grad
+
+
+class OwnFunction(nn.Module):
+    """A layer whose weight is held by a function of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.block = nn.Parameter(torch.eye(WIDTH)), Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.block(Scaling.apply(x, self.weight))
+
+
+def own_function(kinds: str, *, num_microbatches: int) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    layers = dict.fromkeys(training.layers, lambda: OwnFunction().double())
+    return Training(**(vars(training) | {"layers": layers}))
+
+
+class Marked(nn.Module):
+    """Hands on whole numbers beside what is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mark = rest[0] if rest else (x > 0).long()
+        return self.block(x) * (1 + mark), mark
+
+
+class Unmarked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x: torch.Tensor, mark: torch.Tensor) -> torch.Tensor:
+        return self.block(x) * mark
+
+
+def marked(kinds: str, *, num_microbatches: int) -> Training:
+    """Between all layers there is an integer tensor, too."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    layers: dict[str, Any] = dict.fromkeys(training.layers, lambda: Marked().double())
+    layers[f"l{len(kinds) - 1}"] = lambda: Unmarked().double()
+    return Training(**(vars(training) | {"layers": layers}))
+
+
+class Sleeping(nn.Module):
+    """Its parameters are used for some microbatches only, or for none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.never = Block(), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.block(x)
+
+
+def unused(kinds: str, *, num_microbatches: int) -> Training:
+    """Every layer has parameters that nothing uses."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: Sleeping().double())}))
+
+
+def compiled(kinds: str, *, num_microbatches: int) -> Training:
+    """One layer is compiled (nothing is, before it is called)."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    layers = dict(training.layers) | {"l1": lambda: torch.compile(Block().double(), backend="eager")}
+    return Training(**(vars(training) | {"layers": layers}))
+
+
+def sharded(kinds: str, *, num_microbatches: int) -> Training:
+    """One layer is sharded by FSDP."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    def make() -> nn.Module:
+        return fully_shard(Block().double(), mesh=init_device_mesh("cpu", (2,)))
+
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict(training.layers) | {"l1": make}}))
+
+
+def example(name: str) -> Training:
+    """One of the repository's examples, with an optimizer that remembers every gradient."""
+    training = load_training(f"examples.{name}:make_training")
+
+    def make_optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer: Any = training.optimizer(parameters)
+        optimizer.seen = {id(parameter): [] for parameter in parameters}
+
+        def remember(*_: Any) -> None:
+            for parameter in parameters:
+                optimizer.seen[id(parameter)].append(None if parameter.grad is None else parameter.grad.clone())
+
+        optimizer.register_step_pre_hook(remember)
+        return optimizer
+
+    return Training(**(vars(training) | {"optimizer": make_optimizer}))
+
+
+def example_gpt(kinds: str, *, num_microbatches: int) -> Training:
+    return example("small_gpt")
+
+
+def example_resnet(kinds: str, *, num_microbatches: int) -> Training:
+    """With twice the precision: in float32 a convolution depends on how its input lies in memory, and the network
+    makes much of the last bit."""
+    training = example("resnet")
+
+    def make_batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        pictures, target = training.batch(number)
+        return pictures.double(), target
+
+    layers = {name: partial(as_double, make) for name, make in training.layers.items()}
+    return Training(**(vars(training) | {"layers": layers, "batch": make_batch}))
+
+
+def as_double(make: Any) -> nn.Module:
+    return make().double()
+
+
 class Join(nn.Module):
     """Two inputs, one of them from far away."""
 
@@ -103,6 +238,50 @@ def skipping(kinds: str, *, num_microbatches: int) -> Training:
     layers = dict(training.layers) | {"l2": lambda: Join().double(), last: lambda: Join().double()}
     inputs = {"l2": ("l1", ""), last: (f"l{len(kinds) - 2}", "l0")}
     return Training(**(vars(training) | {"layers": layers, "inputs": inputs}))
+
+
+def branching(kinds: str, *, num_microbatches: int) -> Training:
+    """Two branches from the first layer, one of two layers and one of one, joined by the last; see `BRANCHES`."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    last = f"l{len(kinds) - 1}"
+    layers = dict(training.layers) | {last: lambda: Join().double()}
+    return Training(**(vars(training) | {"layers": layers, "inputs": {"l3": ("l0",), last: ("l2", "l3")}}))
+
+
+def clipped(kinds: str, *, num_microbatches: int) -> Training:
+    """Gradients are much larger than the norm that they are clipped to."""
+    return vectors(kinds, num_microbatches=num_microbatches, max_norm=0.01)
+
+
+def clipped_tied(kinds: str, *, num_microbatches: int) -> Training:
+    training = tied(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"max_norm": 0.01}))
+
+
+def hardly_clipped(kinds: str, *, num_microbatches: int) -> Training:
+    """The norm is never reached."""
+    return vectors(kinds, num_microbatches=num_microbatches, max_norm=100.0)
+
+
+class SequenceFirst(nn.Module):
+    """Samples end up along dimension 1."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.t()
+
+
+def turned(kinds: str, *, num_microbatches: int) -> Training:
+    """Between the first layer and the second, samples do not lie along dimension 0."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    layers = dict(training.layers) | {
+        "l0": lambda: nn.Sequential(Block(), SequenceFirst()).double(),
+        "l1": lambda: nn.Sequential(SequenceFirst(), Block()).double(),
+    }
+    return Training(**(vars(training) | {"layers": layers}))
+
+
+def no_norm(kinds: str, *, num_microbatches: int) -> Training:
+    return vectors(kinds, num_microbatches=num_microbatches, max_norm=0.0)
 
 
 def tied(kinds: str, *, num_microbatches: int) -> Training:

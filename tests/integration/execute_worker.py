@@ -16,6 +16,7 @@ import torch
 from torch import distributed, nn
 
 from planner.document import parse_plan
+from planner.execute.checkpoint import load_checkpoint, save_checkpoint
 from planner.execute.execution import Execution, prepare
 from planner.execute.stage_module import make_layer
 from planner.execute.training import Training, as_tuple
@@ -42,6 +43,11 @@ class Whole:
         owner, _, attribute = path.rpartition(".")
         setattr(self.layers[layer].get_submodule(owner), attribute, value)
 
+    def forget(self) -> None:
+        """The gradients so far: whoever goes on from a checkpoint has not seen them."""
+        for grads in self.optimizer.seen.values():
+            grads.clear()
+
     def output(self, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
         values, before = {"": inputs}, ""
         for name, layer in self.layers.items():
@@ -62,6 +68,9 @@ class Whole:
             for parameter in group["params"]:
                 if parameter.grad is not None and not self.training.loss_is_sum:
                     parameter.grad.div_(num_microbatches)
+        if self.training.max_norm is not None:
+            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self.training.max_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return losses
@@ -71,20 +80,33 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     plan = parse_plan((folder / case["plan"]).read_text())
     count = plan.problem.num_microbatches
     training = getattr(models, case["model"])(case["kinds"], num_microbatches=count)
-    execution = Execution(prepare(plan, training, split=case["split"]), device=CPU)
+    options = {key: case[key] for key in ("split", "skip", "messages")}
+    execution = Execution(prepare(plan, training, **options), device=CPU)
     whole = Whole(training)
     losses, expected, executed = [], [], []
     for number in range(case["steps"]):
+        if number == 1 and case["then"]:
+            execution = go_on(execution, folder / case["then"], checkpoint=folder / f"{case['plan']}.checkpoint")
+            whole.forget()
         iteration = execution.step(number)
         losses.append(iteration.losses)
         executed.append([name for name, _, _ in iteration.actions])
         expected.append(whole.step(number, num_microbatches=count))
     return {
         "losses": losses,
-        "expected_losses": expected if execution.is_last else [()] * case["steps"],
+        "expected_losses": expected,
         "executed": executed,
+        "is_routed": execution.preparation.rows is not None,
         "row": [str(action) for action in execution.layout.rows[execution.rank]],
     } | differences(execution, whole)
+
+
+def go_on(execution: Execution, plan: Path, *, checkpoint: Path) -> Execution:
+    """The same training after its first iteration, under another plan."""
+    save_checkpoint(execution, checkpoint, iteration=1)
+    other = Execution(prepare(parse_plan(plan.read_text()), execution.training), device=CPU)
+    assert load_checkpoint(other, checkpoint) == 1
+    return other
 
 
 def differences(execution: Execution, whole: Whole) -> dict[str, Any]:

@@ -16,10 +16,13 @@ import pytest
 
 from planner.document import render_plan
 from planner.execute.layout import make_layout
+from planner.fidelity.attribution import Comparison
+from planner.fidelity.executed_run import read_run
 from planner.plan import Evidence, Plan
 from planner.planning import make_plan as planner_plan
-from planner.problem import Options
+from planner.problem import Options, Problem
 from planner.progress import Limits
+from planner.simulate import simulate
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
@@ -116,6 +119,17 @@ def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert [[name for name, _, _ in spans] for spans in document["iterations"]] == [row] * 3
         assert all(start <= end for spans in document["iterations"] for _, start, end in spans)
         assert [event["name"] for event in events if event["ph"] == "X" and event["pid"] == rank + 1] == row * 3
+    require_parts_that_add_up(problem, plan, tmp_path / "t")
+
+
+def require_parts_that_add_up(problem: Problem, plan: Plan, folder: Path) -> None:
+    """The run's own figures, replayed, give what it took."""
+    iterations = read_run(folder, plan)
+    comparison = Comparison(problem, plan, timeline=simulate(problem, plan), iterations=iterations)
+    for iteration in iterations:
+        attribution = comparison.attribute(iteration)
+        assert attribution.measured_ns == iteration.duration_ns > 0
+        assert sum(part for _, part in attribution.parts) == attribution.measured_ns - attribution.predicted_ns
 
 
 def test_another_plan_goes_on_from_a_checkpoint(tmp_path: Path):
@@ -205,6 +219,31 @@ def test_a_failing_rank_is_quoted_by_all(tmp_path: Path):
     assert ["Traceback" in error for _, error in answers] == [False, True]
 
 
+def test_a_wait_for_several_replicas_names_all(tmp_path: Path):
+    """Tests that where replicas are uneven, a rank says every stage and rank that it is waiting for."""
+    plan = write(make_random_plan("0 1/2", cut=(2, 2), num_microbatches=4, backward="B"), tmp_path / "plan.json")
+    answers = start_ranks([[plan, "--model", "execute_failures:raising"]] * 3)
+    assert [code for code, _ in answers] == [1, 1, 1]
+    for _, error in answers:
+        headline, first, *_ = report(error)
+        assert re.search(r": rank 1 \(d1\) failed in 1F[0-3]: RuntimeError: the layer's own fault$", headline)
+        assert re.fullmatch(
+            r"  rank 0 \(d0\): waits in 0B[0-3] for stage 1 on rank 1 \(d1\), stage 1 on rank 2 \(d2\)", first
+        )
+
+
+def test_shapes_that_change_are_named(tmp_path: Path):
+    """Tests that a batch of another size in a later iteration ends in one message, before anything wrong is sent."""
+    answers = run(write(PLAN, tmp_path / "plan.json"), "growing", "--steps", 3)
+    assert [code for code, _ in answers] == [1, 1]
+    for _, error in answers:
+        assert (
+            "rank 0 (d0) failed in 0F0: RuntimeError: stage 0 gives (24, 6) torch.float64 as tensor 0, but gave (12, 6)"
+            in (report(error)[0])
+        )
+    assert "iteration 0: loss" in answers[1][1]
+
+
 def test_a_hanging_rank_is_found_within_the_timeout(tmp_path: Path):
     """Tests that a rank that does not get on ends all, and that each rank says which action it is in."""
     answers = run(write(PLAN, tmp_path / "plan.json"), "hanging", "--timeout", 5)
@@ -218,13 +257,14 @@ def test_a_hanging_rank_is_found_within_the_timeout(tmp_path: Path):
         assert re.fullmatch(r"  rank 1 \(d1\): computes 1F[0-3]", ranks[1])
 
 
-def test_a_rank_without_memory_is_named(tmp_path: Path):
-    """Tests that running out of memory is called that, beside what the plan expected."""
+@pytest.mark.parametrize(("model", "where"), [("greedy", "failed in 1F[0-3]"), ("too_large", "failed")])
+def test_a_rank_without_memory_is_named(tmp_path: Path, model: str, where: str):
+    """Tests that running out of memory, for weights or on the way, is called that, beside what the plan expected."""
     evidence = dict.fromkeys(Evidence.__dataclass_fields__)
     evidence |= {"peak_bytes": {"d0": 10, "d1": 4_000}, "makespan_ns": 10, "baselines": (), "interpolated_costs": ()}
     plan = replace(PLAN, evidence=Evidence(**evidence))  # type: ignore[arg-type]
-    answers = run(write(plan, tmp_path / "plan.json"), "greedy")
+    answers = run(write(plan, tmp_path / "plan.json"), model)
     assert [code for code, _ in answers] == [1, 1]
     for _, error in answers:
-        pattern = r"rank 1 \(d1\) failed in 1F[0-3]: out of memory \(the plan expects at most 4,000 bytes\)"
+        pattern = rf"rank 1 \(d1\) {where}: out of memory \(the plan expects at most 4,000 bytes\)"
         assert re.search(pattern, report(error)[0])

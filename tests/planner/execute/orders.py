@@ -22,11 +22,13 @@ def make_random_plan(
     kinds: str = "",
     recompute: str = "",
     backward: str = "IW",
+    edges: str = "",
 ) -> Plan:
     """`placement`: per stage the device of each replica, as `0/2 1/3`; `cut`: how many layers each stage has (default
     one); `kinds`: a letter per layer, only `w`, `v` and `s` are trained; `recompute`: y or n per stage.
 
-    The order is random for a seed, otherwise greedy: I before F before W. `backward`: B instead of I and W.
+    The order is random for a seed, otherwise greedy: I before F before W. `backward`: B instead of I and W. `edges`:
+    which stage takes which, as `0-1 0-2`, if they form no chain.
     """
     groups = [tuple(f"d{device}" for device in stage.split("/")) for stage in placement.split()]
     sizes = cut or [1] * len(groups)
@@ -39,10 +41,15 @@ def make_random_plan(
         for number, (mine, group) in enumerate(zip(layers, groups, strict=True))
     )
     trained = [not kinds or any(kinds[int(name[1:])] in "wvs" for name in stage.layers) for stage in stages]
-    words = make_order(
-        [group[0] for group in groups], num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward
-    )
-    schedule = {device: words[group[0]] for group in groups for device in group}
+    sources = make_sources(len(groups), edges)
+    if edges or not are_side_by_side(groups):
+        schedule = make_free_order(
+            groups, sources, num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward
+        )
+    else:
+        firsts = [group[0] for group in groups]
+        words = make_order(firsts, num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward)
+        schedule = {device: words[group[0]] for group in groups for device in group}
     return Plan(problem=make_reference(num_microbatches), stages=stages, schedule=schedule)
 
 
@@ -77,3 +84,70 @@ def needs(action: Action, num_stages: int, *, backward: str) -> set[Action]:
     if stage + 1 < num_stages:
         before.add(Action("B" if backward == "B" else "I", stage + 1, microbatch))
     return before
+
+
+Groups = Sequence[Sequence[str]]
+"""Per stage the devices of its replicas."""
+
+
+def are_side_by_side(groups: Groups) -> bool:
+    """Replica k of every stage is in pipeline k, and devices hold like stages."""
+    seats = {(device, replica) for group in groups for replica, device in enumerate(group)}
+    partners = {(device, group[0]) for group in groups for device in group}
+    devices = {device for device, _ in seats}
+    return len({len(group) for group in groups}) == 1 and len(seats) == len(partners) == len(devices)
+
+
+def make_sources(num_stages: int, edges: str) -> list[list[int]]:
+    """Per stage those that it takes."""
+    pairs = edges.split() or [f"{number}-{number + 1}" for number in range(num_stages - 1)]
+    ends = [tuple(map(int, pair.split("-"))) for pair in pairs]
+    return [[a for a, b in ends if b == number] for number in range(num_stages)]
+
+
+def make_free_order(
+    groups: Groups,
+    sources: Sequence[Sequence[int]],
+    *,
+    num_microbatches: int,
+    seed: int | None,
+    trained: Sequence[bool],
+    backward: str,
+) -> dict[str, tuple[Action, ...]]:
+    """As `make_order`, but every replica has an order of its own; what it needs has to be done by all replicas."""
+    rng = random.Random(seed)
+    kinds = [("F" + backward) if is_trained or backward == "B" else "FI" for is_trained in trained]
+    todo = {
+        (Action(k, s, m), device)  # type: ignore[arg-type]
+        for s, mine in enumerate(kinds)
+        for k in mine
+        for m in range(num_microbatches)
+        for device in groups[s]
+    }
+    words: dict[str, list[Action]] = {device: [] for group in groups for device in group}
+    while todo:
+        open_actions = {action for action, _ in todo}
+        ready = [
+            (action, device)
+            for action, device in sorted(todo)
+            if not open_actions & set(before(action, sources))
+            and not (action.kind != "F" and (action._replace(kind="F" if action.kind != "W" else "I"), device) in todo)
+        ]
+        for device in words:
+            if mine := [action for action, where in ready if where == device]:
+                greedy = min(mine, key=lambda action: ("IBFW".index(action.kind), action.microbatch, -action.stage))
+                chosen = greedy if seed is None else rng.choice(mine)
+                words[device].append(chosen)
+                todo.remove((chosen, device))
+    return {device: tuple(word) for device, word in words.items()}
+
+
+def before(action: Action, sources: Sequence[Sequence[int]]) -> list[Action]:
+    """What other stages have to have done for the same microbatch."""
+    kind, stage, microbatch = action
+    if kind == "F":
+        return [Action("F", source, microbatch) for source in sources[stage]]
+    if kind == "W":
+        return []
+    takers = [number for number, mine in enumerate(sources) if stage in mine]
+    return [Action(letter, taker, microbatch) for taker in takers for letter in ("I", "B")]

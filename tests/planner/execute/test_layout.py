@@ -1,10 +1,11 @@
 """Ranks, pipelines and rows of a plan."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from planner.execute.layout import make_layout
+from planner.execute.layout import Pipelines, make_layout
 from planner.plan import Share
 from tests.planner.execute.orders import make_random_plan
 
@@ -16,13 +17,13 @@ def test_ranks_follow_the_stages():
     assert layout.devices == ("d2", "d0")
     assert layout.owners == ((0,), (1,), (0,))
     assert layout.rows == (plan.schedule["d2"], plan.schedule["d0"])
-    assert (layout.world_size, layout.pipeline_size, layout.num_stages) == (2, 2, 3)
+    assert (layout.world_size, layout.num_stages) == (2, 3)
     assert layout.stages_of(0) == (0, 2)
 
 
 def test_replicas_become_pipelines():
     """Tests that replica k of every stage belongs to pipeline k, and that pipelines come one after the other."""
-    layout = make_layout(make_random_plan("0/2 1/3", num_microbatches=2))
+    layout = pipelines("0/2 1/3", num_microbatches=2)
     assert layout.devices == ("d0", "d1", "d2", "d3")
     assert layout.owners == ((0, 2), (1, 3))
     assert [layout.replica_of(rank) for rank in range(4)] == [0, 0, 1, 1]
@@ -45,19 +46,26 @@ def test_idle_devices_stay_outside():
         make_layout(replace(plan, schedule=plan.schedule | {"d9": plan.schedule["d0"]}))
 
 
-@pytest.mark.parametrize(
-    ("placement", "message"),
-    [
-        ("0/1 2", "stage 1 has 1 replicas but stage 0 has 2"),
-        ("0/1 1/0", "device 'd1' is replica 0 of stage 1 but replica 1 of an earlier stage"),
-        ("0/1 0/2", "the replicas use 1, 2 devices"),
-        ("0/1 0/2 3/1", "hold stages"),
-    ],
-)
-def test_replicas_that_are_no_pipelines_are_refused(placement: str, message: str):
-    """Tests that replicas which cannot run as whole pipelines side by side are refused with what to plan instead."""
-    with pytest.raises(ValueError, match=message):
-        make_layout(make_random_plan(placement, num_microbatches=1))
+@pytest.mark.parametrize("placement", ["0/1 2", "0/1 1/0", "0/1 0/2", "0/1 0/2 3/1"])
+def test_replicas_that_are_no_pipelines_have_ranks_by_stage(placement: str):
+    """Tests that other replicas keep their devices in order of the stages, and each its row."""
+    plan = make_random_plan(placement, num_microbatches=1)
+    layout = make_layout(plan)
+    assert not isinstance(layout, Pipelines)
+    assert layout.devices == plan.devices
+    assert layout.rows == tuple(plan.schedule[device] for device in plan.devices)
+    assert [[layout.devices[rank] for rank in ranks] for ranks in layout.owners] == [
+        [f"d{device}" for device in stage.split("/")] for stage in placement.split()
+    ]
+
+
+def test_partners_have_samples_in_common():
+    """Tests that the second half of a microbatch meets its second and its third third, and the reverse."""
+    layout = make_layout(make_random_plan("0/1 2/3/4", num_microbatches=1))
+    assert layout.replica_counts == (2, 3)
+    assert layout.partners(0, rank=1, other=1) == (3, 4)
+    assert layout.partners(1, rank=3, other=0) == (0, 1)
+    assert layout.partners(1, rank=4, other=0) == (1,)
 
 
 def test_groups_and_split_placement_are_refused():
@@ -71,3 +79,12 @@ def test_groups_and_split_placement_are_refused():
         make_layout(replace(plan, stages=(plan.stages[0], split)))
     with pytest.raises(ValueError, match="no stages"):
         make_layout(replace(plan, stages=()))
+    twice = replace(plan.stages[1], replicas=(("d1",), ("d1",)))
+    with pytest.raises(ValueError, match="stage 1 has no device, or one twice"):
+        make_layout(replace(plan, stages=(plan.stages[0], twice)))
+
+
+def pipelines(placement: str, **more: Any) -> Pipelines:
+    layout = make_layout(make_random_plan(placement, **more))
+    assert isinstance(layout, Pipelines)
+    return layout

@@ -1,0 +1,134 @@
+"""Contenders for the race between plans and torch's own schedules; all train the same layers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import distributed
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining import schedules as torch_schedules
+
+from benchmarks.real_models import make_model
+from planner.actions import parse_action
+from planner.document import parse_plan
+from planner.execute.execution import Execution, prepare
+from planner.execute.stage_module import StageModule, make_layer, trace_stages
+from planner.execute.training import Training, as_tuple
+from planner.execute.wiring import make_wirings
+
+
+class Contender(Protocol):
+    """Trains an iteration at a time."""
+
+    def step(self, number: int) -> None:
+        """All microbatches of iteration `number`, and the optimizer."""
+
+
+def make_contender(about: dict[str, Any]) -> Contender:
+    """A plan (`plan`, `split`), or one of torch's schedules (`schedule`, `stages`, `owners`)."""
+    if "plan" in about:
+        plan = parse_plan(about["plan"].encode(), source="plan")
+        training = make_model(about["model"], num_microbatches=plan.problem.num_microbatches)
+        preparation = prepare(plan, training, split=about["split"])
+        return _Planned(Execution(preparation, device=torch.device("cpu")))
+    return TorchSchedule(**about)
+
+
+class _Planned:
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+
+    def step(self, number: int) -> None:
+        self.execution.step(number)
+
+
+class TorchSchedule:
+    """One of torch's own schedule classes, with torch's own stages, on the same modules and shapes."""
+
+    def __init__(
+        self,
+        *,
+        schedule: str,
+        model: str,
+        num_microbatches: int,
+        stages: Sequence[Sequence[str]],
+        owners: Sequence[int],
+    ) -> None:
+        """`stages`: the layers of each; `owners`: the rank of each."""
+        self.training = make_model(model, num_microbatches=num_microbatches)
+        self.num_microbatches, self.num_stages = num_microbatches, len(stages)
+        self.stages = _make_stages(self.training, stages, owners=owners, num_microbatches=num_microbatches)
+        make: Callable[..., Any] = getattr(torch_schedules, f"Schedule{schedule}")
+        is_single = issubclass(make, torch_schedules.PipelineScheduleSingle)  # type: ignore[arg-type]
+        given = self.stages[0] if is_single else self.stages
+        self.schedule = make(given, num_microbatches, loss_fn=self.training.loss)
+        parameters = [p for stage in self.stages for p in stage.submod.parameters() if p.requires_grad]
+        self.optimizer = self.training.optimizer(parameters)
+
+    def order(self) -> list[list[tuple[str, int, int]]]:
+        """Kind, stage and microbatch of everything that every rank computes, in torch's order."""
+        if isinstance(self.schedule, torch_schedules.PipelineScheduleSingle):
+            rows = _single_stage_rows(type(self.schedule).__name__, self.num_stages, count=self.num_microbatches)
+        else:
+            table = self.schedule.pipeline_order
+            rows = [[_read(cell) for cell in table[rank] if cell is not None] for rank in sorted(table)]
+        return rows
+
+    def step(self, number: int) -> None:
+        """As a training loop does it."""
+        inputs, target = self.training.batch(number)
+        is_last = any(stage.stage_index == self.num_stages - 1 for stage in self.stages)
+        losses: list[torch.Tensor] = []
+        arguments = as_tuple(inputs) if self.stages[0].stage_index == 0 else ()
+        self.schedule.step(
+            *arguments, target=target if is_last else None, losses=losses if is_last else None, return_outputs=False
+        )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if losses:
+            torch.stack(losses).tolist()
+
+
+def _make_stages(
+    training: Training, stages: Sequence[Sequence[str]], *, owners: Sequence[int], num_microbatches: int
+) -> list[PipelineStage]:
+    wirings = make_wirings(stages, list(training.layers), inputs=training.inputs)
+    inputs, _ = training.batch(0)
+    size = as_tuple(inputs)[0].shape[0] // num_microbatches
+    shapes = trace_stages(training, wirings, batch=tuple(tensor[:size] for tensor in as_tuple(inputs)))
+    made = []
+    for number, (wiring, shape) in enumerate(zip(wirings, shapes, strict=True)):
+        if owners[number] != distributed.get_rank():
+            continue
+        layers = {name: make_layer(training, name, device=torch.device("cpu")) for name in wiring.layers}
+        module = StageModule(wiring, layers, counts=shape.counts)
+        module.clones_views = True  # without it torch's split of a backward fails on stages that end in a view
+        made.append(
+            PipelineStage(
+                module,
+                number,
+                len(stages),
+                torch.device("cpu"),
+                input_args=shape.inputs,
+                output_args=shape.outputs,
+            )
+        )
+    return made
+
+
+def _read(cell: Any) -> tuple[str, int, int]:
+    action = parse_action(str(cell))
+    return action.kind, action.stage, action.microbatch
+
+
+def _single_stage_rows(name: str, num_stages: int, *, count: int) -> list[list[tuple[str, int, int]]]:
+    """What the loops of torch's ScheduleGPipe and Schedule1F1B do, which keep no table."""
+    rows = []
+    for stage in range(num_stages):
+        ahead = count if name == "ScheduleGPipe" else min(count, num_stages - stage)
+        row = [("F", stage, number) for number in range(ahead)]
+        for number in range(count):
+            row.append(("B", stage, number))
+            row += [("F", stage, number + ahead)] if number + ahead < count else []
+        rows.append(row)
+    return rows

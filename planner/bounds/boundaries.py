@@ -1,0 +1,91 @@
+"""What crosses the boundaries of the trunk, for every number of replicas on either side.
+
+Only trunk layers that take time are told apart (*keys*); index j counts the keys before boundary j.
+"""
+
+from functools import cached_property
+
+import numpy
+
+from planner.bounds.least import Integers, Least, prefix_sums
+from planner.bounds.trunk import Trunk
+from planner.costs import overlap
+
+
+class Boundaries:
+    """Prefix sums over the keys of a trunk, and the least times of transfers between them."""
+
+    def __init__(self, least: Least) -> None:
+        trunk = self.trunk = Trunk(least)
+        self.least = least
+        self.count = least.problem.num_microbatches
+        self.num_devices, self.replicas = least.num_devices, least.problem.max_replicas
+        self.chunks = least.problem.options.max_stages_per_device
+        work = numpy.diff(trunk.forward + trunk.backward)
+        self.keys = [int(number) for number in numpy.flatnonzero(work > 0)]
+        self.size = len(self.keys)
+        self.forward, self.returning, self.backward, self.state, self.stash, self.gradient = (
+            prefix_sums(numpy.diff(sums)[self.keys])
+            for sums in (trunk.forward, trunk.returning, trunk.backward, trunk.state, trunk.stash, trunk.gradient)
+        )
+        everything = int(least.time.total.sum())
+        self.beside = self.count * (everything - int(self.forward[-1] + self.backward[-1]))
+        self.memory = max(device.memory_bytes for device in least.problem.cluster.devices)
+
+    @cached_property
+    def shares(self) -> tuple[list[list[int]], list[list[int]]]:
+        """[senders][receivers], in parts of 1 / (senders x receivers) of a microbatch: every receiver gets at least
+        the first from one sender; every sender gives at least the second to one receiver.
+        """
+        numbers = range(self.replicas + 1)
+        received, given = ([[0] * len(numbers) for _ in numbers] for _ in range(2))
+        for senders in numbers[1:]:
+            for receivers in numbers[1:]:
+                parts = [
+                    [overlap(i, j, num_senders=senders, num_receivers=receivers)[0] for j in range(receivers)]
+                    for i in range(senders)
+                ]
+                given[senders][receivers] = min(max(row) for row in parts)
+                received[senders][receivers] = min(max(column) for column in zip(*parts, strict=True))
+        return received, given
+
+    def _gap(self, boundary: int) -> range:
+        """The boundaries of the trunk between the key before this boundary and the key after it."""
+        return range(self.keys[boundary - 1] + 1, self.keys[boundary] + 1)
+
+    def _hops(self, shares: list[list[int]], sizes: list[int]) -> Integers:
+        """[boundary, senders, receivers]: least time of such a share of a microbatch.
+
+        Layers without time between two keys may be stages of their own, on any number of replicas: there the least
+        share of all counts.
+        """
+        numbers = range(1, self.replicas + 1)
+        found = numpy.zeros((self.size + 1, self.replicas + 1, self.replicas + 1), dtype=numpy.int64)
+        for boundary in range(1, self.size):
+            num_bytes = min(sizes[place] for place in self._gap(boundary))
+            times = [[self.least.transfer_ns(num_bytes * shares[q][r] // (q * r)) for r in numbers] for q in numbers]
+            if len(self._gap(boundary)) > 1:
+                least = min(min(row) for row in times)
+                times = [[least for _ in row] for row in times]
+            found[boundary, 1:, 1:] = times
+        return found
+
+    @cached_property
+    def forward_hops(self) -> Integers:
+        """[boundary, senders, receivers]: a replica that holds nothing of the stage before waits so long."""
+        return self._hops(self.shares[0], self.trunk.forward_bytes)
+
+    @cached_property
+    def returning_hops(self) -> Integers:
+        """[boundary, senders, receivers]: a replica waits so long for both transfers between an F and its gradient."""
+        return self._hops(self.shares[1], self.trunk.forward_bytes) + self._hops(
+            self.shares[1], self.trunk.backward_bytes
+        )
+
+    @cached_property
+    def least_hops(self) -> Integers:
+        """Per number of receivers: the least of all times to receive."""
+        if self.size < 2:
+            return numpy.zeros(self.replicas + 1, dtype=numpy.int64)
+        least: Integers = self.forward_hops[1 : self.size, 1:, :].min(axis=(0, 1))
+        return least

@@ -1,0 +1,179 @@
+"""The packing bound: prices on layers show that the devices cannot hold all stages and be done in time.
+
+It asks whether a plan can reach an objective T, like the pipeline bound, but looks at what a device can hold as a
+whole: one stage, or two, with the times before, between and after them. Cases are told apart in a tree;
+docs/bounds.md proves it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lcm
+from typing import Any
+
+import numpy
+
+from planner.bounds.boundaries import Boundaries
+from planner.bounds.least import Integers, Least, prefix_sums
+from planner.bounds.loads import Loads, Mask, Stages
+from planner.bounds.waste import FAR, Priced, Ways, slack_mask
+
+PRICE = 1 << 14
+"""Largest price in a certificate."""
+
+MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
+"""Layers with time on the trunk, replicas, cases of a certificate and rounds of prices per case."""
+
+Prices = list[int]
+"""One per key, and that of idle time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Two cases: a stage ends at boundary `place` or none (`replicas` 0); key `place` on so many replicas, or more."""
+
+    place: int
+    replicas: int
+
+    def allows(self, stages: Stages, *, first: bool) -> Mask:
+        """The stages that the first or the second case allows."""
+        if not self.replicas:
+            inside = (stages.start < self.place) & (self.place < stages.end)
+            touches = (stages.start == self.place) | (stages.end == self.place)
+            return ~inside if first else ~touches
+        apart = (stages.end <= self.place) | (stages.start > self.place)
+        few = stages.replicas <= self.replicas
+        return apart | (few if first else ~few)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What shows that nothing is in time: prices, round after round, and then perhaps two cases."""
+
+    prices: tuple[Prices, ...]
+    split: Split | None
+
+
+def applies_to(least: Least) -> bool:
+    """Whether the bound holds here, and is not too much work."""
+    problem = least.problem
+    options = problem.options
+    if options.objective != "makespan" or options.split_placement or options.max_stages_per_device > 2:
+        return False
+    if problem.max_replicas > MAX_REPLICAS or len(least.types) > 1 or least.widths != (1,):
+        return False
+    boundaries = Boundaries(least)
+    return 0 < boundaries.size <= MAX_KEYS and all(boundaries.trunk.returns)
+
+
+class Packing:
+    """One case: stages that are possible until a deadline, narrowed down by prices."""
+
+    def __init__(self, boundaries: Boundaries, deadline: int, *, allowed: Sequence[tuple[Split, bool]] = ()) -> None:
+        self.boundaries, self.deadline = boundaries, deadline
+        self.stages = Stages(boundaries, deadline)
+        for split, first in allowed:
+            self.stages.is_open &= split.allows(self.stages, first=first)
+        self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
+        self.busy = self.stages.work * self.unit // max(deadline, 1)
+        self.needed = boundaries.beside * self.unit // max(deadline, 1)
+        self.loads = self._list()
+
+    def _list(self) -> Loads:
+        self.stages.tighten()
+        self.stages.tighten()
+        return self.stages.loads()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left that a device could hold."""
+        return not len(self.loads.first)
+
+    def close(self) -> None:
+        """Nothing is possible."""
+        self.loads = self.loads.keep(numpy.zeros(len(self.loads.first), dtype=numpy.bool_))
+
+    def values(self, prices: Prices) -> Integers:
+        """Per load: the worth of its layers, shared by the replicas, and of the time that it leaves for others."""
+        sums = prefix_sums(prices[:-1])
+        stages, idle = self.stages, prices[-1]
+        worth = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.replicas) - idle * self.busy
+        pairs = self.loads.second >= 0
+        found: Integers = worth[self.loads.first] + numpy.where(pairs, worth[self.loads.second], 0) + idle * self.unit
+        return found
+
+    def is_refuted(self, prices: Prices) -> bool:
+        """Whether these prices show that the devices are worth too little; if not, what wastes too much is closed."""
+        values = self.values(prices)
+        most = max(int(values.max(initial=0)), prices[-1] * self.unit)
+        worth = sum(prices[:-1]) * self.unit + prices[-1] * self.needed
+        slack = self.boundaries.num_devices * most - worth
+        if slack < 0:
+            return True
+        kept = most - values <= slack
+        loads, waste = self.loads.keep(kept), (most - values)[kept]
+        priced = Priced(loads=loads, waste=waste, slack=slack)
+        self.stages.is_open &= slack_mask(self.stages, priced)
+        if slack >= FAR or not Ways(self.stages, priced).narrow():
+            return slack < FAR
+        self.loads = self._list()
+        return self.is_empty
+
+
+def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[Case]) -> bool:
+    """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out."""
+    left = iter(cases)
+
+    def is_refuted(allowed: tuple[tuple[Split, bool], ...]) -> bool:
+        case = next(left, None)
+        if case is None:
+            return False
+        packing = Packing(boundaries, deadline, allowed=allowed)
+        if packing.is_empty or any(packing.is_refuted(prices) for prices in case.prices):
+            return True
+        if case.split is None:
+            return False
+        answers = [is_refuted((*allowed, (case.split, first))) for first in (True, False)]
+        return all(answers)
+
+    return is_refuted(()) and next(left, None) is None
+
+
+def write_cases(cases: Sequence[Case]) -> list[list[Any]]:
+    """Cases in preorder, as a certificate holds them: the rounds of prices, and place and replicas of the split."""
+    return [
+        [
+            [list(prices) for prices in case.prices],
+            [] if case.split is None else [case.split.place, case.split.replicas],
+        ]
+        for case in cases
+    ]
+
+
+def read_cases(plain: object, boundaries: Boundaries) -> list[Case]:
+    """The cases that a certificate holds; ValueError if they are none, or do not fit the problem."""
+    if not isinstance(plain, list) or not 0 < len(plain) <= MAX_CASES:
+        raise ValueError(
+            f"certificate: cases = {str(plain)[:60]!r} is no list of 1 to {MAX_CASES}; make the bound again"
+        )
+    return [_read_case(entry, boundaries) for entry in plain]
+
+
+def _read_case(plain: object, boundaries: Boundaries) -> Case:
+    if not isinstance(plain, list) or len(plain) != 2 or not all(isinstance(part, list) for part in plain):
+        raise ValueError(f"certificate: the case {str(plain)[:60]!r} is no pair of lists; make the bound again")
+    rounds, split = plain
+    if len(rounds) > MAX_ROUNDS or not all(_is_numbers(r, [PRICE] * (boundaries.size + 1)) for r in rounds):
+        raise ValueError(
+            f"certificate: the prices {str(rounds)[:60]!r} are no lists of {boundaries.size + 1} integers from 0 to "
+            f"{PRICE}; make the bound again"
+        )
+    if split and not _is_numbers(split, [boundaries.size - 1, boundaries.replicas]):
+        raise ValueError(f"certificate: the split {str(split)[:60]!r} is none of this problem; make the bound again")
+    return Case(tuple(rounds), Split(*split) if split else None)
+
+
+def _is_numbers(plain: object, most: list[int]) -> bool:
+    """Whether it is a list of integers from 0 up to these."""
+    if not isinstance(plain, list) or len(plain) != len(most):
+        return False
+    return all(type(number) is int and 0 <= number <= limit for number, limit in zip(plain, most, strict=True))

@@ -1,0 +1,205 @@
+"""Looks for prices and cases that make the packing bound large; whatever it finds is checked by `packing` alone."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.bounds.boundaries import Boundaries
+from planner.bounds.least import Integers
+from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, PRICE, Case, Packing, Prices, Split
+
+Floats = NDArray[numpy.float64]
+
+ITERATIONS, COLUMNS = 60, 40
+"""Most rounds of column generation, and most columns per round."""
+
+MAX_STEPS = 16
+"""Deadlines that are tried."""
+
+EFFORT, EFFORT_PER_STAGE = 4_000_000, 200
+"""Loads of devices that are rated before the search ends, and what a stage counts for."""
+
+ENOUGH = 0.9
+"""Another round of prices is worth its while if the last one left fewer stages than this."""
+
+
+class Covering(Protocol):
+    """A linear programme that covers rows by columns; solver_models has one."""
+
+    def add(self, rows: list[int], parts: list[float]) -> None:
+        """A column that covers so much of these rows."""
+
+    def solve(self) -> tuple[Floats, Floats]:
+        """Prices of the rows, and how much of every column is taken."""
+
+
+MakeCovering = Callable[[Iterable[float]], Covering]
+
+
+@dataclass
+class Relaxation:
+    """The fractional packing of one case: how many devices the layers need, and where it is undecided."""
+
+    packing: Packing
+    covering: Covering
+    columns: list[int] = field(default_factory=list)
+    """Number of the load that is a column."""
+    known: set[int] = field(default_factory=set)
+    """The same, in no order."""
+
+    def solve(self) -> tuple[Prices, Floats]:
+        """Prices in whole numbers, and how much of every column is taken."""
+        self._add(numpy.flatnonzero(self.packing.loads.second < 0)[:COLUMNS])
+        for _ in range(ITERATIONS):
+            duals, taken = self.covering.solve()
+            prices = _whole(duals)
+            values = self.packing.values(prices) / (self.packing.unit * _scale(duals))
+            best = self._varied(_largest(values, numpy.flatnonzero(values > 1 + 1e-4)))
+            if not len(best):
+                break
+            self._add(best)
+        return prices, taken
+
+    def _varied(self, best: Integers) -> Integers:
+        """Some of them that are no columns yet, no stage more often than thrice."""
+        loads = self.packing.loads
+        used: dict[int, int] = {}
+        chosen = []
+        for load in best.tolist():
+            stages = (int(loads.first[load]), -1 - int(loads.second[load]))
+            if load not in self.known and all(used.get(stage, 0) < 3 for stage in stages if stage):
+                chosen.append(load)
+                used.update({stage: used.get(stage, 0) + 1 for stage in stages})
+        return numpy.array(chosen[:COLUMNS], dtype=numpy.int64)
+
+    def _add(self, chosen: Integers) -> None:
+        packing = self.packing
+        stages, size = packing.stages, packing.boundaries.size
+        for load in chosen.tolist():
+            parts: dict[int, float] = {size: 1.0}
+            for stage in (int(packing.loads.first[load]), int(packing.loads.second[load])):
+                if stage >= 0:
+                    for key in range(int(stages.start[stage]), int(stages.end[stage])):
+                        parts[key] = 1 / int(stages.replicas[stage])
+                    parts[size] -= int(packing.busy[stage]) / packing.unit
+            self.covering.add(list(parts), list(parts.values()))
+            self.columns.append(load)
+            self.known.add(load)
+
+    def split(self, taken: Floats) -> Split | None:
+        """The question that the fractional packing leaves most open."""
+        stages, loads = self.packing.stages, self.packing.loads
+        size, most = self.packing.boundaries.size, self.packing.boundaries.replicas
+        cut, held = numpy.zeros(size + 1), numpy.zeros((size, most + 1))
+        for load, part in zip(self.columns[: len(taken)], taken.tolist(), strict=True):
+            for stage in (int(loads.first[load]), int(loads.second[load])):
+                if part > 0 and stage >= 0:
+                    start, end, r = (int(column[stage]) for column in (stages.start, stages.end, stages.replicas))
+                    cut[start] += part / r
+                    held[start:end, r] += part / r
+        open_cuts = [(min(cut[place], 1 - cut[place]) * 0.9, Split(place, 0)) for place in range(1, size)]
+        few = numpy.cumsum(held, axis=1)
+        open_keys = [
+            (min(few[key, r], few[key, most] - few[key, r]), Split(key, r))
+            for key in range(size)
+            for r in range(1, most)
+        ]
+        best = max([*open_cuts, *open_keys], key=lambda pair: float(pair[0]), default=(0.0, None))
+        return best[1] if best[0] > 1e-6 else None
+
+
+def _largest(values: Floats, chosen: Integers) -> Integers:
+    """Those of the chosen with the largest values, the largest first."""
+    if len(chosen) > 8 * COLUMNS:
+        chosen = chosen[numpy.argpartition(-values[chosen], 8 * COLUMNS)[: 8 * COLUMNS]]
+    largest: Integers = chosen[numpy.argsort(-values[chosen], kind="stable")]
+    return largest
+
+
+def _scale(duals: Floats) -> float:
+    return PRICE / max(float(duals.max(initial=0.0)), 1e-9)
+
+
+def _whole(duals: Floats) -> Prices:
+    prices: list[int] = numpy.clip(numpy.rint(duals * _scale(duals)), 0, PRICE).astype(int).tolist()
+    return prices
+
+
+class Refutation:
+    """Tries to show that a deadline cannot be met, in so many cases and with so much effort at most."""
+
+    def __init__(self, boundaries: Boundaries, make: MakeCovering, *, most: int, effort: int) -> None:
+        self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
+        self.cases: list[Case] = []
+
+    def find(self, deadline: int) -> list[Case] | None:
+        """The cases in preorder, or None."""
+        self.cases = []
+        return self.cases if self._refute(deadline, allowed=()) else None
+
+    def _refute(self, deadline: int, *, allowed: tuple[tuple[Split, bool], ...]) -> bool:
+        if len(self.cases) >= self.most or self.effort <= 0:
+            return False
+        place = len(self.cases)
+        self.cases.append(Case((), None))
+        packing = Packing(self.boundaries, deadline, allowed=allowed)
+        rounds, split = self._price(packing)
+        self.cases[place] = Case(tuple(rounds), split)
+        if split is None:
+            return packing.is_empty
+        return all(self._refute(deadline, allowed=(*allowed, (split, first))) for first in (True, False))
+
+    def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
+        """Rounds of prices, and what to split by if they do not do."""
+        rounds: list[Prices] = []
+        split = None
+        while not packing.is_empty and len(rounds) < MAX_ROUNDS:
+            before = int(packing.stages.is_open.sum())
+            self.effort -= len(packing.loads.first) + EFFORT_PER_STAGE * before
+            needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit]
+            relaxation = Relaxation(packing, self.make(needs))
+            prices, taken = relaxation.solve()
+            split = relaxation.split(taken)
+            rounds.append(prices)
+            if packing.is_refuted(prices):
+                packing.close()
+                break
+            if packing.stages.is_open.sum() > ENOUGH * before:
+                break
+        return rounds, None if packing.is_empty else split
+
+
+class Climb:
+    """Looks for the largest T out of reach. The work is counted, not timed."""
+
+    def __init__(self, boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int) -> None:
+        self.boundaries, self.make = boundaries, make
+        self.precise = max(start // 1000, 1)
+        self.low, self.effort = start - 1, effort
+        self.cases: list[Case] = []
+
+    def go_on(self, *, most: int) -> None:
+        """With so many cases at most: doubled strides, then halves."""
+        stride, high = max(self.low // 100, 1), None
+        for _ in range(MAX_STEPS):
+            middle = self.low + stride if high is None else (self.low + high) // 2
+            if self.effort <= 0 or (high is not None and high - self.low <= self.precise):
+                break
+            refutation = Refutation(self.boundaries, self.make, most=most, effort=self.effort // 2)
+            cases = refutation.find(middle)
+            self.effort -= self.effort // 2 - refutation.effort
+            if cases is None:
+                high = middle
+            else:
+                self.low, self.cases, stride = middle, cases, 2 * stride
+
+
+def climb(boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int = EFFORT) -> tuple[int, list[Case]]:
+    """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none."""
+    search = Climb(boundaries, start, make=make, effort=effort)
+    for most in (1, MAX_CASES):
+        search.go_on(most=most)
+    return search.low + 1, search.cases

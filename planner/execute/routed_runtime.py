@@ -1,0 +1,254 @@
+"""Torch's schedule runtime between any two stages and any two of their replicas; pinned to torch 2.13.
+
+Torch's own stages talk to the next one only, and each to a single rank. Here the loop, W and the reduction remain
+torch's; F, I and B fetch what they need from an inbox, and messages are cells of our own. Nothing of torch's receive
+infrastructure is used: a buffer lives from its receive to the action that takes it.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+from torch.distributed.pipelining.schedules import _Action, _ComputationType
+
+from planner.execute.routes import Cell, Part, Route
+from planner.execute.runtime import PlanStage, StepRuntime
+from planner.execute.stage_module import StageShape, unflatten
+from planner.execute.training import Tensors
+from planner.execute.wiring import BATCH, StageEdge
+
+
+class _Mail(NamedTuple):
+    """Tensors that have arrived, or will have when the works are done."""
+
+    tensors: list[torch.Tensor]
+    works: list[Any]
+
+
+class RoutedStage(PlanStage):
+    """A stage that takes its inputs, and the gradients of its outputs, from wherever its routes lead."""
+
+    def __init__(
+        self, *arguments: Any, shape: StageShape, edges: Sequence[StageEdge], routes: Sequence[Route], **more: Any
+    ) -> None:
+        """`routes`: those of this replica, either end; `more`: as for `PlanStage`."""
+        super().__init__(*arguments, shape=shape, **more)
+        self.shape = shape
+        self.edges = {(edge.producer, edge.consumer): edge for edge in edges}
+        rank = distributed.get_rank()
+        self.incoming = [route for route in routes if (route.consumer, route.target) == (self.stage_index, rank)]
+        self.outgoing = [route for route in routes if (route.producer, route.source) == (self.stage_index, rank)]
+        self._taken = unflatten(range(len(shape.inputs)), shape.counts)
+        self._made = unflatten(range(len(shape.outputs)), shape.leaving_counts)
+        self.batch: list[Tensors] = []
+        """Per microbatch this replica's share, if the stage takes the batch."""
+        self.inbox: dict[tuple[Route, str, int], _Mail] = {}
+        self.outbox: dict[tuple[Route, str, int], list[torch.Tensor]] = {}
+        self._runtime_validate = False  # torch's own check wants the metadata that it would have sent around
+
+    def prepare(self, num_microbatches: int) -> None:
+        """What torch's own preparation does, but for its buffers."""
+        self.chunks = num_microbatches
+        self._stage_meta.inputs, self._stage_meta.outputs = self._user_meta.inputs, self._user_meta.outputs
+
+    def indices(self, route: Route, letter: str) -> list[int]:
+        """Which inputs (on the consumer), or outputs (on the producer), travel on a route; as gradients (letter B),
+        only those that need one.
+        """
+        is_consumer = route.consumer == self.stage_index
+        places, tensors = (self._taken, self.shape.inputs) if is_consumer else (self._made, self.shape.outputs)
+        names = self.edges[route.producer, route.consumer].values
+        return [k for name in names for k in places[name] if letter == "F" or tensors[k].requires_grad]
+
+    def make_buffers(self, route: Route, letter: str) -> list[torch.Tensor]:
+        """Where a message of a route is received: an activation by the consumer, a gradient by the producer."""
+        tensors, part = (self.shape.inputs, route.used) if letter == "F" else (self.shape.outputs, route.made)
+        shapes = [(_share(tensors[k], part).shape, tensors[k].dtype) for k in self.indices(route, letter)]
+        return [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in shapes]
+
+    def hand_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
+        """Put what F made (all outputs), or I or B (the gradients of all inputs), where the messages find it."""
+        likes = self.shape.outputs if letter == "F" else self.shape.inputs
+        for route in self.outgoing if letter == "F" else self.incoming:
+            part = route.made if letter == "F" else route.used
+            self.outbox[route, letter, microbatch] = [
+                _share(_present(tensors[k], like=likes[k], device=self.device), part).contiguous()
+                for k in self.indices(route, letter)
+            ]
+
+    def wait(self, letter: str, microbatch: int) -> None:
+        """Until all messages are there that F (letter F), or I or B (letter B), needs."""
+        for route in self.incoming if letter == "F" else self.outgoing:
+            for work in self.inbox[route, letter, microbatch].works:
+                work.wait()
+
+    def gather_inputs(self, microbatch: int) -> Tensors:
+        """The inputs of F as leaves of a new graph, put together from what has come."""
+        found: dict[int, list[torch.Tensor]] = {}
+        if self.batch:
+            found = {k: [tensor] for k, tensor in zip(self._taken[BATCH], self.batch[microbatch], strict=True)}
+        for route in sorted(self.incoming, key=lambda route: route.used):
+            mail = self.inbox.pop((route, "F", microbatch))
+            for k, tensor in zip(self.indices(route, "F"), mail.tensors, strict=True):
+                found.setdefault(k, []).append(tensor)
+        return tuple(
+            _joined(found[k]).detach().requires_grad_(like.requires_grad) for k, like in enumerate(self.shape.inputs)
+        )
+
+    def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Tensors:
+        return self.gather_inputs(fwd_chunk_id)
+
+    def _retrieve_recv_grads(self, bwd_chunk_id: int) -> tuple[torch.Tensor | None, ...]:
+        """Per output the sum over the stages that took it; each may have been put together from several replicas."""
+        totals: list[torch.Tensor | None] = [None] * len(self.shape.outputs)
+        consumers = sorted({route.consumer for route in self.outgoing})
+        for consumer in consumers:
+            routes = sorted((r for r in self.outgoing if r.consumer == consumer), key=lambda route: route.made)
+            mails = [self.inbox.pop((route, "B", bwd_chunk_id)).tensors for route in routes]
+            for k, *parts in zip(self.indices(routes[0], "B"), *mails, strict=True):
+                grad, total = _joined(parts), totals[k]
+                totals[k] = grad if total is None else total + grad
+        return tuple(totals)
+
+
+def _share(tensor: torch.Tensor, part: Part) -> torch.Tensor:
+    """Samples lie along dimension 0."""
+    return tensor if part.is_whole else tensor[part.rows(len(tensor))]
+
+
+def _present(tensor: torch.Tensor | None, *, like: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A gradient may be missing where nothing was done with an input: it is zero."""
+    return torch.zeros_like(like, device=device, requires_grad=False) if tensor is None else tensor.detach()
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+class _MessageAction(_Action):
+    """One end of a message, as torch's loop wants it: with a stage, a kind and a microbatch."""
+
+    cell: Cell
+
+    def __repr__(self) -> str:
+        return str(self.cell)
+
+    def __str__(self) -> str:
+        return str(self.cell)
+
+
+class RoutedRuntime(StepRuntime):
+    """Runs one row of cells."""
+
+    def __init__(self, stages: Sequence[RoutedStage], *, row: Sequence[Cell], num_microbatches: int, loss: Any) -> None:
+        super().__init__(stages, num_microbatches=num_microbatches, loss=loss)
+        self.by_number: Mapping[int, RoutedStage] = {stage.stage_index: stage for stage in stages}
+        self.routes = {
+            (route.producer, route.consumer, route.source, route.target): route
+            for stage in stages
+            for route in (*stage.incoming, *stage.outgoing)
+        }
+        self._sent: deque[tuple[Any, torch.Tensor]] = deque()
+        self.pipeline_order_with_comms = {}
+        self.watch([_make_action(cell) for cell in row], stages[0].log)
+        types = _ComputationType
+        self._comp_type_to_function_map = {
+            types.FORWARD: self._forward,
+            types.FULL_BACKWARD: self._backward,
+            types.BACKWARD_INPUT: self._backward,
+            types.SEND_F: self._send,
+            types.SEND_B: self._send,
+            types.RECV_F: self._receive,
+            types.RECV_B: self._receive,
+        }
+
+    def _initialize_stages(self, *arguments: Any, **more: Any) -> None:  # noqa: ARG002
+        for stage in self.by_number.values():
+            stage.prepare(self._n_microbatches)
+
+    def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor | None) -> dict[int, torch.Tensor]:
+        """As above; the inputs stay empty, for each stage that takes the batch has its own share."""
+        losses = super().run(inputs, target)
+        while self._sent:
+            self._sent.popleft()[0].wait()
+        return losses
+
+    def _forward(self, action: _Action, context: Any) -> None:
+        stage, microbatch = self._stage(action), _microbatch(action)
+        stage.wait("F", microbatch)
+        arguments = stage.gather_inputs(microbatch) if stage.is_first else ()
+        output = stage.forward_one_chunk(microbatch, arguments, {}, save_forward_output=False)
+        self._maybe_compute_loss(stage, output, context.target_mbs, microbatch)
+        stage.hand_out(stage.fwd_cache[microbatch][0], "F", microbatch=microbatch)
+        self._deliver(stage.outgoing, "F", microbatch=microbatch)
+
+    def _backward(self, action: _Action, context: Any) -> None:  # noqa: ARG002
+        stage, microbatch = self._stage(action), _microbatch(action)
+        stage.wait("B", microbatch)
+        is_whole = action.computation_type == _ComputationType.FULL_BACKWARD
+        loss = self._maybe_get_loss(stage, microbatch)
+        stage.backward_one_chunk(microbatch, loss=loss, full_backward=is_whole, last_backward=False)
+        grads = stage.bwd_cache.pop(microbatch)
+        stage.hand_out(grads, "B", microbatch=microbatch)
+        self._deliver(stage.incoming, "B", microbatch=microbatch)
+
+    def _deliver(self, routes: Sequence[Route], letter: str, *, microbatch: int) -> None:
+        """What stays on this rank needs no message."""
+        for route in routes:
+            if route.source == route.target:
+                sender, receiver = (route.producer, route.consumer)[:: 1 if letter == "F" else -1]
+                tensors = self.by_number[sender].outbox.pop((route, letter, microbatch))
+                self.by_number[receiver].inbox[route, letter, microbatch] = _Mail(tensors, [])
+
+    def _send(self, action: _Action, context: Any) -> None:  # noqa: ARG002
+        cell, route, letter = self._message(action)
+        while self._sent and self._sent[0][0].is_completed():
+            self._sent.popleft()
+        for tensor in self.by_number[cell.stage].outbox.pop((route, letter, cell.microbatch)):
+            self._sent.append((distributed.isend(tensor, dst=cell.rank), tensor))
+
+    def _receive(self, action: _Action, context: Any) -> None:  # noqa: ARG002
+        cell, route, letter = self._message(action)
+        stage = self.by_number[cell.stage]
+        buffers = stage.make_buffers(route, letter)
+        works = [distributed.irecv(buffer, src=cell.rank) for buffer in buffers]
+        stage.inbox[route, letter, cell.microbatch] = _Mail(buffers, works)
+
+    def _message(self, action: Any) -> tuple[Cell, Route, str]:
+        cell: Cell = action.cell
+        mine, other = (cell.stage, distributed.get_rank()), (cell.peer, cell.rank)
+        (producer, source), (consumer, target) = sorted([mine, other])
+        return cell, self.routes[producer, consumer, source, target], cell.kind[-1]
+
+    def _stage(self, action: _Action) -> RoutedStage:
+        return self.by_number[action.stage_index]
+
+
+def meet(routes: Sequence[Route], *, device: torch.device) -> None:
+    """Let every pair of ranks connect that will exchange messages; a collective call.
+
+    The first message of a pair may wait for both: pairs take turns in one order, so nobody waits in a circle.
+    """
+    rank, token = distributed.get_rank(), torch.zeros(1, device=device)
+    pairs = {(min(ends), max(ends)) for ends in ((route.source, route.target) for route in routes)}
+    for a, b in sorted(pairs):
+        if a != b and rank in (a, b):
+            turns = [distributed.send, distributed.recv]
+            for turn in turns if rank == a else reversed(turns):
+                turn(token, b if rank == a else a)
+
+
+def _microbatch(action: _Action) -> int:
+    assert action.microbatch_index is not None
+    return action.microbatch_index
+
+
+def _make_action(cell: Cell) -> _Action:
+    kind = _ComputationType.from_str(cell.kind)
+    if cell.peer < 0:
+        return _Action(cell.stage, kind, None if cell.microbatch < 0 else cell.microbatch)
+    action = _MessageAction(cell.stage, kind, cell.microbatch)
+    action.cell = cell
+    return action

@@ -1,0 +1,182 @@
+"""Which ranks tell each other what where stages do not form plain chains, and in which order each lists its messages.
+
+Stages may have different numbers of replicas: replica k of r works on the k-th of r equal parts of every microbatch, so
+two replicas exchange the samples that they have in common. And a stage may talk to any later one.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from planner.actions import Action
+from planner.execute.layout import Layout
+from planner.execute.wiring import StageEdge
+
+
+class Part(NamedTuple):
+    """From `start` to `end` of `of` equal parts of a replica's samples."""
+
+    start: int
+    end: int
+    of: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of them."""
+        return self.end - self.start == self.of
+
+    def rows(self, length: int) -> slice:
+        """Where that is in a tensor of this many rows."""
+        return slice(self.start * length // self.of, self.end * length // self.of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The samples that a replica of one stage and a replica of a later one have in common."""
+
+    producer: int
+    """Number of the earlier stage."""
+    consumer: int
+    """Number of the later stage."""
+    source: int
+    """Rank of the earlier one's replica."""
+    target: int
+    """Rank of the later one's replica."""
+    made: Part
+    """Which of the samples of the earlier one's replica."""
+    used: Part
+    """Which of the samples of the later one's replica."""
+
+
+def make_routes(layout: Layout, edges: Sequence[StageEdge]) -> tuple[Route, ...]:
+    """All routes, those within one rank included, by stages and then by samples."""
+    return tuple(route for edge in edges for route in _routes_of(layout, edge))
+
+
+def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[Route]:
+    sources, targets = layout.owners[edge.producer], layout.owners[edge.consumer]
+    parts = math.lcm(len(sources), len(targets))
+    made, used = parts // len(sources), parts // len(targets)
+    for i, source in enumerate(sources):
+        for j, target in enumerate(targets):
+            start, end = max(i * made, j * used), min((i + 1) * made, (j + 1) * used)
+            if start < end:
+                yield Route(
+                    producer=edge.producer,
+                    consumer=edge.consumer,
+                    source=source,
+                    target=target,
+                    made=Part(start - i * made, end - i * made, made),
+                    used=Part(start - j * used, end - j * used, used),
+                )
+
+
+class Cell(NamedTuple):
+    """What one rank does: a computation, a reduction, or its end of a message to or from `peer` on `rank`."""
+
+    stage: int
+    kind: str
+    """F, I, W, B, REDUCE_GRAD, SEND_F, RECV_F, SEND_B or RECV_B."""
+    microbatch: int = -1
+    peer: int = -1
+    """The stage at the other end of a message."""
+    rank: int = -1
+    """The rank at the other end of a message."""
+
+    def __str__(self) -> str:
+        number = "" if self.microbatch < 0 else str(self.microbatch)
+        other = "" if self.peer < 0 else f"{'>' if self.kind.startswith('SEND') else '<'}{self.peer}@{self.rank}"
+        return f"{self.stage}{self.kind}{number}{other}"
+
+
+Row = list[Cell]
+"""The cells of one rank in their order."""
+
+
+def lower(layout: Layout, edges: Sequence[StageEdge]) -> list[Row]:
+    """The rows of all ranks with messages and reductions.
+
+    The ranks run in step, an action each at a time. As an action ends, its messages are written down at once on both
+    sides, so that both ranks of a pair list them in one order. Stages are reduced in the order in which their last
+    replica ends, the same on all ranks: none waits in a circle. Raises ValueError if the actions themselves do.
+    """
+    return _Lowering(layout, make_routes(layout, edges)).run()
+
+
+class _Lowering:
+    def __init__(self, layout: Layout, routes: Sequence[Route]) -> None:
+        self.layout, self.routes = layout, routes
+        self.rows: list[Row] = [[] for _ in layout.rows]
+        self.waiting = [list(row) for row in layout.rows]
+        self.done: set[tuple[int, Action]] = set()
+        self.left = {
+            (rank, stage): sum(action.stage == stage and action.kind in "WB" for action in row)
+            for rank, row in enumerate(layout.rows)
+            for stage in layout.stages_of(rank)
+        }
+        self.ended: list[int] = []
+        """Stages in the order in which their last replica ended."""
+
+    def run(self) -> list[Row]:
+        """Until nothing is left to do."""
+        while any(self.waiting):
+            ready = [rank for rank, row in enumerate(self.waiting) if row and self._is_ready(rank, row[0])]
+            if not ready:
+                stuck = ", ".join(f"rank {rank} in {row[0]}" for rank, row in enumerate(self.waiting) if row)
+                raise ValueError(f"the ranks wait for each other: {stuck}")
+            for rank in ready:
+                self._take(rank, self.waiting[rank].pop(0))
+        return [self._with_reductions(rank) for rank in range(len(self.rows))]
+
+    def _with_reductions(self, rank: int) -> Row:
+        """Each after the stage's last W or B, and after those of stages that end earlier."""
+        row, after = self.rows[rank], -1
+        places: dict[int, list[Cell]] = {}
+        for stage in self.ended:
+            if rank in self.layout.owners[stage]:
+                work = [place for place, cell in enumerate(row) if cell.stage == stage and cell.kind in "WB"]
+                after = max([after, *work])
+                places.setdefault(after, []).append(Cell(stage, "REDUCE_GRAD"))
+        return [cell for place, here in enumerate(row) for cell in (here, *places.get(place, ()))]
+
+    def _is_ready(self, rank: int, action: Action) -> bool:
+        return all(
+            any((where, action._replace(stage=stage, kind=kind)) in self.done for kind in kinds)
+            for where, stage, kinds in needs(self.routes, rank, action=action)
+        )
+
+    def _take(self, rank: int, action: Action) -> None:
+        self.done.add((rank, action))
+        self.rows[rank].append(Cell(action.stage, action.kind, action.microbatch))
+        if action.kind in "FIB":
+            for route in self.routes:
+                self._tell(route, rank, action=action)
+        if action.kind in "WB":
+            self.left[rank, action.stage] -= 1
+            if not any(self.left[owner, action.stage] for owner in self.layout.owners[action.stage]):
+                self.ended.append(action.stage)
+
+    def _tell(self, route: Route, rank: int, *, action: Action) -> None:
+        """Both ends of the message that an action has, if it has one on this route."""
+        ahead, back = (route.producer, route.source), (route.consumer, route.target)
+        letter, mine, theirs = ("F", ahead, back) if action.kind == "F" else ("B", back, ahead)
+        if mine == (action.stage, rank) and route.source != route.target:
+            self.rows[rank].append(Cell(action.stage, f"SEND_{letter}", action.microbatch, *theirs))
+            self.rows[theirs[1]].append(Cell(theirs[0], f"RECV_{letter}", action.microbatch, *mine))
+
+
+def needs(
+    routes: Sequence[Route], rank: int, *, action: Action
+) -> Iterator[tuple[int, int, tuple[Literal["F", "I", "W", "B"], ...]]]:
+    """Rank, stage and kinds (one of which is enough) of what has to have run for the same microbatch."""
+    if action.kind == "F":
+        for route in routes:
+            if (route.consumer, route.target) == (action.stage, rank):
+                yield route.source, route.producer, ("F",)
+        return
+    yield rank, action.stage, ("I",) if action.kind == "W" else ("F",)
+    if action.kind != "W":
+        for route in routes:
+            if (route.producer, route.source) == (action.stage, rank):
+                yield route.target, route.consumer, ("I", "B")

@@ -1,0 +1,314 @@
+"""Why an iteration took another time than predicted: the plan replayed with measured quantities, kind by kind.
+
+docs/compare.md defines every part. The parts add up exactly, because each is the difference of two replays, the first
+replay is the prediction and the last one is what was measured.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from planner.actions import Action, Kind
+from planner.costs import CostModel
+from planner.fidelity.executed_run import ExecutedIteration, ExecutedRow
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.simulate import make_lanes
+from planner.timeline import MemoryPoint, TimedAction, TimedTransfer, Timeline
+
+KIND_WORDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+
+PARTS = ("compute", "transfer", "synchronisation", "optimizer", "launch overhead", "waiting")
+"""In the order in which measured quantities take the place of predicted ones."""
+
+
+class Leg(NamedTuple):
+    """All transfers of one size and way: between two stages on two devices."""
+
+    sender: str
+    receiver: str
+    from_stage: int
+    to_stage: int
+    num_bytes: int
+
+
+class _Input(NamedTuple):
+    """What an action waits for from another device."""
+
+    producer: tuple[str, int]
+    """Device and place in its word."""
+    leg: Leg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantities:
+    """Everything that times a replay; dictionaries by (device, place in its word), or by device."""
+
+    duration_ns: Mapping[tuple[str, int], int]
+    """Of every action."""
+    overhead_ns: Mapping[tuple[str, int], int]
+    """From when the device is free until the process asks for the action's inputs."""
+    lag_ns: Mapping[tuple[str, int], tuple[int, ...]]
+    """Per input from elsewhere: from the end of the action that made it until it is there."""
+    delay_ns: Mapping[tuple[str, int], int]
+    """From when both are through until the action starts."""
+    tail_ns: Mapping[str, int]
+    """From the last action of the device, and of the replicas of its stages, until its gradients are put together."""
+    optimizer_ns: Mapping[str, int]
+    """From there to the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """One iteration against its prediction."""
+
+    predicted_ns: int
+    """Makespan of the plan as played."""
+    measured_ns: int
+    """Duration of the iteration."""
+    parts: tuple[tuple[str, int], ...]
+    """Name and nanoseconds of every part; they add up to measured - predicted."""
+    kinds: tuple[tuple[str, int], ...]
+    """The compute part by kind of action; adds up to it."""
+
+    @property
+    def error(self) -> float:
+        """(measured - predicted) / measured."""
+        return (self.measured_ns - self.predicted_ns) / self.measured_ns
+
+
+class Comparison:
+    """A plan, its prediction, and its run."""
+
+    def __init__(
+        self, problem: Problem, plan: Plan, *, timeline: Timeline, iterations: Sequence[ExecutedIteration]
+    ) -> None:
+        """`iterations`: those to learn typical transfers from, the warm-up left out.
+
+        Raises ValueError for plans that the executor does not run either.
+        """
+        if any(stage.is_split or any(len(group) != 1 for group in stage.groups) for stage in plan.stages):
+            raise ValueError("stages on several devices, or split placement, are not executed; there is no such run")
+        self.problem, self.plan, self.timeline, self.iterations = problem, plan, timeline, tuple(iterations)
+        self.words = {device: tuple(word) for device, word in plan.schedule.items() if word}
+        self.inputs = self._find_inputs()
+        self.order = self._find_order()
+        self.lags = self._typical_lags()
+
+    def _find_inputs(self) -> dict[tuple[str, int], tuple[_Input, ...]]:
+        place = {
+            (device, *action[1:], action.kind == "F"): (device, number)
+            for device, word in self.words.items()
+            for number, action in enumerate(word)
+            if action.kind != "W"
+        }
+        found: dict[tuple[str, int], list[_Input]] = defaultdict(list)
+        for lane in make_lanes(self.problem, self.plan, costs=CostModel(self.problem)):
+            for targets, is_forward in ((lane.forward_to, True), (lane.backward_to, False)):
+                for target, num_bytes, _ in targets:
+                    sender, receiver = lane.group[0], target.group[0]
+                    leg = Leg(sender, receiver, lane.stage, target.stage, num_bytes)
+                    for microbatch in range(self.problem.num_microbatches) if sender != receiver else ():
+                        key = place[receiver, target.stage, microbatch, is_forward]
+                        found[key].append(_Input(place[sender, lane.stage, microbatch, is_forward], leg))
+        return {key: tuple(inputs) for key, inputs in found.items()}
+
+    def _find_order(self) -> list[tuple[str, int]]:
+        """All actions, each after those that it waits for."""
+        order: list[tuple[str, int]] = []
+        reached = dict.fromkeys(self.words, 0)
+        is_moving = True
+        while is_moving:
+            is_moving = False
+            for device, word in self.words.items():
+                while reached[device] < len(word) and all(
+                    reached[source.producer[0]] > source.producer[1]
+                    for source in self.inputs.get((device, reached[device]), ())
+                ):
+                    order.append((device, reached[device]))
+                    reached[device] += 1
+                    is_moving = True
+        return order
+
+    def _typical_lags(self) -> dict[Leg, int]:
+        """Median over the actions that waited for their input; ways without any are left out."""
+        return {leg: round(statistics.median(samples)) for leg, samples in self.lag_samples().items() if samples}
+
+    def lag_samples(self) -> dict[Leg, list[int]]:
+        """Times from the end of an action to the start of one that waited for most of that time."""
+        samples: dict[Leg, list[int]] = {source.leg: [] for inputs in self.inputs.values() for source in inputs}
+        for iteration in self.iterations:
+            for (device, place), inputs in self.inputs.items():
+                row = iteration.rows[device]
+                ends = [iteration.rows[d].actions[p].end_ns for d, p in (source.producer for source in inputs)]
+                last = max(range(len(inputs)), key=lambda number: ends[number])
+                start, asked = row.actions[place].start_ns, row.taken_up_ns[place]
+                if start - asked >= asked - ends[last]:
+                    samples[inputs[last].leg].append(start - ends[last])
+        return samples
+
+    def replay(self, quantities: Quantities) -> int:
+        """When the iteration ends with these quantities."""
+        end: dict[tuple[str, int], int] = {}
+        for key in self.order:
+            device, place = key
+            free = end[device, place - 1] if place else 0
+            start = free + quantities.overhead_ns[key]
+            for source, lag in zip(self.inputs.get(key, ()), quantities.lag_ns.get(key, ()), strict=True):
+                start = max(start, end[source.producer] + lag)
+            end[key] = start + quantities.delay_ns[key] + quantities.duration_ns[key]
+        closed = self._closing({device: end[device, len(word) - 1] for device, word in self.words.items()})
+        return max(closed[d] + quantities.tail_ns[d] + quantities.optimizer_ns[d] for d in self.words)
+
+    def _closing(self, last: Mapping[str, int]) -> dict[str, int]:
+        """Per device the last action of its own and of the replicas of its stages."""
+        groups = [{group[0] for group in stage.replicas} for stage in self.plan.stages]
+        return {d: max(last[other] for group in groups if d in group for other in group) for d in self.words}
+
+    def predicted(self) -> Quantities:
+        """Those of the plan as played: replayed, they give its makespan."""
+        arrival = {(t.receiver, t.to_stage, t.microbatch, t.sender, t.from_stage): t for t in self.timeline.transfers}
+        actions = {(d, n): timed for d in self.words for n, timed in enumerate(self.timeline.actions[d])}
+        lags: dict[tuple[str, int], tuple[int, ...]] = {}
+        delays: dict[tuple[str, int], int] = {}
+        for key, timed in actions.items():
+            inputs = self.inputs.get(key, ())
+            ends = []
+            for source in inputs:
+                leg = source.leg
+                sent = arrival[leg.receiver, leg.to_stage, timed.action.microbatch, leg.sender, leg.from_stage]
+                ends.append(sent.end_ns)
+            lags[key] = tuple(e - actions[s.producer].end_ns for e, s in zip(ends, inputs, strict=True))
+            free = actions[key[0], key[1] - 1].end_ns if key[1] else 0
+            delays[key] = timed.start_ns - max([free, *ends])
+        closed = self._closing({device: self.timeline.actions[device][-1].end_ns for device in self.words})
+        done = {
+            device: max(
+                [closed[device]]
+                + [
+                    sync.end_ns
+                    for sync in self.timeline.synchronisations
+                    if (device,) in self.plan.stages[sync.stage].replicas
+                ]
+            )
+            for device in self.words
+        }
+        return Quantities(
+            duration_ns={key: timed.end_ns - timed.start_ns for key, timed in actions.items()},
+            overhead_ns=dict.fromkeys(actions, 0),
+            lag_ns=lags,
+            delay_ns=delays,
+            tail_ns={device: done[device] - closed[device] for device in self.words},
+            optimizer_ns=dict.fromkeys(self.words, self.problem.profile.optimizer_ns),
+        )
+
+    def measured(self, iteration: ExecutedIteration) -> Quantities:
+        """Those of a run: replayed, they give its duration."""
+        predicted = self.predicted()
+        lags, overheads, delays = {}, {}, {}
+        rows = iteration.rows
+        for key in self.order:
+            row, place = rows[key[0]], key[1]
+            inputs = self.inputs.get(key, ())
+            usual = zip(inputs, predicted.lag_ns[key], strict=True)
+            lags[key] = tuple(self.lags.get(source.leg, planned) for source, planned in usual)
+            ends = [rows[s.producer[0]].actions[s.producer[1]].end_ns for s in inputs]
+            there = max((end + lag for end, lag in zip(ends, lags[key], strict=True)), default=0)
+            overheads[key] = _overhead(row, place, there=there)
+            free = row.actions[place - 1].end_ns if place else 0
+            start = max(free + overheads[key], there) if inputs else free + overheads[key]
+            delays[key] = row.actions[place].start_ns - start
+        closed = self._closing({device: row.actions[-1].end_ns for device, row in rows.items()})
+        return Quantities(
+            duration_ns={key: _length(rows[key[0]].actions[key[1]]) for key in self.order},
+            overhead_ns=overheads,
+            lag_ns=lags,
+            delay_ns=delays,
+            tail_ns={device: row.reduced_ns - closed[device] for device, row in rows.items()},
+            optimizer_ns={device: row.end_ns - row.reduced_ns for device, row in rows.items()},
+        )
+
+    def attribute(self, iteration: ExecutedIteration) -> Attribution:
+        """Let measured quantities take the place of predicted ones, kind by kind, and note what each does."""
+        now, measured = self.predicted(), self.measured(iteration)
+        steps = [self.replay(now)]
+        for kind in KIND_WORDS:
+            chosen = {key for key in self.order if self.words[key[0]][key[1]].kind == kind}
+            durations = {key: (measured if key in chosen else now).duration_ns[key] for key in self.order}
+            now = replace(now, duration_ns=durations)
+            steps.append(self.replay(now))
+        kinds = tuple((word, steps[n + 1] - steps[n]) for n, word in enumerate(KIND_WORDS.values()))
+        parts = [("compute", steps[-1] - steps[0])]
+        for name, fields in zip(PARTS[1:], _SWAPS, strict=True):
+            now = replace(now, **{field: getattr(measured, field) for field in fields})
+            steps.append(self.replay(now))
+            parts.append((name, steps[-1] - steps[-2]))
+        return Attribution(predicted_ns=steps[0], measured_ns=steps[-1], parts=tuple(parts), kinds=kinds)
+
+    def measured_timeline(self, iteration: ExecutedIteration) -> Timeline:
+        """The run as a timeline, to be drawn like any other: memory as planned, transfers of their typical length."""
+        rows = iteration.rows
+        actions = {device: rows[device].actions for device in self.timeline.actions if device in rows}
+        work = sum(_length(timed) for word in actions.values() for timed in word)
+        return Timeline(
+            actions=actions,
+            transfers=self._drawn_transfers(iteration),
+            synchronisations=(),
+            makespan_ns=iteration.duration_ns,
+            span_ns=max(word[-1].end_ns - word[0].start_ns for word in actions.values()),
+            bubble=1 - work / (len(actions) * iteration.duration_ns),
+            memory={device: _moved(self.timeline.memory[device], word) for device, word in actions.items()},
+            peak_bytes=self.timeline.peak_bytes,
+        )
+
+    def _drawn_transfers(self, iteration: ExecutedIteration) -> tuple[TimedTransfer, ...]:
+        """Each from the end of the action that made it, until it is used at the latest."""
+        drawn = []
+        found = {(device, timed.action): timed for device, row in iteration.rows.items() for timed in row.actions}
+        for planned in self.timeline.transfers:
+            leg = Leg(planned.sender, planned.receiver, planned.from_stage, planned.to_stage, planned.num_bytes)
+            kinds: tuple[Kind, ...] = ("F",) if planned.direction == "forward" else ("I", "B")
+            begin = _either(found, leg.sender, stage=leg.from_stage, kinds=kinds, microbatch=planned.microbatch).end_ns
+            use = _either(found, leg.receiver, stage=leg.to_stage, kinds=kinds, microbatch=planned.microbatch).start_ns
+            lag = self.lags.get(leg, planned.end_ns - planned.ready_ns)
+            end = max(begin, min(use, begin + lag))
+            drawn.append(planned._replace(ready_ns=begin, start_ns=begin, end_ns=end))
+        return tuple(sorted(drawn, key=lambda transfer: transfer.ready_ns))
+
+
+_SWAPS = (("lag_ns",), ("tail_ns",), ("optimizer_ns",), ("overhead_ns",), ("delay_ns",))
+"""Fields of `Quantities` that the parts after compute swap in."""
+
+
+def _overhead(row: ExecutedRow, place: int, *, there: int) -> int:
+    """All the time since the device was free, unless the process asked and had to wait; then only until it asked."""
+    free = row.actions[place - 1].end_ns if place else 0
+    asked = row.taken_up_ns[place]
+    return max(0, asked - free) if there > asked else row.actions[place].start_ns - free
+
+
+def _length(timed: TimedAction) -> int:
+    return timed.end_ns - timed.start_ns
+
+
+def _either(
+    found: Mapping[tuple[str, Action], TimedAction],
+    device: str,
+    *,
+    stage: int,
+    kinds: tuple[Kind, ...],
+    microbatch: int,
+) -> TimedAction:
+    """The action on `device` of whichever kind the plan has there."""
+    keys = ((device, Action(kind, stage, microbatch)) for kind in kinds)
+    return next(found[key] for key in keys if key in found)
+
+
+def _moved(points: Sequence[MemoryPoint], word: Sequence[TimedAction]) -> tuple[MemoryPoint, ...]:
+    """The planned steps of memory at the measured times; they depend on the order alone."""
+    if len(points) != 1 + 2 * len(word):
+        return ()
+    times = [0, *(time for timed in word for time in timed[1:])]
+    return tuple(MemoryPoint(time, point.num_bytes) for time, point in zip(times, points, strict=True))

@@ -1,0 +1,208 @@
+"""What a run teaches: medians with their spread, and a profile and cluster whose figures are those of the run.
+
+docs/compare.md says which figure becomes which entry.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.costs import CostModel
+from planner.fidelity.attribution import Comparison, Leg
+from planner.plan import Stage
+from profiles.cluster import Cluster, Link
+from profiles.model_profile import Layer, LayerCost, Measurement, ModelProfile
+
+_FIELDS = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}
+
+Ratios = Mapping[str, tuple[int, int]]
+"""Per kind of action: what it should take over what the profile says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One quantity of a run beside its prediction."""
+
+    what: str
+    """`duration`, `overhead`, `transfer`, `synchronisation` or `optimizer`."""
+    subject: str
+    """Stage and kind of action (`2F`), the way of a transfer (`d0 to d1, 0 to 1`), or a device."""
+    predicted_ns: int
+    """As planned."""
+    samples: tuple[int, ...]
+    """As measured, in nanoseconds; at least one."""
+
+    @property
+    def median_ns(self) -> int:
+        """Middle of the samples."""
+        return round(statistics.median(self.samples))
+
+    def as_measurement(self, source: str) -> Measurement:
+        """The entry of a profile."""
+        low, high = _quartiles(self.samples)
+        return Measurement(
+            what=self.what,
+            subject=self.subject,
+            count=len(self.samples),
+            median_ns=self.median_ns,
+            low_ns=low,
+            high_ns=high,
+            source=source,
+        )
+
+
+def _quartiles(samples: Sequence[int]) -> tuple[int, int]:
+    if len(samples) == 1:
+        return samples[0], samples[0]
+    low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return round(low), round(high)
+
+
+def find_all(comparison: Comparison) -> tuple[Finding, ...]:
+    """All quantities of the iterations of a comparison: by stage and kind, by way, and by device."""
+    predicted = comparison.predicted()
+    measured = [comparison.measured(iteration) for iteration in comparison.iterations]
+    cells: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for device, place in comparison.order:
+        action = comparison.words[device][place]
+        cells[f"{action.stage}{action.kind}"].append((device, place))
+    found = []
+    for what, field in (("duration", "duration_ns"), ("overhead", "overhead_ns")):
+        for subject, keys in sorted(cells.items()):
+            samples = tuple(getattr(each, field)[key] for each in measured for key in keys)
+            usual = round(statistics.median(getattr(predicted, field)[key] for key in keys))
+            found.append(Finding(what=what, subject=subject, predicted_ns=usual, samples=samples))
+    found += _transfers(comparison)
+    for what, field in (("synchronisation", "tail_ns"), ("optimizer", "optimizer_ns")):
+        for device in comparison.words:
+            samples = tuple(getattr(each, field)[device] for each in measured)
+            usual = getattr(predicted, field)[device]
+            found.append(Finding(what=what, subject=device, predicted_ns=usual, samples=samples))
+    return tuple(found)
+
+
+def _transfers(comparison: Comparison) -> list[Finding]:
+    return [
+        Finding(
+            what="transfer",
+            subject=f"{leg.sender} to {leg.receiver}, {leg.from_stage} to {leg.to_stage}",
+            predicted_ns=_route_ns(comparison, leg),
+            samples=tuple(samples),
+        )
+        for leg, samples in comparison.lag_samples().items()
+        if samples
+    ]
+
+
+def _route_ns(comparison: Comparison, leg: Leg) -> int:
+    route = comparison.problem.cluster.route(leg.sender, leg.receiver, num_bytes=leg.num_bytes)
+    return route.duration_ns(leg.num_bytes)
+
+
+def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: str) -> ModelProfile:
+    """`profile` with the durations, overheads and optimizer time of the run; `source`: where they come from.
+
+    Raises ValueError if it is not a profile of the plan's layers.
+    """
+    missing = [name for stage in comparison.plan.stages for name in stage.layers if name not in profile.by_name]
+    if missing:
+        raise ValueError(f"profile {profile.name!r} has no layer {missing[0]!r}; calibrate the profile of the plan")
+    findings = find_all(comparison)
+    medians = {(finding.what, finding.subject): finding.median_ns for finding in findings}
+    layers = dict(profile.by_name)
+    for number, stage in enumerate(comparison.plan.stages):
+        for device_type, ratios in _stage_ratios(comparison, number, stage=stage, medians=medians).items():
+            for name in stage.layers:
+                layers[name] = _scaled_layer(layers[name], device_type, ratios=ratios)
+    note = f"Calibrated with {source}: durations and overheads of stages, shared out among their layers."
+    return replace(
+        profile,
+        layers=tuple(layers[layer.name] for layer in profile.layers),
+        optimizer_ns=_closing_ns(comparison),
+        provenance=f"{profile.provenance} {note}".strip(),
+        measurements=(*profile.measurements, *(finding.as_measurement(source) for finding in findings)),
+    )
+
+
+def _stage_ratios(
+    comparison: Comparison, number: int, *, stage: Stage, medians: Mapping[tuple[str, str], int]
+) -> dict[str, Ratios]:
+    """Per device type of the stage and kind that ran: (duration + overhead as measured, duration as planned)."""
+    costs = CostModel(comparison.problem)
+    ratios: dict[str, Ratios] = {}
+    for replica, group in enumerate(stage.replicas):
+        cost = costs.stage_cost(stage, replica)
+        ratios[costs.group_type(group)] = {
+            kind: (medians["duration", f"{number}{kind}"] + max(0, medians["overhead", f"{number}{kind}"]), planned)
+            for kind in _FIELDS
+            if ("duration", f"{number}{kind}") in medians and (planned := cost.duration_ns(kind)) > 0
+        }
+    return ratios
+
+
+def _scaled_layer(layer: Layer, device_type: str, *, ratios: Ratios) -> Layer:
+    """Every cost on this device type at width 1, kind by kind."""
+    return replace(
+        layer,
+        costs=tuple(
+            _scaled_cost(cost, ratios) if cost.device_type == device_type and cost.width == 1 else cost
+            for cost in layer.costs
+        ),
+    )
+
+
+def _scaled_cost(cost: LayerCost, ratios: Ratios) -> LayerCost:
+    """A kind that did not run goes with those that did: I and W with B, B with I and W."""
+    fused, split = cost.fused_backward_ns, cost.input_grad_ns + cost.weight_grad_ns
+    input_grad = _scale(cost.input_grad_ns, ratios.get("I", ratios.get("B")))
+    weight_grad = _scale(cost.weight_grad_ns, ratios.get("W", ratios.get("B")))
+    backward = _scale(fused, ratios.get("B", (input_grad + weight_grad, split) if split else None))
+    back = ratios.get("I", ratios.get("B"))
+    return replace(
+        cost,
+        forward_ns=_scale(cost.forward_ns, ratios.get("F")),
+        input_grad_ns=input_grad,
+        weight_grad_ns=weight_grad,
+        backward_ns=None if cost.backward_ns is None else min(backward, input_grad + weight_grad),
+        recompute_ns=_scale(cost.recompute_ns, back),
+    )
+
+
+def _scale(nanoseconds: int, ratio: tuple[int, int] | None) -> int:
+    """Rounded up, so that the sum over a stage's layers is not below what was measured."""
+    return nanoseconds if ratio is None else -(-nanoseconds * ratio[0] // ratio[1])
+
+
+def _closing_ns(comparison: Comparison) -> int:
+    """Median over iterations of the longest time from a device's last action to its end, all-reduces aside."""
+    replicated = {group[0] for stage in comparison.plan.stages if len(stage.replicas) > 1 for group in stage.replicas}
+    ends = []
+    for iteration in comparison.iterations:
+        rows = iteration.rows.items()
+        ends.append(
+            max(row.end_ns - (row.reduced_ns if d in replicated else row.actions[-1].end_ns) for d, row in rows)
+        )
+    return max(0, round(statistics.median(ends)))
+
+
+def calibrate_cluster(cluster: Cluster, comparison: Comparison) -> Cluster:
+    """`cluster` with the latency of every direct link moved by how much longer the run's transfers took over it."""
+    extra: dict[int, list[int]] = defaultdict(list)
+    for leg, lag in comparison.lags.items():
+        if not {leg.sender, leg.receiver} <= set(cluster.by_name):
+            raise ValueError(
+                f"cluster {cluster.name!r} lacks {leg.sender!r} or {leg.receiver!r}; give the plan's cluster"
+            )
+        route = cluster.route(leg.sender, leg.receiver, num_bytes=leg.num_bytes)
+        if len(route.links) == 1:
+            extra[route.links[0] // 2].append(lag - route.duration_ns(leg.num_bytes))
+    links = tuple(_moved(link, extra.get(number, ())) for number, link in enumerate(cluster.links))
+    return replace(cluster, links=links)
+
+
+def _moved(link: Link, extra: Iterable[int]) -> Link:
+    samples = list(extra)
+    if not samples:
+        return link
+    return replace(link, latency_ns=max(0, link.latency_ns + round(statistics.median(samples))))

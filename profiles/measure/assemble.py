@@ -1,0 +1,180 @@
+"""Records of layers become a profile; needs no torch.
+
+Where the contract (docs/model.md) has no word for what was found, the safe side is taken: a stash is never less than
+what waits for W, and a layer of which only a part is trained synchronises that part.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from profiles.measure.record import Clock, LayerRecord, Sizes
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+
+BATCH = ""
+
+Key = tuple[str, int, int]
+"""Layer, microbatch size, width."""
+
+
+class Asked(Protocol):
+    """What a profile needs to know of how it was measured."""
+
+    @property
+    def microbatch_sizes(self) -> tuple[int, ...]:
+        """The first is the profile's own."""
+        ...
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The first is where bytes were taken."""
+        ...
+
+    @property
+    def device_type(self) -> str:
+        """What the document calls the device."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Which time counts at width 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What the provenance says beside the figures."""
+
+    model: str
+    """As the user named it."""
+    machine: str
+    """Processor, system, versions."""
+    notes: tuple[str, ...] = ()
+    """More sentences."""
+
+
+def make_profile(
+    name: str,
+    *,
+    takes: Mapping[str, tuple[str, ...]],
+    records: Mapping[Key, LayerRecord],
+    asked: Asked,
+    origin: Origin,
+    num_devices: int = 1,
+) -> ModelProfile:
+    """The profile; `num_devices` share the optimizer's step."""
+    size, width = asked.microbatch_sizes[0], asked.widths[0]
+    main = {layer: records[layer, size, width] for layer in takes}
+    step = sum(_time(record, "O", asked=asked, width=width) for record in main.values())
+    return ModelProfile(
+        name=name,
+        layers=tuple(_layer(layer, records=records, asked=asked) for layer in takes),
+        edges=tuple(_edges(takes, main)),
+        microbatch_size=size,
+        optimizer_ns=-(-step // num_devices),
+        provenance=_provenance(records, asked=asked, origin=origin, num_devices=num_devices),
+    )
+
+
+def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked) -> Layer:
+    size, width = asked.microbatch_sizes[0], asked.widths[0]
+    sizes = records[name, size, width].sizes
+    costs = [_cost(records[name, size_, width_], asked=asked, size=size_, width=width_)
+             for size_ in asked.microbatch_sizes for width_ in asked.widths]  # fmt: skip
+    stash = max(sizes.saved, sizes.weight_saved)
+    return Layer(
+        name=name,
+        costs=tuple(costs),
+        parameter_bytes=sizes.trained or sizes.parameters,
+        state_bytes=sizes.state,
+        stash_bytes=stash,
+        weight_stash_bytes=sizes.weight_saved if sizes.trained else 0,
+        checkpoint_bytes=min(stash, sizes.inputs),
+        workspace_bytes=sizes.workspace,
+        frozen=sizes.parameters > 0 and not sizes.trained,
+        wider=tuple(_wider(sizes, width=width_) for width_ in asked.widths if width_ > 1),
+    )
+
+
+def _wider(sizes: Sizes, *, width: int) -> WidthBytes:
+    """Cores of one host hold a layer once, so each of them counts for its part of it."""
+    stash = max(sizes.saved, sizes.weight_saved)
+    return WidthBytes(
+        width=width,
+        state_bytes=_ceil(sizes.state, width),
+        stash_bytes=_ceil(stash, width),
+        weight_stash_bytes=_ceil(sizes.weight_saved if sizes.trained else 0, width),
+        checkpoint_bytes=_ceil(min(stash, sizes.inputs), width),
+        workspace_bytes=_ceil(sizes.workspace, width),
+        parameter_bytes=_ceil(sizes.trained or sizes.parameters, width),
+    )
+
+
+def _ceil(number: int, parts: int) -> int:
+    return -(-number // parts)
+
+
+def _cost(record: LayerRecord, *, asked: Asked, size: int, width: int) -> LayerCost:
+    """A layer without weights to train has no W: what its empty W took belongs to I."""
+    times = {phase: _time(record, phase, asked=asked, width=width) for phase in "FIWBR"}
+    is_trained = record.sizes.trained > 0
+    split = times["I"] + times["W"]
+    whole = min(times["B"], split)
+    recomputing = max(0, times["R"] - times["B"]) if times["R"] else 0
+    return LayerCost(
+        device_type=asked.device_type,
+        width=width,
+        microbatch_size=size if size != asked.microbatch_sizes[0] else None,
+        forward_ns=times["F"],
+        input_grad_ns=times["I"] if is_trained else whole,
+        weight_grad_ns=times["W"] if is_trained else 0,
+        backward_ns=whole if is_trained and whole < split else None,
+        recompute_ns=recomputing,
+    )
+
+
+def _time(record: LayerRecord, phase: str, *, asked: Asked, width: int) -> int:
+    """Nanoseconds; 0 where the phase does not happen. A thread's own time says little where several work."""
+    timing = record.timings.get(phase)
+    return 0 if timing is None else timing.at(asked.clock if width == 1 else "wall")
+
+
+def _edges(takes: Mapping[str, tuple[str, ...]], main: Mapping[str, LayerRecord]) -> Iterable[Edge]:
+    for consumer, producers in takes.items():
+        for producer in dict.fromkeys(producers):
+            if producer != BATCH:
+                outputs = main[producer].outputs
+                forward = sum(output.num_bytes for output in outputs)
+                back = sum(output.num_bytes for output in outputs if output.has_gradient)
+                yield Edge(
+                    producer=producer,
+                    consumer=consumer,
+                    bytes=forward,
+                    gradient_bytes=None if back == forward and back else back,
+                )
+
+
+def _provenance(records: Mapping[Key, LayerRecord], *, asked: Asked, origin: Origin, num_devices: int) -> str:
+    estimated = list(dict.fromkeys(name for (name, _, _), record in records.items() if not record.is_measured))
+    parts = [
+        f"{'Measured' if len(estimated) < len({name for name, _, _ in records}) else 'Estimated'} by pipeplan profile"
+    ]
+    parts[0] += f" of {origin.model} on {origin.machine}"
+    timings = [timing for record in records.values() if record.is_measured for timing in record.timings.values()]
+    if timings:
+        spreads = sorted(timing.spread for timing in timings)
+        counts = [timing.repetitions for timing in timings]
+        parts.append(
+            f"medians of {min(counts)} to {max(counts)} repetitions after a warm-up, {asked.clock} time; distance of "
+            f"the quartiles {100 * spreads[len(spreads) // 2]:.1f} % of the median for the median phase, "
+            f"{100 * spreads[-1]:.1f} % for the worst"
+        )
+    if estimated:
+        reasons = {record.estimate for record in records.values() if not record.is_measured}
+        shown = ", ".join(estimated[:5]) + (f" and {len(estimated) - 5} more" if len(estimated) > 5 else "")
+        parts.append(
+            f"ESTIMATE, times from operations and bytes on fake tensors: {shown} ({'; '.join(sorted(reasons)[:2])})"
+        )
+    parts.append("I is a whole backward in which weight gradients are put off as the executor does, W computes them")
+    parts.append(f"optimizer_ns is the step of the whole model, in {num_devices} equal parts")
+    return "; ".join([*parts, *origin.notes]) + "."

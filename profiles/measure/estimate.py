@@ -1,0 +1,196 @@
+"""A layer that cannot be run here, on fake tensors: bytes are exact, times estimated from operations and bytes."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+from profiles.analytic import DeviceSheet
+from profiles.measure.making import cast, make_layer
+from profiles.measure.memory import Anatomy, count_bytes, optimizer_bytes
+from profiles.measure.model import Defer, Model, Tensors
+from profiles.measure.record import LayerRecord, TensorSpec, Timing
+from profiles.measure.segment import Segment
+
+SHEETS = {
+    sheet.name: sheet
+    for sheet in (
+        DeviceSheet(
+            name="A100", operations_per_s=312 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=2_039 * 10**9
+        ),
+        DeviceSheet(
+            name="H100", operations_per_s=989 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=3_350 * 10**9
+        ),
+        DeviceSheet(
+            name="H200", operations_per_s=989 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=4_800 * 10**9
+        ),
+        DeviceSheet(name="A10", operations_per_s=125 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=600 * 10**9),
+        DeviceSheet(name="L4", operations_per_s=121 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=300 * 10**9),
+    )
+}
+"""Data sheets of accelerators: dense bf16 rate and memory bandwidth."""
+
+
+def _sdpa_cpu(*shapes: Any, **_: Any) -> int:
+    """Of query, key and value."""
+    return int(sdpa_flop_count(*shapes[:3]))  # type: ignore[no-untyped-call]
+
+
+def _sdpa_cpu_backward(*shapes: Any, **_: Any) -> int:
+    """Of the gradient, query, key and value."""
+    return int(sdpa_backward_flop_count(*shapes[:4]))  # type: ignore[no-untyped-call]
+
+
+_MAPPING = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_cpu,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _sdpa_cpu_backward,
+}
+"""What torch's counter has no formula for."""
+
+
+class _Work:
+    """Operations and bytes moved by F, I and W."""
+
+    def __init__(self, parameter_bytes: int) -> None:
+        self.parameter_bytes = parameter_bytes
+        self.operations: dict[str, int] = {}
+        self.moved: dict[str, int] = {}
+        self.live: Any = None
+
+    def watch(self, phase: str, run: Callable[[], None]) -> None:
+        made = self.live.made if self.live is not None else 0
+        with FlopCounterMode(display=False, custom_mapping=_MAPPING) as counter:
+            run()
+        self.operations[phase] = int(counter.get_total_flops())
+        written = (self.live.made if self.live is not None else 0) - made
+        read = self.parameter_bytes if self.operations[phase] else 0  # a table look-up reads a few rows
+        self.moved[phase] = 2 * written + read
+
+
+class _Counting(Anatomy):
+    """An anatomy whose phases are counted."""
+
+    def __init__(self, segment: Segment, work: _Work) -> None:
+        self.work = work
+        super().__init__(segment, watch=self._count)
+
+    def _count(self, phase: str, run: Callable[[], None]) -> None:
+        self.work.live = self.live
+        self.work.watch(phase, run)
+
+
+def count_layer(
+    model: Model,
+    name: str,
+    *,
+    inputs: Tensors,
+    wants: tuple[bool, ...],
+    defer: Defer,
+    dtype: torch.dtype | None,
+    loss: Any,
+) -> Callable[[DeviceSheet, str], LayerRecord]:
+    """Run a layer on fake tensors once; gives what makes its record on a device, with the reason why it is estimated.
+
+    Raises whatever the layer raises where it needs real values.
+    """
+    meta = make_layer(model, name, device=torch.device("meta"), dtype=dtype)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        module = make_fake(meta)
+        given = tuple(torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu") for tensor in inputs)
+        segment = Segment(module, cast(given, dtype), wants=wants, waiting=defer(module), loss=loss)
+        work = _Work(count_bytes(module.parameters()))
+        anatomy = _Counting(segment, work)
+        sizes = anatomy.sizes(optimizer_bytes=_fake_optimizer_bytes(model, segment))
+        outputs = describe_tensors(anatomy.results)
+
+    def make(sheet: DeviceSheet, reason: str) -> LayerRecord:
+        times = {phase: sheet.time_ns(work.operations[phase], work.moved[phase]) for phase in work.operations}
+        if "I" in times:
+            times["B"] = times["I"] + times.get("W", 0)
+            times["R"] = times["B"] + times["F"]
+        if sizes.trained:
+            times["O"] = sheet.time_ns(0, 2 * sizes.state)
+        timings = {phase: Timing(wall_ns=value, repetitions=0) for phase, value in times.items()}
+        return LayerRecord(outputs=outputs, sizes=sizes, timings=timings, estimate=reason)
+
+    return make
+
+
+def make_fake(module: nn.Module) -> nn.Module:
+    """Give a module new parameters and buffers of the same shapes; to be called under a fake mode."""
+    made: dict[int, torch.Tensor] = {}
+    for part in module.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None and id(tensor) not in made:
+                    empty = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="cpu")
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    made[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+                if tensor is not None:
+                    tensors[name] = made[id(tensor)]  # type: ignore[assignment]
+    return module
+
+
+def _fake_optimizer_bytes(model: Model, segment: Segment) -> int:
+    """One step of the optimizer, which is where it makes its state."""
+    if not segment.parameters():
+        return 0
+    optimizer = model.optimizer(segment.parameters())
+    optimizer.step()
+    return optimizer_bytes(optimizer)
+
+
+def describe_tensors(tensors: Tensors) -> tuple[TensorSpec, ...]:
+    """Shapes, types and bytes."""
+    return tuple(
+        TensorSpec(
+            shape=tuple(tensor.shape),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            num_bytes=tensor.numel() * tensor.element_size(),
+            has_gradient=tensor.requires_grad,
+        )
+        for tensor in tensors
+    )
+
+
+def make_tensors(specs: tuple[TensorSpec, ...], *, device: torch.device) -> Tensors:
+    """Noise of these shapes; zeros where the type is not a floating-point one."""
+    made = []
+    for spec in specs:
+        dtype = getattr(torch, spec.dtype)
+        tensor = torch.zeros(spec.shape, dtype=dtype, device=device)
+        if dtype.is_floating_point:
+            tensor.normal_().requires_grad_(spec.has_gradient)
+        made.append(tensor)
+    return tuple(made)
+
+
+def measure_sheet(device: torch.device, *, name: str, dtype: torch.dtype | None, size: int = 512) -> DeviceSheet:
+    """Rates of this very device, from one matrix product and one copy: what estimates on it are based on."""
+    matrix = torch.randn(size, size, device=device, dtype=dtype or torch.float32)
+    operations = 2 * size**3 * 10**9 // max(1, _best_ns(lambda: matrix @ matrix, device))
+    block = torch.empty(16 * 2**20, dtype=torch.uint8, device=device)
+    moved = 2 * block.numel() * 10**9 // max(1, _best_ns(lambda: block.clone(), device))
+    return DeviceSheet(
+        name=name, operations_per_s=max(1, operations), achieved_percent=100, bandwidth_bytes_per_s=max(1, moved)
+    )
+
+
+def _best_ns(run: Callable[[], Any], device: torch.device) -> int:
+    best = []
+    for _ in range(5):
+        started = time.perf_counter_ns()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best.append(time.perf_counter_ns() - started)
+    return min(best)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on an accelerator or on the host."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in str(error)

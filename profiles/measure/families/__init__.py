@@ -1,0 +1,1 @@
+"""Well-known models in plain torch.nn, one layer of the profile after the other."""

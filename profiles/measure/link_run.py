@@ -1,0 +1,96 @@
+"""Start the processes of a link measurement on this host, and read what they found; needs no torch itself."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from profiles.measure.links import LinkTables, load_links
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def measure_links(
+    num_devices: int,
+    *,
+    device: str = "cpu",
+    device_type: str = "",
+    memory_bytes: int = 0,
+    cores: int = 1,
+    repetitions: int = 7,
+    largest_bytes: int = 1 << 24,
+    timeout_s: float = 600.0,
+    hear: Callable[[int, int], None] | None = None,
+) -> LinkTables:
+    """Tables between `num_devices` processes of this host; `hear` is told how many pairs of how many are done.
+
+    Raises ValueError with what the processes said if they do not come to an end.
+    """
+    with tempfile.TemporaryDirectory(prefix="pipeplan-links-") as folder:
+        output, progress = Path(folder, "links.json"), Path(folder, "progress")
+        settings = {
+            "--device": device,
+            "--device-type": device_type,
+            "--memory": memory_bytes,
+            "--cores": cores,
+            "--repetitions": repetitions,
+            "--largest": largest_bytes,
+            "--rendezvous": f"file://{folder}/rendezvous",
+            "--progress": progress,
+        }
+        words = [str(word) for pair in settings.items() for word in pair]
+        command = [sys.executable, "-m", "profiles.measure.link_worker", str(output), *words]
+        processes = [
+            _start(command, rank=rank, world=num_devices, log=Path(folder, f"log{rank}")) for rank in range(num_devices)
+        ]
+        try:
+            _wait(processes, folder=Path(folder), timeout_s=timeout_s, hear=hear)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return load_links(output)
+
+
+def _start(command: list[str], *, rank: int, world: int, log: Path) -> "subprocess.Popen[bytes]":
+    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "OMP_NUM_THREADS": 1}
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    environment = os.environ | {name: str(value) for name, value in own.items()} | {"PYTHONPATH": paths}
+    with open(log, "wb") as file:
+        return subprocess.Popen(command, env=environment, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+
+
+def _wait(
+    processes: "list[subprocess.Popen[bytes]]",
+    *,
+    folder: Path,
+    timeout_s: float,
+    hear: Callable[[int, int], None] | None,
+) -> None:
+    """Until all have ended well; the first that fails, or the time, ends it badly."""
+    deadline = time.monotonic() + timeout_s
+    total = len(processes) * (len(processes) - 1) // 2
+    while True:
+        codes = [process.poll() for process in processes]
+        for rank, code in enumerate(codes):
+            if code:
+                raise ValueError(f"links: process {rank} ended with {code}: {_last_words(folder, rank)}")
+        if hear is not None:
+            hear(_count_lines(folder / "progress"), total)
+        if all(code == 0 for code in codes):
+            return
+        if time.monotonic() > deadline:
+            raise ValueError(f"links: not done after {timeout_s:.0f} s; measure fewer devices, or leave links out")
+        time.sleep(0.05)
+
+
+def _last_words(folder: Path, rank: int) -> str:
+    lines = (folder / f"log{rank}").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def _count_lines(path: Path) -> int:
+    return path.read_text(encoding="utf-8").count("\n") if path.exists() else 0

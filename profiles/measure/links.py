@@ -1,0 +1,296 @@
+"""Tables of transfer times, and the cluster that explains them; needs no torch.
+
+A cluster has one latency and one bandwidth per link: they are fitted with relative weights, so that small and large
+messages count alike. The tables themselves stay in their document, for whoever wants to interpolate.
+"""
+
+import itertools
+import json
+import statistics
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiles.cluster import Cluster, Device, Link
+from profiles.document import to_plain
+from profiles.refusal import refusal, render_value
+from profiles.strict_json import decode_text, parse_json
+from profiles.validation import validate
+
+LINKS_FORMAT = "pipeline-links/1"
+"""The `format` of the documents that `dump_links` writes."""
+
+SHARES = 1.5
+"""Two transfers at once that are slower by this factor share a link."""
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One process that took part, and the device that it stands for."""
+
+    __pydantic_config__ = _STRICT
+
+    name: str
+    """The device."""
+    host: str
+    """Where it sits."""
+    type: str
+    """As layer costs call it."""
+    memory_bytes: int
+    """What a plan may fill."""
+    cores: int = 1
+    """Threads that belong to it, on a host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairTable:
+    """Transfers between two places while nothing else is sent."""
+
+    __pydantic_config__ = _STRICT
+
+    a: int
+    """Position of one place."""
+    b: int
+    """Position of the other."""
+    one_way: tuple[tuple[int, int], ...]
+    """Bytes, and nanoseconds from one to the other: the least of some half ping-pongs (others on
+    the machine only ever add), in rising order of bytes."""
+    both_ways_ns: int | None = None
+    """Nanoseconds of two opposite transfers at once, each of the largest size."""
+    spread: float = 0.0
+    """Distance of the quartiles over the median, the worst size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contention:
+    """Two transfers at once, compared with each alone."""
+
+    __pydantic_config__ = _STRICT
+
+    first: tuple[int, int]
+    """Sender and receiver."""
+    second: tuple[int, int]
+    """Those of the other transfer; they may have the sender in common."""
+    slowdown: float
+    """Time together over time alone, the worse of the two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce:
+    """One all-reduce over the first places."""
+
+    __pydantic_config__ = _STRICT
+
+    places: int
+    """How many took part."""
+    num_bytes: int
+    """Of each one's tensor."""
+    duration_ns: int
+    """The least of some, on the slowest place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTables:
+    """Everything that was measured between some places."""
+
+    __pydantic_config__ = _STRICT
+
+    places: tuple[Place, ...]
+    """In the order of their ranks."""
+    pairs: tuple[PairTable, ...] = ()
+    """Every two places."""
+    contention: tuple[Contention, ...] = ()
+    """Pairs of transfers at once."""
+    all_reduce: tuple[AllReduce, ...] = ()
+    """By number of places and bytes."""
+    provenance: str = ""
+    """Backend, versions, repetitions."""
+
+    def __post_init__(self) -> None:
+        if not self.places:
+            raise ValueError("links: places is empty; measure at least one")
+        for pair in self.pairs:
+            if not 0 <= pair.a < pair.b < len(self.places):
+                raise ValueError(f"links: pair {pair.a} - {pair.b} is none of {len(self.places)} places; measure again")
+            sizes = [size for size, _ in pair.one_way]
+            if not sizes or sizes != sorted(set(sizes)) or any(time <= 0 for _, time in pair.one_way):
+                raise ValueError(
+                    f"links: one_way of pair {pair.a} - {pair.b} is no table of rising sizes and positive times; "
+                    "measure again"
+                )
+
+
+def dump_links(tables: LinkTables) -> str:
+    """The document of some tables, one line per pair."""
+    plain = {"format": LINKS_FORMAT, **to_plain(tables)}
+    lines = []
+    for key, value in plain.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list):
+            text = "[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]"
+        lines.append(f"{json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def load_links(path: Path) -> LinkTables:
+    """The tables of a document; raises ValueError that names the file, the path inside it, the value and the remedy."""
+    source = str(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise refusal(source, f"cannot be read ({error.strerror}); give a file that --links wrote") from None
+    tree = parse_json(decode_text(data, source=source), source=source)
+    if not isinstance(tree, dict) or tree.get("format") != LINKS_FORMAT:
+        shown = render_value(tree.get("format") if isinstance(tree, dict) else tree)
+        raise refusal(source, f"format = {shown} is not {LINKS_FORMAT}; give a file that --links wrote")
+    return validate(LinkTables, {key: value for key, value in tree.items() if key != "format"}, source=source)
+
+
+def fit(table: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Latency in nanoseconds and bandwidth in bytes per second, with the least sum of squared relative errors.
+
+    Neither is negative: where the best latency would be, it is 0.
+    """
+    s0 = sum(1 / time**2 for _, time in table)
+    s1 = sum(size / time**2 for size, time in table)
+    s2 = sum(size**2 / time**2 for size, time in table)
+    t0, t1 = sum(1 / time for _, time in table), sum(size / time for size, time in table)
+    determinant = s0 * s2 - s1 * s1
+    latency, per_byte = 0.0, 0.0
+    if determinant > 1e-9 * s0 * s2:
+        latency, per_byte = (t0 * s2 - t1 * s1) / determinant, (s0 * t1 - s1 * t0) / determinant
+    if latency < 0 or per_byte <= 0:
+        latency, per_byte = 0.0, t1 / s2 if s2 else 0.0
+    if per_byte <= 0:
+        return round(t0 / s0), 10**12
+    return round(latency), max(1, round(1e9 / per_byte))
+
+
+def interpolate(table: Sequence[tuple[int, int]], num_bytes: int) -> int:
+    """Nanoseconds for so many bytes: between the neighbouring sizes; beyond the last one at its rate."""
+    sizes = [size for size, _ in table]
+    after = bisect_left(sizes, num_bytes)
+    if after == 0:
+        return table[0][1]
+    (low, low_time) = table[after - 1]
+    if after == len(table):
+        return low_time * num_bytes // low
+    high, high_time = table[after]
+    return low_time + (high_time - low_time) * (num_bytes - low) // (high - low)
+
+
+def worst_error(table: Sequence[tuple[int, int]]) -> float:
+    """Largest relative error of the fitted latency and bandwidth on the table."""
+    latency, bandwidth = fit(table)
+    return max(abs(latency + size * 1e9 / bandwidth - time) / time for size, time in table)
+
+
+def infer_cluster(tables: LinkTables, *, name: str) -> Cluster:
+    """Devices and links that explain the tables.
+
+    Where transfers of disjoint pairs do not slow each other down, every pair has a link of its own. Where transfers
+    from one sender do, each device has one link, to its host. Where transfers between two hosts do, the hosts have one
+    link between them.
+    """
+    return _Inference(tables).cluster(name)
+
+
+class _Inference:
+    def __init__(self, tables: LinkTables) -> None:
+        self.tables, self.places = tables, tables.places
+        self.hosts = list(dict.fromkeys(place.host for place in self.places))
+        self.pairs = {(pair.a, pair.b): pair for pair in tables.pairs}
+        self.fits = {key: fit(pair.one_way) for key, pair in self.pairs.items()}
+        self.with_ports: set[str] = set()
+        self.links: list[Link] = []
+
+    def cluster(self, name: str) -> Cluster:
+        for host in self.hosts:
+            self._within(host)
+        for one, other in itertools.combinations(self.hosts, 2):
+            self._between(one, other)
+        devices = tuple(
+            Device(name=p.name, type=p.type, memory_bytes=p.memory_bytes, host=p.host, cores=p.cores)
+            for p in self.places
+        )
+        return Cluster(name=name, devices=devices, links=tuple(self._ports() + self.links))
+
+    def _members(self, host: str) -> list[int]:
+        return [number for number, place in enumerate(self.places) if place.host == host]
+
+    def _within(self, host: str) -> None:
+        members = set(self._members(host))
+        found = [c for c in self.tables.contention if {*c.first, *c.second} <= members]
+        if _mostly_share(found):
+            self.with_ports.add(host)
+        else:
+            self.links += [self._direct(*pair) for pair in self.pairs if set(pair) <= members]
+
+    def _between(self, one: str, other: str) -> None:
+        sides = set(self._members(one)), set(self._members(other))
+        crossing = [pair for pair in self.pairs if self._crosses(pair, sides)]
+        found = [c for c in self.tables.contention if self._crosses(c.first, sides) and self._crosses(c.second, sides)]
+        if not _mostly_share(found):
+            self.links += [self._direct(*pair) for pair in crossing]
+            return
+        self.with_ports |= {one, other}
+        latency = statistics.median(self.fits[pair][0] for pair in crossing)
+        inside = sum(self._port_latency(host) for host in (one, other))
+        bandwidth = statistics.median(self.fits[pair][1] for pair in crossing)
+        duplex = all(_is_duplex(self.pairs[pair]) for pair in crossing)
+        link = Link(
+            a=one,
+            b=other,
+            bandwidth_bytes_per_s=round(bandwidth),
+            latency_ns=max(0, round(latency) - inside),
+            duplex=duplex,
+        )
+        self.links.append(link)
+
+    def _crosses(self, pair: tuple[int, int], sides: tuple[set[int], set[int]]) -> bool:
+        return any(pair[0] in sides[side] and pair[1] in sides[1 - side] for side in (0, 1))
+
+    def _direct(self, a: int, b: int) -> Link:
+        latency, bandwidth = self.fits[a, b]
+        return Link(
+            a=self.places[a].name,
+            b=self.places[b].name,
+            bandwidth_bytes_per_s=bandwidth,
+            latency_ns=latency,
+            duplex=_is_duplex(self.pairs[a, b]),
+        )
+
+    def _port_latency(self, host: str) -> int:
+        """Half of what a transfer within the host waits; 0 where there is none."""
+        inside = [self.fits[pair][0] for pair in self.pairs if all(self.places[p].host == host for p in pair)]
+        return round(statistics.median(inside)) // 2 if inside else 0
+
+    def _ports(self) -> list[Link]:
+        """A link to its host for every device of a host where transfers share something."""
+        links = []
+        for number, place in enumerate(self.places):
+            if place.host in self.with_ports:
+                own = [key for key in self.pairs if number in key]
+                inside = [key for key in own if all(self.places[p].host == place.host for p in key)] or own
+                link = Link(
+                    a=place.name,
+                    b=place.host,
+                    bandwidth_bytes_per_s=max(self.fits[key][1] for key in inside),
+                    latency_ns=self._port_latency(place.host),
+                    duplex=all(_is_duplex(self.pairs[key]) for key in inside),
+                )
+                links.append(link)
+        return links
+
+
+def _mostly_share(found: Iterable[Contention]) -> bool:
+    votes = [contention.slowdown >= SHARES for contention in found]
+    return 2 * sum(votes) > len(votes)
+
+
+def _is_duplex(pair: PairTable) -> bool:
+    """Two opposite transfers at once take less than one after the other would."""
+    return pair.both_ways_ns is None or pair.both_ways_ns < SHARES * pair.one_way[-1][1]

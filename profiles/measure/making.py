@@ -1,0 +1,94 @@
+"""Layers made on a device, on the meta device to be recognised, or on fake tensors to be counted."""
+
+import copy
+import hashlib
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from profiles.measure.model import Model, Tensors
+
+_PLAIN = (bool, int, float, str, type(None), torch.dtype)
+
+
+def make_layer(model: Model, name: str, *, device: torch.device, dtype: torch.dtype | None = None) -> nn.Module:
+    """A layer of its own on the device, with the weights that the executor would give it.
+
+    Raises ValueError that names the layer where its factory fails or gives no module.
+    """
+    position = list(model.layers).index(name)
+    torch.manual_seed(model.seed * 1_000_003 + position)
+    try:
+        with torch.device(device):
+            module = model.layers[name]()
+    except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"layer {name!r} cannot be made on {device.type}: {reason}; its factory must work under torch.device"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"layer {name!r} is made as a {type(module).__name__}, not as a torch.nn.Module")
+    if any(tensor.device.type != device.type for tensor in _tensors(module)) or _is_handed_out(
+        model, name, module=module
+    ):
+        module = copy.deepcopy(module)
+    return module.to(device=device, dtype=dtype)
+
+
+def _is_handed_out(model: Model, name: str, *, module: nn.Module) -> bool:
+    """Whether the factory gives one and the same module again: it must stay as it is."""
+    with torch.device("meta"):
+        return model.layers[name]() is module
+
+
+def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def signature(module: nn.Module) -> str:
+    """Hash of everything that decides what a module computes, the values of its tensors aside: alike modules cost
+    the same. Classes, their code, plain attributes, shapes and types of parameters and buffers, submodules.
+    """
+    lines = []
+    for path, part in module.named_modules():
+        lines.append(f"{path} {type(part).__module__}.{type(part).__qualname__} {_code(type(part).forward)}")
+        lines += sorted(f"{key}={_render(value)}" for key, value in vars(part).items() if not key.startswith("_"))
+        lines += [f"{key} {_describe(value)}" for key, value in part.named_parameters(recurse=False)]
+        lines += [f"{key} {_describe(value)}" for key, value in part.named_buffers(recurse=False)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _render(value: Any) -> str:
+    """Attributes that are no plain values count with their type, and functions with their code."""
+    return repr(value) if _is_plain(value) else _code(value) or type(value).__qualname__
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+    return isinstance(value, _PLAIN)
+
+
+def _code(function: Any) -> str:
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return str(getattr(function, "__qualname__", ""))
+    constants = [item for item in code.co_consts if _is_plain(item)]
+    return hashlib.sha256(code.co_code + repr((code.co_names, constants)).encode()).hexdigest()[:16]
+
+
+def _describe(tensor: torch.Tensor) -> str:
+    return f"{tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}"
+
+
+def cast(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
+    """Floating-point tensors in another type, others as they are."""
+    if dtype is None:
+        return tensors
+    return tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors)

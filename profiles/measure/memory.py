@@ -1,0 +1,187 @@
+"""Bytes of one layer: what autograd saves, what waits for W, and the most that is alive at once.
+
+The same code runs on real and on fake tensors, and both give the same figures.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from profiles.measure.model import Tensors
+from profiles.measure.record import Sizes
+from profiles.measure.segment import Segment
+
+
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the storages that operations make, for as long as they live; knows nothing inside an operation."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = self.made = 0
+        self._alive: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, *rest: Any) -> Any:
+        _, args, kwargs = (*rest, (), None)[:3]
+        given = {storage._cdata for storage in _storages((args, kwargs))}
+        result = func(*args, **(kwargs or {}))
+        for storage in _storages(result):
+            if storage._cdata not in given:  # views of what was there before are nothing new
+                self._note(storage)
+        return result
+
+    def _note(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self._alive:
+            return
+        size = storage.nbytes()
+        self._alive[key] = size
+        self.made += size
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._release, key)
+
+    def _release(self, key: int) -> None:
+        self.now -= self._alive.pop(key, 0)
+
+    def mark(self) -> int:
+        """Start the peak anew; gives what is alive."""
+        self.peak = self.now
+        return self.now
+
+
+def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:
+    return (leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+
+
+class SavedBytes:
+    """Storages that autograd saves."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._own = {tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers())}
+        self._kept: dict[int, Any] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note all that is saved inside; what is noted stays alive until `forget`."""
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._own:
+                self._kept[storage._cdata] = storage
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            yield
+
+    def total(self, *, without: Iterable[torch.Tensor] = ()) -> int:
+        """Bytes of distinct storages, those of some tensors aside."""
+        aside = {tensor.untyped_storage()._cdata for tensor in without}
+        return sum(int(storage.nbytes()) for key, storage in self._kept.items() if key not in aside)
+
+    def forget(self) -> None:
+        """Let go."""
+        self._kept.clear()
+
+
+def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of the distinct storages of some tensors."""
+    storages = {tensor.untyped_storage()._cdata: int(tensor.untyped_storage().nbytes()) for tensor in tensors}
+    return sum(storages.values())
+
+
+Watch = Callable[[str, Callable[[], None]], None]
+"""Runs a phase (F, I or W) and notes something about it."""
+
+
+class Anatomy:
+    """One F, I and W of a segment, and what was alive meanwhile."""
+
+    def __init__(self, segment: Segment, *, watch: Watch | None = None) -> None:
+        self.segment = segment
+        self.live, self.saved = LiveBytes(), SavedBytes(segment.module)
+        self.stash = self.weight_stash = self.workspace = 0
+        self.results: Tensors = ()
+        """The outputs, detached, each with the requires_grad that it had."""
+        self._watch = watch or (lambda _, run: run())
+        self._inputs: Tensors = ()
+        self._outputs: Tensors = ()
+        self._gradients: list[torch.Tensor] | None = None
+        segment.make_grads()
+        if self._forward():
+            self._backward()
+
+    def _forward(self) -> bool:
+        """Whether anything can go back."""
+        with self.live:
+            self._inputs = tuple(tensor.detach().clone() for tensor in self.segment.inputs)
+            for tensor, wanted in zip(self._inputs, self.segment.wants, strict=True):
+                tensor.requires_grad_(wanted)
+            self._base = self.live.mark()
+            with self.saved.watching():
+                self._watch("F", self._call)
+        self.stash = self.saved.total()
+        self._base += self.saved.total(without=self._inputs)
+        self.saved.forget()
+        self.workspace = self.live.peak - self._base
+        self.results = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in self._outputs)
+        return any(result.requires_grad for result in self.results)
+
+    def _call(self) -> None:
+        self._outputs = self.segment.call(self._inputs)
+
+    def _backward(self) -> None:
+        waiting = self.segment.waiting
+        with self.live:
+            roots = [tensor for tensor in self._outputs if tensor.requires_grad]
+            self._gradients = None if self.segment.loss is not None else [torch.ones_like(root) for root in roots]
+            del roots
+            waiting.is_deferring = True
+            self.live.mark()
+            self._watch("I", self._differentiate)
+            waiting.is_deferring = False
+            self.workspace = max(self.workspace, self.live.peak - self._base)
+            later = waiting.take()
+            self._inputs = ()
+            self.weight_stash = self.live.mark()
+            self._watch("W", later)
+            self.workspace = max(self.workspace, self.live.peak - self.weight_stash)
+
+    def _differentiate(self) -> None:
+        outputs, self._outputs = self._outputs, ()
+        gradients, self._gradients = self._gradients, None
+        torch.autograd.backward([tensor for tensor in outputs if tensor.requires_grad], gradients)
+        for tensor in self._inputs:
+            tensor.grad = None
+
+    def sizes(self, *, optimizer_bytes: int) -> Sizes:
+        """All bytes of the layer."""
+        module = self.segment.module
+        parameters, trained = count_bytes(module.parameters()), count_bytes(self.segment.parameters())
+        return Sizes(
+            parameters=parameters,
+            trained=trained,
+            state=parameters + trained + count_bytes(module.buffers()) + optimizer_bytes,
+            saved=self.stash,
+            weight_saved=self.weight_stash,
+            inputs=storage_bytes(self.segment.inputs),
+            workspace=max(0, self.workspace),
+        )
+
+
+def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of all elements."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
+    """Bytes of its state."""
+    if optimizer is None:
+        return 0
+    states = (value for state in optimizer.state.values() for value in state.values())
+    return count_bytes(value for value in states if isinstance(value, torch.Tensor))

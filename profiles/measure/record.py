@@ -1,0 +1,178 @@
+"""What was measured, as frozen data and as lines of a journal that a later run goes on from; needs no torch."""
+
+import json
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from profiles.document import to_plain
+from profiles.validation import validate
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+Clock = Literal["wall", "thread"]
+"""`wall`: what passes for everyone. `thread`: what the calling thread worked, whoever else wanted its core."""
+
+PHASES = "FIWBRO"
+"""Forward, input gradient, weight gradient, whole backward, whole backward with recomputation, optimizer step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Repetitions of one phase of one layer."""
+
+    __pydantic_config__ = _STRICT
+
+    wall_ns: int
+    """Median of the wall-clock time."""
+    thread_ns: int | None = None
+    """Median of the calling thread's own time; None on accelerators."""
+    spread: float = 0.0
+    """Distance of the quartiles as a fraction of the median, by the clock that was asked for."""
+    repetitions: int = 1
+    """How many were taken after the warm-up."""
+
+    def at(self, clock: Clock) -> int:
+        """Median by the clock, or by the wall's where the thread's own is not known."""
+        return self.thread_ns if clock == "thread" and self.thread_ns is not None else self.wall_ns
+
+
+def summarise(walls: Sequence[int], threads: Sequence[int] | None, *, clock: Clock) -> Timing:
+    """Median and spread of at least one repetition, in nanoseconds."""
+    judged = threads if threads is not None and clock == "thread" else walls
+    middle = statistics.median(judged)
+    low, _, high = statistics.quantiles(judged, n=4, method="inclusive") if len(judged) > 1 else (middle,) * 3
+    return Timing(
+        wall_ns=round(statistics.median(walls)),
+        thread_ns=None if threads is None else round(statistics.median(threads)),
+        spread=round((high - low) / middle, 4) if middle else 0.0,
+        repetitions=len(judged),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """What a layer gives, without its values."""
+
+    __pydantic_config__ = _STRICT
+
+    shape: tuple[int, ...]
+    dtype: str
+    """As torch prints it, without `torch.`."""
+    num_bytes: int
+    has_gradient: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Bytes of one layer at one microbatch size."""
+
+    __pydantic_config__ = _STRICT
+
+    parameters: int
+    """All weights."""
+    trained: int
+    """The weights that are trained."""
+    state: int
+    """Weights, buffers, gradients and optimizer state."""
+    saved: int
+    """Distinct storages that autograd saves in F, weights and buffers aside."""
+    weight_saved: int
+    """What waits between the end of I and the end of W."""
+    inputs: int
+    """What the layer is given."""
+    workspace: int
+    """The most that any action holds beside the above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRecord:
+    """One layer at one microbatch size and width."""
+
+    __pydantic_config__ = _STRICT
+
+    outputs: tuple[TensorSpec, ...]
+    sizes: Sizes
+    timings: dict[str, Timing]
+    """By the letters of PHASES; what does not happen is absent."""
+    estimate: str = ""
+    """Empty if measured; otherwise why the times are only estimated from operations and bytes."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the times come from a clock."""
+        return not self.estimate
+
+
+@dataclass(slots=True, kw_only=True)
+class Journal:
+    """Records by their keys; each is on disk as soon as it is made, so that a run that is killed can go on."""
+
+    path: Path | None = None
+    """None: in memory only."""
+    known: dict[str, LayerRecord] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)
+    """Other measurements (links, say) by their keys."""
+
+    def get(self, key: str) -> LayerRecord | None:
+        """The record that was made under `key`, if one was."""
+        return self.known.get(key)
+
+    def put(self, key: str, record: LayerRecord) -> None:
+        """Keep a record."""
+        self.known[key] = record
+        self._append({"key": key, "record": _plain(record)})
+
+    def put_table(self, key: str, table: Any) -> None:
+        """Keep any other measurement that JSON can hold."""
+        self.tables[key] = table
+        self._append({"key": key, "table": table})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if self.path is None:
+            return
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def open_journal(path: Path | None) -> Journal:
+    """The journal in a file, empty if there is none yet; a last line cut short by a kill does not count.
+
+    Raises ValueError that names the line where the file is something else.
+    """
+    journal = Journal(path=path)
+    if path is None or not path.exists():
+        return journal
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        is_cut_short = number == len(lines)
+        if line.strip() and not is_cut_short:
+            _read_line(journal, line, where=f"{path}: line {number}")
+    if lines[-1]:
+        path.write_text(text[: len(text) - len(lines[-1])], encoding="utf-8")
+    return journal
+
+
+def _read_line(journal: Journal, line: str, *, where: str) -> None:
+    try:
+        tree = json.loads(line)
+        key = tree["key"]
+        if "table" in tree:
+            journal.tables[key] = tree["table"]
+        else:
+            journal.known[key] = validate(LayerRecord, tree["record"], source=where)
+    except (ValueError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{where}: is no measurement of ours ({reason}); remove the file to measure anew") from None
+
+
+def _plain(record: LayerRecord) -> Any:
+    plain = to_plain(record)
+    plain["timings"] = {phase: to_plain(timing) for phase, timing in record.timings.items()}
+    return plain

@@ -1,0 +1,181 @@
+"""One layer as an autograd segment of its own: called, differentiated, split into I and W, and timed."""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from profiles.measure.clocks import CudaClock, HostClock
+from profiles.measure.model import Tensors, Waiting, as_tuple
+
+MANY_CALLS_NS = 300_000
+"""Layers whose forward is shorter are called several times in a row, for the clock's sake."""
+
+MAX_CALLS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How thoroughly is measured."""
+
+    repetitions: int = 10
+    """Wanted after the warm-up."""
+    warm_up: int = 2
+    """Repetitions that do not count."""
+    seconds: float = 20.0
+    """Per layer, microbatch size and width: once they have passed, three repetitions are enough."""
+
+
+class Segment:
+    """A layer on its device with inputs of one microbatch."""
+
+    def __init__(
+        self, module: nn.Module, inputs: Tensors, *, wants: tuple[bool, ...], waiting: Waiting, loss: Any = None
+    ) -> None:
+        """`wants`: which inputs are differentiated; `loss`: a function of the output if this is the last layer."""
+        self.module, self.inputs, self.wants, self.waiting, self.loss = module, inputs, wants, waiting, loss
+        self._gradients: list[torch.Tensor] | None = None
+
+    def fresh_inputs(self) -> Tensors:
+        """The inputs as leaves without a past."""
+        pairs = zip(self.inputs, self.wants, strict=True)
+        return tuple(tensor.detach().requires_grad_(wanted) for tensor, wanted in pairs)
+
+    def call(self, inputs: Tensors, *, recomputes: bool = False) -> Tensors:
+        """The layer's outputs; of the last layer, the loss."""
+        given = checkpoint(self.module, *inputs, use_reentrant=False) if recomputes else self.module(*inputs)
+        outputs = as_tuple(given)
+        if self.loss is None:
+            return outputs
+        return (self.loss(outputs[0] if len(outputs) == 1 else outputs),)
+
+    def backward(self, outputs: Tensors) -> None:
+        """Gradients of everything that wants one."""
+        roots = [tensor for tensor in outputs if tensor.requires_grad]
+        if roots:
+            torch.autograd.backward(roots, self.gradients(roots))
+
+    def gradients(self, roots: list[torch.Tensor]) -> list[torch.Tensor] | None:
+        """What arrives from later layers: noise, the same every time; None for a loss."""
+        if self.loss is not None:
+            return None
+        if self._gradients is None:
+            self._gradients = [torch.randn_like(root.detach().contiguous()) for root in roots]
+        return self._gradients
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Those that are trained."""
+        return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+
+    def make_grads(self) -> None:
+        """Gradients exist, as they do from the second microbatch on."""
+        for parameter in self.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def is_differentiable(self) -> bool:
+        """Whether anything goes back through it."""
+        return any(self.wants) or bool(self.parameters())
+
+
+def time_segment(
+    segment: Segment,
+    clock: HostClock | CudaClock,
+    *,
+    effort: Effort,
+    recomputes: bool,
+    pause: Callable[[], None] | None = None,
+) -> None:
+    """Leave samples of F, I, W, B (and R) with the clock; `pause` is called between repetitions."""
+    segment.make_grads()
+    calls = _num_calls(segment)
+    for _ in range(effort.warm_up):
+        _repeat(segment, clock, calls=calls, recomputes=recomputes)
+    clock.clear()
+    started = time.monotonic()
+    for number in range(effort.repetitions):
+        _repeat(segment, clock, calls=calls, recomputes=recomputes)
+        clock.settle()
+        if pause is not None:
+            pause()
+        if number >= 2 and time.monotonic() - started > effort.seconds:
+            break
+
+
+def _num_calls(segment: Segment) -> int:
+    """So many forwards in a row that the clock can tell; one of them is run for that."""
+    outputs = segment.call(segment.fresh_inputs())
+    started = time.perf_counter_ns()
+    outputs = segment.call(segment.fresh_inputs())
+    if outputs[0].device.type == "cuda":
+        torch.cuda.synchronize(outputs[0].device)
+    return max(1, min(MAX_CALLS, MANY_CALLS_NS // max(1, time.perf_counter_ns() - started)))
+
+
+def _repeat(segment: Segment, clock: HostClock | CudaClock, *, calls: int, recomputes: bool) -> None:
+    """F, I and W one after the other, then F and B in one, and the latter with recomputation."""
+    waiting, is_differentiable = segment.waiting, segment.is_differentiable()
+    runs = _forward(segment, clock, calls=calls, phase="F")
+    if not is_differentiable:
+        return
+    waiting.is_deferring = True
+    later = []
+    with clock.span("I", calls=calls):
+        while runs:
+            segment.backward(runs.pop(0))
+            later.append(waiting.take())
+    with clock.span("W", calls=calls):
+        for compute in later:
+            compute()
+    waiting.is_deferring = False
+    runs = _forward(segment, clock, calls=calls, phase="F")
+    _whole_backward(segment, clock, runs=runs, phase="B")
+    if recomputes:
+        runs = _forward(segment, clock, calls=calls, phase="", recomputes=True)
+        _whole_backward(segment, clock, runs=runs, phase="R")
+
+
+def _forward(
+    segment: Segment, clock: HostClock | CudaClock, *, calls: int, phase: str, recomputes: bool = False
+) -> list[Tensors]:
+    given = [segment.fresh_inputs() for _ in range(calls)]
+    with clock.span(phase, calls=calls) if phase else nullcontext():
+        return [segment.call(inputs, recomputes=recomputes) for inputs in given]
+
+
+def _whole_backward(segment: Segment, clock: HostClock | CudaClock, *, runs: list[Tensors], phase: str) -> None:
+    with clock.span(phase, calls=len(runs)):
+        while runs:
+            segment.backward(runs.pop(0))
+
+
+def time_optimizer(
+    segment: Segment, clock: HostClock | CudaClock, *, make: Any, effort: Effort
+) -> torch.optim.Optimizer | None:
+    """Leave samples of O with the clock: the mean over microbatches, the step, and letting the gradients go."""
+    parameters = segment.parameters()
+    if not parameters:
+        return None
+    segment.make_grads()
+    optimizer: torch.optim.Optimizer = make(parameters)
+    grads = [parameter.grad for parameter in parameters]
+    for number in range(1 + effort.repetitions):
+        if number == 1:
+            clock.clear()
+        for parameter, grad in zip(parameters, grads, strict=True):
+            parameter.grad = grad
+        with clock.span("O"), torch.no_grad():
+            for parameter in parameters:
+                assert parameter.grad is not None
+                parameter.grad.div_(1)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+    clock.settle()
+    for parameter, grad in zip(parameters, grads, strict=True):
+        parameter.grad = grad
+    return optimizer

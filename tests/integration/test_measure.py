@@ -1,0 +1,284 @@
+"""Real measurements of tiny models: what `pipeplan profile` finds, and what it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.questions import make_problem
+from planner.costs import CostModel
+from planner.plan import Stage
+from profiles.analytic import BlockShape, DeviceSheet, transformer_block
+from profiles.cluster import Cluster, Device
+from profiles.load import load_workload
+from profiles.measure.link_run import measure_links
+from profiles.measure.links import dump_links, infer_cluster, load_links
+
+WORKER = Path(__file__).with_name("measure_worker.py")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the worker wrote its documents and `answers.json`."""
+    place = tmp_path_factory.mktemp("measured")
+    environment = os.environ | {"PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error", str(WORKER), str(place)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.fixture(scope="module")
+def answers(folder: Path) -> Any:
+    """What the worker found."""
+    return json.loads((folder / "answers.json").read_text())
+
+
+@pytest.mark.parametrize("phase", ["F", "I + W", "B"])
+def test_layers_add_up_to_the_model(answers: Any, phase: str):
+    """Tests that forward and backward of the layers, one by one, take together what the whole model takes."""
+    assert 0.6 < answers["sums"][phase] < 1.7
+
+
+def test_recomputation_adds_about_a_forward(answers: Any):
+    """Tests that a backward with recomputation costs a backward and a forward, give or take the hooks."""
+    assert 0.6 < answers["sums"]["R"] < 2.5
+
+
+def test_products_split_as_they_should(answers: Any):
+    """Tests that I and W of one matrix product cost about a forward each, B both, and that its input is saved."""
+    ratios = answers["linear"]
+    assert 0.4 < ratios["I"] < 2.5
+    assert 0.4 < ratios["W"] < 2.5
+    assert 1.2 < ratios["B"] < 4
+    assert ratios["R"] > ratios["B"]
+    assert ratios["saved"] == 256 * 256 * 4
+
+
+def test_bytes_are_the_same_on_fake_tensors(answers: Any):
+    """Tests that stash, weight stash, state and parameters of every family are equal on real and on fake tensors."""
+    assert len(answers["real_and_fake"]) >= 9
+    assert {name: differing for name, differing in answers["real_and_fake"].items() if differing} == {}
+
+
+PUBLISHED = {
+    "gpt": 124.4 + 38.6,
+    "gpt:layers=48,width=1600,heads=25": 1557.6 + 80.4,
+    "llama": 8030.3,
+    "llama:layers=80,width=8192,heads=64,inner=28672": 70553.7,
+    "bert": 109.5 + 23.5,
+    "vit": 86.6,
+    "vit:layers=24,width=1024,heads=16": 304.3,
+    "resnet": 25.56,
+    "resnet:layers=152": 60.19,
+    "vgg": 138.37,
+    "densenet": 7.98,
+    "mobilenetv3": 5.48,
+}
+"""Millions; heads that are tied in the original count apart here."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_families_have_the_published_size(answers: Any, name: str):
+    """Tests that each family has, to 1 %, as many parameters as its original."""
+    assert answers["parameters"][name] / 1e6 == pytest.approx(PUBLISHED[name], rel=0.01)
+
+
+def test_a_killed_run_goes_on(answers: Any):
+    """Tests that what was measured before a SIGKILL is not measured again, a line cut short aside."""
+    resumed = answers["resumed"]
+    assert resumed["kept"] >= 3
+    assert resumed["how"][: resumed["kept"]] == ["known"] * resumed["kept"]
+    assert set(resumed["how"][resumed["kept"] :]) <= {"measured", "alike"}
+    assert set(resumed["again"]) == {"known"}
+
+
+def test_layers_that_are_alike_are_measured_once(answers: Any):
+    """Tests that identical blocks are measured once, or one by one if that is asked for."""
+    assert answers["alike"]["False"] == ["measured", "measured", "alike", "alike", "measured"]
+    assert answers["alike"]["True"] == ["measured"] * 5
+
+
+def test_layers_that_do_not_fit_are_estimated(answers: Any):
+    """Tests that a layer which needs more than the device has is estimated, and says how much it needs."""
+    assert answers["limits"]["embedding"] == ""
+    assert "and 1,000,000 are free" in answers["limits"]["block0"]
+
+
+def test_widths_are_measured_apart(answers: Any):
+    """Tests that each layer has times for one thread and for two."""
+    assert {(name, width) for name, width, _ in answers["widths"]} == {
+        (name, width) for name in ("embedding", "block0", "head") for width in (1, 2)
+    }
+    assert all(time > 0 for _, _, time in answers["widths"])
+
+
+def test_a_traced_module_is_cut_where_children_are_called(answers: Any):
+    """Tests that a module which is not sequential becomes layers with skips that compute what it computes."""
+    assert answers["cut"]["is_equal"] is True
+    assert answers["cut"]["takes"]["rest.1"] == ["first", "rest.0"]
+
+
+def test_a_training_becomes_a_workload(folder: Path, answers: Any):
+    """Tests that frozen, plain and skipped-to layers are right in the document of a Training of the executor's."""
+    assert answers["commands"]["training"] == [0, "", ""]
+    workload = load_workload(folder / "training.json")
+    layers = workload.profile.by_name
+    assert list(layers) == ["frozen", "trained", "plain", "join"]
+    assert layers["frozen"].frozen
+    frozen = layers["frozen"].costs[0]
+    assert (frozen.input_grad_ns, frozen.weight_grad_ns, layers["frozen"].stash_bytes) == (0, 0, 0)
+    assert layers["plain"].costs[0].weight_grad_ns == 0 < layers["plain"].costs[0].input_grad_ns
+    assert layers["trained"].costs[0].weight_grad_ns > 0
+    assert layers["trained"].state_bytes == 3 * layers["trained"].parameter_bytes == 3 * 4 * (8 * 8 + 8)
+    assert layers["trained"].weight_stash_bytes == 2 * 4 * 8 * 4
+    edges = {(edge.producer, edge.consumer): (edge.bytes, edge.backward_bytes) for edge in workload.profile.edges}
+    assert edges["frozen", "trained"] == (128, 0)
+    assert edges["trained", "join"] == edges["plain", "join"] == (128, 128)
+    assert (workload.profile.microbatch_size, workload.num_microbatches) == (4, 3)
+    assert workload.options == {"uneven_replication": False, "receive_buffers": 3}
+    assert workload.profile.optimizer_ns > 0
+    assert "Measured by pipeplan profile of measure_models:make_training" in workload.profile.provenance
+
+
+def test_several_sizes_are_costs_of_one_layer(folder: Path, answers: Any):
+    """Tests that the first microbatch size is the profile's own and the others stand beside it."""
+    assert answers["commands"]["sequential"] == [0, "", ""]
+    profile = load_workload(folder / "sequential.json").profile
+    assert profile.microbatch_size == 4
+    assert [[cost.microbatch_size for cost in layer.costs] for layer in profile.layers] == [[None, 2]] * 3
+    assert profile.is_chain
+
+
+def test_an_estimate_says_so(folder: Path, answers: Any):
+    """Tests that an estimate is marked, is in bf16, and costs what a block's operations take at the sheet's rate."""
+    assert answers["commands"]["estimate"] == [0, "", ""]
+    profile = load_workload(folder / "estimate.json").profile
+    assert "ESTIMATE" in profile.provenance
+    assert "data sheet of H100" in profile.provenance
+    block = profile.by_name["block0"]
+    assert block.parameter_bytes == 2 * (12 * 2048 * 2048 + 13 * 2048)
+    shape = BlockShape(hidden=2048, key_value=2048, feed_forward=8192, is_gated=False, tokens=2048, sequence=1024)
+    sheet = DeviceSheet(
+        name="H100", operations_per_s=989 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=3350 * 10**9
+    )
+    (expected,) = transformer_block("block", shape, sheet=sheet).costs
+    assert block.costs[0].forward_ns == pytest.approx(expected.forward_ns, rel=0.01)
+    assert block.costs[0].input_grad_ns == pytest.approx(expected.input_grad_ns, rel=0.05)
+    assert block.costs[0].weight_grad_ns == pytest.approx(expected.weight_grad_ns, rel=0.01)
+    assert {cost.device_type for layer in profile.layers for cost in layer.costs} == {"H100"}
+
+
+def test_progress_as_json(folder: Path, answers: Any):
+    """Tests that with --json every line is an event and the last one sums up."""
+    code, out, err = answers["commands"]["json"]
+    events = [json.loads(line) for line in err.splitlines()]
+    assert (code, out) == (0, "")
+    assert {event["event"] for event in events[:-1]} == {"progress"}
+    assert (events[-1]["event"], events[-1]["layers"], events[-1]["file"]) == ("done", 4, "traced.json")
+    assert not (folder / "traced.json.partial").exists()
+
+
+REFUSALS = {
+    "no form": "'resnet50' is neither module:factory",
+    "no module": "No module named 'no_such_module'",
+    "no factory": "has no attribute 'make'",
+    "no function": "not a function; give a factory",
+    "failing": "fails when it is called without arguments: no data",
+    "a number": "gives a int; give a planner.execute.training.Training",
+    "module alone": "gives a Linear; give",
+    "branching": "torch.fx cannot trace it",
+    "unknown setting": "did you mean 'layers'?",
+    "no number": "layers = 'three' is not a whole number",
+    "zero": "layers = '0' is not a whole number",
+    "twice": "layers is given twice",
+    "indivisible": "width = 100 is no multiple of heads = 3",
+    "depth": "layers = 51 is not one of 50, 101, 152",
+    "no microbatch": "add -m N (the batch has 12 samples)",
+    "uneven": "12 samples cannot be cut into 5 equal",
+    "bad sizes": "'4,x' is no list",
+    "double sizes": "has a number twice",
+    "bad widths": "--widths '0' is no list",
+    "no sheet": "there are A100, H100",
+    "no cuda": "torch finds no CUDA device here; use --device cpu, or --estimate A100",
+    "no repetitions": "--repetitions 0 is out of range",
+    "no devices": "--devices 0 is out of range",
+    "wrong shapes": "layer 'b' cannot take what it is given",
+    "unknown input": "takes 'nowhere', which is no earlier layer",
+    "dictionaries": "a dict cannot travel between layers",
+    "broken journal": "broken.partial: line 1: is no measurement of ours",
+    "broken links": "places is empty",
+    "no folder": "the folder nowhere does not exist",
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_mistakes_are_refused(answers: Any, name: str):
+    """Tests that every mistake ends with exit code 2 and one message that names the value and a way out."""
+    code, out, err = answers["commands"][name]
+    assert (code, out) == (2, ""), err
+    assert REFUSALS[name] in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_links_of_real_processes(tmp_path: Path):
+    """Tests that three gloo processes give a full table, a document that reads back, and a cluster to plan on."""
+    tables = measure_links(3, repetitions=2, largest_bytes=1 << 17, memory_bytes=2**30, timeout_s=300)
+    assert [(pair.a, pair.b) for pair in tables.pairs] == [(0, 1), (0, 2), (1, 2)]
+    assert all([size for size, _ in pair.one_way] == [1 << 10, 1 << 14, 1 << 17] for pair in tables.pairs)
+    assert all(pair.both_ways_ns for pair in tables.pairs)
+    assert {(c.first, c.second) for c in tables.contention} == {((0, 1), (0, 2))}
+    assert [(entry.places, entry.num_bytes) for entry in tables.all_reduce] == [
+        (places, size) for places in (2, 3) for size in (1 << 10, 1 << 17)
+    ]
+    path = tmp_path / "links.json"
+    path.write_text(dump_links(tables))
+    assert load_links(path) == tables
+    cluster = infer_cluster(tables, name="here")
+    assert [device.memory_bytes for device in cluster.devices] == [2**30] * 3
+    route = cluster.route(cluster.devices[0].name, cluster.devices[2].name, num_bytes=1 << 17)
+    assert route.duration_ns(1 << 17) > 0
+
+
+def test_a_process_that_dies_ends_the_sweep():
+    """Tests that a device that does not exist ends in one message, not in a wait."""
+    with pytest.raises(ValueError, match=r"links: process \d ended with 2: .*invalid choice: 'abacus'"):
+        measure_links(1, device="abacus", timeout_s=120)
+
+
+def test_measured_costs_are_planned_with(folder: Path):
+    """Tests that a measured document, put on a cluster, makes a problem whose stages have costs."""
+    workload = load_workload(folder / "training.json")
+    tiny = load_workload(folder / "training.json").profile
+    assert workload.cluster is None
+    cluster = Cluster(name="one", devices=(Device(name="d0", type="cpu", memory_bytes=2**30),))
+    problem = make_problem(replace(workload, cluster=cluster))
+    cost = CostModel(problem).stage_cost(Stage(layers=tiny.topological_order, replicas=(("d0",),)), 0)
+    assert cost.forward_ns == sum(layer.costs[0].forward_ns for layer in tiny.layers)
+
+
+def test_gpu_profiles_without_a_gpu(tmp_path: Path):
+    """Tests that the command for GPUs ends with one message without one, and works on a processor with tiny shapes."""
+    command = [sys.executable, "-m", "benchmarks.gpu_profiles", "--quick", "-o", str(tmp_path)]
+    root = WORKER.parents[2]
+    code = "import torch, sys; sys.exit(torch.cuda.is_available())"
+    has_gpu = subprocess.run([sys.executable, "-c", code], timeout=120).returncode
+    if not has_gpu:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2
+        refusal = "torch finds no CUDA device here; use --device cpu, or --estimate A100"
+        assert done.stderr == f"gpu-profiles: gpt2-xl: --device cuda: {refusal}\n"
+    done = subprocess.run(
+        [*command, "--device", "cpu", "--only", "mixture-64-experts"], cwd=root, capture_output=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    profile = load_workload(tmp_path / "mixture-64-experts-cpu.json").profile
+    assert [cost.microbatch_size for cost in profile.layers[1].costs] == [None, 2, 1]
+    assert all(cost.recompute_ns > 0 for cost in profile.layers[1].costs)
+    assert "bfloat16" in profile.provenance

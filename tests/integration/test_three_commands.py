@@ -1,0 +1,32 @@
+"""The README's three commands, on the model that docs/execute.md shows."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAMS = {"pipeplan": ["-m", "api.cli"], "torchrun": ["-m", "torch.distributed.run"]}
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def test_profile_plan_run(tmp_path: Path):
+    """Tests that the three commands of the README, as printed, measure, plan and train the model of docs/execute.md."""
+    (example,) = (block for block in blocks("docs/execute.md", "python") if "def make_training" in block)
+    (tmp_path / "my_model.py").write_text(example)
+    (commands,) = (block for block in blocks("README.md", "console") if "pipeplan profile" in block)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]), "OMP_NUM_THREADS": "1"}
+    lines = [shlex.split(line.removeprefix("$ ")) for line in commands.splitlines()]
+    assert [line[0] for line in lines] == ["pipeplan", "pipeplan", "torchrun"]
+    for line in lines:
+        command = [sys.executable, *PROGRAMS[line[0]], *line[1:]]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{shlex.join(line)}\n{done.stderr}"
+    assert "iteration 9: loss" in done.stderr

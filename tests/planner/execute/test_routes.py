@@ -1,0 +1,206 @@
+"""Who sends which samples to whom, and in which order."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.actions import Action
+from planner.execute.layout import Layout, make_layout
+from planner.execute.route_check import check_routed_rows
+from planner.execute.routes import Cell, Part, Row, lower, make_routes
+from planner.execute.wiring import StageEdge
+from tests.planner.execute.orders import make_random_plan
+
+
+def edges_of(text: str) -> tuple[StageEdge, ...]:
+    """As `0-1 0-2`."""
+    ends = [tuple(map(int, pair.split("-"))) for pair in text.split()]
+    return tuple(StageEdge(producer=a, consumer=b, values=(f"l{a}",)) for a, b in ends)
+
+
+def faults(rows: list[Row], layout: Layout, edges: tuple[StageEdge, ...]) -> tuple[str, ...]:
+    pairs = [(edge.producer, edge.consumer) for edge in edges]
+    return check_routed_rows(rows, owners=layout.owners, edges=pairs, num_microbatches=layout.num_microbatches)
+
+
+def drawing(rows: list[Row]) -> str:
+    return "\n".join(" ".join(map(str, row)) for row in rows)
+
+
+UNEVEN = make_layout(make_random_plan("0/1 2", num_microbatches=1))
+
+
+def test_replicas_exchange_the_samples_that_they_have_in_common():
+    """Tests that two halves meet three thirds in four routes, the middle third in two of them."""
+    layout = make_layout(make_random_plan("0/1 2/3/4", num_microbatches=1))
+    routes = make_routes(layout, edges_of("0-1"))
+    assert [(route.source, route.target, route.made, route.used) for route in routes] == [
+        (0, 2, Part(0, 2, 3), Part(0, 2, 2)),
+        (0, 3, Part(2, 3, 3), Part(0, 1, 2)),
+        (1, 3, Part(0, 1, 3), Part(1, 2, 2)),
+        (1, 4, Part(1, 3, 3), Part(0, 2, 2)),
+    ]
+    assert Part(2, 3, 3).rows(6) == slice(4, 6)
+    assert [part.is_whole for part in (Part(0, 2, 2), Part(1, 2, 2))] == [True, False]
+
+
+def test_messages_are_written_down_as_the_action_ends():
+    """Tests that a stage on two devices before one on a third is lowered as drawn here."""
+    rows = lower(UNEVEN, edges_of("0-1"))
+    assert drawing(rows) == "\n".join(
+        [
+            "0F0 0SEND_F0>1@2 0RECV_B0<1@2 0I0 0W0 0REDUCE_GRAD",
+            "0F0 0SEND_F0>1@2 0RECV_B0<1@2 0I0 0W0 0REDUCE_GRAD",
+            "1RECV_F0<0@0 1RECV_F0<0@1 1F0 1I0 1SEND_B0>0@0 1SEND_B0>0@1 1W0 1REDUCE_GRAD",
+        ]
+    )
+    assert faults(rows, UNEVEN, edges_of("0-1")) == ()
+
+
+def test_a_skip_edge_has_its_own_messages():
+    """Tests that what skips a stage goes straight to where it is taken, and within a rank by no message at all."""
+    layout = make_layout(make_random_plan("0 1 2", num_microbatches=1, edges="0-1 1-2 0-2"))
+    rows = lower(layout, edges_of("0-1 1-2 0-2"))
+    assert "0SEND_F0>1@1 0SEND_F0>2@2" in drawing(rows)
+    assert "2RECV_F0<0@0 2RECV_F0<1@1 2F0" in drawing(rows)
+    folded = make_layout(make_random_plan("0 1 0", num_microbatches=1, edges="0-1 1-2 0-2"))
+    assert "0SEND_F0>1@1 2RECV_F0<1@1 2F0" in drawing(lower(folded, edges_of("0-1 1-2 0-2")))
+    assert "0SEND_F0>2" not in drawing(lower(folded, edges_of("0-1 1-2 0-2")))
+
+
+def test_ranks_that_wait_for_each_other_are_named():
+    """Tests that orders which cannot be followed are refused with the actions that wait."""
+    layout = make_layout(make_random_plan("0/1 0", num_microbatches=1))
+    late = (Action("F", 1, 0), *(action for action in layout.rows[0] if action != Action("F", 1, 0)))
+    with pytest.raises(ValueError, match="the ranks wait for each other: rank 0 in 1F0, rank 1 in 0I0"):
+        lower(replace(layout, rows=(late, layout.rows[1])), edges_of("0-1"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("1F0 1I0", "1I0", "rank 2 runs IW of stage 1 for microbatch 0"),
+        ("1F0 1I0", "1F0 1F0 1I0", "rank 2 runs 1F0 2 times"),
+        ("1F0 1I0", "0F0 1F0 1I0", "rank 2 runs 0F0, which is not its own"),
+        ("1F0 1I0", "1I0 1F0", "rank 2 has 1I0 before 1F0"),
+        ("1RECV_F0<0@1 ", "", "1RECV_F0<0@1 is missing on rank 2"),
+        ("1RECV_F0<0@1", "1RECV_F0<0@1 1RECV_F0<0@1", "rank 2 has 1RECV_F0<0@1 2 times"),
+        ("1SEND_B0>0@1", "1SEND_B0>0@2", "rank 2 has 1SEND_B0>0@2, which is no message between replicas with"),
+        ("1RECV_F0<0@1 1F0", "1F0 1RECV_F0<0@1", "rank 2 has 1F0 before 1RECV_F0<0@1"),
+        ("1I0 1SEND_B0>0@0", "1SEND_B0>0@0 1I0", "rank 2 has 1SEND_B0>0@0 before 1I0"),
+        ("1W0 1REDUCE_GRAD", "1W0", "stage 1 is reduced 0 times on rank 2"),
+        ("1W0 1REDUCE_GRAD", "1REDUCE_GRAD 1W0", "stage 1 is reduced before 1W0 on rank 2"),
+    ],
+)
+def test_each_fault_is_named(old: str, new: str, message: str):
+    """Tests that each rule, broken alone, is named with the cell and the rank that break it."""
+    edges = edges_of("0-1")
+    rows = lower(UNEVEN, edges)
+    cells = {str(cell): cell for row in rows for cell in row} | {
+        "1SEND_B0>0@2": Cell(1, "SEND_B", 0, 0, 2),
+    }
+    text = drawing(rows).splitlines()[2]
+    assert text.count(old) == 1
+    rows[2] = [cells[word] for word in text.replace(old, new).split()]
+    found = faults(rows, UNEVEN, edges)
+    assert any(message in fault for fault in found), found
+
+
+def test_messages_in_two_orders_are_found():
+    """Tests that a pair of ranks which list their messages in different orders is named."""
+    edges = edges_of("0-1 1-2 0-2")
+    layout = make_layout(make_random_plan("0 1 1", num_microbatches=1, edges="0-1 1-2 0-2"))
+    rows = lower(layout, edges)
+    first, second = (place for place, cell in enumerate(rows[0]) if cell.kind == "SEND_F")
+    rows[0][first], rows[0][second] = rows[0][second], rows[0][first]
+    (fault,) = faults(rows, layout, edges)
+    assert fault.startswith("ranks 0 and 1 disagree on message 0 between them: the activation of microbatch 0 from")
+
+
+def test_stages_are_reduced_as_their_last_replica_ends():
+    """Tests that replicas whose stages end in different orders reduce them in one."""
+    layout = make_layout(make_random_plan("0/1 0/1", num_microbatches=1))
+    late = tuple(sorted(layout.rows[1], key=lambda action: (action.kind == "W", action == Action("W", 1, 0))))
+    ends = [[str(a) for a in row if a.kind == "W"] for row in (layout.rows[0], late)]
+    assert ends == [["1W0", "0W0"], ["0W0", "1W0"]]
+    rows = lower(replace(layout, rows=(layout.rows[0], late)), edges_of("0-1"))
+    assert faults(rows, layout, edges_of("0-1")) == ()
+    orders = [[str(cell) for cell in row if cell.kind == "REDUCE_GRAD"] for row in rows]
+    assert orders[0] == orders[1]
+
+
+def test_reductions_that_wait_for_each_other_are_found():
+    """Tests that two ranks which reduce two stages in different orders are named."""
+    layout = make_layout(make_random_plan("0/1 1/0", num_microbatches=1))
+    edges = edges_of("0-1")
+    rows = lower(layout, edges)
+    assert faults(rows, layout, edges) == ()
+    reductions = [place for place, cell in enumerate(rows[0]) if cell.kind == "REDUCE_GRAD"]
+    cell = rows[0].pop(reductions[0])
+    rows[0].append(cell)
+    (fault,) = faults(rows, layout, edges)
+    assert fault.startswith("the replicas would wait for each other to reduce their gradients: rank 0 at stage ")
+
+
+def test_a_deadlock_is_found():
+    """Tests that ranks whose computations wait for each other's messages are named."""
+    edges = edges_of("0-1")
+    layout = make_layout(make_random_plan("0/1 1/0", num_microbatches=2, backward="B"))
+    rows = lower(layout, edges)
+    for row in rows:
+        forward = next(cell for cell in row if str(cell) == "1F0")
+        received = next(cell for cell in row if str(cell).startswith("1RECV_F0"))
+        sent = [cell for cell in row if str(cell).startswith("0SEND_F0")]
+        made = next(cell for cell in row if str(cell) == "0F0")
+        rest = [cell for cell in row if cell not in (forward, received, made, *sent)]
+        row[:] = [received, forward, made, *sent, *rest]
+    assert any(
+        "wait for each other: rank 0 in 1F0" in fault or "disagree" in fault for fault in faults(rows, layout, edges)
+    )
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[Layout, tuple[StageEdge, ...]]:
+    """A random graph of stages, each with one to three replicas on four devices."""
+    num_stages = draw(st.integers(2, 4))
+    ends = {f"{number}-{number + 1}" for number in range(num_stages - 1)}
+    more = [(a, b) for a in range(num_stages) for b in range(a + 2, num_stages)]
+    ends |= {f"{a}-{b}" for a, b in draw(st.sets(st.sampled_from(more), max_size=2))} if more else set()
+    text = " ".join(sorted(ends))
+    groups = ["/".join(map(str, draw(st.permutations(range(4)))[: draw(st.integers(1, 3))])) for _ in range(num_stages)]
+    plan = make_random_plan(
+        " ".join(groups),
+        num_microbatches=draw(st.integers(1, 3)),
+        seed=draw(st.integers(0, 10**6)),
+        backward=draw(st.sampled_from(["IW", "B"])),
+        edges=text,
+    )
+    return make_layout(plan), edges_of(text)
+
+
+@given(case=layouts())
+def test_lowered_rows_pass(case: tuple[Layout, tuple[StageEdge, ...]]):
+    """Tests that whatever can run is lowered to rows without faults."""
+    layout, edges = case
+    assert faults(lower(layout, edges), layout, edges) == ()
+
+
+@given(case=layouts(), seed=st.integers(0, 10**6))
+def test_a_missing_or_repeated_cell_is_found(case: tuple[Layout, tuple[StageEdge, ...]], seed: int):
+    """Tests that no cell can be left out, repeated or moved to another rank unnoticed."""
+    layout, edges = case
+    rng = random.Random(seed)
+    rows = lower(layout, edges)
+    rank = rng.randrange(len(rows))
+    place = rng.randrange(len(rows[rank]))
+    for change in ("drop", "repeat", "move"):
+        broken = [list(row) for row in rows]
+        cell = broken[rank].pop(place)
+        if change == "repeat":
+            broken[rank][place:place] = [cell, cell]
+        elif change == "move" and len(rows) > 1:
+            broken[(rank + 1) % len(rows)].append(cell)
+        assert faults(broken, layout, edges) != (), (change, cell)

@@ -1,0 +1,82 @@
+"""What a run teaches a profile and a cluster."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.fidelity.calibration import calibrate_cluster, calibrate_profile, find_all
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.simulate import simulate
+from profiles.document import to_plain
+from profiles.model_profile import ModelProfile
+from profiles.validation import validate
+from tests.planner.builders import make_layer, make_link, make_plan, make_problem
+from tests.planner.fidelity.runs import compare, run
+
+
+def two_stages(backward: str) -> tuple[Problem, Plan]:
+    """Two layers, then one; a transfer takes 2 ns."""
+    layers = [make_layer("l0", (4, 4, 4)), make_layer("l1", (8, 6, 2)), make_layer("l2", (4, 4, 4, 6))]
+    problem = make_problem(layers, [make_link("a b", latency=2)], num_microbatches=2, optimizer_ns=1)
+    second = {n: " ".join(f"1{cell[1:]}" for cell in backward.split() if cell.endswith(n)) for n in "01"}
+    words = {"a": f"0F0 0F1 {backward}", "b": f"1F0 {second['0']} 1F1 {second['1']}"}
+    return problem, make_plan(problem, ["l0 l1 @ a", "l2 @ b"], words)
+
+
+@pytest.mark.parametrize("backward", ["0B0 0B1", "0I0 0W0 0I1 0W1"])
+def test_a_calibrated_plan_is_predicted_as_it_ran(backward: str):
+    """Tests that a run whose times and overheads are the same every time is predicted to the nanosecond afterwards."""
+    problem, plan = two_stages(backward)
+    predicted = compare(problem, plan)
+    usual = predicted.predicted()
+    factor = {"F": 3, "B": 2, "I": 5, "W": 2}
+    kinds = {key: predicted.words[key[0]][key[1]].kind for key in predicted.order}
+    slow = replace(
+        usual,
+        duration_ns={key: factor[kinds[key]] * value for key, value in usual.duration_ns.items()},
+        lag_ns={key: tuple(9 for _ in lags) for key, lags in usual.lag_ns.items()},
+        optimizer_ns=dict.fromkeys(usual.optimizer_ns, 7),
+    )
+    comparison = compare(problem, plan, run(predicted, slow))
+    profile = calibrate_profile(problem.profile, comparison, source="a run")
+    cluster = calibrate_cluster(problem.cluster, comparison)
+    calibrated = replace(problem, profile=profile, cluster=cluster)
+    assert cluster.links[0].latency_ns == 9
+    assert simulate(calibrated, plan).makespan_ns == comparison.iterations[0].duration_ns
+
+
+def test_overheads_are_shared_out_among_layers():
+    """Tests that the time before an action goes to its layers, and stands in the profile with its spread."""
+    problem, plan = two_stages("0B0 0B1")
+    predicted = compare(problem, plan)
+    usual = predicted.predicted()
+    late = {key: 12 if plan.schedule[key[0]][key[1]].kind == "F" else 0 for key in usual.overhead_ns}
+    comparison = compare(problem, plan, run(predicted, replace(usual, overhead_ns=late)))
+    profile = calibrate_profile(problem.profile, comparison, source="a run")
+    assert [profile.by_name[name].costs[0].forward_ns for name in ("l0", "l1")] == [8, 16]
+    (entry,) = (m for m in profile.measurements if (m.what, m.subject) == ("overhead", "0F"))
+    assert (entry.count, entry.median_ns, entry.low_ns, entry.high_ns, entry.source) == (2, 12, 12, 12, "a run")
+    assert profile.provenance.startswith("Calibrated with a run")
+    assert validate(ModelProfile, to_plain(profile), source="test") == profile
+
+
+def test_everything_is_found():
+    """Tests that every stage and kind, way and device is among the findings, with as many samples as there were."""
+    problem, plan = two_stages("0B0 0B1")
+    usual = compare(problem, plan)
+    comparison = compare(problem, plan, *(run(usual, usual.predicted(), number=number) for number in range(3)))
+    counts = {(finding.what, finding.subject): len(finding.samples) for finding in find_all(comparison)}
+    assert counts["duration", "0F"] == counts["overhead", "1B"] == 6
+    assert counts["transfer", "a to b, 0 to 1"] + counts["transfer", "b to a, 1 to 0"] > 3
+    assert counts["optimizer", "a"] == counts["synchronisation", "b"] == 3
+    assert all(finding.predicted_ns == finding.median_ns for finding in find_all(comparison))
+
+
+def test_another_models_profile_is_refused():
+    """Tests that the figures of a run do not go into the profile of another model."""
+    problem, plan = two_stages("0B0 0B1")
+    comparison = compare(problem, plan, run(compare(problem, plan), compare(problem, plan).predicted()))
+    other = make_problem([make_layer("other")], [make_link("a b")])
+    with pytest.raises(ValueError, match="has no layer 'l0'"):
+        calibrate_profile(other.profile, comparison, source="a run")

@@ -1,0 +1,211 @@
+"""The packing bound: against brute force and plans, on problems with known optima, and against made-up certificates."""
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.bounds.boundaries import Boundaries
+from planner.bounds.least import Least
+from planner.bounds.packing import PRICE, Case, Split, applies_to, is_out_of_reach
+from planner.bounds.packing_search import Refutation
+from planner.certificate import Bound, check_certificate, make_bound
+from planner.costs import CostModel
+from planner.planning import make_plan
+from planner.problem import Options, Problem
+from planner.progress import Limits
+from profiles.load import load_workload
+from solver_models.covering import Covering
+from tests.planner.oracle import brute_force
+from tests.planner.test_certificate import make_chain, plans_of
+from tests.strategies import random_problem, tiny_problem
+
+
+def packed(problem: Problem) -> Bound:
+    """The best bound, the packing bound included."""
+    return make_bound(problem, CostModel(problem), make_covering=Covering)
+
+
+def alike(problem: Problem) -> Problem:
+    """The problem on devices of one type, for the makespan."""
+    devices = problem.cluster.devices
+    cluster = replace(problem.cluster, devices=tuple(replace(d, type=devices[0].type) for d in devices))
+    return replace(problem, cluster=cluster, options=replace(problem.options, objective="makespan"))
+
+
+def is_ruled_out(problem: Problem, value: int) -> bool:
+    """Whether prices and cases are found that deny that some plan has the given makespan."""
+    least = Least(problem, CostModel(problem))
+    if not applies_to(least):
+        return False
+    boundaries, deadline = Boundaries(least), value - problem.profile.optimizer_ns
+    cases = Refutation(boundaries, Covering, most=63, effort=10**9).find(deadline)
+    return cases is not None and is_out_of_reach(boundaries, deadline, cases=cases)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_the_best_plan_is_never_ruled_out(rng):
+    """Tests that the optimum of tiny problems is not denied, however many cases are told apart."""
+    problem = alike(tiny_problem(rng))
+    best = brute_force(problem)
+    if best is not None:
+        assert not is_ruled_out(problem, best)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_no_plan_is_ruled_out(rng):
+    """Tests that no random plan of random problems is denied, even in the least memory that it fits."""
+    for tight, _, value in plans_of(rng, alike(random_problem(rng)), tries=2):
+        assert not is_ruled_out(tight, value)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_good_plans_are_not_ruled_out(seed):
+    """Tests that plans found by search for up to six layers on up to four devices are not denied."""
+    rng = Random(seed)
+    times = [(rng.randint(1, 20), rng.randint(0, 20), rng.randint(0, 20)) for _ in range(rng.randint(3, 6))]
+    problem = make_chain(
+        times,
+        num_devices=rng.randint(2, 4),
+        num_microbatches=rng.randint(1, 4),
+        gradient=rng.choice([1, 40, 400]),
+        edge_bytes=rng.choice([0, 3, 20]),
+        options=Options(receive_buffers=0, max_stages_per_device=rng.randint(1, 2)),
+    )
+    plan = make_plan(problem, limits=Limits(time_limit_s=6, max_rounds=1))
+    assert plan.evidence is not None
+    assert plan.evidence.lower_bound_ns <= plan.evidence.makespan_ns
+    assert not is_ruled_out(problem, plan.evidence.makespan_ns)
+
+
+def heavy(count: int = 3, devices: int = 2, factor: int = 1) -> Problem:
+    """Equal layers that are too expensive to replicate."""
+    times = [(10 * factor, 10 * factor, 10 * factor)] * count
+    return make_chain(times, num_devices=devices, num_microbatches=4, gradient=10**4 * factor)
+
+
+def test_three_layers_on_two_devices():
+    """Tests that layers which cannot be shared fill devices as a whole: two of three lie on one device."""
+    bound = packed(heavy())
+    assert (bound.kind, bound.value_ns) == ("packing", 240)
+    plan = make_plan(heavy(), limits=Limits(time_limit_s=6, max_rounds=1))
+    assert plan.evidence is not None
+    assert plan.evidence.makespan_ns == 240
+    assert plan.evidence.bound_kind == "packing"
+
+
+@pytest.mark.parametrize("factor", [2, 7, 1000])
+def test_scaled_times_scale_the_bound(factor):
+    """Tests that with all times and bytes a factor larger the bound is about as much larger."""
+    assert packed(heavy(5, 3, factor)).value_ns == pytest.approx(factor * packed(heavy(5, 3)).value_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("bert24-six-accelerators", 448_000_000), ("gnmt8-four-gpus", 183_000_000)]
+)
+def test_samples_with_few_heavy_layers(name, least):
+    """Tests that on samples whose layers are few and heavy the packing bound is well above the work bound."""
+    workload = load_workload(f"demo:{name}")
+    problem = Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=workload.num_microbatches)
+    bound = packed(problem)
+    assert bound.kind == "packing"
+    assert bound.value_ns >= least
+    assert check_certificate(problem, json.loads(json.dumps(bound.certificate))) == bound.value_ns
+
+
+def test_a_value_above_is_refused():
+    """Tests that cases prove no more than they state, and nothing with one left out or one too many."""
+    problem = heavy(5, 3)
+    certificate = packed(problem).certificate
+    cases = certificate["cases"]
+    for change in (
+        {"value_ns": 10**6},
+        {"cases": cases[:-1]},
+        {"cases": [*cases, cases[-1]]},
+        {"cases": [[[], [1, 0]]]},
+    ):
+        with pytest.raises(ValueError, match="certificate: "):
+            check_certificate(problem, {**certificate, **change})
+
+
+def numbers(value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """The paths of all numbers and lists in nested lists."""
+    if path:
+        yield path
+    if isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from numbers(inner, (*path, place))
+
+
+def test_broken_cases_are_refused():
+    """Tests that no number and no list of the cases can be replaced by what is none."""
+    problem = heavy(5, 3)
+    certificate = packed(problem).certificate
+    for path in numbers(certificate["cases"]):
+        for bad in (-1, PRICE + 1, 10**30, 0.5, float("nan"), True, None, "1", {}, [[]]):
+            cases = copy.deepcopy(certificate["cases"])
+            inner = cases
+            for step in path[:-1]:
+                inner = inner[step]
+            inner[path[-1]] = bad
+            with pytest.raises(ValueError, match="certificate: "):
+                check_certificate(problem, {**certificate, "cases": cases})
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_made_up_prices_prove_no_more_than_is_true(data):
+    """Tests that whatever prices and splits are made up, a makespan that a plan has is not ruled out."""
+    boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
+    prices = st.lists(st.integers(0, PRICE), min_size=4, max_size=4)
+    split = st.one_of(st.none(), st.builds(Split, st.integers(0, 2), st.integers(0, 2)))
+    case = st.builds(Case, st.lists(prices, max_size=3).map(tuple), split)
+    cases = data.draw(st.lists(case, min_size=1, max_size=7))
+    assert not is_out_of_reach(boundaries, data.draw(st.integers(240, 400)), cases=cases)
+
+
+def test_it_is_left_out_where_it_does_not_hold():
+    """Tests that spans, unlike devices, three stages per device and frozen layers have no packing bound."""
+    problem = heavy()
+    certificate = packed(problem).certificate
+    first, *others = problem.cluster.devices
+    unlike = replace(problem.cluster, devices=(replace(first, type="cpu"), *others))
+    layers = tuple(
+        replace(layer, costs=(*layer.costs, replace(layer.costs[0], device_type="cpu")))
+        for layer in problem.profile.layers
+    )
+    for other in (
+        replace(problem, options=replace(problem.options, objective="span")),
+        replace(problem, options=replace(problem.options, max_stages_per_device=3)),
+        replace(problem, cluster=unlike, profile=replace(problem.profile, layers=layers)),
+    ):
+        assert packed(other).kind != "packing"
+        with pytest.raises(ValueError, match="certificate: "):
+            check_certificate(other, certificate)
+
+
+def test_shares_of_a_microbatch():
+    """Tests that three replicas that feed two give the middle one's samples to both, and the others' to one."""
+    received, given = Boundaries(Least(heavy(4, 3), CostModel(heavy(4, 3)))).shares
+    assert (received[3][2], given[3][2]) == (2, 1)
+    assert (received[1][3], given[1][3]) == (1, 1)
+    assert (received[2][2], given[2][2]) == (2, 2)
+
+
+def test_heads_do_not_fall():
+    """Tests that narrowing down only raises heads and closes stages."""
+    least = Least(heavy(5, 3), CostModel(heavy(5, 3)))
+    boundaries = Boundaries(least)
+    refutation = Refutation(boundaries, Covering, most=7, effort=10**6)
+    reach = [refutation.find(deadline) is not None for deadline in range(150, 300, 10)]
+    assert reach == sorted(reach, reverse=True)
+    assert numpy.array(reach).any()

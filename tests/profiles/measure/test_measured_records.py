@@ -1,0 +1,141 @@
+"""Records, their journal, and the profile they become."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from profiles.measure.assemble import Origin, make_profile
+from profiles.measure.record import Clock, Journal, LayerRecord, Sizes, TensorSpec, Timing, open_journal, summarise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    microbatch_sizes: tuple[int, ...] = (4,)
+    widths: tuple[int, ...] = (1,)
+    device_type: str = "cpu"
+    clock: Clock = "thread"
+
+
+def make_record(*, trained: int = 100, estimate: str = "", has_gradient: bool = True, **times: int) -> LayerRecord:
+    times = times or {"F": 10, "I": 12, "W": 9, "B": 20, "R": 31, "O": 7}
+    return LayerRecord(
+        outputs=(TensorSpec(shape=(4, 8), dtype="float32", num_bytes=128, has_gradient=has_gradient),),
+        sizes=Sizes(parameters=100, trained=trained, state=400, saved=50, weight_saved=80, inputs=60, workspace=30),
+        timings={phase: Timing(wall_ns=2 * time, thread_ns=time, repetitions=5) for phase, time in times.items()},
+        estimate=estimate,
+    )
+
+
+def profile_of(*records: LayerRecord, asked: Asked | None = None, **more: int):
+    asked = asked or Asked()
+    takes = {f"l{number}": (f"l{number - 1}",) if number else ("",) for number in range(len(records))}
+    by_key = {
+        (name, size, width): record
+        for name, record in zip(takes, records, strict=True)
+        for size in asked.microbatch_sizes
+        for width in asked.widths
+    }
+    origin = Origin(model="m:f", machine="a machine")
+    return make_profile("m", takes=takes, records=by_key, asked=asked, origin=origin, **more)
+
+
+def test_median_and_quartiles():
+    """Tests that the summary is the median of each clock, and the spread that of the clock asked for."""
+    timing = summarise([30, 10, 20, 90], [3, 1, 2, 2], clock="thread")
+    assert (timing.wall_ns, timing.thread_ns, timing.repetitions) == (25, 2, 4)
+    assert timing.spread == 0.25
+    assert summarise([30, 10, 20, 90], None, clock="thread").spread == 1.1
+
+
+def test_thread_time_counts_at_width_one_only():
+    """Tests that several threads are judged by the wall's clock, and one by its own, unless wall is asked for."""
+    layer = profile_of(make_record(), asked=Asked(widths=(1, 2))).layers[0]
+    assert [(cost.width, cost.forward_ns) for cost in layer.costs] == [(1, 10), (2, 20)]
+    assert profile_of(make_record(), asked=Asked(clock="wall")).layers[0].costs[0].forward_ns == 20
+
+
+def test_a_stash_covers_what_waits_for_the_weights():
+    """Tests that the stash is not less than what is held between I and W, and the checkpoint not more than it."""
+    layer = profile_of(make_record()).layers[0]
+    assert (layer.stash_bytes, layer.weight_stash_bytes, layer.checkpoint_bytes) == (80, 80, 60)
+
+
+def test_wide_layers_are_held_once():
+    """Tests that each core of a group counts for its part of the bytes, rounded up."""
+    (wide,) = profile_of(make_record(), asked=Asked(widths=(1, 3))).layers[0].wider
+    assert (wide.width, wide.state_bytes, wide.stash_bytes, wide.parameter_bytes) == (3, 134, 27, 34)
+
+
+def test_a_whole_backward_is_at_most_its_halves():
+    """Tests that noise does not make B dearer than I + W, and that a recomputation is what B becomes dearer by."""
+    cost = profile_of(make_record(F=10, I=12, W=9, B=30, R=35)).layers[0].costs[0]
+    assert (cost.fused_backward_ns, cost.recompute_ns) == (21, 5)
+    assert profile_of(make_record()).layers[0].costs[0].backward_ns == 20
+    assert profile_of(make_record(F=10, I=12, W=9, B=20, R=15)).layers[0].costs[0].recompute_ns == 0
+
+
+def test_a_layer_without_weights_has_no_w():
+    """Tests that what little its W took is left out of a layer with nothing to train, frozen or not."""
+    layer = profile_of(make_record(trained=0)).layers[0]
+    assert layer.frozen
+    assert (layer.costs[0].input_grad_ns, layer.costs[0].weight_grad_ns, layer.weight_stash_bytes) == (20, 0, 0)
+
+
+def test_a_layer_trained_in_part_synchronises_that_part():
+    """Tests that adapters beside frozen weights count with their own bytes, and the state with all."""
+    layer = profile_of(make_record(trained=30)).layers[0]
+    assert (layer.gradient_bytes, layer.state_bytes, layer.frozen) == (30, 400, False)
+
+
+def test_edges_without_gradient_say_so():
+    """Tests that behind an output that wants no gradient none flows back."""
+    profile = profile_of(make_record(has_gradient=False), make_record())
+    assert [(edge.bytes, edge.gradient_bytes) for edge in profile.edges] == [(128, 0)]
+    assert [edge.gradient_bytes for edge in profile_of(make_record(), make_record()).edges] == [None]
+
+
+def test_devices_share_the_optimizer():
+    """Tests that the step is cut in equal parts, rounded up."""
+    assert profile_of(make_record(), make_record(), num_devices=4).optimizer_ns == 4
+
+
+def test_provenance_tells_estimates_from_measurements():
+    """Tests that model, machine, repetitions and every estimated layer stand in the provenance."""
+    text = profile_of(make_record(), make_record(estimate="no room")).provenance
+    assert text.startswith("Measured by pipeplan profile of m:f on a machine; medians of 5 to 5 repetitions")
+    assert "ESTIMATE, times from operations and bytes on fake tensors: l1 (no room)" in text
+    assert profile_of(make_record(estimate="no room")).provenance.startswith("Estimated by")
+    assert "ESTIMATE" not in profile_of(make_record()).provenance
+
+
+def test_a_journal_remembers(tmp_path: Path):
+    """Tests that records and tables come back from the file, and that a line cut short is dropped for good."""
+    path = tmp_path / "journal"
+    journal = open_journal(path)
+    journal.put("one", make_record())
+    journal.put_table("links", [1, 2])
+    with open(path, "a") as file:
+        file.write('{"key": "tw')
+    again = open_journal(path)
+    assert (again.known, again.tables) == ({"one": make_record()}, {"links": [1, 2]})
+    again.put("two", make_record(trained=0))
+    assert open_journal(path).get("two") == make_record(trained=0)
+
+
+@pytest.mark.parametrize("line", ["nonsense", "[]", "{}", '{"key": "one", "record": {"outputs": []}}', '{"key": 1}'])
+def test_a_journal_of_something_else_is_refused(tmp_path: Path, line: str):
+    """Tests that a foreign file is refused with its line and a remedy, and left as it is."""
+    path = tmp_path / "journal"
+    path.write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"line 1: is no measurement of ours .*; remove the file"):
+        open_journal(path)
+    assert path.read_text() == line + "\n"
+
+
+def test_no_journal_is_no_file():
+    """Tests that without a path records are kept in memory."""
+    journal = Journal()
+    journal.put("one", make_record())
+    assert journal.get("one") == make_record()
+    assert replace(make_record(), estimate="x").is_measured is False
