@@ -76,6 +76,19 @@ def test_a_job_lives(store: JobStore):
     assert [event.seq for event in store.events(job.id, after=4)] == [5, 6]
 
 
+def test_the_best_plan_stays(store: JobStore):
+    """Tests that a step with a worse plan, of a search that began anew, leaves the better one in place."""
+    job = submit(store)
+    running = claim(store)
+    store.report(running, NEWS)
+    store.report(running, replace(NEWS, incumbent_ns=200, gap=0.75, plan="{worse}"))
+    kept = store.get(job.id)
+    assert kept is not None
+    assert (kept.incumbent_ns, kept.gap, store.plan_text(job.id)) == (100, 0.5, "{plan 100}")
+    store.report(running, replace(NEWS, incumbent_ns=80, gap=0.375, plan="{better}"))
+    assert store.plan_text(job.id) == "{better}"
+
+
 def test_another_tenant_sees_nothing(store: JobStore):
     """Tests that neither look, stop, pin nor forget reaches another tenant's job."""
     job = submit(store, "a")
