@@ -470,7 +470,7 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
 
 def _put_back(cursor: Cursor, *, now: float, all_running: bool) -> int:
     cursor.execute(
-        "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, crashes = crashes + 1, "
+        "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, "
         "version = version + 1 WHERE state = 'running' AND (lease_until < ? OR ? = 1)",
         (now, int(all_running)),
     )
