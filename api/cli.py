@@ -7,7 +7,8 @@ import json as jsonlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +22,9 @@ from api.failures import Exit, InputError, describe_failure
 if TYPE_CHECKING:  # every command imports what it needs: the help must not wait for solvers
     from rich.console import Console, RenderableType
 
+    from api.launching import Launch
     from api.progress import Run, Voice
+    from planner.launch.job import Submission
     from planner.plan import Plan
     from planner.problem import Problem
 
@@ -42,6 +45,12 @@ app = typer.Typer(
 )
 export_app = typer.Typer(no_args_is_help=True, help="Write a plan in another program's format.")
 app.add_typer(export_app, name="export")
+launch_app = typer.Typer(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
+app.add_typer(launch_app, name="launch")
+cluster_app = typer.Typer(no_args_is_help=True, help="Describe the machine.")
+app.add_typer(cluster_app, name="cluster")
+job_app = typer.Typer(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
+app.add_typer(job_app, name="job")
 keys_app = typer.Typer(no_args_is_help=True, help="Make, list and revoke the API keys of a service.")
 app.add_typer(keys_app, name="keys")
 
@@ -177,6 +186,7 @@ def plan_command(
     receive_buffers: arg.ReceiveBuffers = None,
     synchronisation: arg.Synchronisation = None,
     pin: arg.Pins = None,
+    target: arg.TargetName = None,
 ) -> None:
     """Make a plan, verify it, and say how far from the best possible it can be at most.
 
@@ -193,11 +203,17 @@ def plan_command(
         num_microbatches=num_microbatches,
         changes=parse_changes(context.params),
     )
+    program = None
+    if target is not None:
+        from planner.export.targets import TARGETS, restrict
+
+        program = TARGETS[target]
+        problem = replace(problem, options=restrict(problem.options, program))
     console = _console(is_report=False)
     voice = _voice(console, is_json=json, is_quiet=quiet)
     wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, max_rounds=max_rounds, voice=voice)
     if server is None:
-        plan, run = run_plan(problem, wishes, console=console)
+        plan, run = run_plan(problem, wishes, console=console, target=program)
     else:
         from api.remote import run_remotely
 
@@ -575,6 +591,7 @@ def export_torch_command(
     server: arg.Server = None,
     output: arg.Output = None,
     keep_split: arg.KeepSplit = False,
+    communication: arg.Communication = False,
 ) -> None:
     """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
     from api.questions import read_plan_and_problem, require_writable
@@ -591,9 +608,376 @@ def export_torch_command(
             table = render_torch_table(problem, answer, merges_backward=not keep_split)
     except ValueError as refusal:
         raise InputError(str(refusal)) from refusal
+    if communication:
+        from api.lowering import lower
+
+        table = lower(table)
     _write(table, output)
     for rank, device in enumerate(torch_ranks(answer)):
         print(f"rank {rank}  {device}", file=sys.stderr)
+
+
+@launch_app.command(
+    "torchrun",
+    epilog="Examples:\n\npipeplan launch torchrun plan.json --here -- train.py --steps 100\n\n"
+    "pipeplan launch torchrun plan.json --dry-run -- -m planner.execute --model my_model:make_training",
+)
+def launch_torchrun_command(
+    plan: arg.PlanFile,
+    program: arg.Program,
+    dry_run: arg.DryRun = False,
+    detach: arg.Detach = False,
+    here: arg.IsHere = False,
+    cluster: arg.Cluster = None,
+    name: arg.JobName = None,
+    folder: arg.JobFolder = None,
+    host: arg.Hosts = None,
+    python: arg.Python = None,
+    processors: arg.OnProcessors = False,
+    master_addr: arg.Master = None,
+    master_port: arg.MasterPort = 29500,
+    plan_url: arg.PlanUrl = None,
+) -> None:
+    """One torchrun agent per host; on other hosts through ssh. Exits with the first bad exit code of an agent."""
+    from api.launching import describe_start, detach_agents, make_launch, own_python, run_agents, start_locally
+    from planner.launch.torchrun import render_torchrun
+    from planner.launch.verbs import Submitted
+
+    launch = make_launch(
+        plan,
+        program,
+        cluster=cluster,
+        name=name,
+        folder=folder,
+        hosts=host or (),
+        python=python or own_python(),
+        on_processors=processors,
+        plan_url=plan_url,
+    )
+    submission = render_torchrun(launch.job, port=master_port, master=master_addr, is_here=here)
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    commands = start_locally(launch, submission)
+    if not detach:
+        raise typer.Exit(run_agents(commands))
+    submitted = Submitted(launcher="torchrun", name=launch.job.name)
+    print(describe_start(detach_agents(commands, submitted=submitted, folder=launch.folder), launch.folder))
+
+
+@launch_app.command(
+    "slurm",
+    epilog="Example: pipeplan launch slurm plan.json --sbatch=--time=2:00:00 --dry-run -- train.py --steps 100",
+)
+def launch_slurm_command(
+    plan: arg.PlanFile,
+    program: arg.Program,
+    dry_run: arg.DryRun = False,
+    cluster: arg.Cluster = None,
+    name: arg.JobName = None,
+    folder: arg.JobFolder = None,
+    host: arg.Hosts = None,
+    python: arg.Python = None,
+    processors: arg.OnProcessors = False,
+    master_addr: arg.Master = None,
+    plan_url: arg.PlanUrl = None,
+    gpus: arg.WithGpus = False,
+    sbatch: arg.SbatchOptions = None,
+) -> None:
+    """One Slurm task per device, each on the node where the plan has it; prints the job's folder."""
+    from api.launching import describe_start, make_launch, submit, write_files
+    from planner.launch.slurm import render_slurm
+    from planner.launch.verbs import Submitted
+
+    launch = make_launch(
+        plan,
+        program,
+        cluster=cluster,
+        name=name,
+        folder=folder,
+        hosts=host or (),
+        python=python or "python3",
+        on_processors=processors,
+        plan_url=plan_url,
+    )
+    with _refusals():
+        submission = render_slurm(
+            launch.job, folder=str(launch.folder), master=master_addr, with_gpus=gpus, options=sbatch or ()
+        )
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    write_files(launch, submission)
+    submitted = submit(submission, submitted=Submitted(launcher="slurm", name=launch.job.name), folder=launch.folder)
+    print(describe_start(submitted, launch.folder))
+
+
+@launch_app.command(
+    "kubernetes",
+    epilog="Example: pipeplan launch kubernetes plan.json --image registry/trainer:1 --gpus --dry-run -- train.py",
+)
+def launch_kubernetes_command(
+    plan: arg.PlanFile,
+    program: arg.Program,
+    image: arg.Image,
+    dry_run: arg.DryRun = False,
+    controller: arg.Controller = "jobset",
+    namespace: arg.Namespace = "default",
+    max_restarts: arg.MaxRestarts = 3,
+    cluster: arg.Cluster = None,
+    name: arg.JobName = None,
+    folder: arg.JobFolder = None,
+    host: arg.Hosts = None,
+    python: arg.Python = None,
+    processors: arg.OnProcessors = False,
+    plan_url: arg.PlanUrl = None,
+    gpus: arg.WithGpus = False,
+) -> None:
+    """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
+    from api.launching import describe_start, make_launch, render_pods, submit, write_files
+    from planner.launch.kubernetes import PodNeeds
+    from planner.launch.verbs import Submitted
+
+    launch = make_launch(
+        plan,
+        program,
+        cluster=cluster,
+        name=name,
+        folder=folder,
+        hosts=host or (),
+        python=python or "python3",
+        on_processors=processors,
+        plan_url=plan_url,
+    )
+    needs = PodNeeds(image=image, namespace=namespace, with_gpus=gpus, max_restarts=max_restarts)
+    launch, submission = render_pods(launch, kind=controller, needs=needs, is_fetched=plan_url is not None)
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    write_files(launch, submission)
+    submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=namespace, kind=controller)
+    print(describe_start(submit(submission, submitted=submitted, folder=launch.folder), launch.folder))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What cannot be done for the plan at hand is the user's to mend."""
+    try:
+        yield
+    except ValueError as refusal:
+        raise InputError(str(refusal)) from refusal
+
+
+def _show_submission(launch: "Launch", submission: "Submission") -> None:
+    print(f"# {launch.folder}/plan.json: the plan, {len(launch.plan_text):,} characters")
+    print(submission.render(folder=str(launch.folder)), end="")
+
+
+@job_app.command("status", epilog="Example: pipeplan job status pipeplan-jobs/plan-1a2b3c4d")
+def job_status_command(folder: arg.JobPlace) -> None:
+    """Say how a job is: what its launcher says, or `ended with N`, or `gone`."""
+    from api.launching import describe_status, read_submitted
+
+    print(describe_status(read_submitted(Path(folder)), Path(folder)))
+
+
+@job_app.command("logs", epilog="Example: pipeplan job logs -f pipeplan-jobs/plan-1a2b3c4d")
+def job_logs_command(folder: arg.JobPlace, follow: arg.Follow = False) -> None:
+    """Show what the processes of a job have said."""
+    from api.launching import read_submitted, show_logs
+
+    raise typer.Exit(show_logs(read_submitted(Path(folder)), Path(folder), follow=follow, to=sys.stdout))
+
+
+@job_app.command("cancel", epilog="Example: pipeplan job cancel pipeplan-jobs/plan-1a2b3c4d")
+def job_cancel_command(folder: arg.JobPlace) -> None:
+    """End a job."""
+    from api.launching import cancel, read_submitted
+
+    cancel(read_submitted(Path(folder)), Path(folder))
+
+
+@export_app.command("megatron", epilog="Example: pipeplan export megatron plan.json -o arguments.txt")
+def export_megatron_command(
+    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
+) -> None:
+    """Write Megatron-LM's layout and flags, one per line; the device of every rank goes to standard error."""
+    from api.questions import read_plan_and_problem, require_writable
+    from planner.export.megatron import make_megatron_job, render_megatron
+
+    require_writable(output)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    with _refusals():
+        job = make_megatron_job(problem, answer)
+    _write(render_megatron(job), output)
+    for rank, device in enumerate(job.ranks):
+        print(f"rank {rank}  {device}", file=sys.stderr)
+
+
+@export_app.command("torchtitan", epilog="Example: pipeplan export torchtitan plan.json -o folder")
+def export_torchtitan_command(
+    plan: arg.PlanFile, output: arg.ExportFolder, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None
+) -> None:
+    """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
+    from api.questions import read_plan_and_problem
+    from planner.export.torchtitan import make_torchtitan_files
+
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    with _refusals():
+        files = make_torchtitan_files(problem, answer)
+    if not Path(output).is_dir():
+        raise InputError(f"{output}: is no folder; make it first (mkdir -p {output})")
+    for name, text in files.items():
+        _write(text, str(Path(output) / name))
+
+
+@export_app.command("deepspeed", epilog="Example: pipeplan export deepspeed plan.json -o planned_pipeline.py")
+def export_deepspeed_command(
+    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
+) -> None:
+    """Write a module whose PlannedPipelineModule cuts the layers as planned."""
+    from api.questions import read_plan_and_problem, require_writable
+    from planner.export.deepspeed import render_deepspeed
+
+    require_writable(output)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    with _refusals():
+        text = render_deepspeed(problem, answer)
+    _write(text, output)
+
+
+@export_app.command("zero-bubble", epilog="Example: pipeplan export zero-bubble plan.json -o schedule.json")
+def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) -> None:
+    """Write the schedule as nodes of the zero-bubble fork of Megatron, a list per rank."""
+    from api.questions import read_plan, require_writable
+    from planner.export.zero_bubble import render_zero_bubble
+
+    require_writable(output)
+    with _refusals():
+        text = render_zero_bubble(read_plan(plan))
+    _write(text, output)
+
+
+@app.command(
+    "watch",
+    epilog="Examples:\n\npipeplan watch plan.json traces/\n\npipeplan watch plan.json traces/ -o better.json -t 30\n\n"
+    "pipeplan watch plan.json --lost node3 -o rest.json --recipe recipe.json",
+)
+def watch_command(
+    plan: arg.PlanFile,
+    timings: arg.Timings = None,
+    workload: arg.WorkloadOption = None,
+    cluster: arg.Cluster = None,
+    lost: arg.Lost = None,
+    output: arg.Output = None,
+    recipe: arg.RecipeFile = None,
+    time_limit: arg.TimeLimit = 10.0,
+    tolerance: arg.Tolerance = 0.1,
+    seed: arg.Seed = 0,
+    target: arg.TargetName = None,
+    json: arg.Json = False,
+) -> None:
+    """Hold a running plan against what was measured: drift, what it costs now, what re-planning can gain at most.
+
+    With -o a new plan is made, from the present one on: at the measured costs, without what is --lost.
+    """
+    from api.questions import read_plan_and_problem, require_limits, require_writable
+    from api.watching import describe_outlook, look_at, read_measurements, summarise_outlook
+
+    require_writable(output, recipe)
+    require_limits(time_limit_s=time_limit, gap=None, seed=seed)
+    if lost and output is None:
+        raise InputError("--lost: a new plan is wanted; add -o FILE")
+    present, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    measured = read_measurements(timings) if timings else None
+    outlook = look_at(problem, present, measured=measured, source=plan)
+    if json:
+        _report_json(summarise_outlook(outlook, tolerance=tolerance))
+    else:
+        for line in describe_outlook(outlook, tolerance=tolerance):
+            print(line)
+    if output is not None:
+        _plan_again(
+            outlook.problem,
+            present,
+            lost=lost or [],
+            targets={"plan": output, "recipe": recipe},
+            program=target,
+            limits=(time_limit, seed),
+        )
+
+
+def _plan_again(
+    problem: "Problem",
+    present: "Plan",
+    *,
+    lost: list[str],
+    targets: dict[str, str | None],
+    program: str | None,
+    limits: tuple[float, int],
+) -> None:
+    """A new plan from the present one on, and what has to move for it; what it saves goes to standard error."""
+    from api.planning_run import Wishes
+    from api.replanning import plan_again
+    from planner.document import render_plan
+    from planner.replanning.moves import render_recipe
+
+    console = _console(is_report=False)
+    wishes = Wishes(time_limit_s=limits[0], gap=None, seed=limits[1], voice="quiet")
+    with _refusals():
+        again = plan_again(problem, present, lost=lost, wishes=wishes, target=program, console=console)
+    _write(render_plan(again.plan), targets["plan"])
+    if targets["recipe"] is not None:
+        _write(render_recipe(again.recipe), targets["recipe"])
+    for line in again.describe():
+        print(line, file=sys.stderr)
+
+
+@cluster_app.command(
+    "discover",
+    epilog="Examples:\n\npipeplan cluster discover slurm --accelerator-gib 80 -o cluster.json\n\n"
+    "pipeplan cluster discover hostfile --file hosts --type A100 --accelerator-gib 40",
+)
+def cluster_discover_command(
+    source: arg.DiscoverySource,
+    file: arg.DiscoveryFile = None,
+    output: arg.Output = None,
+    name: arg.ClusterName = None,
+    accelerator_gib: arg.AcceleratorGib = None,
+    device_type: arg.SlotType = "gpu",
+    workers_per_host: arg.WorkersPerHost = 1,
+    host_gbps: arg.HostSpeed = 24.0,
+    network_gbps: arg.NetworkSpeed = 12.5,
+) -> None:
+    """Write the cluster that Slurm, Kubernetes, nvidia-smi or a hostfile describes; links have nominal speeds."""
+    from api.discovering import discover
+    from api.questions import require_writable
+    from profiles.discovery.hosts import NominalSpeeds, Sizes
+    from profiles.workload import dump_cluster
+
+    require_writable(output)
+    memory = None if accelerator_gib is None else round(accelerator_gib * 2**30)
+    found = discover(
+        source,
+        file=file,
+        sizes=Sizes(memory_bytes=memory, workers_per_host=workers_per_host),
+        speeds=NominalSpeeds(host_bytes_per_s=round(host_gbps * 1e9), network_bytes_per_s=round(network_gbps * 1e9)),
+        kind=device_type,
+        name=name,
+    )
+    _write(dump_cluster(found), output)
+
+
+@app.command("targets")
+def targets_command(json: arg.Json = False) -> None:
+    """List the programs that plans can be made for (`--target`), and what each can run."""
+    from planner.export.targets import TARGETS
+
+    if json:
+        _report_json({name: {"runs": target.runs, "limits": dict(target.limits)} for name, target in TARGETS.items()})
+        return
+    for name, target in TARGETS.items():
+        print(f"{name:<11} {target.runs}")
 
 
 @app.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")
