@@ -23,7 +23,9 @@ if TYPE_CHECKING:  # every command imports what it needs: the help must not wait
     from rich.console import Console, RenderableType
 
     from api.launching import Launch
+    from api.planning_run import Wishes
     from api.progress import Run, Voice
+    from planner.export.targets import Target
     from planner.launch.job import Submission
     from planner.plan import Plan
     from planner.problem import Problem
@@ -203,25 +205,35 @@ def plan_command(
         num_microbatches=num_microbatches,
         changes=parse_changes(context.params),
     )
-    program = None
-    if target is not None:
-        from planner.export.targets import TARGETS, restrict
-
-        program = TARGETS[target]
-        problem = replace(problem, options=restrict(problem.options, program))
+    problem, program = _restricted(problem, target)
     console = _console(is_report=False)
     voice = _voice(console, is_json=json, is_quiet=quiet)
     wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, max_rounds=max_rounds, voice=voice)
     if server is None:
         plan, run = run_plan(problem, wishes, console=console, target=program)
     else:
-        from api.remote import run_remotely
-
-        plan, run = run_remotely(problem, wishes, console=console, url=server)
+        plan, run = _plan_there(problem, wishes, console=console, url=server)
     pictures = {"picture": html, "trace": trace}
     _deliver(problem, plan, run=run, output=output, pictures=pictures, voice=wishes.voice)
     if wishes.is_missed_by(plan):
         raise typer.Exit(Exit.GAP_MISSED)
+
+
+def _restricted(problem: "Problem", target: str | None) -> "tuple[Problem, Target | None]":
+    """The problem with no more freedom than the program that the plan is for can execute."""
+    if target is None:
+        return problem, None
+    from planner.export.targets import TARGETS, restrict
+
+    program = TARGETS[target]
+    return replace(problem, options=restrict(problem.options, program)), program
+
+
+def _plan_there(problem: "Problem", wishes: "Wishes", *, console: "Console", url: str) -> "tuple[Plan, Run]":
+    """The service's plan."""
+    from api.remote import run_remotely
+
+    return run_remotely(problem, wishes, console=console, url=url)
 
 
 def _voice(console: "Console", *, is_json: bool, is_quiet: bool) -> "Voice":

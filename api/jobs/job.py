@@ -70,7 +70,7 @@ class Job:
     attempt: int
     """How often it was claimed: the fencing token of whoever holds it."""
     crashes: int
-    """How often a claim ended without a word."""
+    """How often its solver died; a worker or a service that died with it is no fault of the job's."""
     worker: str | None
     is_stopped: bool
     """Whether someone asked to finish now."""

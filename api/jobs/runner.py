@@ -35,8 +35,10 @@ class Patience:
     """The same when the service shuts down."""
     rescue_s: float = 30.0
     """How long it may take to write up the plan that a dead solver left behind."""
-    max_crashes: int = 5
-    """Claims of a job that may end without a word."""
+    max_crashes: int = 10
+    """Times that the solver of a job may die."""
+    max_attempts: int = 50
+    """Claims of a job, for whatever reason they ended."""
 
 
 class JobRunner:
@@ -48,8 +50,9 @@ class JobRunner:
     def run(self, job: Job) -> None:
         """Bring the job to its end, or give it back; a lost lease ends the work without a trace."""
         try:
-            if job.crashes >= self.patience.max_crashes:
-                self._rescue(job, stopped_by=None, reason=f"the solver died {job.crashes} times")
+            if job.crashes >= self.patience.max_crashes or job.attempt > self.patience.max_attempts:
+                words = f"{job.attempt - 1} attempts, {job.crashes} of which the solver did not survive"
+                self._rescue(job, stopped_by=None, reason=words)
             else:
                 _Solve(self, job).run()
         except LeaseLostError:

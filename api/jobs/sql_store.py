@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 from api.jobs.job import FINISHED, Event, Job, LeaseLostError, NewJob, News, Outcome
@@ -180,6 +180,7 @@ class SqlStore:
         """The row, the plan and the story move together."""
         with self.database.transaction() as cursor:
             before = _get(cursor, job.id)
+            news = _without_worse(news, None if before is None else before.incumbent_ns)
             cursor.execute(
                 "UPDATE jobs SET phase = ?, incumbent_ns = COALESCE(?, incumbent_ns), "
                 "lower_bound_ns = COALESCE(?, lower_bound_ns), gap = COALESCE(?, gap), source = ?, "
@@ -414,6 +415,13 @@ def _story(before: Job, news: News) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "bound", {"lower_bound_ns": news.lower_bound_ns} | common
 
 
+def _without_worse(news: News, best_ns: int | None) -> News:
+    """A search that begins anew finds worse plans than it had before; the best one stays."""
+    if best_ns is None or news.incumbent_ns is None or news.incumbent_ns <= best_ns:
+        return news
+    return replace(news, incumbent_ns=None, gap=None, plan=None)
+
+
 def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
     cursor.execute(
         "INSERT INTO plans (job_id, text) VALUES (?, ?) ON CONFLICT (job_id) DO UPDATE SET text = excluded.text",
@@ -462,7 +470,7 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
 
 def _put_back(cursor: Cursor, *, now: float, all_running: bool) -> int:
     cursor.execute(
-        "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, crashes = crashes + 1, "
+        "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, "
         "version = version + 1 WHERE state = 'running' AND (lease_until < ? OR ? = 1)",
         (now, int(all_running)),
     )

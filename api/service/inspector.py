@@ -45,8 +45,8 @@ class Inspector:
 
     def _wait(self, seconds: float) -> dict[str, Any] | None:
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            answer = self._child.answer(0.05)
+        while (left := until - time.monotonic()) > 0:
+            answer = self._child.answer(min(0.05, left))
             if answer is not None and answer["event"] != "progress":
                 return answer
         return None

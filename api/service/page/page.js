@@ -52,11 +52,21 @@ function say(text) { byId("status").textContent = text; }
 async function refresh() {
   try {
     const { plans } = await call("GET", "v1/plans?limit=20");
-    byId("recent").tBodies[0].replaceChildren(...plans.map(row));
+    fill(plans);
     say(`${plans.length} recent plans`);
   } catch (error) {
     say(error.message);
   }
+}
+
+// Rows are drawn anew only when they say something new, and the focus stays where it was.
+function fill(plans) {
+  const news = JSON.stringify(plans.map((job) => [job.id, job.state, job.incumbent_ns, job.gap, state.job && state.job.id === job.id]));
+  if (news === state.listed) return;
+  state.listed = news;
+  const held = document.activeElement, name = held.name || "id", id = held.dataset.id || held.dataset.beside;
+  byId("recent").tBodies[0].replaceChildren(...plans.map(row));
+  if (id) byId("recent").querySelector(name === "beside" ? `[data-beside="${id}"]` : `[data-id="${id}"]`)?.focus();
 }
 
 function row(job) {
@@ -64,7 +74,7 @@ function row(job) {
   if (state.job && job.id === state.job.id) made.setAttribute("aria-current", "true");
   const open = element("button", `${job.name} ${job.id.slice(0, 6)}`, { type: "button", "data-id": job.id });
   open.addEventListener("click", () => show(job.id));
-  const tick = element("input", null, { type: "radio", name: "beside", "aria-label": `Put ${job.name} ${job.id.slice(0, 6)} beside` });
+  const tick = element("input", null, { type: "radio", name: "beside", "data-beside": job.id, "aria-label": `Put ${job.name} ${job.id.slice(0, 6)} beside` });
   tick.disabled = job.state !== "succeeded";
   tick.checked = state.beside === job.id;
   tick.addEventListener("change", () => { state.beside = job.id; mayCompare(); });

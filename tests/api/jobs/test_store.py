@@ -76,6 +76,19 @@ def test_a_job_lives(store: JobStore):
     assert [event.seq for event in store.events(job.id, after=4)] == [5, 6]
 
 
+def test_the_best_plan_stays(store: JobStore):
+    """Tests that a step with a worse plan, of a search that began anew, leaves the better one in place."""
+    job = submit(store)
+    running = claim(store)
+    store.report(running, NEWS)
+    store.report(running, replace(NEWS, incumbent_ns=200, gap=0.75, plan="{worse}"))
+    kept = store.get(job.id)
+    assert kept is not None
+    assert (kept.incumbent_ns, kept.gap, store.plan_text(job.id)) == (100, 0.5, "{plan 100}")
+    store.report(running, replace(NEWS, incumbent_ns=80, gap=0.375, plan="{better}"))
+    assert store.plan_text(job.id) == "{better}"
+
+
 def test_another_tenant_sees_nothing(store: JobStore):
     """Tests that neither look, stop, pin nor forget reaches another tenant's job."""
     job = submit(store, "a")
@@ -117,7 +130,7 @@ def test_a_silent_worker_loses_its_job(store: JobStore):
     job = submit(store)
     frozen = claim(store, "frozen", lease_s=-1.0)
     taken = claim(store, "other")
-    assert (taken.id, taken.attempt, taken.crashes) == (job.id, 2, 1)
+    assert (taken.id, taken.attempt, taken.crashes) == (job.id, 2, 0)
     for touch in (
         lambda: store.finish(frozen, DONE),
         lambda: store.report(frozen, NEWS),
@@ -149,7 +162,8 @@ def test_put_back_after_a_crash(store: JobStore):
     claim(store)
     assert store.put_back() == 0
     assert store.put_back(all_running=True) == 1
-    assert claim(store).crashes == 1
+    again = claim(store)
+    assert (again.attempt, again.crashes) == (2, 0)
 
 
 def test_stop(store: JobStore):

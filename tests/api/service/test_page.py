@@ -71,6 +71,13 @@ def figure_is(name: str, *values: str) -> Any:
     return is_there
 
 
+def press(page: Chrome, selector: str, key: str) -> None:
+    """Put the focus on what the selector finds, once it is there, and press a key, without the mouse."""
+    wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, selector))
+    page.execute_script("document.querySelector(arguments[0]).focus()", selector)
+    page.switch_to.active_element.send_keys(key)
+
+
 def test_drop_watch_stop_look(page: Chrome, running: Running):
     """Tests that a dropped file is solved while one watches, can be stopped early, and its picture opened."""
     page.find_element(By.ID, "seconds").clear()
@@ -103,16 +110,10 @@ def test_compare_and_what_if_by_keyboard(page: Chrome, running: Running):
         page.execute_script("state.seen = state.job.id; state.job = {...state.job, state: 'left'}")
     page.execute_script("refresh()")
     ids = [job["id"] for job in running.client().jobs()[:2]]
-    opener = wait_for(page, lambda page: page.find_element(By.CSS_SELECTOR, f"[data-id='{ids[0]}']"))
-    opener.send_keys(Keys.ENTER)
+    press(page, f"[data-id='{ids[0]}']", Keys.ENTER)
     wait_for(page, lambda page: page.execute_script("return state.job.id") == ids[0])
-    page.execute_script(
-        "document.querySelector(`[data-id='${arguments[0]}']`).closest('tr').querySelector('[name=beside]').focus()",
-        ids[1],
-    )
-    page.switch_to.active_element.send_keys(Keys.SPACE)
-    compare = wait_for(page, lambda page: page.find_element(By.CSS_SELECTOR, "#compare:enabled"))
-    compare.send_keys(Keys.ENTER)
+    press(page, f"[data-beside='{ids[1]}']", Keys.SPACE)
+    press(page, "#compare:enabled", Keys.ENTER)
     wait_for(page, lambda page: "Side by side" in page.find_element(By.ID, "comparison").text)
     memory = page.find_element(By.ID, "wi-memory")
     memory.send_keys(Keys.ARROW_RIGHT)
