@@ -79,6 +79,28 @@ Gap = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of every random choice.", rich_help_panel=_HOW)]
 
+MaxRounds = Annotated[
+    int | None,
+    typer.Option(
+        "--max-rounds",
+        metavar="N",
+        help="Deterministic limit: rounds of the search; the same input and seed then give the same plan.",
+        min=0,
+        rich_help_panel=_HOW,
+    ),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Let a service do it (pipeplan serve); its key is taken from PIPEPLAN_KEY.",
+        envvar="PIPEPLAN_SERVER",
+        show_default=False,
+        show_envvar=False,
+    ),
+]
+
 Objective = Annotated[
     Literal["makespan", "span"] | None,
     typer.Option(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from api import arguments as arg
+from api import serving_arguments as serving
 from api.failures import Exit, InputError, describe_failure
 
 if TYPE_CHECKING:  # every command imports what it needs: the help must not wait for solvers
@@ -40,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Try: pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html\n\n"
     "Exit codes: 0 done, 1 internal error, 2 bad usage or input, 3 proved infeasible, 4 gap not reached, "
-    "5 no plan found, 6 plan rejected, 130 interrupted.",
+    "5 no plan found, 6 plan rejected, 7 server, 130 interrupted.",
 )
 export_app = typer.Typer(no_args_is_help=True, help="Write a plan in another program's format.")
 app.add_typer(export_app, name="export")
@@ -50,6 +51,8 @@ cluster_app = typer.Typer(no_args_is_help=True, help="Describe the machine.")
 app.add_typer(cluster_app, name="cluster")
 job_app = typer.Typer(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
 app.add_typer(job_app, name="job")
+keys_app = typer.Typer(no_args_is_help=True, help="Make, list and revoke the API keys of a service.")
+app.add_typer(keys_app, name="keys")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -95,6 +98,23 @@ def _report(table: "RenderableType") -> None:
 
 def _report_json(summary: Any) -> None:
     print(jsonlib.dumps(summary, ensure_ascii=False, indent=1))
+
+
+def _report_summary(summary: Any, *, is_json: bool) -> None:
+    """What a service answered, as it came or as tables."""
+    if is_json:
+        _report_json(summary)
+    else:
+        from api.remote import render_summary
+
+        _report(render_summary(summary))
+
+
+def _play_there(server: str, plan: "Plan", *, problem: "Problem", what: Any, other: "Plan | None" = None) -> str:
+    """What the service makes of a plan."""
+    from api.remote import play_remotely
+
+    return play_remotely(server, plan, problem=problem, what=what, other=other)
 
 
 def _write(text: str, target: str | None) -> None:
@@ -151,6 +171,8 @@ def plan_command(
     time_limit: arg.TimeLimit = 60.0,
     gap: arg.Gap = None,
     seed: arg.Seed = 0,
+    max_rounds: arg.MaxRounds = None,
+    server: arg.Server = None,
     objective: arg.Objective = None,
     max_stages_per_device: arg.MaxStages = None,
     max_replicas: arg.MaxReplicas = None,
@@ -188,8 +210,14 @@ def plan_command(
         program = TARGETS[target]
         problem = replace(problem, options=restrict(problem.options, program))
     console = _console(is_report=False)
-    wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, voice=_voice(console, is_json=json, is_quiet=quiet))
-    plan, run = run_plan(problem, wishes, console=console, target=program)
+    voice = _voice(console, is_json=json, is_quiet=quiet)
+    wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, max_rounds=max_rounds, voice=voice)
+    if server is None:
+        plan, run = run_plan(problem, wishes, console=console, target=program)
+    else:
+        from api.remote import run_remotely
+
+        plan, run = run_remotely(problem, wishes, console=console, url=server)
     pictures = {"picture": html, "trace": trace}
     _deliver(problem, plan, run=run, output=output, pictures=pictures, voice=wishes.voice)
     if wishes.is_missed_by(plan):
@@ -306,6 +334,7 @@ def verify_command(
     cluster: arg.Cluster = None,
     certificate: arg.Certificate = False,
     baselines: arg.WithBaselines = None,
+    server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
     """Check a plan against every rule; exit with 6 if one is broken.
@@ -316,6 +345,14 @@ def verify_command(
     from api.questions import read_plan_and_problem
 
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None:
+        from api.remote import connect
+
+        verdict_there = connect(server).verify(answer, problem, certificate=certificate)
+        _report_summary(verdict_there, is_json=json)
+        if not verdict_there["passed"]:
+            raise typer.Exit(Exit.REJECTED)
+        return
     if certificate:
         _verify_evidence(problem, answer, with_baselines=baselines, is_json=json)
         return
@@ -351,12 +388,19 @@ def _verify_evidence(problem: "Problem", plan: "Plan", *, with_baselines: bool |
 
 @app.command("simulate", epilog="Example: pipeplan simulate plan.json demo:resnet50-two-hosts --json")
 def simulate_command(
-    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, json: arg.Json = False
+    plan: arg.PlanFile,
+    workload: arg.PlansWorkload = None,
+    cluster: arg.Cluster = None,
+    server: arg.Server = None,
+    json: arg.Json = False,
 ) -> None:
     """Play a plan: makespan, work and memory of every device."""
     from api.questions import play, read_plan_and_problem
 
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None:
+        _report_summary(jsonlib.loads(_play_there(server, answer, problem=problem, what="simulation")), is_json=json)
+        return
     timeline = play(problem, answer, source=plan)
     if json:
         from api.summaries import summarise_timeline
@@ -380,6 +424,7 @@ def explain_command(
     shadow_prices: arg.ShadowPrices = False,
     time_limit: arg.TimeLimit = 60.0,
     per_kind: arg.PerKind = 2,
+    server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
     """Say where the time goes and what binds: work, fill and drain, transfers, memory, synchronisation, per device.
@@ -392,6 +437,11 @@ def explain_command(
 
     require_limits(time_limit_s=time_limit, gap=None, seed=0)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None:
+        if shadow_prices:
+            raise InputError("--shadow-prices are found here, not by a server; leave out --server")
+        _report_summary(jsonlib.loads(_play_there(server, answer, problem=problem, what="explanation")), is_json=json)
+        return
     timeline = play(problem, answer, source=plan)
     explanation = explain(problem, answer, timeline=timeline)
     prices = []
@@ -442,6 +492,7 @@ def compare_command(
     calibrate: arg.Calibrate = None,
     output: arg.Output = None,
     warm_up: arg.WarmUp = None,
+    server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
     """Play and verify several plans of one workload, or hold a plan against its run, side by side.
@@ -460,6 +511,14 @@ def compare_command(
         return
     if html or calibrate or output or warm_up is not None:
         raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
+    if server is not None:
+        from api.comparison import read_contenders
+        from api.remote import compare_remotely
+
+        _report_summary(
+            compare_remotely(server, read_contenders(files, workload=workload, cluster=cluster)), is_json=json
+        )
+        return
     from api.comparison import compare
 
     problem, contenders = compare(files, workload=workload, cluster=cluster, has_baselines=baselines)
@@ -504,7 +563,11 @@ def _compare_run(
 
 @export_app.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")
 def export_trace_command(
-    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
+    plan: arg.PlanFile,
+    workload: arg.PlansWorkload = None,
+    cluster: arg.Cluster = None,
+    server: arg.Server = None,
+    output: arg.Output = None,
 ) -> None:
     """Write the timeline as a Chrome trace, for Perfetto or chrome://tracing."""
     from api.questions import play, read_plan_and_problem, require_writable
@@ -512,6 +575,9 @@ def export_trace_command(
 
     require_writable(output)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None:
+        _write(_play_there(server, answer, problem=problem, what="trace"), output)
+        return
     _write(render_trace(problem, answer, timeline=play(problem, answer, source=plan)), output)
 
 
@@ -522,6 +588,7 @@ def export_torch_command(
     plan: arg.PlanFile,
     workload: arg.PlansWorkload = None,
     cluster: arg.Cluster = None,
+    server: arg.Server = None,
     output: arg.Output = None,
     keep_split: arg.KeepSplit = False,
     communication: arg.Communication = False,
@@ -532,8 +599,13 @@ def export_torch_command(
 
     require_writable(output)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None and keep_split:
+        raise InputError("--keep-split is done here, not by a server; leave out --server")
     try:
-        table = render_torch_table(problem, answer, merges_backward=not keep_split)
+        if server is not None:
+            table = _play_there(server, answer, problem=problem, what="torch")
+        else:
+            table = render_torch_table(problem, answer, merges_backward=not keep_split)
     except ValueError as refusal:
         raise InputError(str(refusal)) from refusal
     if communication:
@@ -913,6 +985,7 @@ def view_command(
     plan: arg.PlanFile,
     workload: arg.PlansWorkload = None,
     cluster: arg.Cluster = None,
+    server: arg.Server = None,
     output: arg.Output = None,
     against: arg.Against = None,
     open_it: arg.OpenIt = False,
@@ -925,11 +998,12 @@ def view_command(
         raise InputError("the picture needs a file; add -o plan.html (or -o - for standard output)")
     require_writable(output)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
-    other = None
-    if against is not None:
-        second = read_plan(against)
-        other = second, play(problem, second, source=against)
-    _write(render_picture(problem, answer, timeline=play(problem, answer, source=plan), other=other), output)
+    second = None if against is None else read_plan(against)
+    if server is not None:
+        _write(_play_there(server, answer, problem=problem, what="view", other=second), output)
+    else:
+        other = None if second is None else (second, play(problem, second, source=str(against)))
+        _write(render_picture(problem, answer, timeline=play(problem, answer, source=plan), other=other), output)
     if open_it and output not in (None, "-"):
         import webbrowser
 
@@ -958,8 +1032,13 @@ def import_command(
 
 
 @app.command("demos", epilog="Example: pipeplan plan demo:resnet50-two-hosts --time-limit 20")
-def demos_command(json: arg.Json = False) -> None:
+def demos_command(server: arg.Server = None, json: arg.Json = False) -> None:
     """List the workloads that come along: measured, published or, where their names say so, estimated."""
+    if server is not None:
+        from api.remote import connect
+
+        _report_summary({name: f"demo:{name}" for name in connect(server).demos()}, is_json=json)
+        return
     from api.questions import describe_demos
 
     demos = describe_demos()
@@ -972,11 +1051,16 @@ def demos_command(json: arg.Json = False) -> None:
 
 
 @app.command("doctor")
-def doctor_command(json: arg.Json = False) -> None:
-    """Check this installation: versions, kernels, the machine, and a toy plan made and verified."""
+def doctor_command(server: arg.Server = None, json: arg.Json = False) -> None:
+    """Check this installation, or a service: versions, kernels, the machine, and a toy plan made and verified."""
     from api.doctor import run_checks
 
-    checks = list(run_checks())
+    if server is not None:
+        from api.remote import check_remotely
+
+        checks: list[tuple[str, bool | None, str]] = list(check_remotely(server))
+    else:
+        checks = list(run_checks())
     if json:
         _report_json({what: {"is_well": is_well, "detail": detail} for what, is_well, detail in checks})
     else:
@@ -985,6 +1069,98 @@ def doctor_command(json: arg.Json = False) -> None:
         _report(render_checks(checks))
     if any(is_well is False for _, is_well, _ in checks):
         raise typer.Exit(Exit.INTERNAL)
+
+
+@app.command(
+    "serve",
+    epilog="Examples:\n\npipeplan serve\n\npipeplan serve --host 0.0.0.0 --data /var/lib/pipeplan --workers 4",
+)
+def serve_command(
+    host: serving.Host = "127.0.0.1",
+    port: serving.Port = 8765,
+    data: serving.Data = serving.DATA,
+    workers: serving.Workers = 1,
+    database_url: serving.DatabaseUrl = None,
+    keys: serving.Keys = None,
+    memory_gib: serving.MemoryGib = 4.0,
+    max_time_limit: serving.MaxTimeLimit = 3600.0,
+    retention_days: serving.RetentionDays = 30.0,
+    traces: serving.Traces = False,
+    oidc_issuer: serving.OidcIssuer = None,
+    oidc_audience: serving.OidcAudience = "pipeplan",
+    oidc_jwks: serving.OidcJwks = None,
+    openapi: serving.OpenApi = False,
+) -> None:
+    """Answer questions over HTTP: POST a profile, get a verified plan.
+
+    Jobs are kept in SQLite in the data folder and solved by processes of this machine; with --database-url they are
+    kept in PostgreSQL, and `pipeplan worker` solves them, here or on other machines. SIGTERM loses nothing.
+    """
+    from api import operations
+
+    if openapi:
+        print(operations.render_openapi(), end="")
+        return
+    settings = operations.make_settings(dict(locals()))
+    print(f"pipeplan serves http://{host}:{port}", file=sys.stderr)
+    operations.run_server(settings, host=host, port=port)
+
+
+@app.command("worker", epilog="Example: pipeplan worker --database-url postgresql://pipeplan@db/pipeplan --workers 4")
+def worker_command(
+    database_url: serving.DatabaseUrl = None,
+    workers: serving.Workers = 1,
+    memory_gib: serving.MemoryGib = 4.0,
+    data: serving.Data = serving.DATA,
+) -> None:
+    """Solve jobs that wait in PostgreSQL; any number of workers on any number of machines."""
+    from api import operations
+
+    operations.run_worker(operations.make_settings(dict(locals())))
+
+
+@keys_app.command("create", epilog="Example: pipeplan keys create --tenant research --scope plans:read")
+def create_key_command(
+    tenant: serving.Tenant,
+    name: serving.KeyName = "",
+    scope: serving.Scopes = None,
+    expires_days: serving.ExpiresDays = None,
+    hourly_jobs: serving.HourlyJobs = None,
+    concurrent_jobs: serving.ConcurrentJobs = None,
+    data: serving.Data = serving.DATA,
+    database_url: serving.DatabaseUrl = None,
+) -> None:
+    """Make an API key; it is shown once, and only its hash is kept."""
+    from api import operations
+
+    with operations.key_ring(data, database_url) as keys:
+        key, text = operations.create_key(keys, dict(locals()))
+    print(text)
+    print(f"key {key.id} of tenant {key.tenant}: {', '.join(key.scopes)}", file=sys.stderr)
+
+
+@keys_app.command("list", epilog="Example: pipeplan keys list --json")
+def list_keys_command(
+    data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None, json: arg.Json = False
+) -> None:
+    """List the API keys, without their secrets."""
+    from api import operations
+
+    with operations.key_ring(data, database_url) as keys:
+        rows = [asdict(key) for key in keys.listed()]
+    _report_summary(rows, is_json=json)
+
+
+@keys_app.command("revoke", epilog="Example: pipeplan keys revoke 0123456789ab")
+def revoke_key_command(
+    key_id: serving.KeyId, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
+) -> None:
+    """End an API key at once."""
+    from api import operations
+
+    with operations.key_ring(data, database_url) as keys:
+        if not keys.revoke(key_id):
+            raise InputError(f"{key_id}: there is no such key that is not revoked yet; see pipeplan keys list")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ class Wishes:
     """Seed of every random choice."""
     voice: Voice
     """How it reports."""
+    max_rounds: int | None = None
+    """Deterministic limit, if one was given."""
 
     def is_missed_by(self, plan: Plan) -> bool:
         """Whether a gap was asked for that the plan does not reach."""
@@ -41,7 +43,9 @@ def run_plan(
     with Reporter(console, wishes.voice) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
         from planner.planning import make_plan  # the solvers come with it, so the live line comes first
 
-        limits = Limits(time_limit_s=wishes.time_limit_s, gap=wishes.gap or 0.0, seed=wishes.seed)
+        limits = Limits(
+            time_limit_s=wishes.time_limit_s, gap=wishes.gap or 0.0, seed=wishes.seed, max_rounds=wishes.max_rounds
+        )
         try:
             plan = make_plan(
                 problem,

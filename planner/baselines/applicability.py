@@ -6,6 +6,9 @@ from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 
+MAX_LISTED_ACTIONS = 300_000
+"""Largest schedule that a list scheduler of ours is asked for."""
+
 
 class DoesNotApplyError(ValueError):
     """The method cannot answer this problem as published; the message is the reason, in a phrase."""
@@ -22,6 +25,12 @@ def require_chunks(problem: Problem, chunks: int) -> None:
     limit = problem.options.max_stages_per_device
     if chunks > limit:
         raise DoesNotApplyError(f"needs {chunks} stages per device, max_stages_per_device = {limit}")
+
+
+def require_few_actions(problem: Problem, num_stages: int) -> None:
+    """A method that plays events one by one takes too long on the largest schedules."""
+    if 3 * num_stages * problem.num_microbatches > MAX_LISTED_ACTIONS:
+        raise DoesNotApplyError(f"orders at most {MAX_LISTED_ACTIONS:,} actions")
 
 
 def require_choices(costs: CostModel, stages: Sequence[Stage]) -> None:

@@ -22,8 +22,11 @@ from planner.baselines.layouts import (
     make_stages,
 )
 from planner.baselines.one_f_one_b import order_one_f_one_b
+from planner.baselines.out_of_order.first_k import make_first_k_plan
+from planner.baselines.out_of_order.pipelined import make_fast_forward_plan, make_modulo_plan
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
+from planner.baselines.spp.plans import make_spp_plan
 from planner.baselines.v_half import order_v_half
 from planner.baselines.v_min import order_v_min
 from planner.baselines.zb_automatic import order_zb_automatic
@@ -82,7 +85,7 @@ METHODS = (
 def make_baselines(
     problem: Problem, costs: CostModel, *, has_time: Callable[[], bool] = lambda: True
 ) -> Iterator[Baseline]:
-    """Pure data parallelism, then every method with every cut, each made when it is asked for.
+    """Pure data parallelism, every method with every cut, then the planners; each is made when it is asked for.
 
     The cut that counts transfers is left out where it is the same as without them. A plan that breaks the memory is
     followed by the same one with recomputation, if the options offer it. Once `has_time` denies it, no more plans are
@@ -111,6 +114,29 @@ def _attempts(
             if cut is not TRANSFERS_TOO or not has_time() or maker.depends_on_transfers(method):
                 again = partial(maker.make, method, cut=cut, recompute=True)
                 yield attempt(f"{method.name} ({cut.name})", partial(maker.make, method, cut=cut)), again
+    for name, make, remake in _planners(maker.costs):
+        yield attempt(name, make), remake
+    yield from _spp_attempts(maker.costs, attempt)
+
+
+def _planners(costs: CostModel) -> Iterator[tuple[str, Callable[[], Plan], Callable[[], Plan]]]:
+    """Methods with a placement of their own: their names, how to make their plans, and once more with recomputation."""
+    ahead, modulo = partial(make_fast_forward_plan, costs), partial(make_modulo_plan, costs)
+    yield "OOO fast-forward", ahead, partial(ahead, recompute=True)
+    yield "OOO modulo", modulo, partial(modulo, recompute=True)
+    if costs.problem.options.synchronisation == "bucketed":
+        first_k = partial(make_first_k_plan, costs)
+        yield "OOO reverse first-k", first_k, partial(first_k, recompute=True)
+
+
+def _spp_attempts(
+    costs: CostModel, attempt: Callable[[str, Callable[[], Plan]], Baseline]
+) -> Iterator[tuple[Baseline, Callable[[], Plan]]]:
+    """SPP, which does not know of memory, and, where its best plan needs too much, the best of those that fit."""
+    again = partial(make_spp_plan, costs, recompute=True, within_memory=True)
+    yield (found := attempt("SPP", partial(make_spp_plan, costs))), again
+    if found.plan is not None and breaks_memory(costs, found.plan):
+        yield attempt("SPP (least that fits)", partial(make_spp_plan, costs, within_memory=True)), again
 
 
 def make_method_plan(costs: CostModel, method: Method, *, cut: Cut) -> Plan:

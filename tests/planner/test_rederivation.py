@@ -15,7 +15,7 @@ from planner import enclosed, enclosure
 from planner.document import parse_plan, render_plan
 from planner.enclosure import enclosed_problem
 from planner.planning import make_plan
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.rederivation import HISTORY, rederive
 from profiles.load import load_workload
@@ -26,7 +26,9 @@ SCHEMA = Path(__file__).parents[2] / "planner" / "plan.schema.json"
 def make_question() -> Problem:
     workload = load_workload("demo:gpt-1.5b-zero-bubble")
     assert workload.cluster is not None
-    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=8)
+    # with a third stage per device the bound is one whose certificate proves its value and not a nanosecond more
+    options = Options(max_stages_per_device=3)
+    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=8, options=options)
 
 
 @pytest.fixture(scope="module")

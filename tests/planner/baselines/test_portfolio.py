@@ -104,7 +104,7 @@ def test_order_and_names():
         "GPipe (largest stage minimised)",
         "1F1B (even layers)",
     ]
-    assert len(names) == 19
+    assert len(names) == 22
 
 
 def test_cut_for_slow_links():
@@ -132,7 +132,7 @@ def test_fewer_layers_than_devices():
     [
         (
             Options(split_backward=False),
-            {"ZB-H1", "ZB-H2", "ZB automatic", "ZB-V", "V-Half-like", "V-Min"},
+            {"ZB-H1", "ZB-H2", "ZB automatic", "ZB-V", "V-Half-like", "V-Min", "OOO fast-forward", "OOO modulo"},
             "needs split_backward",
         ),
         (
@@ -154,6 +154,9 @@ def test_fewer_layers_than_devices():
                 "ZB-V",
                 "V-Half-like",
                 "V-Min",
+                "OOO fast-forward",
+                "OOO modulo",
+                "SPP",
             },
             "does not put layer 'l0' on 'd1', where it is pinned",
         ),

@@ -1,0 +1,135 @@
+"""Graphs of F, I and W operations like those of ResNet-50, DCGAN, Inception and an LSTM, with modelled times by cores.
+
+Times are an estimate, not measured: launching, a part that does not scale, a part that does, and a cost per further
+core for bringing threads together; a core does `MACS_PER_NS` multiply-accumulates in a nanosecond.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.convnets import NETWORKS, convolution
+from planner.baselines.concurrency import Operation
+
+MACS_PER_NS = 32
+LAUNCH_NS, JOIN_NS = 4_000, 8_000
+PARALLEL = {"conv": 0.98, "pointwise": 0.95, "linear": 0.9, "cell": 0.85}
+"""The part of the work that scales, by kind."""
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A layer of a graph."""
+
+    name: str
+    kind: str
+    macs: int
+    """Multiply-accumulates of its F on the whole minibatch."""
+    inputs: tuple[int, ...] = ()
+    """Numbers of the layers whose output it reads."""
+
+
+def time_ns(kind: str, macs: int, *, width: int) -> int:
+    """The modelled time of an operation."""
+    work, parallel = macs / MACS_PER_NS, PARALLEL[kind]
+    return round(LAUNCH_NS + work * (1 - parallel + parallel / width) + JOIN_NS * (width - 1))
+
+
+def training_graph(nodes: Sequence[Node], *, cores: int) -> list[Operation]:
+    """F of every layer in order, then I and W from the last layer to the first; the first has no I."""
+    found: list[Operation] = []
+    forward = list(range(len(nodes)))
+
+    def add(letter: str, node: Node, after: tuple[int, ...]) -> int:
+        widths = [width for width in WIDTHS if width <= cores]
+        times = {width: time_ns(node.kind, node.macs, width=width) for width in widths}
+        name = f"{letter} {node.name}"
+        found.append(Operation(name=name, kind=f"{letter} {node.kind}", times_ns=times, after=after))
+        return len(found) - 1
+
+    for node in nodes:
+        add("F", node, node.inputs)
+    readers: list[list[int]] = [[] for _ in nodes]
+    for number, node in enumerate(nodes):
+        for read in node.inputs:
+            readers[read].append(number)
+    input_grad: dict[int, int] = {}
+    for number in reversed(forward):
+        ready = tuple(sorted(input_grad[reader] for reader in readers[number])) or (number,)
+        if nodes[number].inputs:
+            input_grad[number] = add("I", nodes[number], ready)
+        add("W", nodes[number], ready)
+    return found
+
+
+def chain_like(shapes: Sequence[tuple[str, str, int]]) -> list[Node]:
+    """Layers one after the other."""
+    return [
+        Node(name=name, kind=kind, macs=macs, inputs=(number - 1,) if number else ())
+        for number, (name, kind, macs) in enumerate(shapes)
+    ]
+
+
+def resnet_like(batch: int = 1) -> list[Node]:
+    """The convolutions of ResNet-50; a projection reads what its block reads."""
+    nodes: list[Node] = []
+    entry = 0
+    for shape in NETWORKS["ResNet-50"]:
+        if shape.name.endswith(".a"):
+            entry = len(nodes) - 1
+        is_projection = shape.name.endswith("projection")
+        inputs = (entry,) if is_projection else (len(nodes) - 1,) if nodes else ()
+        if nodes and nodes[-1].name.endswith("projection"):
+            inputs = (len(nodes) - 2, len(nodes) - 1)
+        kind = "linear" if shape.name == "fc" else "conv" if shape.name.endswith((".b", "stem")) else "pointwise"
+        nodes.append(Node(name=shape.name, kind=kind, macs=batch * shape.macs, inputs=inputs))
+    return nodes
+
+
+def dcgan_like(batch: int = 2) -> list[Node]:
+    """A generator of four transposed convolutions and a discriminator of four convolutions, 64 x 64 images."""
+    shapes = [("project", "linear", batch * 100 * 1024 * 16)]
+    for number, (c_in, c_out, size) in enumerate(((1024, 512, 8), (512, 256, 16), (256, 128, 32), (128, 3, 64))):
+        macs = convolution("", (c_in, c_out), kernel=5, size=size).macs // 4
+        shapes.append((f"up{number + 1}", "conv", batch * macs))
+    for number, (c_in, c_out, size) in enumerate(((3, 128, 32), (128, 256, 16), (256, 512, 8), (512, 1024, 4))):
+        shapes.append((f"down{number + 1}", "conv", batch * convolution("", (c_in, c_out), kernel=5, size=size).macs))
+    return chain_like([*shapes, ("decide", "linear", batch * 1024 * 16)])
+
+
+def inception_like(batch: int = 1, blocks: int = 9) -> list[Node]:
+    """Blocks of four branches (1 x 1; 1 x 1 and 3 x 3; 1 x 1 and 5 x 5; 1 x 1), as in GoogLeNet."""
+    nodes = [Node(name="stem", kind="conv", macs=batch * convolution("", (3, 192), kernel=7, size=56).macs)]
+    ends: tuple[int, ...] = (0,)
+    channels = 192
+    for block in range(blocks):
+        size, width = (28 if block < 2 else 14 if block < 7 else 7), 32 * (2 + block // 2)
+        plans = (((1, width),), ((1, width), (3, 2 * width)), ((1, width // 4), (5, width // 2)), ((1, width // 2),))
+        last = []
+        for branch, plan in enumerate(plans):
+            inputs, c_in = ends, channels
+            for kernel, c_out in plan:
+                macs = batch * convolution("", (c_in, c_out), kernel=kernel, size=size).macs
+                kind = "pointwise" if kernel == 1 else "conv"
+                name = f"block{block + 1}.{branch + 1}.{kernel}"
+                nodes.append(Node(name=name, kind=kind, macs=macs, inputs=inputs))
+                inputs, c_in = (len(nodes) - 1,), c_out
+            last.append(len(nodes) - 1)
+        ends, channels = tuple(last), 4 * width
+    return nodes
+
+
+def lstm_like(batch: int = 20, steps: int = 12, layers: int = 2, hidden: int = 200) -> list[Node]:
+    """Cells in a grid of layers and time steps; a cell reads the one below and the one before."""
+    nodes = []
+    for step in range(steps):
+        for layer in range(layers):
+            before = [(step - 1) * layers + layer] if step else []
+            below = [step * layers + layer - 1] if layer else []
+            macs = batch * 4 * hidden * 2 * hidden
+            nodes.append(Node(name=f"cell{layer + 1}.{step + 1}", kind="cell", macs=macs, inputs=tuple(before + below)))
+    return nodes
+
+
+GRAPHS = {"ResNet-50": resnet_like, "DCGAN": dcgan_like, "Inception": inception_like, "LSTM": lstm_like}
+"""Graphs like these networks, by name."""

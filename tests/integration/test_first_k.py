@@ -1,0 +1,27 @@
+"""Reverse first-k on real processes."""
+
+import json
+
+import pytest
+
+from benchmarks.first_k_worker import LAYERS
+from benchmarks.processes import run_ranks
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_training_is_the_same_to_the_bit(count: int):
+    """Tests that losses, and parameters after 40 and 80 steps, are those of the usual order."""
+    answer = json.loads(run_ranks("benchmarks.first_k_worker", count, arguments=["exact"]))
+    assert answer["steps"] == [40, 80]
+    assert answer["losses_equal"]
+    assert answer["parameters_equal"] == [True, True]
+    assert answer["losses"][1] < answer["losses"][0]
+
+
+@pytest.mark.slow
+def test_chosen_k_is_faster_on_a_slow_link():
+    """Tests that two processes train faster with the chosen k than in the usual order, on a throttled link."""
+    answer = json.loads(run_ranks("benchmarks.first_k_worker", 2, arguments=["speed", "2"]))
+    assert 0 < answer["chosen"] < LAYERS
+    usual, chosen = (sum(answer["seconds"][str(k)]) for k in (0, answer["chosen"]))
+    assert chosen < usual

@@ -1,0 +1,20 @@
+"""LayerPipe's placement on real processes."""
+
+import json
+
+from benchmarks.layer_pipe_worker import make_problem
+from benchmarks.processes import run_ranks
+from planner.baselines.layer_pipe.plans import bytes_moved, make_layer_pipe_plan
+from planner.costs import CostModel
+from planner.simulate import simulate
+
+
+def test_weight_gradients_on_other_ranks():
+    """Tests that four processes with W elsewhere than F, and halved I, have the gradients and bytes that are due."""
+    answer = json.loads(run_ranks("benchmarks.layer_pipe_worker", 4))
+    assert answer["worst_relative_difference"] < 1e-5
+    assert answer["weight_grads_elsewhere"] >= 4
+    assert answer["input_grads_halved"] >= 1
+    problem = make_problem(4)
+    costs = CostModel(problem)
+    assert answer["bytes_moved"] == bytes_moved(simulate(problem, make_layer_pipe_plan(costs)))

@@ -1,0 +1,132 @@
+"""LayerPipe: the expected ratios from layer shapes, and plans in which F, I and W of a layer are apart."""
+
+from random import Random
+
+import pytest
+
+from benchmarks.convnets import NETWORKS
+from benchmarks.layer_pipe_worker import make_problem
+from planner.baselines.applicability import DoesNotApplyError
+from planner.baselines.layer_pipe.loads import (
+    Work,
+    as_work,
+    contiguous_load,
+    load_floor,
+    load_ratio,
+    place_freely,
+    placed_load,
+)
+from planner.baselines.layer_pipe.plans import bytes_moved, make_layer_pipe_plan
+from planner.costs import CostModel
+from planner.problem import Options, Problem
+from planner.verify import verify
+from tests.planner.builders import make_layer, make_link
+from tests.planner.builders import make_problem as make_small_problem
+
+RATIOS = {"VGG16": (1.24, 1.44, 1.60), "VGG11": (1.71, 1.93, 2.00), "ResNet-50": (1.04, 1.06, 1.08)}
+"""By 7, 8 and 9 processors."""
+
+
+@pytest.mark.parametrize("network", RATIOS)
+def test_expected_ratios(network: str):
+    """Tests that free placement with halves has these ratios to two digits, from the shapes of the layers."""
+    work = as_work([shape.macs for shape in NETWORKS[network]])
+    assert tuple(round(load_ratio(work, processors)[0], 2) for processors in (7, 8, 9)) == RATIOS[network]
+
+
+def test_shapes_are_those_of_the_networks():
+    """Tests that multiply-accumulates and numbers of convolutions are those that everyone knows."""
+    billions = {name: sum(shape.macs for shape in shapes) / 1e9 for name, shapes in NETWORKS.items()}
+    assert {name: round(value, 1) for name, value in billions.items()} == {
+        "VGG16": 15.5, "VGG11": 7.6, "ResNet-50": 4.1, "ResNet-101": 7.8
+    }  # fmt: skip
+    assert len([shape for shape in NETWORKS["ResNet-50"] if shape.name != "fc"]) == 53
+    assert len([shape for shape in NETWORKS["ResNet-101"] if shape.name != "fc"]) == 104
+
+
+def least_load(costs: list[int], num_processors: int) -> int:
+    """By trying every assignment."""
+    best = sum(costs)
+    loads = [0] * num_processors
+
+    def seat(number: int) -> None:
+        nonlocal best
+        if max(loads) >= best:
+            return
+        if number == len(costs):
+            best = max(loads)
+            return
+        for processor in range(num_processors):
+            loads[processor] += costs[number]
+            seat(number + 1)
+            loads[processor] -= costs[number]
+
+    seat(0)
+    return best
+
+
+def test_free_placement_is_near_the_best():
+    """Tests that the placement is at most 4/3 of the best one of all, and mostly equal to it, on small chains."""
+    rng, equal = Random(1), 0
+    for _ in range(40):
+        count = rng.randint(1, 3)
+        work = Work(
+            forward=tuple(rng.randint(1, 20) for _ in range(count)),
+            input_grad=tuple(rng.randint(0, 20) for _ in range(count)),
+            weight_grad=tuple(rng.randint(1, 20) for _ in range(count)),
+        )
+        found = placed_load(work, place_freely(work, 3))
+        best = least_load(list(work.tasks(halves=True).values()), 3) / 2
+        assert load_floor(work, 3) <= best <= found <= best * 4 / 3
+        equal += found == best
+    assert equal >= 30
+
+
+def test_contiguous_load_by_hand():
+    """Tests that layers of 9, 1, 1, 9 are cut as on paper, and that more processors than layers change nothing."""
+    work = Work(forward=(3, 1, 1, 3), input_grad=(3, 0, 0, 3), weight_grad=(3, 0, 0, 3))
+    assert [contiguous_load(work, count) for count in (1, 2, 3, 4, 9)] == [20, 10, 9, 9, 9]
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_plan_is_valid(halves: bool):
+    """Tests that a plan with tasks apart passes the verifier, and that without halves no I is cut."""
+    problem = make_problem(4)
+    plan = make_layer_pipe_plan(CostModel(problem), halves=halves)
+    verdict = verify(problem, plan)
+    assert verdict.violations == ()
+    assert verdict.timeline is not None
+    assert any(stage.weight_grad_replicas for stage in plan.stages)
+    assert any(len(stage.input_grad_replicas) == 2 for stage in plan.stages) == halves
+    assert bytes_moved(verdict.timeline) == sum(sent.num_bytes for sent in verdict.timeline.transfers) > 0
+
+
+def test_bytes_by_hand():
+    """Tests that bytes are counted for a plan with W elsewhere: stash each time, finished gradient once."""
+    layers = [make_layer("a", (4, 0, 4), stash_bytes=30, weight_stash_bytes=20, parameter_bytes=7)]
+    problem = make_small_problem(layers, [make_link("d0 d1")], num_microbatches=3, split_placement=True)
+    plan = make_layer_pipe_plan(CostModel(problem), halves=False)
+    assert plan.stages[0].weight_grad_replicas
+    verdict = verify(problem, plan)
+    assert verdict.timeline is not None
+    assert bytes_moved(verdict.timeline) == 3 * 20 + 7
+
+
+def test_layers_without_weights():
+    """Tests that a layer without W names nobody for it, and that the plan is valid."""
+    layers = [make_layer("a", (4, 4, 4)), make_layer("b", (4, 4, 0)), make_layer("c", (4, 4, 4))]
+    problem = make_small_problem(
+        layers, [make_link("d0 d1")], num_microbatches=2, split_placement=True, max_stages_per_device=3
+    )
+    plan = make_layer_pipe_plan(CostModel(problem))
+    assert plan.stages[1].weight_grad_replicas == ()
+    assert verify(problem, plan).passed
+
+
+def test_what_does_not_apply():
+    """Tests that without split placement, or with fewer stages per device, the method says so."""
+    problem = make_problem(4)
+    for options, reason in ((Options(), "split_placement"), (Options(split_placement=True), "stages per device")):
+        asked = Problem(profile=problem.profile, cluster=problem.cluster, num_microbatches=4, options=options)
+        with pytest.raises(DoesNotApplyError, match=reason):
+            make_layer_pipe_plan(CostModel(asked))

@@ -1,0 +1,162 @@
+"""Out-of-order backprop: the expected unit-cost ratios, and reverse first-k against playing every order."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from planner.baselines.applicability import DoesNotApplyError
+from planner.baselines.gpipe import order_gpipe
+from planner.baselines.out_of_order.first_k import (
+    LayerTimes,
+    backward_order,
+    buckets_of,
+    choose_first_k,
+    curve,
+    make_first_k_plan,
+    make_first_k_stages,
+    period_ns,
+    times_of,
+)
+from planner.baselines.out_of_order.pipelined import (
+    group_sizes,
+    make_fast_forward_plan,
+    make_modulo_plan,
+    make_modulo_stages,
+)
+from planner.baselines.pipeline import make_pipeline, make_plan
+from planner.costs import CostModel
+from planner.planning import Limits
+from planner.planning import make_plan as plan_jointly
+from planner.problem import Problem
+from planner.simulate import simulate
+from planner.verify import verify
+from tests.planner.builders import make_layer, make_link, make_problem
+from tests.strategies import AMPLE
+
+
+def unit_problem(num_microbatches: int, **options: object) -> Problem:
+    """24 layers with F = I = W on four devices, no time on links."""
+    layers = [make_layer(f"l{number:02}", (1000, 1000, 1000), parameter_bytes=1) for number in range(24)]
+    links = [make_link(f"d{a} d{b}") for a, b in pairwise(range(4))]
+    return make_problem(layers, links, num_microbatches=num_microbatches, memory_bytes=AMPLE, **options)
+
+
+def gpipe_ns(problem: Problem) -> int:
+    costs = CostModel(problem)
+    stages = make_modulo_stages(costs, mod=6)
+    return simulate(problem, make_plan(costs, stages, words=order_gpipe(make_pipeline(costs, stages)))).makespan_ns
+
+
+@pytest.mark.parametrize(
+    ("num_microbatches", "mod", "ratio"), [(4, 6, 1.17), (4, 1, 1.62), (4, 2, 1.50), (4, 3, 1.40), (8, 1, 1.32)]
+)
+def test_unit_cost_ratios(num_microbatches: int, mod: int, ratio: float):
+    """Tests that fast-forwarding (mod 6: one stage per device) and modulo beat GPipe as expected, to two digits."""
+    problem = unit_problem(num_microbatches, max_stages_per_device=24 // (4 * mod))
+    plan = make_modulo_plan(CostModel(problem), mod=mod)
+    verdict = verify(problem, plan)
+    assert verdict.passed
+    assert verdict.timeline is not None
+    assert round(gpipe_ns(problem) / verdict.timeline.makespan_ns, 2) == ratio
+    if mod == 6:
+        assert plan.stages == make_fast_forward_plan(CostModel(problem)).stages
+
+
+def test_best_group_is_taken():
+    """Tests that without a given size the shortest plan is taken, and that the options limit the stages per device."""
+    problem = unit_problem(4, max_stages_per_device=6)
+    costs = CostModel(problem)
+    assert group_sizes(costs) == [3, 2, 1]
+    assert simulate(problem, make_modulo_plan(costs)).makespan_ns == 78_000
+    assert group_sizes(CostModel(unit_problem(4))) == [3]
+    with pytest.raises(DoesNotApplyError, match="at least 2 stages per device"):
+        make_modulo_plan(CostModel(unit_problem(4, max_stages_per_device=1)))
+
+
+def test_joint_planner_may_deal_layers_out():
+    """Tests that the joint planner returns a plan with many stages per device that are no neighbours."""
+    problem = unit_problem(4, max_stages_per_device=6, max_replicas=1)
+    plan = plan_jointly(problem, limits=Limits(time_limit_s=2, max_rounds=1))
+    assert plan.evidence is not None
+    assert plan.evidence.makespan_ns <= 78_000
+    held = [[n for n, stage in enumerate(plan.stages) if stage.replicas == ((device,),)] for device in plan.devices]
+    assert max(map(len, held)) > 2
+    assert all(b - a > 1 for own in held for a, b in pairwise(own))
+
+
+def test_backward_order():
+    """Tests that the first k weight gradients come last and ascend, and that k = 0 is the usual order."""
+    shown = [" ".join(f"{kind}{layer}" for kind, layer in backward_order(4, k)) for k in (0, 2, 4)]
+    assert shown == [
+        "I3 W3 I2 W2 I1 W1 I0 W0",
+        "I3 W3 I2 W2 I1 I0 W0 W1",
+        "I3 I2 I1 I0 W0 W1 W2 W3",
+    ]
+
+
+def test_period_by_hand():
+    """Tests that a period is as on paper: four equal layers, synchronised in three times their W."""
+    times = LayerTimes(
+        forward_ns=(1,) * 4, input_grad_ns=(1,) * 4, weight_grad_ns=(1,) * 4, synchronisation_ns=(3,) * 4
+    )
+    # k = 0: the links are busy from 2 to 14, then all forwards; k = 2: W0 is ready at 7 and on the links from 8 to 11
+    assert curve(times)[0] == 2 + 12 + 4
+    assert curve(times)[2] == max(11 + 1, 14) + 1 + 2
+    assert choose_first_k(times) in (1, 2)
+
+
+def test_optimum_is_interior():
+    """Tests that on equal layers with slow links neither the usual order nor delaying every layer is best."""
+    times = LayerTimes(
+        forward_ns=(10,) * 16, input_grad_ns=(10,) * 16, weight_grad_ns=(10,) * 16, synchronisation_ns=(30,) * 16
+    )
+    periods, k = curve(times), choose_first_k(times)
+    assert 0 < k < 16
+    assert periods[k] < min(periods[0], periods[-1])
+
+
+def test_buckets():
+    """Tests that a bucket is filled from the input on, and that one bucket for all makes every k alike but for W."""
+    assert buckets_of([1, 1, 3, 1, 1], least_bytes=2) == [0, 0, 1, 2, 2]
+    times = LayerTimes(forward_ns=(2, 3), input_grad_ns=(4, 5), weight_grad_ns=(6, 7), synchronisation_ns=(10, 20))
+    assert curve(times, buckets=[0, 0]) == [22 + 30 + 5] * 3
+
+
+def test_lengths_must_agree():
+    """Tests that layer times of different lengths are refused."""
+    with pytest.raises(ValueError, match="differ"):
+        LayerTimes(forward_ns=(1,), input_grad_ns=(1,), weight_grad_ns=(1,), synchronisation_ns=(1, 2))
+
+
+def first_k_problem(rng: Random, **options: object) -> Problem:
+    layers = [
+        make_layer(f"l{n}", tuple(rng.randint(1, 20) for _ in range(3)), parameter_bytes=rng.randint(1, 40))
+        for n in range(6)
+    ]
+    links = [make_link("d0 d1"), make_link("d1 d2"), make_link("d0 d2")]
+    return make_problem(layers, links, num_microbatches=2, memory_bytes=AMPLE, max_stages_per_device=6, **options)
+
+
+def test_plan_of_first_k():
+    """Tests that every k is a valid plan with bucketed synchronisation, and that the best of them is taken."""
+    for seed in range(10):
+        problem = first_k_problem(Random(seed), synchronisation="bucketed")
+        costs = CostModel(problem)
+        spans = []
+        for k in range(7):
+            verdict = verify(problem, make_first_k_plan(costs, k=k))
+            assert verdict.passed
+            assert verdict.timeline is not None
+            spans.append(verdict.timeline.makespan_ns)
+        assert simulate(problem, make_first_k_plan(costs)).makespan_ns == min(spans)
+        times = times_of(costs, make_first_k_stages(costs))
+        assert period_ns(times, 0) <= sum(
+            map(sum, (times.forward_ns, times.input_grad_ns, times.weight_grad_ns))
+        ) + sum(times.synchronisation_ns)
+
+
+def test_first_k_needs_buckets():
+    """Tests that without bucketed synchronisation the method says that it does not apply."""
+    with pytest.raises(DoesNotApplyError, match="needs synchronisation = bucketed"):
+        make_first_k_plan(CostModel(first_k_problem(Random(0))))
