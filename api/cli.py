@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # every command imports what it needs: the help must not wait
 
     from api.launching import Launch
     from api.progress import Run, Voice
+    from planner.export.targets import Target
     from planner.launch.job import Submission
     from planner.plan import Plan
     from planner.problem import Problem
@@ -203,12 +204,7 @@ def plan_command(
         num_microbatches=num_microbatches,
         changes=parse_changes(context.params),
     )
-    program = None
-    if target is not None:
-        from planner.export.targets import TARGETS, restrict
-
-        program = TARGETS[target]
-        problem = replace(problem, options=restrict(problem.options, program))
+    problem, program = _for_target(problem, target)
     console = _console(is_report=False)
     voice = _voice(console, is_json=json, is_quiet=quiet)
     wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, max_rounds=max_rounds, voice=voice)
@@ -222,6 +218,15 @@ def plan_command(
     _deliver(problem, plan, run=run, output=output, pictures=pictures, voice=wishes.voice)
     if wishes.is_missed_by(plan):
         raise typer.Exit(Exit.GAP_MISSED)
+
+
+def _for_target(problem: "Problem", name: str | None) -> "tuple[Problem, Target | None]":
+    """The problem under the limits of the program that its plan is for, if one is named."""
+    if name is None:
+        return problem, None
+    from planner.export.targets import TARGETS, restrict
+
+    return replace(problem, options=restrict(problem.options, TARGETS[name])), TARGETS[name]
 
 
 def _voice(console: "Console", *, is_json: bool, is_quiet: bool) -> "Voice":
