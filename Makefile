@@ -61,7 +61,7 @@ gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, 
 	@$(BIN)/python -m benchmarks.gpu_profiles
 
 clean: ## remove the environment, the caches and the demo's output
-	rm -rf .venv build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .parsers build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find api benchmarks planner profiles solver_models tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The viewer's tests paint in a real browser: Debian's own, installed where it is missing and we may.

@@ -67,6 +67,25 @@ def test_plans_are_exported_from_the_command_line(tmp_path: Path, capsys):
     assert "a device holds several stages, and DeepSpeed's one" in capsys.readouterr().err
 
 
+def test_a_plan_for_a_target_is_made_and_exported(tmp_path: Path, capsys):
+    """Tests that what `plan --target megatron` writes is what `export megatron` takes, unlike a plan without."""
+    from profiles.workload import Workload, dump_workload
+
+    problem = language_model(num_microbatches=6)
+    workload, plan = tmp_path / "workload.json", tmp_path / "plan.json"
+    workload.write_text(dump_workload(Workload(profile=problem.profile, cluster=problem.cluster, num_microbatches=6)))
+    assert (
+        main(["plan", str(workload), "--target", "megatron", "--max-replicas", "1", "-t", "2", "-q", "-o", str(plan)])
+        == 0
+    )
+    options = json.loads(plan.read_text())["problem"]["options"]
+    assert (options["split_backward"], options["max_replicas"]) == (False, 1)
+    assert main(["verify", str(plan)]) == 0
+    assert main(["export", "megatron", str(plan), "-o", str(tmp_path / "arguments")]) == 0
+    capsys.readouterr()
+    assert "--pipeline-model-parallel-size 2" in (tmp_path / "arguments").read_text()
+
+
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys, monkeypatch):
     """Tests that files and commands are printed, and that neither folder nor process comes of it."""
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo")
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 INSTALL = "apt-get install slurmctld slurmd slurm-client"
 WAIT_S = 60
 
@@ -78,7 +78,16 @@ def slurm_cluster(folder: Path, *, num_nodes: int, cpus: int = 4) -> Iterator[di
         for daemon in reversed(daemons):
             daemon.terminate()
         for daemon in daemons:
-            daemon.wait(timeout=30)
+            _end(daemon)
+
+
+def _end(daemon: "subprocess.Popen[bytes]") -> None:
+    """A node daemon may wait for tasks of a job that was just cancelled; it is not waited for."""
+    try:
+        daemon.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
 
 
 def _free_ports(count: int) -> list[int]:

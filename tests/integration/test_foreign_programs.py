@@ -1,9 +1,11 @@
 """What is exported, in the hands of the programs themselves where they run here."""
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from planner.document import parse_plan
 from planner.execute.table_check import parse_cell
 from planner.export.deepspeed import render_deepspeed
 from planner.export.torch_table import torch_ranks
+from planner.export.torchtitan import find_map
 from planner.replanning.measurements import parse_measurements
 from planner.simulate import simulate
 from planner.verify import verify
@@ -69,6 +72,40 @@ def test_torch_lowers_the_table_itself(tmp_path: Path, capsys: pytest.CaptureFix
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == str(rows)
+
+
+@pytest.mark.skipif(not (PARSERS / "torchtitan").exists(), reason="torchtitan was not unpacked (make parsers)")
+@pytest.mark.parametrize("devices", ["0 1 2 3", "1 0 1 0", "0 1 1 0"])
+def test_torchtitan_maps_stages_as_planned(devices: str):
+    """Tests that torchtitan's own function, asked with the exported schedule, gives every rank the plan's stages."""
+    problem = language_model(num_devices=4)
+    looped = cut(problem, [2, 2, 2, 3], devices if devices != "0 1 1 0" else "0 1 0 1")
+    plan = replace(
+        looped,
+        stages=tuple(
+            replace(stage, replicas=((f"d{device}",),))
+            for stage, device in zip(looped.stages, devices.split(), strict=True)
+        ),
+    )
+    source = (PARSERS / "torchtitan" / "distributed" / "pipeline_parallel.py").read_text()
+    (theirs,) = (
+        ast.unparse(node)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef) and node.name == "_get_pp_rank_to_stage_indices_mapping"
+    )
+    ranks = len(torch_ranks(plan))
+    code = (
+        "from torch.distributed.pipelining.schedules import get_schedule_class, ScheduleZBVZeroBubble\n"
+        "from torch.distributed.pipelining.schedules import ScheduleDualPipeV\n"
+        f"{theirs}\n"
+        f"print([_get_pp_rank_to_stage_indices_mapping(r, {ranks}, {find_map(plan)!r}, 4) for r in range({ranks})])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    held = [
+        tuple(number for number, stage in enumerate(plan.stages) if stage.replicas == ((device,),))
+        for device in torch_ranks(plan)
+    ]
+    assert done.stdout.strip() == str(held)
 
 
 def test_torchs_profiler_is_read(tmp_path: Path):

@@ -52,7 +52,7 @@ def require_known(item: Any, name: str, monkeypatch: pytest.MonkeyPatch, record_
 
 
 def test_a_job_set_pins_every_host(monkeypatch, record_property):
-    """Tests that each host has a replicated job with its node, rank, size and accelerators, and the plan beside it."""
+    """Tests that each host has a replicated job with its node, rank, size and accelerators, beside the plan."""
     config, job = manifest()
     assert config["data"] == {"plan.json": PLAN}
     assert (config["metadata"]["name"], config["metadata"]["namespace"]) == ("job-plan", "team")

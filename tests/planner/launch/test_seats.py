@@ -13,14 +13,17 @@ from tests.planner.execute.orders import make_random_plan
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[Plan, dict[str, tuple[str, int]]]:
-    """A plan of up to three replicas of up to four devices, on a cluster of up to twelve whose hosts mix them."""
-    num_replicas, num_devices = draw(st.integers(1, 3)), draw(st.integers(1, 4))
-    owners = draw(st.permutations(range(num_devices)))
-    owners = owners + draw(st.lists(st.sampled_from(owners), max_size=2))
+    """A plan of up to four devices per replica, each stage with up to three, on hosts that mix them.
+
+    The numbers of replicas are those of pipelines side by side, or differ from stage to stage.
+    """
+    num_devices, most = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    counts = [draw(st.integers(1, 3)) for _ in range(num_devices)] if draw(st.booleans()) else [most] * num_devices
+    owners = list(draw(st.permutations(range(num_devices))))
+    owners += draw(st.lists(st.sampled_from(owners), max_size=2))
     names = draw(st.permutations(range(12)))
-    placement = " ".join(
-        "/".join(str(names[replica * num_devices + owner]) for replica in range(num_replicas)) for owner in owners
-    )
+    groups = ["/".join(str(names[3 * owner + replica]) for replica in range(counts[owner])) for owner in owners]
+    placement = " ".join(groups)
     cluster = draw(st.permutations([f"d{number}" for number in range(12)]))
     hosts: dict[str, tuple[str, int]] = {}
     counts = [0, 0, 0]
