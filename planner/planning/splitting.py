@@ -24,8 +24,9 @@ def one_by_one(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 def split_further(costs: CostModel, stages: Sequence[Stage], *, most_trials: int = 100) -> Plan:
     """The best valid plan found from `stages`, one device each, by moving whole W to other devices.
 
-    Never longer than the first one, `make_split_plan` of the stages as they are. Raises ValueError if that is not valid
-    (without the option `split_placement`, or beyond the memory).
+    Never longer than the first one, `make_split_plan` of the stages as they are; a plan with a better order of the same
+    stages may be shorter than both. Raises ValueError if the first one is not valid (without the option
+    `split_placement`, or beyond the memory).
     """
     best = tuple(stages)
     plan = make_split_plan(costs, best)
