@@ -7,6 +7,7 @@ import typer
 _WHAT = "What may be decided"
 _HOW = "When to stop"
 _OUT = "Output"
+_WHERE = "Where"
 
 Workload = Annotated[
     str,
@@ -78,6 +79,28 @@ Gap = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of every random choice.", rich_help_panel=_HOW)]
 
+MaxRounds = Annotated[
+    int | None,
+    typer.Option(
+        "--max-rounds",
+        metavar="N",
+        help="Deterministic limit: rounds of the search; the same input and seed then give the same plan.",
+        min=0,
+        rich_help_panel=_HOW,
+    ),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Let a service do it (pipeplan serve); its key is taken from PIPEPLAN_KEY.",
+        envvar="PIPEPLAN_SERVER",
+        show_default=False,
+        show_envvar=False,
+    ),
+]
+
 Objective = Annotated[
     Literal["makespan", "span"] | None,
     typer.Option(
@@ -143,12 +166,29 @@ Pins = Annotated[
         "--pin", metavar="LAYER=DEVICE", help="A layer whose device is decided; repeatable.", rich_help_panel=_WHAT
     ),
 ]
+TargetName = Annotated[
+    Literal["executor", "torch", "torchtitan", "megatron", "deepspeed"] | None,
+    typer.Option(
+        "--target",
+        metavar="PROGRAM",
+        help="Plan only what it can run: executor, torch, torchtitan, megatron, deepspeed (see `pipeplan targets`).",
+        rich_help_panel=_WHAT,
+    ),
+]
 
 KeepSplit = Annotated[
     bool,
     typer.Option(
         "--keep-split",
         help="Keep every I and W apart, as planned, instead of merging neighbours into B.",
+        rich_help_panel=_OUT,
+    ),
+]
+Communication = Annotated[
+    bool,
+    typer.Option(
+        "--communication",
+        help="With sends, receives and reductions, for format=compute_comms; needs torch.",
         rich_help_panel=_OUT,
     ),
 ]
@@ -196,6 +236,131 @@ PerKind = Annotated[
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")]
 
+Program = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="-- PROGRAM...",
+        help="What every process runs: train.py ARGUMENTS, or -m MODULE ARGUMENTS.",
+        show_default=False,
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be written and run, and do neither.", rich_help_panel=_OUT)
+]
+JobName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name of the job; default: plan and hash.")]
+JobFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--folder",
+        metavar="FOLDER",
+        help="Where plan, scripts and log stand, as all hosts see it; default: pipeplan-jobs/NAME.",
+        rich_help_panel=_OUT,
+    ),
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", metavar="PLANNED=REAL", help="The real name of a host; repeatable.", rich_help_panel=_WHERE),
+]
+Python = Annotated[
+    str | None, typer.Option("--python", metavar="PATH", help="The interpreter on the hosts.", rich_help_panel=_WHERE)
+]
+OnProcessors = Annotated[
+    bool,
+    typer.Option("--processors", help="Run on processors, whatever accelerators there are.", rich_help_panel=_WHERE),
+]
+IsHere = Annotated[
+    bool,
+    typer.Option(
+        "--here", help="All processes on this machine, whatever hosts the plan names.", rich_help_panel=_WHERE
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master-addr", metavar="ADDRESS", help="Address of the first host; default: its name.", rich_help_panel=_WHERE
+    ),
+]
+MasterPort = Annotated[
+    int, typer.Option("--master-port", metavar="PORT", help="Where several hosts meet.", rich_help_panel=_WHERE)
+]
+PlanUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--plan-url",
+        metavar="URL",
+        help="Where every process fetches the plan, instead of a file.",
+        rich_help_panel=_WHERE,
+    ),
+]
+Detach = Annotated[bool, typer.Option("--detach", help="Leave it running; see `pipeplan job`.")]
+WithGpus = Annotated[
+    bool,
+    typer.Option("--gpus", help="Ask for as many accelerators per host as the plan needs.", rich_help_panel=_WHERE),
+]
+SbatchOptions = Annotated[
+    list[str] | None,
+    typer.Option("--sbatch", metavar="OPTION", help="A further option of sbatch, e.g. --sbatch=--time=2:00:00."),
+]
+Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="Container image with torch and pipeplan.")]
+Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="Where the job is created.")]
+Controller = Annotated[
+    Literal["jobset", "trainjob", "volcano"], typer.Option("--controller", help="What runs the job in the cluster.")
+]
+MaxRestarts = Annotated[int, typer.Option("--max-restarts", metavar="N", help="How often a host may fail.", min=0)]
+JobPlace = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="The folder that `pipeplan launch` named.", show_default=False)
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what comes.")]
+
+ExportFolder = Annotated[
+    str, typer.Option("--output", "-o", metavar="FOLDER", help="Where the files go.", rich_help_panel=_OUT)
+]
+
+Timings = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TIMINGS...]",
+        help="Folders of the executor's --trace, or traces of torch's profiler.",
+        show_default=False,
+    ),
+]
+Lost = Annotated[
+    list[str] | None, typer.Option("--lost", metavar="NAME", help="A device or host that is gone; repeatable.")
+]
+RecipeFile = Annotated[
+    str | None,
+    typer.Option("--recipe", metavar="FILE", help="Also write which state moves where (JSON).", rich_help_panel=_OUT),
+]
+Tolerance = Annotated[
+    float, typer.Option("--tolerance", metavar="FRACTION", help="Drift that is taken as none.", min=0)
+]
+
+DiscoverySource = Annotated[
+    Literal["slurm", "kubernetes", "nvidia-smi", "hostfile"],
+    typer.Argument(
+        metavar="SOURCE",
+        help="Who is asked: slurm, kubernetes, nvidia-smi (this machine), hostfile.",
+        show_default=False,
+    ),
+]
+DiscoveryFile = Annotated[
+    str | None, typer.Option("--file", metavar="FILE", help="The answer, obtained elsewhere; or the hostfile.")
+]
+ClusterName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="What the cluster is called.")]
+AcceleratorGib = Annotated[
+    float | None,
+    typer.Option("--accelerator-gib", metavar="N", help="Memory per accelerator, where nobody tells it.", min=0),
+]
+SlotType = Annotated[str, typer.Option("--type", metavar="TYPE", help="Device type of a hostfile's slots.")]
+WorkersPerHost = Annotated[
+    int, typer.Option("--workers-per-host", metavar="N", help="Devices of a host without accelerators.", min=1)
+]
+HostSpeed = Annotated[
+    float, typer.Option("--host-gbps", metavar="GB/S", help="Nominal, between a device and its host.", min=0.001)
+]
+NetworkSpeed = Annotated[
+    float, typer.Option("--network-gbps", metavar="GB/S", help="Nominal, between a host and the network.", min=0.001)
+]
 _MEASURED = "What is measured"
 _MACHINE = "On what"
 

@@ -7,7 +7,8 @@ import json as jsonlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from api import arguments as arg
+from api import serving_arguments as serving
 from api.failures import Exit, InputError, describe_failure
 
 if TYPE_CHECKING:  # every command imports what it needs: the help must not wait for solvers
     from rich.console import Console, RenderableType
 
+    from api.launching import Launch
     from api.progress import Run, Voice
+    from planner.launch.job import Submission
     from planner.plan import Plan
     from planner.problem import Problem
 
@@ -37,10 +41,18 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Try: pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html\n\n"
     "Exit codes: 0 done, 1 internal error, 2 bad usage or input, 3 proved infeasible, 4 gap not reached, "
-    "5 no plan found, 6 plan rejected, 130 interrupted.",
+    "5 no plan found, 6 plan rejected, 7 server, 130 interrupted.",
 )
 export_app = typer.Typer(no_args_is_help=True, help="Write a plan in another program's format.")
 app.add_typer(export_app, name="export")
+launch_app = typer.Typer(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
+app.add_typer(launch_app, name="launch")
+cluster_app = typer.Typer(no_args_is_help=True, help="Describe the machine.")
+app.add_typer(cluster_app, name="cluster")
+job_app = typer.Typer(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
+app.add_typer(job_app, name="job")
+keys_app = typer.Typer(no_args_is_help=True, help="Make, list and revoke the API keys of a service.")
+app.add_typer(keys_app, name="keys")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,6 +98,23 @@ def _report(table: "RenderableType") -> None:
 
 def _report_json(summary: Any) -> None:
     print(jsonlib.dumps(summary, ensure_ascii=False, indent=1))
+
+
+def _report_summary(summary: Any, *, is_json: bool) -> None:
+    """What a service answered, as it came or as tables."""
+    if is_json:
+        _report_json(summary)
+    else:
+        from api.remote import render_summary
+
+        _report(render_summary(summary))
+
+
+def _play_there(server: str, plan: "Plan", *, problem: "Problem", what: Any, other: "Plan | None" = None) -> str:
+    """What the service makes of a plan."""
+    from api.remote import play_remotely
+
+    return play_remotely(server, plan, problem=problem, what=what, other=other)
 
 
 def _write(text: str, target: str | None) -> None:
@@ -142,6 +171,8 @@ def plan_command(
     time_limit: arg.TimeLimit = 60.0,
     gap: arg.Gap = None,
     seed: arg.Seed = 0,
+    max_rounds: arg.MaxRounds = None,
+    server: arg.Server = None,
     objective: arg.Objective = None,
     max_stages_per_device: arg.MaxStages = None,
     max_replicas: arg.MaxReplicas = None,
@@ -155,6 +186,7 @@ def plan_command(
     receive_buffers: arg.ReceiveBuffers = None,
     synchronisation: arg.Synchronisation = None,
     pin: arg.Pins = None,
+    target: arg.TargetName = None,
 ) -> None:
     """Make a plan, verify it, and say how far from the best possible it can be at most.
 
@@ -171,9 +203,21 @@ def plan_command(
         num_microbatches=num_microbatches,
         changes=parse_changes(context.params),
     )
+    program = None
+    if target is not None:
+        from planner.export.targets import TARGETS, restrict
+
+        program = TARGETS[target]
+        problem = replace(problem, options=restrict(problem.options, program))
     console = _console(is_report=False)
-    wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, voice=_voice(console, is_json=json, is_quiet=quiet))
-    plan, run = run_plan(problem, wishes, console=console)
+    voice = _voice(console, is_json=json, is_quiet=quiet)
+    wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, max_rounds=max_rounds, voice=voice)
+    if server is None:
+        plan, run = run_plan(problem, wishes, console=console, target=program)
+    else:
+        from api.remote import run_remotely
+
+        plan, run = run_remotely(problem, wishes, console=console, url=server)
     pictures = {"picture": html, "trace": trace}
     _deliver(problem, plan, run=run, output=output, pictures=pictures, voice=wishes.voice)
     if wishes.is_missed_by(plan):
@@ -290,6 +334,7 @@ def verify_command(
     cluster: arg.Cluster = None,
     certificate: arg.Certificate = False,
     baselines: arg.WithBaselines = None,
+    server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
     """Check a plan against every rule; exit with 6 if one is broken.
@@ -300,6 +345,14 @@ def verify_command(
     from api.questions import read_plan_and_problem
 
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None:
+        from api.remote import connect
+
+        verdict_there = connect(server).verify(answer, problem, certificate=certificate)
+        _report_summary(verdict_there, is_json=json)
+        if not verdict_there["passed"]:
+            raise typer.Exit(Exit.REJECTED)
+        return
     if certificate:
         _verify_evidence(problem, answer, with_baselines=baselines, is_json=json)
         return
@@ -335,12 +388,19 @@ def _verify_evidence(problem: "Problem", plan: "Plan", *, with_baselines: bool |
 
 @app.command("simulate", epilog="Example: pipeplan simulate plan.json demo:resnet50-two-hosts --json")
 def simulate_command(
-    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, json: arg.Json = False
+    plan: arg.PlanFile,
+    workload: arg.PlansWorkload = None,
+    cluster: arg.Cluster = None,
+    server: arg.Server = None,
+    json: arg.Json = False,
 ) -> None:
     """Play a plan: makespan, work and memory of every device."""
     from api.questions import play, read_plan_and_problem
 
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None:
+        _report_summary(jsonlib.loads(_play_there(server, answer, problem=problem, what="simulation")), is_json=json)
+        return
     timeline = play(problem, answer, source=plan)
     if json:
         from api.summaries import summarise_timeline
@@ -364,6 +424,7 @@ def explain_command(
     shadow_prices: arg.ShadowPrices = False,
     time_limit: arg.TimeLimit = 60.0,
     per_kind: arg.PerKind = 2,
+    server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
     """Say where the time goes and what binds: work, fill and drain, transfers, memory, synchronisation, per device.
@@ -376,6 +437,11 @@ def explain_command(
 
     require_limits(time_limit_s=time_limit, gap=None, seed=0)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None:
+        if shadow_prices:
+            raise InputError("--shadow-prices are found here, not by a server; leave out --server")
+        _report_summary(jsonlib.loads(_play_there(server, answer, problem=problem, what="explanation")), is_json=json)
+        return
     timeline = play(problem, answer, source=plan)
     explanation = explain(problem, answer, timeline=timeline)
     prices = []
@@ -426,6 +492,7 @@ def compare_command(
     calibrate: arg.Calibrate = None,
     output: arg.Output = None,
     warm_up: arg.WarmUp = None,
+    server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
     """Play and verify several plans of one workload, or hold a plan against its run, side by side.
@@ -444,6 +511,14 @@ def compare_command(
         return
     if html or calibrate or output or warm_up is not None:
         raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
+    if server is not None:
+        from api.comparison import read_contenders
+        from api.remote import compare_remotely
+
+        _report_summary(
+            compare_remotely(server, read_contenders(files, workload=workload, cluster=cluster)), is_json=json
+        )
+        return
     from api.comparison import compare
 
     problem, contenders = compare(files, workload=workload, cluster=cluster, has_baselines=baselines)
@@ -488,7 +563,11 @@ def _compare_run(
 
 @export_app.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")
 def export_trace_command(
-    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
+    plan: arg.PlanFile,
+    workload: arg.PlansWorkload = None,
+    cluster: arg.Cluster = None,
+    server: arg.Server = None,
+    output: arg.Output = None,
 ) -> None:
     """Write the timeline as a Chrome trace, for Perfetto or chrome://tracing."""
     from api.questions import play, read_plan_and_problem, require_writable
@@ -496,6 +575,9 @@ def export_trace_command(
 
     require_writable(output)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None:
+        _write(_play_there(server, answer, problem=problem, what="trace"), output)
+        return
     _write(render_trace(problem, answer, timeline=play(problem, answer, source=plan)), output)
 
 
@@ -506,8 +588,10 @@ def export_torch_command(
     plan: arg.PlanFile,
     workload: arg.PlansWorkload = None,
     cluster: arg.Cluster = None,
+    server: arg.Server = None,
     output: arg.Output = None,
     keep_split: arg.KeepSplit = False,
+    communication: arg.Communication = False,
 ) -> None:
     """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
     from api.questions import read_plan_and_problem, require_writable
@@ -515,13 +599,385 @@ def export_torch_command(
 
     require_writable(output)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    if server is not None and keep_split:
+        raise InputError("--keep-split is done here, not by a server; leave out --server")
     try:
-        table = render_torch_table(problem, answer, merges_backward=not keep_split)
+        if server is not None:
+            table = _play_there(server, answer, problem=problem, what="torch")
+        else:
+            table = render_torch_table(problem, answer, merges_backward=not keep_split)
     except ValueError as refusal:
         raise InputError(str(refusal)) from refusal
+    if communication:
+        from api.lowering import lower
+
+        table = lower(table)
     _write(table, output)
     for rank, device in enumerate(torch_ranks(answer)):
         print(f"rank {rank}  {device}", file=sys.stderr)
+
+
+@launch_app.command(
+    "torchrun",
+    epilog="Examples:\n\npipeplan launch torchrun plan.json --here -- train.py --steps 100\n\n"
+    "pipeplan launch torchrun plan.json --dry-run -- -m planner.execute --model my_model:make_training",
+)
+def launch_torchrun_command(
+    plan: arg.PlanFile,
+    program: arg.Program,
+    dry_run: arg.DryRun = False,
+    detach: arg.Detach = False,
+    here: arg.IsHere = False,
+    cluster: arg.Cluster = None,
+    name: arg.JobName = None,
+    folder: arg.JobFolder = None,
+    host: arg.Hosts = None,
+    python: arg.Python = None,
+    processors: arg.OnProcessors = False,
+    master_addr: arg.Master = None,
+    master_port: arg.MasterPort = 29500,
+    plan_url: arg.PlanUrl = None,
+) -> None:
+    """One torchrun agent per host; on other hosts through ssh. Exits with the first bad exit code of an agent."""
+    from api.launching import describe_start, detach_agents, make_launch, own_python, run_agents, start_locally
+    from planner.launch.torchrun import render_torchrun
+    from planner.launch.verbs import Submitted
+
+    launch = make_launch(
+        plan,
+        program,
+        cluster=cluster,
+        name=name,
+        folder=folder,
+        hosts=host or (),
+        python=python or own_python(),
+        on_processors=processors,
+        plan_url=plan_url,
+    )
+    submission = render_torchrun(launch.job, port=master_port, master=master_addr, is_here=here)
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    commands = start_locally(launch, submission)
+    if not detach:
+        raise typer.Exit(run_agents(commands))
+    submitted = Submitted(launcher="torchrun", name=launch.job.name)
+    print(describe_start(detach_agents(commands, submitted=submitted, folder=launch.folder), launch.folder))
+
+
+@launch_app.command(
+    "slurm",
+    epilog="Example: pipeplan launch slurm plan.json --sbatch=--time=2:00:00 --dry-run -- train.py --steps 100",
+)
+def launch_slurm_command(
+    plan: arg.PlanFile,
+    program: arg.Program,
+    dry_run: arg.DryRun = False,
+    cluster: arg.Cluster = None,
+    name: arg.JobName = None,
+    folder: arg.JobFolder = None,
+    host: arg.Hosts = None,
+    python: arg.Python = None,
+    processors: arg.OnProcessors = False,
+    master_addr: arg.Master = None,
+    plan_url: arg.PlanUrl = None,
+    gpus: arg.WithGpus = False,
+    sbatch: arg.SbatchOptions = None,
+) -> None:
+    """One Slurm task per device, each on the node where the plan has it; prints the job's folder."""
+    from api.launching import describe_start, make_launch, submit, write_files
+    from planner.launch.slurm import render_slurm
+    from planner.launch.verbs import Submitted
+
+    launch = make_launch(
+        plan,
+        program,
+        cluster=cluster,
+        name=name,
+        folder=folder,
+        hosts=host or (),
+        python=python or "python3",
+        on_processors=processors,
+        plan_url=plan_url,
+    )
+    with _refusals():
+        submission = render_slurm(
+            launch.job, folder=str(launch.folder), master=master_addr, with_gpus=gpus, options=sbatch or ()
+        )
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    write_files(launch, submission)
+    submitted = submit(submission, submitted=Submitted(launcher="slurm", name=launch.job.name), folder=launch.folder)
+    print(describe_start(submitted, launch.folder))
+
+
+@launch_app.command(
+    "kubernetes",
+    epilog="Example: pipeplan launch kubernetes plan.json --image registry/trainer:1 --gpus --dry-run -- train.py",
+)
+def launch_kubernetes_command(
+    plan: arg.PlanFile,
+    program: arg.Program,
+    image: arg.Image,
+    dry_run: arg.DryRun = False,
+    controller: arg.Controller = "jobset",
+    namespace: arg.Namespace = "default",
+    max_restarts: arg.MaxRestarts = 3,
+    cluster: arg.Cluster = None,
+    name: arg.JobName = None,
+    folder: arg.JobFolder = None,
+    host: arg.Hosts = None,
+    python: arg.Python = None,
+    processors: arg.OnProcessors = False,
+    plan_url: arg.PlanUrl = None,
+    gpus: arg.WithGpus = False,
+) -> None:
+    """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
+    from api.launching import describe_start, make_launch, render_pods, submit, write_files
+    from planner.launch.kubernetes import PodNeeds
+    from planner.launch.verbs import Submitted
+
+    launch = make_launch(
+        plan,
+        program,
+        cluster=cluster,
+        name=name,
+        folder=folder,
+        hosts=host or (),
+        python=python or "python3",
+        on_processors=processors,
+        plan_url=plan_url,
+    )
+    needs = PodNeeds(image=image, namespace=namespace, with_gpus=gpus, max_restarts=max_restarts)
+    launch, submission = render_pods(launch, kind=controller, needs=needs, is_fetched=plan_url is not None)
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    write_files(launch, submission)
+    submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=namespace, kind=controller)
+    print(describe_start(submit(submission, submitted=submitted, folder=launch.folder), launch.folder))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What cannot be done for the plan at hand is the user's to mend."""
+    try:
+        yield
+    except ValueError as refusal:
+        raise InputError(str(refusal)) from refusal
+
+
+def _show_submission(launch: "Launch", submission: "Submission") -> None:
+    print(f"# {launch.folder}/plan.json: the plan, {len(launch.plan_text):,} characters")
+    print(submission.render(folder=str(launch.folder)), end="")
+
+
+@job_app.command("status", epilog="Example: pipeplan job status pipeplan-jobs/plan-1a2b3c4d")
+def job_status_command(folder: arg.JobPlace) -> None:
+    """Say how a job is: what its launcher says, or `ended with N`, or `gone`."""
+    from api.launching import describe_status, read_submitted
+
+    print(describe_status(read_submitted(Path(folder)), Path(folder)))
+
+
+@job_app.command("logs", epilog="Example: pipeplan job logs -f pipeplan-jobs/plan-1a2b3c4d")
+def job_logs_command(folder: arg.JobPlace, follow: arg.Follow = False) -> None:
+    """Show what the processes of a job have said."""
+    from api.launching import read_submitted, show_logs
+
+    raise typer.Exit(show_logs(read_submitted(Path(folder)), Path(folder), follow=follow, to=sys.stdout))
+
+
+@job_app.command("cancel", epilog="Example: pipeplan job cancel pipeplan-jobs/plan-1a2b3c4d")
+def job_cancel_command(folder: arg.JobPlace) -> None:
+    """End a job."""
+    from api.launching import cancel, read_submitted
+
+    cancel(read_submitted(Path(folder)), Path(folder))
+
+
+@export_app.command("megatron", epilog="Example: pipeplan export megatron plan.json -o arguments.txt")
+def export_megatron_command(
+    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
+) -> None:
+    """Write Megatron-LM's layout and flags, one per line; the device of every rank goes to standard error."""
+    from api.questions import read_plan_and_problem, require_writable
+    from planner.export.megatron import make_megatron_job, render_megatron
+
+    require_writable(output)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    with _refusals():
+        job = make_megatron_job(problem, answer)
+    _write(render_megatron(job), output)
+    for rank, device in enumerate(job.ranks):
+        print(f"rank {rank}  {device}", file=sys.stderr)
+
+
+@export_app.command("torchtitan", epilog="Example: pipeplan export torchtitan plan.json -o folder")
+def export_torchtitan_command(
+    plan: arg.PlanFile, output: arg.ExportFolder, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None
+) -> None:
+    """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
+    from api.questions import read_plan_and_problem
+    from planner.export.torchtitan import make_torchtitan_files
+
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    with _refusals():
+        files = make_torchtitan_files(problem, answer)
+    if not Path(output).is_dir():
+        raise InputError(f"{output}: is no folder; make it first (mkdir -p {output})")
+    for name, text in files.items():
+        _write(text, str(Path(output) / name))
+
+
+@export_app.command("deepspeed", epilog="Example: pipeplan export deepspeed plan.json -o planned_pipeline.py")
+def export_deepspeed_command(
+    plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
+) -> None:
+    """Write a module whose PlannedPipelineModule cuts the layers as planned."""
+    from api.questions import read_plan_and_problem, require_writable
+    from planner.export.deepspeed import render_deepspeed
+
+    require_writable(output)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    with _refusals():
+        text = render_deepspeed(problem, answer)
+    _write(text, output)
+
+
+@export_app.command("zero-bubble", epilog="Example: pipeplan export zero-bubble plan.json -o schedule.json")
+def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) -> None:
+    """Write the schedule as nodes of the zero-bubble fork of Megatron, a list per rank."""
+    from api.questions import read_plan, require_writable
+    from planner.export.zero_bubble import render_zero_bubble
+
+    require_writable(output)
+    with _refusals():
+        text = render_zero_bubble(read_plan(plan))
+    _write(text, output)
+
+
+@app.command(
+    "watch",
+    epilog="Examples:\n\npipeplan watch plan.json traces/\n\npipeplan watch plan.json traces/ -o better.json -t 30\n\n"
+    "pipeplan watch plan.json --lost node3 -o rest.json --recipe recipe.json",
+)
+def watch_command(
+    plan: arg.PlanFile,
+    timings: arg.Timings = None,
+    workload: arg.WorkloadOption = None,
+    cluster: arg.Cluster = None,
+    lost: arg.Lost = None,
+    output: arg.Output = None,
+    recipe: arg.RecipeFile = None,
+    time_limit: arg.TimeLimit = 10.0,
+    tolerance: arg.Tolerance = 0.1,
+    seed: arg.Seed = 0,
+    target: arg.TargetName = None,
+    json: arg.Json = False,
+) -> None:
+    """Hold a running plan against what was measured: drift, what it costs now, what re-planning can gain at most.
+
+    With -o a new plan is made, from the present one on: at the measured costs, without what is --lost.
+    """
+    from api.questions import read_plan_and_problem, require_limits, require_writable
+    from api.watching import describe_outlook, look_at, read_measurements, summarise_outlook
+
+    require_writable(output, recipe)
+    require_limits(time_limit_s=time_limit, gap=None, seed=seed)
+    if lost and output is None:
+        raise InputError("--lost: a new plan is wanted; add -o FILE")
+    present, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    measured = read_measurements(timings) if timings else None
+    outlook = look_at(problem, present, measured=measured, source=plan)
+    if json:
+        _report_json(summarise_outlook(outlook, tolerance=tolerance))
+    else:
+        for line in describe_outlook(outlook, tolerance=tolerance):
+            print(line)
+    if output is not None:
+        _plan_again(
+            outlook.problem,
+            present,
+            lost=lost or [],
+            targets={"plan": output, "recipe": recipe},
+            program=target,
+            limits=(time_limit, seed),
+        )
+
+
+def _plan_again(
+    problem: "Problem",
+    present: "Plan",
+    *,
+    lost: list[str],
+    targets: dict[str, str | None],
+    program: str | None,
+    limits: tuple[float, int],
+) -> None:
+    """A new plan from the present one on, and what has to move for it; what it saves goes to standard error."""
+    from api.planning_run import Wishes
+    from api.replanning import plan_again
+    from planner.document import render_plan
+    from planner.replanning.moves import render_recipe
+
+    console = _console(is_report=False)
+    wishes = Wishes(time_limit_s=limits[0], gap=None, seed=limits[1], voice="quiet")
+    with _refusals():
+        again = plan_again(problem, present, lost=lost, wishes=wishes, target=program, console=console)
+    _write(render_plan(again.plan), targets["plan"])
+    if targets["recipe"] is not None:
+        _write(render_recipe(again.recipe), targets["recipe"])
+    for line in again.describe():
+        print(line, file=sys.stderr)
+
+
+@cluster_app.command(
+    "discover",
+    epilog="Examples:\n\npipeplan cluster discover slurm --accelerator-gib 80 -o cluster.json\n\n"
+    "pipeplan cluster discover hostfile --file hosts --type A100 --accelerator-gib 40",
+)
+def cluster_discover_command(
+    source: arg.DiscoverySource,
+    file: arg.DiscoveryFile = None,
+    output: arg.Output = None,
+    name: arg.ClusterName = None,
+    accelerator_gib: arg.AcceleratorGib = None,
+    device_type: arg.SlotType = "gpu",
+    workers_per_host: arg.WorkersPerHost = 1,
+    host_gbps: arg.HostSpeed = 24.0,
+    network_gbps: arg.NetworkSpeed = 12.5,
+) -> None:
+    """Write the cluster that Slurm, Kubernetes, nvidia-smi or a hostfile describes; links have nominal speeds."""
+    from api.discovering import discover
+    from api.questions import require_writable
+    from profiles.discovery.hosts import NominalSpeeds, Sizes
+    from profiles.workload import dump_cluster
+
+    require_writable(output)
+    memory = None if accelerator_gib is None else round(accelerator_gib * 2**30)
+    found = discover(
+        source,
+        file=file,
+        sizes=Sizes(memory_bytes=memory, workers_per_host=workers_per_host),
+        speeds=NominalSpeeds(host_bytes_per_s=round(host_gbps * 1e9), network_bytes_per_s=round(network_gbps * 1e9)),
+        kind=device_type,
+        name=name,
+    )
+    _write(dump_cluster(found), output)
+
+
+@app.command("targets")
+def targets_command(json: arg.Json = False) -> None:
+    """List the programs that plans can be made for (`--target`), and what each can run."""
+    from planner.export.targets import TARGETS
+
+    if json:
+        _report_json({name: {"runs": target.runs, "limits": dict(target.limits)} for name, target in TARGETS.items()})
+        return
+    for name, target in TARGETS.items():
+        print(f"{name:<11} {target.runs}")
 
 
 @app.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")
@@ -529,6 +985,7 @@ def view_command(
     plan: arg.PlanFile,
     workload: arg.PlansWorkload = None,
     cluster: arg.Cluster = None,
+    server: arg.Server = None,
     output: arg.Output = None,
     against: arg.Against = None,
     open_it: arg.OpenIt = False,
@@ -541,11 +998,12 @@ def view_command(
         raise InputError("the picture needs a file; add -o plan.html (or -o - for standard output)")
     require_writable(output)
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
-    other = None
-    if against is not None:
-        second = read_plan(against)
-        other = second, play(problem, second, source=against)
-    _write(render_picture(problem, answer, timeline=play(problem, answer, source=plan), other=other), output)
+    second = None if against is None else read_plan(against)
+    if server is not None:
+        _write(_play_there(server, answer, problem=problem, what="view", other=second), output)
+    else:
+        other = None if second is None else (second, play(problem, second, source=str(against)))
+        _write(render_picture(problem, answer, timeline=play(problem, answer, source=plan), other=other), output)
     if open_it and output not in (None, "-"):
         import webbrowser
 
@@ -574,8 +1032,13 @@ def import_command(
 
 
 @app.command("demos", epilog="Example: pipeplan plan demo:resnet50-two-hosts --time-limit 20")
-def demos_command(json: arg.Json = False) -> None:
+def demos_command(server: arg.Server = None, json: arg.Json = False) -> None:
     """List the workloads that come along: measured, published or, where their names say so, estimated."""
+    if server is not None:
+        from api.remote import connect
+
+        _report_summary({name: f"demo:{name}" for name in connect(server).demos()}, is_json=json)
+        return
     from api.questions import describe_demos
 
     demos = describe_demos()
@@ -588,11 +1051,16 @@ def demos_command(json: arg.Json = False) -> None:
 
 
 @app.command("doctor")
-def doctor_command(json: arg.Json = False) -> None:
-    """Check this installation: versions, kernels, the machine, and a toy plan made and verified."""
+def doctor_command(server: arg.Server = None, json: arg.Json = False) -> None:
+    """Check this installation, or a service: versions, kernels, the machine, and a toy plan made and verified."""
     from api.doctor import run_checks
 
-    checks = list(run_checks())
+    if server is not None:
+        from api.remote import check_remotely
+
+        checks: list[tuple[str, bool | None, str]] = list(check_remotely(server))
+    else:
+        checks = list(run_checks())
     if json:
         _report_json({what: {"is_well": is_well, "detail": detail} for what, is_well, detail in checks})
     else:
@@ -601,6 +1069,98 @@ def doctor_command(json: arg.Json = False) -> None:
         _report(render_checks(checks))
     if any(is_well is False for _, is_well, _ in checks):
         raise typer.Exit(Exit.INTERNAL)
+
+
+@app.command(
+    "serve",
+    epilog="Examples:\n\npipeplan serve\n\npipeplan serve --host 0.0.0.0 --data /var/lib/pipeplan --workers 4",
+)
+def serve_command(
+    host: serving.Host = "127.0.0.1",
+    port: serving.Port = 8765,
+    data: serving.Data = serving.DATA,
+    workers: serving.Workers = 1,
+    database_url: serving.DatabaseUrl = None,
+    keys: serving.Keys = None,
+    memory_gib: serving.MemoryGib = 4.0,
+    max_time_limit: serving.MaxTimeLimit = 3600.0,
+    retention_days: serving.RetentionDays = 30.0,
+    traces: serving.Traces = False,
+    oidc_issuer: serving.OidcIssuer = None,
+    oidc_audience: serving.OidcAudience = "pipeplan",
+    oidc_jwks: serving.OidcJwks = None,
+    openapi: serving.OpenApi = False,
+) -> None:
+    """Answer questions over HTTP: POST a profile, get a verified plan.
+
+    Jobs are kept in SQLite in the data folder and solved by processes of this machine; with --database-url they are
+    kept in PostgreSQL, and `pipeplan worker` solves them, here or on other machines. SIGTERM loses nothing.
+    """
+    from api import operations
+
+    if openapi:
+        print(operations.render_openapi(), end="")
+        return
+    settings = operations.make_settings(dict(locals()))
+    print(f"pipeplan serves http://{host}:{port}", file=sys.stderr)
+    operations.run_server(settings, host=host, port=port)
+
+
+@app.command("worker", epilog="Example: pipeplan worker --database-url postgresql://pipeplan@db/pipeplan --workers 4")
+def worker_command(
+    database_url: serving.DatabaseUrl = None,
+    workers: serving.Workers = 1,
+    memory_gib: serving.MemoryGib = 4.0,
+    data: serving.Data = serving.DATA,
+) -> None:
+    """Solve jobs that wait in PostgreSQL; any number of workers on any number of machines."""
+    from api import operations
+
+    operations.run_worker(operations.make_settings(dict(locals())))
+
+
+@keys_app.command("create", epilog="Example: pipeplan keys create --tenant research --scope plans:read")
+def create_key_command(
+    tenant: serving.Tenant,
+    name: serving.KeyName = "",
+    scope: serving.Scopes = None,
+    expires_days: serving.ExpiresDays = None,
+    hourly_jobs: serving.HourlyJobs = None,
+    concurrent_jobs: serving.ConcurrentJobs = None,
+    data: serving.Data = serving.DATA,
+    database_url: serving.DatabaseUrl = None,
+) -> None:
+    """Make an API key; it is shown once, and only its hash is kept."""
+    from api import operations
+
+    with operations.key_ring(data, database_url) as keys:
+        key, text = operations.create_key(keys, dict(locals()))
+    print(text)
+    print(f"key {key.id} of tenant {key.tenant}: {', '.join(key.scopes)}", file=sys.stderr)
+
+
+@keys_app.command("list", epilog="Example: pipeplan keys list --json")
+def list_keys_command(
+    data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None, json: arg.Json = False
+) -> None:
+    """List the API keys, without their secrets."""
+    from api import operations
+
+    with operations.key_ring(data, database_url) as keys:
+        rows = [asdict(key) for key in keys.listed()]
+    _report_summary(rows, is_json=json)
+
+
+@keys_app.command("revoke", epilog="Example: pipeplan keys revoke 0123456789ab")
+def revoke_key_command(
+    key_id: serving.KeyId, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
+) -> None:
+    """End an API key at once."""
+    from api import operations
+
+    with operations.key_ring(data, database_url) as keys:
+        if not keys.revoke(key_id):
+            raise InputError(f"{key_id}: there is no such key that is not revoked yet; see pipeplan keys list")
 
 
 if __name__ == "__main__":

@@ -38,18 +38,25 @@ def compare(
     files: Sequence[str], *, workload: str | None, cluster: str | None = None, has_baselines: bool = False
 ) -> tuple[Problem, tuple[Contender, ...]]:
     """The first plan's question, and every plan played on its own; without `workload` the last file is it."""
+    questions = read_contenders(files, workload=workload, cluster=cluster)
+    contenders = [_make_contender(problem, plan, name=name) for name, (plan, problem) in questions.items()]
+    problem = next(iter(questions.values()))[1]
+    if has_baselines:
+        made = make_baselines(problem, CostModel(problem))
+        contenders += [_make_contender(problem, row.plan, name=row.name) for row in made if row.plan is not None]
+    return problem, tuple(contenders)
+
+
+def read_contenders(
+    files: Sequence[str], *, workload: str | None, cluster: str | None = None
+) -> dict[str, tuple[Plan, Problem]]:
+    """Every plan with the question it answers, by file; without `workload` the last file is the workload."""
     *plans, source = [*files, workload] if workload is not None else files
     if not plans:
         raise InputError("give at least one plan, then the workload (or --workload WORKLOAD)")
     stated = read_workload(source, cluster=cluster)
     answers = {name: read_plan(name) for name in plans}
-    questions = {name: question_of(plan, stated) for name, plan in answers.items()}
-    contenders = [_make_contender(questions[name], plan, name=name) for name, plan in answers.items()]
-    problem = questions[plans[0]]
-    if has_baselines:
-        made = make_baselines(problem, CostModel(problem))
-        contenders += [_make_contender(problem, row.plan, name=row.name) for row in made if row.plan is not None]
-    return problem, tuple(contenders)
+    return {name: (plan, question_of(plan, stated)) for name, plan in answers.items()}
 
 
 def _make_contender(problem: Problem, plan: Plan, *, name: str) -> Contender:

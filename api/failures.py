@@ -23,6 +23,8 @@ class Exit(IntEnum):
     """No plan was found within the limits."""
     REJECTED = 6
     """The verifier rejected a plan."""
+    SERVER = 7
+    """The service refused, failed or could not be reached."""
     INTERRUPTED = 130
     """Aborted by the second Ctrl+C, or before there was anything to save."""
 
@@ -46,6 +48,9 @@ def describe_failure(error: BaseException) -> Failure:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, InputError):
         return Failure(code=Exit.USAGE, message=text)
+    if type(error).__name__ == "ServerError":  # its module is not loaded for local commands
+        is_input = getattr(error, "status", 0) in (400, 413, 422)
+        return Failure(code=Exit.USAGE if is_input else Exit.SERVER, message=f"the server: {text}")
     if isinstance(error, InfeasibleProblemError):
         return Failure(code=Exit.INFEASIBLE, message=f"no plan can exist: {text}")
     if isinstance(error, NoPlanFoundError):

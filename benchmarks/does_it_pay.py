@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.real_layers import median_times
 from benchmarks.real_pool import Pool, RunFailedError
-from benchmarks.real_profile import Case, Machine, make_case_plan, make_problem, make_profile
+from benchmarks.real_profile import Case, Machine, make_case_plan, make_problem, make_profile, measure_machine
 from benchmarks.report import Table, make_parser, ms
 from planner.actions import Action
 from planner.document import render_plan
@@ -67,16 +66,10 @@ def make_contenders(model: str, *, pool: Pool) -> list[Contender]:
 
 
 def _profile(model: str, *, pool: Pool) -> tuple[Any, Machine]:
-    common: dict[str, Any] = {"model": model, "num_microbatches": NUM_MICROBATCHES, "replicas": 1}
-    weighed = pool.ask("weigh", **common)
-    machine = Machine(
-        num_devices=NUM_PROCESSES,
-        links={int(size): ns for size, ns in pool.ask("links", repetitions=50)[0].items()},
-        sizes=weighed[0]["sizes"],
-        optimizer_ns=max(answer["optimizer_ns"] for answer in weighed),
-    )
-    times = median_times(pool.ask("times", timeout_s=300, **common, repetitions=15, recomputes=False))
-    return make_profile(model, times, machine=machine, replicas=1), machine
+    common: dict[str, Any] = {"model": model, "num_microbatches": NUM_MICROBATCHES}
+    machine = measure_machine(pool, replicas=(), **common)
+    samples = pool.ask("times", timeout_s=300, **common, replicas=1, repetitions=15, recomputes=False)
+    return make_profile(model, samples, machine=machine, replicas=1), machine
 
 
 def _make_planned(problem: Problem, *, model: str) -> Contender:

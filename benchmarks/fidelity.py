@@ -12,9 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.real_layers import Samples, median_times
 from benchmarks.real_pool import Pool, RunFailedError
-from benchmarks.real_profile import Case, Machine, make_case_plan, make_problem, make_profile
+from benchmarks.real_profile import (
+    Case,
+    Machine,
+    Samples,
+    make_case_plan,
+    make_problem,
+    make_profile,
+    measure_machine,
+)
 from benchmarks.report import Table, make_parser, ms, percent
 from planner.document import render_plan
 from planner.errors import PipeplanError
@@ -97,13 +104,7 @@ def run_group(group: Group, *, seconds: float) -> Iterator[tuple[Trial, Machine]
     begin = time.monotonic()
     with Pool(group.num_processes) as pool:
         common: dict[str, Any] = {"model": group.model, "num_microbatches": NUM_MICROBATCHES}
-        weighed = pool.ask("weigh", **common, replicas=1)
-        machine = Machine(
-            num_devices=group.num_processes,
-            links={int(size): ns for size, ns in pool.ask("links", repetitions=50)[0].items()},
-            sizes=weighed[0]["sizes"],
-            optimizer_ns=max(answer["optimizer_ns"] for answer in weighed),
-        )
+        machine = measure_machine(pool, replicas={case.replicas for case in group.cases}, **common)
         first = {
             replicas: pool.ask("times", **common, replicas=replicas, repetitions=3, recomputes=True)
             for replicas in sorted({case.replicas for case in group.cases})
@@ -120,7 +121,7 @@ def run_group(group: Group, *, seconds: float) -> Iterator[tuple[Trial, Machine]
 
 
 def _make_trial(case: Case, group: Group, *, machine: Machine, samples: Sequence[Samples]) -> Trial:
-    profile = make_profile(group.model, median_times(samples), machine=machine, replicas=case.replicas)
+    profile = make_profile(group.model, samples, machine=machine, replicas=case.replicas, is_split=case.is_split)
     problem = make_problem(case, profile, cluster=machine.cluster(), num_microbatches=NUM_MICROBATCHES)
     try:
         return Trial(case=case, plan=make_case_plan(case, problem), problem=problem)
@@ -202,7 +203,9 @@ class Result:
 def evaluate(trial: Trial, *, machine: Machine) -> Result:
     """Play the plan with the layers as they were timed next to its runs."""
     name = trial.problem.profile.name
-    profile = make_profile(name, median_times(trial.samples), machine=machine, replicas=trial.case.replicas)
+    profile = make_profile(
+        name, trial.samples, machine=machine, replicas=trial.case.replicas, is_split=trial.case.is_split
+    )
     problem = make_problem(
         trial.case, profile, cluster=trial.problem.cluster, num_microbatches=trial.problem.num_microbatches
     )

@@ -1,22 +1,33 @@
 """From samples of layers to a problem that can be planned, and from a method's name to its plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
+from benchmarks.real_pool import Pool
 from planner.baselines.portfolio import make_baselines
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
-
-MICROBATCH_SIZE = 4
-"""What profiles call a microbatch; replicas take a half or a quarter of it."""
+from profiles.measure.assemble import Origin
+from profiles.measure.assemble import make_profile as assemble
+from profiles.measure.record import LayerRecord, summarise
+from profiles.measure.survey import Survey
+from profiles.model_profile import ModelProfile
+from profiles.validation import validate
 
 PLENTY_BYTES = 2**36
+
+RECEIVE_BUFFERS = 1
+"""So many messages of a way are under way at once, in nearly all of these plans."""
+
+FUSED = ("GPipe", "1F1B", "interleaved 1F1B")
+"""Methods that run B alone."""
+
+Samples = Mapping[str, Mapping[str, Sequence[int]]]
+"""Per layer and phase (F, I, W, B, R) the nanoseconds of every round of one process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +37,8 @@ class Machine:
     num_devices: int
     links: Mapping[int, int]
     """Nanoseconds of a message by its bytes."""
-    sizes: Mapping[str, Mapping[str, int]]
-    """Bytes of every layer."""
-    optimizer_ns: int
-    """Of all layers together."""
+    surveys: Mapping[int, Any]
+    """By the number of replicas what the first process answered to `survey`."""
 
     def cluster(self) -> Cluster:
         """All pairs of processes are linked alike."""
@@ -47,41 +56,47 @@ class Machine:
         )
 
 
-def make_profile(name: str, times: Mapping[str, Mapping[str, int]], *, machine: Machine, replicas: int) -> ModelProfile:
-    """`times`: medians per layer and phase, of the microbatch's share of one of `replicas`."""
-    layers = tuple(
-        _make_layer(layer, times[layer], sizes=machine.sizes[layer], replicas=replicas) for layer in machine.sizes
-    )
-    edges = tuple(Edge(producer=a, consumer=b, bytes=machine.sizes[a]["output"]) for a, b in pairwise(machine.sizes))
-    return ModelProfile(
-        name=name,
-        layers=layers,
-        edges=edges,
-        microbatch_size=MICROBATCH_SIZE,
-        optimizer_ns=machine.optimizer_ns // machine.num_devices if replicas == 1 else machine.optimizer_ns,
+def measure_machine(pool: Pool, *, replicas: Iterable[int], **common: Any) -> Machine:
+    """Survey and links, by all processes at once; `replicas`: numbers of replicas that will be planned with."""
+    return Machine(
+        num_devices=pool.size,
+        links={int(size): ns for size, ns in pool.ask("links", repetitions=50)[0].items()},
+        surveys={
+            count: pool.ask("survey", timeout_s=300, **common, replicas=count)[0] for count in sorted({1, *replicas})
+        },
     )
 
 
-def _make_layer(name: str, times: Mapping[str, int], *, sizes: Mapping[str, int], replicas: int) -> Layer:
-    cost = LayerCost(
-        device_type="cpu",
-        microbatch_size=MICROBATCH_SIZE // replicas,
-        forward_ns=times["F"],
-        input_grad_ns=times["I"],
-        weight_grad_ns=times["W"] if sizes["parameters"] else 0,
-        backward_ns=min(times["B"], times["I"] + (times["W"] if sizes["parameters"] else 0)),
-        recompute_ns=max(0, times["R"] - times["B"]) if "R" in times else times["F"],
+def make_profile(
+    name: str, samples: Sequence[Samples], *, machine: Machine, replicas: int, is_split: bool = True
+) -> ModelProfile:
+    """What `profiles.measure` makes of the survey, with the times of the rounds in place of those of layers that were
+    repeated alone; `samples`: of the share of a microbatch that one of `replicas` gets, from all processes.
+    """
+    whole, part = machine.surveys[1], machine.surveys[replicas]
+    records = {(layer, whole["size"], 1): _record(tree) for layer, tree in whole["records"].items()}
+    records |= {(layer, part["size"], 1): _record(tree) for layer, tree in part["records"].items()}
+    for layer in whole["takes"]:
+        record = records[layer, part["size"], 1]
+        phases = {phase for one in samples for phase in one[layer]}
+        timings = {
+            phase: summarise([ns for one in samples for ns in one[layer].get(phase, ())], None, clock="wall")
+            for phase in sorted(phases)
+        }
+        records[layer, part["size"], 1] = replace(record, timings=record.timings | timings)
+    return assemble(
+        name,
+        takes={layer: tuple(sources) for layer, sources in whole["takes"].items()},
+        records=records,
+        asked=Survey(microbatch_sizes=tuple(dict.fromkeys((whole["size"], part["size"]))), clock="wall"),
+        origin=Origin(model=name, machine=whole["machine"], notes=("layers in rounds, all processes at once",)),
+        num_devices=machine.num_devices // replicas,
+        is_split=is_split,
     )
-    return Layer(
-        name=name,
-        costs=(cost,),
-        parameter_bytes=sizes["parameters"],
-        state_bytes=2 * sizes["parameters"],
-        stash_bytes=sizes["stash"],
-        weight_stash_bytes=sizes["weight_stash"],
-        checkpoint_bytes=min(sizes["input"], sizes["stash"]),
-        workspace_bytes=sizes["workspace"],
-    )
+
+
+def _record(tree: Any) -> LayerRecord:
+    return validate(LayerRecord, tree, source="survey")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +113,11 @@ class Case:
     """`y` or `n` per stage."""
 
     @property
+    def is_split(self) -> bool:
+        """Whether its method splits backwards."""
+        return self.method not in FUSED
+
+    @property
     def replicas(self) -> int:
         """Of every stage."""
         return 1 + self.where.split(" ")[0].count("/")
@@ -110,7 +130,8 @@ class Case:
 def make_problem(case: Case, profile: ModelProfile, *, cluster: Cluster, num_microbatches: int) -> Problem:
     """The question that a case asks."""
     options = Options(
-        receive_buffers=num_microbatches,
+        receive_buffers=RECEIVE_BUFFERS,
+        split_backward=case.is_split,
         max_replicas=case.replicas,
         uneven_replication=False,
         recompute=bool(case.recompute),

@@ -13,12 +13,17 @@ from typing import Any
 import torch
 from torch import distributed
 
-from benchmarks.real_layers import LayeredModel
 from benchmarks.real_memory import MemoryMeter, all_tensors
 from benchmarks.real_models import make_model
 from benchmarks.real_torch import Contender, TorchSchedule, make_contender
 from planner.document import parse_plan
+from planner.execute.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.execution import Execution, prepare
+from profiles.measure.model import Model, as_model, num_samples
+from profiles.measure.record import to_tree
+from profiles.measure.rounds import Rounds
+from profiles.measure.segment import Effort
+from profiles.measure.survey import Survey, survey_model
 
 SIZES = (1 << 10, 1 << 16, 1 << 18, 1 << 20)
 """Bytes of the messages that are timed."""
@@ -29,29 +34,36 @@ class Worker:
 
     def __init__(self) -> None:
         self.rank, self.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        self.models: dict[tuple[str, int, int], LayeredModel] = {}
+        self.rounds: dict[tuple[str, int, int], Rounds] = {}
         self.contenders: list[Contender] = []
 
+    def survey(self, *, model: str, num_microbatches: int, replicas: int) -> Any:
+        """Records of all layers, made by all processes at once: bytes, the optimizer's time, and what each layer takes
+        when it is repeated alone.
+        """
+        found = _load(model, num_microbatches)
+        size = num_samples(found) // num_microbatches // replicas
+        survey = Survey(microbatch_sizes=(size,), clock="wall", effort=Effort(repetitions=5, seconds=1))
+        distributed.barrier()
+        findings = survey_model(found, survey, defer=defer)
+        records = {name: to_tree(record) for (name, _, _), record in findings.records.items()}
+        return {"size": size, "takes": findings.takes, "machine": findings.machine, "records": records}
+
     def times(self, *, model: str, num_microbatches: int, replicas: int, repetitions: int, recomputes: bool) -> Any:
-        """Samples of every layer, all processes at once."""
-        layered = self._layered(model, num_microbatches, replicas)
-        distributed.barrier()
-        return layered.repeat(repetitions, recomputes=recomputes)
-
-    def weigh(self, *, model: str, num_microbatches: int, replicas: int) -> Any:
-        """Bytes of every layer, and the optimizer's time."""
-        layered = self._layered(model, num_microbatches, replicas)
-        distributed.barrier()
-        return {"optimizer_ns": layered.time_optimizer(5), "sizes": layered.weigh()}
-
-    def _layered(self, model: str, num_microbatches: int, replicas: int) -> LayeredModel:
+        """Wall times of every layer and phase, round by round, all processes at once."""
         key = model, num_microbatches, replicas
-        if key not in self.models:
-            self.models.clear()
-            training = make_model(model, num_microbatches=num_microbatches)
-            self.models[key] = LayeredModel(training, num_microbatches=num_microbatches, replicas=replicas)
-            self.models[key].repeat(1)
-        return self.models[key]
+        if key not in self.rounds:
+            self.rounds.clear()
+            found = _load(model, num_microbatches)
+            size = num_samples(found) // num_microbatches // replicas
+            self.rounds[key] = Rounds(found, size=size, defer=defer, device=torch.device("cpu"))
+            self.rounds[key].repeat(1)
+        distributed.barrier()
+        samples = self.rounds[key].repeat(repetitions, recomputes=recomputes)
+        return {
+            name: {phase: [wall for wall, _ in taken] for phase, taken in phases.items()}
+            for name, phases in samples.items()
+        }
 
     def links(self, *, repetitions: int) -> Any:
         """Median nanoseconds of one way between ranks 0 and 1, by size."""
@@ -83,7 +95,7 @@ class Worker:
 
     def memory(self, *, plan: str, model: str) -> Any:
         """The most bytes that tensors held in an iteration, those from before it included."""
-        self.models.clear()
+        self.rounds.clear()
         gc.collect()
         before = {id(tensor) for tensor in all_tensors()}
         execution = self._execution(plan, model)
@@ -123,8 +135,21 @@ class Worker:
     def clear(self) -> None:
         """Forget everything."""
         self.contenders.clear()
-        self.models.clear()
+        self.rounds.clear()
         gc.collect()
+
+
+def _load(name: str, num_microbatches: int) -> Model:
+    found = as_model(make_model(name, num_microbatches=num_microbatches))
+    assert found is not None
+    return found
+
+
+def defer(module: torch.nn.Module) -> WeightGradStore:
+    """The executor's own way to put weight gradients off."""
+    store = WeightGradStore()
+    defer_weight_grads(module, store)
+    return store
 
 
 def main() -> None:

@@ -1,10 +1,15 @@
 """Which groups of several devices the planner considers, where widths may be chosen."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, combinations
+from math import comb
 
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Problem
+
+MAX_GROUPS = 32
+"""On clusters with no more groups than this, all of them are considered."""
 
 
 def open_widths(problem: Problem) -> tuple[int, ...]:
@@ -18,12 +23,32 @@ def list_groups(problem: Problem) -> tuple[DeviceGroup, ...]:
     """Groups of several devices, narrow ones first: consecutive devices of one type, within a host where it has enough.
 
     Every width has its own blocks: those of a host's devices in listed order, and then those of the devices that are
-    left over. Groups of a given placement are added as they are.
+    left over. On small clusters all other groups follow, in every width behind its blocks. Groups of a given placement
+    are added as they are.
     """
     given = chain.from_iterable(problem.options.placement or ())
     blocks = (block for width in open_widths(problem) for block in _blocks(problem, width))
-    wide = dict.fromkeys(tuple(group) for group in chain(blocks, given) if len(group) > 1)
+    others = every_group(problem) if lists_every_group(problem) else ()
+    wide = dict.fromkeys(tuple(group) for group in chain(blocks, others, given) if len(group) > 1)
     return tuple(sorted(wide, key=len))
+
+
+def lists_every_group(problem: Problem) -> bool:
+    """Whether the groups that are considered are all there are, but for the order of the members behind the first."""
+    counts = Counter(device.type for device in problem.cluster.devices)
+    return (
+        sum(count * comb(count - 1, width - 1) for count in counts.values() for width in open_widths(problem))
+        <= MAX_GROUPS
+    )
+
+
+def every_group(problem: Problem) -> Iterator[DeviceGroup]:
+    """All groups of several devices of one type; only the first member matters, the others are in listed order."""
+    types = {device.name: device.type for device in problem.cluster.devices}
+    for width in open_widths(problem):
+        for first, device_type in types.items():
+            others = [name for name in types if types[name] == device_type and name != first]
+            yield from ((first, *rest) for rest in combinations(others, width - 1))
 
 
 def has_listed_groups(problem: Problem, stages: Iterable[Stage]) -> bool:

@@ -1,5 +1,6 @@
 """Plan documents: a `Plan` to `pipeline-plan/1` JSON and back. Standard library only, so executors can read them."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
@@ -21,6 +22,11 @@ def render_plan(plan: Plan) -> str:
         f' "schedule": {_lines(plain["schedule"])},\n'
         f' "evidence": {evidence}}}\n'
     )
+
+
+def plan_sha256(plan: Plan) -> str:
+    """Content hash of a plan: of its document as we write it, however it was written."""
+    return hashlib.sha256(render_plan(plan).encode()).hexdigest()
 
 
 def _text(value: Any) -> str:

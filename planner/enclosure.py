@@ -6,12 +6,10 @@ both.
 """
 
 import base64
-import binascii
-import json
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
+from planner.enclosed import KEY, enclosed_tree
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster
@@ -19,14 +17,8 @@ from profiles.document import canonical_json, to_plain
 from profiles.model_profile import ModelProfile
 from profiles.validation import validate
 
-KEY = "enclosed"
-"""Where in the certificate the question stands; every kind of bound leaves the key free."""
-
 MAX_PLAIN = 200_000
 """Characters of JSON up to which the question is enclosed as it is, for everyone to read."""
-
-MAX_INFLATED = 256 * 2**20
-"""Bytes that a deflated question may hold."""
 
 
 def enclose(problem: Problem) -> dict[str, Any]:
@@ -44,35 +36,13 @@ def enclosed_problem(plan: Plan, *, source: str = "plan") -> Problem | None:
     Raises ValueError that names the source, the path inside it and the remedy if it cannot be read. Whether it is the
     question whose hashes the plan states is for `planner.verify` to say.
     """
-    certificate = None if plan.evidence is None else plan.evidence.certificate
-    enclosed = certificate.get(KEY) if isinstance(certificate, Mapping) else None
-    if enclosed is None:
+    tree = enclosed_tree(plan, source=source)
+    if tree is None:
         return None
     place = f"{source}: evidence.certificate.{KEY}"
-    tree = _inflate(enclosed["deflated"], place=place) if _is_deflated(enclosed) else enclosed
-    if not isinstance(tree, dict) or set(tree) != {"profile", "cluster"}:
-        raise ValueError(f"{place} is not a profile and a cluster; make the plan again, or give its workload")
     return Problem(
         profile=validate(ModelProfile, tree["profile"], source=f"{place}.profile"),
         cluster=validate(Cluster, tree["cluster"], source=f"{place}.cluster"),
         num_microbatches=plan.problem.num_microbatches,
         options=validate(Options, dict(plan.problem.options), source=f"{source}: problem.options"),
     )
-
-
-def _is_deflated(enclosed: object) -> bool:
-    return isinstance(enclosed, dict) and set(enclosed) == {"deflated"}
-
-
-def _inflate(text: object, *, place: str) -> Any:
-    try:
-        data = base64.b64decode(text if isinstance(text, str) else "?", validate=True)
-        stream = zlib.decompressobj()
-        inflated = stream.decompress(data, MAX_INFLATED)
-        if not stream.eof:
-            raise ValueError("cut off, or too large")
-        return json.loads(inflated)
-    except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{place}.deflated cannot be read ({str(error)[:80]}); make the plan again, or give its workload"
-        ) from None

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 from planner.plan import Plan
 from profiles.model_profile import require_integer
 
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """When to stop."""
+
+    __pydantic_config__ = _STRICT
 
     time_limit_s: float = 60.0
     """Wall-clock seconds from the call on."""

@@ -12,7 +12,8 @@ from typing import Any
 from planner.baselines.portfolio import make_baselines, play_baseline
 from planner.certificate import check_certificate, schedule_bound
 from planner.costs import CostModel
-from planner.enclosure import KEY, enclosed_problem
+from planner.enclosed import KEY
+from planner.enclosure import enclosed_problem
 from planner.plan import BaselineResult, Evidence, Plan
 from planner.problem import Problem
 from planner.rules.evidence import TOLERANCE

@@ -25,6 +25,7 @@ __all__ = [
     "load_profile",
     "load_workload",
     "parse_workload",
+    "workload_of",
 ]
 
 Source = str | os.PathLike[str]
@@ -63,7 +64,15 @@ def load_cluster(source: Source) -> Cluster:
 
 def parse_workload(text: bytes, *, source: str) -> Workload:
     """The workload of the bytes of a document that is called `source` in messages."""
-    document = _parse(text, source=source)
+    return _require_workload(_parse(text, source=source), source=source)
+
+
+def workload_of(tree: object, *, source: str) -> Workload:
+    """The workload of a document that `strict_json.parse_json` has read, perhaps as part of a larger one."""
+    return _require_workload(_document_of(tree, source=source), source=source)
+
+
+def _require_workload(document: Workload | Cluster, *, source: str) -> Workload:
     if isinstance(document, Cluster):
         raise refusal(source, "states a cluster only; give a profile or a workload here, and this as the cluster")
     return document
@@ -107,7 +116,10 @@ def _parse(data: bytes, *, source: str) -> Workload | Cluster:
     text = decode_text(data, source=source)
     if is_pipedream(text):
         return import_pipedream(text, source=source)
-    tree = parse_json(text, source=source)
+    return _document_of(parse_json(text, source=source), source=source)
+
+
+def _document_of(tree: object, *, source: str) -> Workload | Cluster:
     if not isinstance(tree, dict):
         raise refusal(source, f"the document = {render_value(tree)} is not an object; give {{...}}")
     if "format" not in tree and _is_neutral(tree):

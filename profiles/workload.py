@@ -11,6 +11,9 @@ from profiles.model_profile import ModelProfile, require_integer
 WORKLOAD_FORMAT = "pipeline-workload/1"
 """The `format` of the documents that `dump_workload` writes."""
 
+CLUSTER_FORMAT = "pipeline-cluster/1"
+"""The `format` of the documents that `dump_cluster` writes."""
+
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
 
@@ -38,6 +41,11 @@ def dump_workload(workload: Workload) -> str:
     """The document of a workload: stable order, defaults left out, one line per layer, edge, device and link."""
     plain = {key: value for key, value in to_plain(workload).items() if value != {}}
     return _render({"format": WORKLOAD_FORMAT, **plain}, levels=3) + "\n"
+
+
+def dump_cluster(cluster: Cluster) -> str:
+    """The document of a cluster alone: one line per device and link."""
+    return _render({"format": CLUSTER_FORMAT, **to_plain(cluster)}, levels=2) + "\n"
 
 
 def _render(value: Any, *, levels: int) -> str:

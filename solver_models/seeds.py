@@ -115,7 +115,7 @@ def _wide(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
         return
     num_devices, num_layers = len(instance.capacity), len(instance.state)
     for row in range(1, len(instance.wide.widths) + 1):
-        holders = num_devices + np.nonzero(instance.wide.width_row == row)[0]
+        holders = _disjoint(instance, num_devices + np.nonzero(instance.wide.width_row == row)[0])
         for num_stages in _stage_counts(min(len(holders), num_layers)) if len(holders) else []:
             groups = tuple(tuple(part.tolist()) for part in np.array_split(holders, num_stages))
             firsts = tuple(tuple(instance.members_of(holder)[0] for holder in group) for group in groups)
@@ -125,6 +125,16 @@ def _wide(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
             if len(np.unique(stage_of)) == num_stages:
                 yield stage_of, groups
                 yield stage_of, tuple(group[:1] for group in groups)
+
+
+def _disjoint(instance: Instance, holders: Integers) -> Integers:
+    """Those that share no device with one before them."""
+    used, kept = set[int](), list[int]()
+    for holder in holders.tolist():
+        if used.isdisjoint(instance.members_of(holder)):
+            used.update(instance.members_of(holder))
+            kept.append(holder)
+    return np.array(kept, np.int64)
 
 
 def _topological_orders(instance: Instance) -> list[Integers]:

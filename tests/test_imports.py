@@ -132,6 +132,7 @@ def test_the_measurement_imports_no_planner(module: str, repository_root: Path):
     "module",
     [
         "agreement",
+        "enter",
         "executed_timeline",
         "layout",
         "placement",
@@ -140,6 +141,7 @@ def test_the_measurement_imports_no_planner(module: str, repository_root: Path):
         "table_check",
         "watch",
         "wiring",
+        "world",
     ],
 )
 def test_what_the_executor_decides_needs_no_torch(module: str, repository_root: Path):

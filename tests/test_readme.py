@@ -1,7 +1,13 @@
 """What the README shows is true."""
 
+import json
+import os
 import re
 import shlex
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -11,9 +17,18 @@ from api.cli import app
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
+GROUPS = ("cluster", "export", "job", "launch")
+"""Commands of two words."""
+
+
 def blocks(language: str) -> list[str]:
     """The fenced blocks of one language."""
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def until_program(words: list[str]) -> list[str]:
+    """Without the program that a launcher is to run."""
+    return words[: words.index("--")] if "--" in words else words
 
 
 def test_the_commands_exist():
@@ -22,16 +37,27 @@ def test_the_commands_exist():
     assert len(lines) >= 10
     for line in lines:
         words = shlex.split(line.removeprefix("$ pipeplan "), comments=True)
-        command = words[:2] if words[0] == "export" else words[:1]
+        command = words[:2] if words[0] in GROUPS else words[:1]
         shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
         assert shown.exit_code == 0, line
-        for option in (word for word in words if word.startswith("--")):
+        for option in (word.partition("=")[0] for word in until_program(words) if word.startswith("--")):
             assert option in shown.output, f"{line}: {option}"
+
+
+def test_dry_runs_are_as_printed(monkeypatch):
+    """Tests that each launcher's dry run in the README is, character by character, what the command prints."""
+    monkeypatch.chdir(Path(__file__).parents[1])
+    shown = [block for block in blocks("console") if block.startswith("$ pipeplan launch ") and "--dry-run" in block]
+    assert [shlex.split(block)[3] for block in shown] == ["torchrun", "slurm", "kubernetes"]
+    for block in shown:
+        line, _, printed = block.partition("\n")
+        done = CliRunner().invoke(app, shlex.split(line.removeprefix("$ pipeplan ")))
+        assert (done.exit_code, done.stdout) == (0, printed), line
 
 
 def test_the_python_example_runs(capsys):
     """Tests that the README's Python example runs as printed and ends with a certified gap."""
-    (example,) = blocks("python")
+    (example,) = (block for block in blocks("python") if "Client(" not in block)
     exec(compile(example.replace("time_limit_s=5", "time_limit_s=2"), "README.md", "exec"), {})
     makespan, bound, gap = capsys.readouterr().out.split()
     assert 0 < int(bound) <= int(makespan)
@@ -43,3 +69,50 @@ def test_the_documents_it_names_exist():
     root = Path(__file__).parents[1]
     for name in re.findall(r"`((?:docs/)?[A-Za-z_]+\.md)`", README):
         assert (root / name).exists(), name
+
+
+def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
+    """Tests that serve, the two curls, the command with --server and the Python client run as printed, port aside."""
+    from api.service.serving import free_port
+
+    port = str(free_port())
+    (block,) = (block for block in blocks("console") if "$ pipeplan serve\n" in block)
+    (python,) = (block for block in blocks("python") if "Client(" in block)
+    lines = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+    serve, curl, plan, *composed = (line.replace("8765", port) for line in lines)
+    root = Path(__file__).parents[1]
+    assert all((root / line.split()[3]).exists() for line in composed)  # no container engine here: see tests/docker
+    cli = [sys.executable, "-m", "api.cli"]
+    environment = {**os.environ, "PYTHONPATH": str(root), "PIPEPLAN_DATA": str(tmp_path / "data")}
+    process = subprocess.Popen(
+        [*cli, *serve.split()[1:], "--port", port], cwd=tmp_path, env=environment, start_new_session=True
+    )
+    try:
+        wait_for_port(int(port))
+        answer = subprocess.run(["bash", "-c", curl], capture_output=True, check=True, cwd=tmp_path).stdout
+        job = json.loads(answer)
+        assert (job["state"], job["verdict"]) == ("succeeded", {"passed": True})
+        assert 0 <= job["gap"] < 1
+        exec(compile(python.replace("8765", port), "README.md", "exec"), {})
+        makespan, bound, _ = capsys.readouterr().out.split()
+        assert int(bound) <= int(makespan)
+        demo = subprocess.run([*cli, "import", "demo:vgg16-ethernet"], capture_output=True, check=True, cwd=root).stdout
+        (tmp_path / "workload.json").write_bytes(demo)
+        words = [*cli, *plan.split()[1:], "--time-limit", "3"]
+        subprocess.run(words, check=True, cwd=tmp_path, env=environment, capture_output=True)
+        assert (tmp_path / "plan.json").read_text().startswith('{"format": "pipeline-plan/1"')
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def wait_for_port(port):
+    until = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except OSError:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        else:
+            return

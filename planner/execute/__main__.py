@@ -80,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="planner.execute",
         description="Train a model exactly as planned. Start it with torchrun, one process per device of the plan.",
     )
-    parser.add_argument("plan", type=Path, help="plan document")
+    planned = os.environ.get("PIPEPLAN_PLAN")  # set by planner.execute.enter
+    parser.add_argument("plan", type=Path, nargs="?" if planned else None, default=planned, help="plan document")
     parser.add_argument("--model", required=True, help="module:factory; the factory gives a planner.execute Training")
     parser.add_argument("--steps", type=int, default=1, help="number of iterations (default 1)")
     parser.add_argument("--cluster", type=Path, help="cluster or workload document: gives every device its host")

@@ -82,11 +82,23 @@ def parse_hosts(text: str, *, source: str = "cluster") -> dict[str, tuple[str, i
 
     Raises ValueError that names the source.
     """
+    return hosts_of(load_cluster_tree(text, source=source), source=source)
+
+
+def load_cluster_tree(text: str, *, source: str = "cluster") -> Any:
+    """The cluster of a cluster or workload document, as parsed; raises ValueError if it is not JSON."""
     try:
         document: Any = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{source}: not JSON ({str(error)[:120]}); give a cluster or a workload document") from None
-    cluster = document.get("cluster", document) if isinstance(document, dict) else None
+    return document.get("cluster", document) if isinstance(document, dict) else None
+
+
+def hosts_of(cluster: Any, *, source: str) -> dict[str, tuple[str, int]]:
+    """Host, and index among the devices there, of every device of a cluster as parsed.
+
+    Raises ValueError that names the source.
+    """
     devices = cluster.get("devices") if isinstance(cluster, dict) else None
     if not isinstance(devices, list):
         raise ValueError(f"{source}: has no list of devices; give a cluster or a workload document")

@@ -5,7 +5,6 @@ torch's; F, I and B fetch what they need from an inbox, and messages are cells o
 infrastructure is used: a buffer lives from its receive to the action that takes it.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -150,7 +149,6 @@ class RoutedRuntime(StepRuntime):
             for stage in stages
             for route in (*stage.incoming, *stage.outgoing)
         }
-        self._sent: deque[tuple[Any, torch.Tensor]] = deque()
         self.pipeline_order_with_comms = {}
         self.watch([_make_action(cell) for cell in row], stages[0].log)
         types = _ComputationType
@@ -168,13 +166,6 @@ class RoutedRuntime(StepRuntime):
         for stage in self.by_number.values():
             stage.prepare(self._n_microbatches)
 
-    def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor | None) -> dict[int, torch.Tensor]:
-        """As above; the inputs stay empty, for each stage that takes the batch has its own share."""
-        losses = super().run(inputs, target)
-        while self._sent:
-            self._sent.popleft()[0].wait()
-        return losses
-
     def _forward(self, action: _Action, context: Any) -> None:
         stage, microbatch = self._stage(action), _microbatch(action)
         stage.wait("F", microbatch)
@@ -182,6 +173,7 @@ class RoutedRuntime(StepRuntime):
         output = stage.forward_one_chunk(microbatch, arguments, {}, save_forward_output=False)
         self._maybe_compute_loss(stage, output, context.target_mbs, microbatch)
         stage.hand_out(stage.fwd_cache[microbatch][0], "F", microbatch=microbatch)
+        stage.release_outputs(microbatch)
         self._deliver(stage.outgoing, "F", microbatch=microbatch)
 
     def _backward(self, action: _Action, context: Any) -> None:  # noqa: ARG002
@@ -204,10 +196,8 @@ class RoutedRuntime(StepRuntime):
 
     def _send(self, action: _Action, context: Any) -> None:  # noqa: ARG002
         cell, route, letter = self._message(action)
-        while self._sent and self._sent[0][0].is_completed():
-            self._sent.popleft()
-        for tensor in self.by_number[cell.stage].outbox.pop((route, letter, cell.microbatch)):
-            self._sent.append((distributed.isend(tensor, dst=cell.rank), tensor))
+        tensors = self.by_number[cell.stage].outbox.pop((route, letter, cell.microbatch))
+        self.sending.add([distributed.isend(tensor, dst=cell.rank) for tensor in tensors])
 
     def _receive(self, action: _Action, context: Any) -> None:  # noqa: ARG002
         cell, route, letter = self._message(action)

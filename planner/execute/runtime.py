@@ -1,19 +1,28 @@
 """Torch's schedule runtime, told what to do by a plan; pinned to torch 2.13.
 
 What differs from `_PipelineScheduleRuntime` itself: losses are filed under their microbatch, gradients are reduced by
-our own hand, weight gradients may be put off, and every action is noted.
+our own hand, weight gradients may be put off, every action is noted, and tensors live no longer than they are needed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
+from torch.distributed.pipelining._utils import _make_tensor_from_meta
+from torch.distributed.pipelining.schedules import (
+    _Action,
+    _batch_p2p,
+    _ComputationType,
+    _PipelineScheduleRuntime,
+)
 
 from planner.execute.action_log import ActionLog, WatchedRow
 from planner.execute.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.reduction import StageReduction
+from planner.execute.sending import Sending
 from planner.execute.stage_module import StageModule, StageShape
 from planner.execute.table_check import check_lowered_table
 from planner.execute.training import as_tuple
@@ -22,8 +31,16 @@ SUPPORTED_TORCH = "2.13"
 """The runtime is private to torch: another version may differ in anything that this module relies on."""
 
 
+_NOWHERE = torch.device("meta")
+"""Where buffers are that stand for those yet to be made."""
+
+
 class PlanStage(PipelineStage):
-    """One stage of the plan on this process."""
+    """One stage of the plan on this process.
+
+    A receive buffer is made when its receive is posted, and forgotten when it is used; torch makes one for every
+    microbatch and keeps them for good, and keeps what passes between two stages of one process, too.
+    """
 
     def __init__(
         self,
@@ -39,6 +56,8 @@ class PlanStage(PipelineStage):
     ) -> None:
         """`is_deferring`: split the backward by putting off weight gradients; otherwise by torch's own two passes."""
         self.log, self.store, self.outputs = log, WeightGradStore(), shape.outputs
+        self.is_deferring, self.is_sending = is_deferring, True
+        """Whether outputs have to wait in the stage until they are sent."""
         self.reduction: StageReduction | None = None
         if is_deferring:
             defer_weight_grads(module, self.store)
@@ -65,7 +84,17 @@ class PlanStage(PipelineStage):
                     f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to stay "
                     "as they are in every iteration, and on the meta device as on any other"
                 )
+        if not self.is_sending:
+            self.release_outputs(args[0])
         return output
+
+    def release_outputs(self, microbatch: int) -> None:
+        """Outputs are where they are needed: what is kept is the graph behind them, with what it saved."""
+        if not self.is_deferring:
+            return  # torch's own split wants the tensors themselves
+        outputs, inputs = self.fwd_cache[microbatch]
+        roots = () if self.is_last else tuple(get_gradient_edge(y) if y.requires_grad else None for y in outputs)
+        self.fwd_cache[microbatch] = roots, inputs
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
         """B, or I: then weight gradients wait."""
@@ -78,11 +107,72 @@ class PlanStage(PipelineStage):
         with self.log.computing():
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
 
+    def backward_maybe_with_nosync(
+        self, backward_type: Any, bwd_kwargs: dict[str, Any], last_backward: bool = False
+    ) -> tuple[tuple[torch.Tensor | None, ...], Any]:
+        """What torch does, for outputs that are there no more."""
+        outputs = bwd_kwargs["stage_output"]
+        if isinstance(outputs, torch.Tensor) or not any(isinstance(each, GradientEdge) for each in outputs):
+            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
+        pairs = zip(outputs, bwd_kwargs["output_grads"], strict=True)
+        roots = [(root, grad) for root, grad in pairs if root is not None]
+        torch.autograd.backward([root for root, _ in roots], [grad for _, grad in roots])
+        inputs = bwd_kwargs["input_values"]
+        grads = tuple(tensor.grad for tensor in inputs)
+        for tensor in inputs:
+            tensor.grad = None
+        return grads, None
+
+    @contextmanager
+    def _making_nothing(self) -> Iterator[None]:
+        device, self.device = self.device, _NOWHERE
+        yield
+        self.device = device
+
+    def _setup_forward_recv_info(self, *arguments: Any) -> None:
+        with self._making_nothing():
+            super()._setup_forward_recv_info(*arguments)
+
+    def _create_grad_recv_info(self, *arguments: Any) -> Any:
+        with self._making_nothing():
+            return super()._create_grad_recv_info(*arguments)
+
+    def _get_recv_ops(self, recv_infos: Any) -> Any:
+        for info in recv_infos:
+            if info.buffer is not None:
+                info.buffer = _make_tensor_from_meta(info.tensor_meta, self.device)
+        return super()._get_recv_ops(recv_infos)
+
+    def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Any:
+        tensors = super()._retrieve_recv_activations(fwd_chunk_id)
+        _forget(self.args_recv_info[fwd_chunk_id])
+        return tensors
+
+    def _retrieve_recv_grads(self, bwd_chunk_id: int) -> Any:
+        tensors = super()._retrieve_recv_grads(bwd_chunk_id)
+        _forget(self.grad_recv_info[bwd_chunk_id])
+        return tensors
+
+    def set_local_bwd_input(self, next_stage_bwd_outputs: Any, mb_index: int) -> None:
+        """As torch does, but for gradients that are missing there is no old buffer to be set to zero."""
+        infos = self.grad_recv_info[mb_index]
+        grads = tuple(
+            _make_tensor_from_meta(info.tensor_meta, self.device).zero_() if grad is None and info.tensor_meta else grad
+            for grad, info in zip(next_stage_bwd_outputs, infos, strict=True)
+        )
+        super().set_local_bwd_input(grads, mb_index)
+
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:  # noqa: ARG002
         """Once per iteration, after the last W or B; the factor is ours to know."""
         if self.reduction is None:
             raise RuntimeError(f"stage {self.stage_index} has no reduction")
         self.reduction.start()
+
+
+def _forget(infos: Any) -> None:
+    for info in infos:
+        if info.buffer is not None:
+            info.buffer = _make_tensor_from_meta(info.tensor_meta, _NOWHERE)
 
 
 class StepRuntime(_PipelineScheduleRuntime):
@@ -93,6 +183,7 @@ class StepRuntime(_PipelineScheduleRuntime):
         self._pending: dict[int, torch.Tensor] = {}
         self._losses: dict[int, torch.Tensor] = {}
         self.row = WatchedRow([], stages[0].log)
+        self.sending = Sending(device=stages[0].device)
 
     def watch(self, cells: Sequence[Any], log: ActionLog) -> None:
         """Take these as the cells of this process, and note each as it is taken up."""
@@ -108,6 +199,7 @@ class StepRuntime(_PipelineScheduleRuntime):
         self._pending.clear()
         self.row.is_armed = True
         self.step(*inputs, target=target, return_outputs=False)
+        self.sending.finish()
         return dict(sorted(self._losses.items()))
 
     def _maybe_compute_loss(self, stage: Any, output: Any, *rest: Any) -> None:
@@ -141,3 +233,19 @@ class PlanRuntime(StepRuntime):
         if faults:
             raise ValueError(f"torch lowers the plan to a table that cannot be trusted: {'; '.join(faults[:3])}")
         self.watch(self.pipeline_order_with_comms[self.rank], stages[0].log)
+        here = {stage.stage_index: stage for stage in stages}
+        for number, stage in here.items():
+            stage.is_sending = not (stage.is_last or number + 1 in here)
+        self._here = here
+        for kind in (_ComputationType.SEND_F, _ComputationType.SEND_B):
+            self._comp_type_to_function_map[kind] = self._send
+
+    def _send(self, action: _Action, context: Any) -> None:  # noqa: ARG002
+        """Torch holds on to everything it sent until the iteration is over."""
+        stage, microbatch = self._here[action.stage_index], action.microbatch_index
+        assert microbatch is not None
+        if action.computation_type == _ComputationType.SEND_B:
+            self.sending.add(_batch_p2p(stage.get_bwd_send_ops(microbatch)))
+            return
+        self.sending.add(_batch_p2p(stage.get_fwd_send_ops(microbatch)))
+        stage.release_outputs(microbatch)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 
 from planner.costs import CostModel
-from planner.device_groups import list_groups
+from planner.device_groups import list_groups, lists_every_group
 from planner.errors import InfeasibleProblemError
 from planner.lowering import make_plan_from_words, make_schedule_instance, make_stages, make_words
 from planner.plan import Plan, Stage
@@ -69,7 +69,11 @@ def is_small(problem: Problem) -> bool:
         return False
     edges = problem.profile.edges
     most = sum(max(edge.bytes, edge.backward_bytes) for edge in edges)
-    sizes = {1, 2 * most + 1, 1 + sum(layer.gradient_bytes for layer in problem.profile.layers)}
+    layers = problem.profile.layers
+    gradients = [
+        (layer.gradient_bytes, *(layer.gradient_bytes_at(w.width) or 0 for w in layer.wider)) for layer in layers
+    ]
+    sizes = {1, 2 * most + 1, 1 + sum(map(max, gradients))}
     names = [device.name for device in cluster.devices]
     return all(
         len({cluster.route(a, b, num_bytes=size) for size in sizes}) == 1 for a in names for b in names if a != b
@@ -105,8 +109,11 @@ class ExactSearch:
         self.num_master_rounds = 0
         """Times that the integer programme was asked for the next case."""
         self.settled: dict[Hashable, int] = {}
-        self.covers_all_plans = not list_groups(problem)
-        """Whether every plan is searched: of groups of several devices, only those of `list_groups` are."""
+        self.covers_all_plans = not list_groups(problem) or (
+            lists_every_group(problem) and problem.options.max_stages_per_device == 1
+        )
+        """Whether every plan is searched: of groups of several devices only those of `list_groups` are, and of those in
+        one plan only such as are equal or disjoint."""
         self.plays_exactly = problem.cluster.overlap and (
             problem.options.synchronisation == "after" or problem.max_replicas == 1
         )

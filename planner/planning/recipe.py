@@ -39,15 +39,20 @@ def make_plan(
     start: Plan | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
+    fit: Callable[[Plan], Plan | None] | None = None,
 ) -> Plan:
     """The best verified plan found within the limits, never worse than any baseline that fits, nor than `start`.
 
     `start` may answer a similar question: if its stages and orders pass the verifier here, the search begins with them.
-    `on_progress` hears of every step; `should_stop` is asked several times a second and ends the search early.
+    `fit` brings every plan into the words of whoever is to run it (`planner.export.targets`), or gives None where that
+    is impossible: only what it gave is ever returned. `on_progress` hears of every step; `should_stop` is asked several
+    times a second and ends the search early.
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
     """
-    run = Run(problem, limits or Limits(), on_progress=on_progress or _ignore, should_stop=should_stop or _never)
+    run = Run(
+        problem, limits or Limits(), on_progress=on_progress or _ignore, should_stop=should_stop or _never, fit=fit
+    )
     with run.collected_rarely():
         return _follow(run, start)
 

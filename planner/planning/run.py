@@ -32,9 +32,11 @@ class Run:
         *,
         on_progress: Callable[[Progress], None],
         should_stop: Callable[[], bool],
+        fit: Callable[[Plan], Plan | None] | None = None,
     ) -> None:
         self.problem, self.limits = problem, limits
         self.on_progress, self.should_stop = on_progress, should_stop
+        self.fit = fit
         self.costs = CostModel(problem)
         self.begin = self.improved = time.monotonic()
         self.plan: Plan | None = None
@@ -124,8 +126,13 @@ class Run:
         )
 
     def offer(self, plan: Plan, timeline: Timeline | None, *, source: str) -> bool:
-        """Make `plan` the incumbent if it is better and the verifier passes it."""
+        """Make `plan`, or what `fit` makes of it, the incumbent if it is better and the verifier passes it."""
         best = self.incumbent_ns
+        if self.fit is not None:
+            fitted = self.fit(plan)
+            if fitted is None:
+                return False
+            plan, timeline = fitted, timeline if fitted.schedule == plan.schedule else None
         if timeline is not None and best is not None and timeline.objective_ns(self.problem.options.objective) >= best:
             return False
         begin = time.monotonic()

@@ -5,7 +5,7 @@ what waits for W, and a layer of which only a part is trained synchronises that 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from profiles.measure.record import Clock, LayerRecord, Sizes
@@ -61,14 +61,15 @@ def make_profile(
     asked: Asked,
     origin: Origin,
     num_devices: int = 1,
+    is_split: bool = True,
 ) -> ModelProfile:
-    """The profile; `num_devices` share the optimizer's step."""
+    """The profile; `num_devices` share the optimizer's step; `is_split`: a backward may be split into I and W."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
     main = {layer: records[layer, size, width] for layer in takes}
     step = sum(_time(record, "O", asked=asked, width=width) for record in main.values())
     return ModelProfile(
         name=name,
-        layers=tuple(_layer(layer, records=records, asked=asked) for layer in takes),
+        layers=tuple(_layer(layer, records=records, asked=asked, is_split=is_split) for layer in takes),
         edges=tuple(_edges(takes, main)),
         microbatch_size=size,
         optimizer_ns=-(-step // num_devices),
@@ -76,9 +77,12 @@ def make_profile(
     )
 
 
-def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked) -> Layer:
+def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked, is_split: bool) -> Layer:
+    """Where B runs alone nothing waits for W, and the stash is what F saved."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
     sizes = records[name, size, width].sizes
+    if not is_split:
+        sizes = replace(sizes, weight_saved=0)
     costs = [_cost(records[name, size_, width_], asked=asked, size=size_, width=width_)
              for size_ in asked.microbatch_sizes for width_ in asked.widths]  # fmt: skip
     stash = max(sizes.saved, sizes.weight_saved)

@@ -124,7 +124,7 @@ class Journal:
     def put(self, key: str, record: LayerRecord) -> None:
         """Keep a record."""
         self.known[key] = record
-        self._append({"key": key, "record": _plain(record)})
+        self._append({"key": key, "record": to_tree(record)})
 
     def put_table(self, key: str, table: Any) -> None:
         """Keep any other measurement that JSON can hold."""
@@ -172,7 +172,8 @@ def _read_line(journal: Journal, line: str, *, where: str) -> None:
         raise ValueError(f"{where}: is no measurement of ours ({reason}); remove the file to measure anew") from None
 
 
-def _plain(record: LayerRecord) -> Any:
+def to_tree(record: LayerRecord) -> Any:
+    """What JSON can hold; `validate(LayerRecord, tree, ...)` is the way back."""
     plain = to_plain(record)
     plain["timings"] = {phase: to_plain(timing) for phase, timing in record.timings.items()}
     return plain

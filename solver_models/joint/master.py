@@ -66,12 +66,13 @@ class Master:
     def __init__(self, searcher: Searcher, space: Space) -> None:
         """Without recomputation, for the makespan; raises ValueError otherwise, or if there are too many columns."""
         self.searcher, self.space = searcher, space
-        self.columns = [
+        columns = (
             Column(first, int(end), group)
             for first in range(len(space.downset) - 1)
             for end in space.arc_end[space.arc_start[first] : space.arc_start[first + 1]]
             for group in range(len(space.group_size))
-        ]
+        )
+        self.columns = [column for column in columns if self._is_measured(column)]
         if len(self.columns) > MAX_COLUMNS or searcher.instance.recompute or searcher.instance.objective != "makespan":
             raise ValueError(f"master: {len(self.columns)} columns, recomputation, or span, are more than it takes")
         self.number_of = {column: number for number, column in enumerate(self.columns)}
@@ -96,7 +97,7 @@ class Master:
     def devices_hold_few_stages(self) -> None:
         """No device holds more stages than the options allow."""
         for device in range(len(self.searcher.instance.capacity)):
-            held = [use for column, use in self._pairs() if device in self._devices(column)]
+            held = [use for column, use in self._pairs() if self._places(column, device)]
             self.program += pulp.lpSum(held) <= self.searcher.instance.max_stages_per_device, f"device_{device}"
 
     def objective_covers_every_stage(self) -> None:
@@ -110,9 +111,9 @@ class Master:
         """A device takes all the work of its stages."""
         for device in range(len(self.searcher.instance.capacity)):
             terms = [
-                cost.load[self._devices(column).index(device)] * use
+                cost.load[place] * use
                 for (column, use), cost in zip(self._pairs(), self.costs, strict=True)
-                if device in self._devices(column)
+                for place in self._places(column, device)
             ]
             self.program += self.objective >= pulp.lpSum(terms) + self.searcher.instance.tail, f"load_{device}"
 
@@ -159,7 +160,7 @@ class Master:
         seen, reached = set[tuple[int, ...]](), [0]
         for stage in range(len(case.groups)):
             reached.append(self.downset_of[sum(1 << int(x) for x in np.nonzero(case.stage_of <= stage)[0])])
-        for image in [list(range(len(self.searcher.instance.capacity))), *self.space.automorphisms.tolist()]:
+        for image in [list(range(len(self.searcher.layers.capacity))), *self.space.automorphisms.tolist()]:
             groups = [self.group_of[tuple(image[device] for device in group)] for group in case.groups]
             columns = tuple(
                 self.number_of[Column(reached[stage], reached[stage + 1], group)] for stage, group in enumerate(groups)
@@ -173,6 +174,17 @@ class Master:
 
     def _devices(self, column: Column) -> tuple[int, ...]:
         return tuple(self.space.group[column.group, : self.space.group_size[column.group]].tolist())
+
+    def _places(self, column: Column, device: int) -> list[int]:
+        """Where in its group a column uses a device, as such or as a member of a group of several: once or nowhere."""
+        members = self.searcher.instance.members_of
+        return [place for place, holder in enumerate(self._devices(column)) if device in members(holder)]
+
+    def _is_measured(self, column: Column) -> bool:
+        """Whether all layers of a stage were measured on the types, and at the width, of its group."""
+        layers = self.searcher.layers
+        needed = [1 << int(layers.device_type[holder]) for holder in self._devices(column)]
+        return all(int(layers.measured[x]) & bit for x in self._layers(column) for bit in needed)
 
     def _layers(self, column: Column) -> list[int]:
         new = int(self.space.downset[column.end]) & ~int(self.space.downset[column.first])

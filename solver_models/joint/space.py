@@ -1,8 +1,8 @@
 """The choices of the exact search as arrays: down-sets of the layer graph, device groups, symmetries of the devices."""
 
 from collections import Counter
-from collections.abc import Sequence
-from itertools import combinations, groupby, pairwise, permutations
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise, permutations
 
 import numpy as np
 
@@ -21,11 +21,9 @@ WEIGHT = 1 << 10
 
 def make_space(instance: Instance) -> Space | None:
     """The space of an instance; None if it is too large to be searched."""
-    if instance.wide is not None:  # groups of several devices are left to other methods
-        return None
     downsets = _downsets(instance) if len(instance.state) <= MAX_LAYERS else None
-    groups = device_groups(len(instance.capacity), len(instance.table_of_replicas) - 1, limit=MAX_GROUPS)
-    if downsets is None or groups is None:
+    groups = device_groups(instance, limit=MAX_GROUPS)
+    if downsets is None or groups is None or not set(instance.given_groups or ()) <= set(groups):
         return None
     arcs = _arcs(instance, downsets)
     if sum(len(ends) for ends in arcs) > MAX_ARCS:
@@ -53,16 +51,42 @@ def make_space(instance: Instance) -> Space | None:
     )
 
 
-def device_groups(num_devices: int, most_replicas: int, *, limit: int) -> list[tuple[int, ...]] | None:
-    """Every ordered group of distinct devices, all orders of a set together; None if there are more than `limit`."""
-    groups: list[tuple[int, ...]] = []
-    for size in range(1, min(num_devices, most_replicas) + 1):
-        for devices in combinations(range(num_devices), size):
-            for group in permutations(devices):
-                groups.append(group)
-                if len(groups) > limit:
-                    return None
+def device_groups(instance: Instance, *, limit: int) -> list[tuple[int, ...]] | None:
+    """Every ordered group of holders of one width that share no device, all orders of a set together.
+
+    None if there are more than `limit`.
+    """
+    most_replicas, groups = len(instance.table_of_replicas) - 1, list[tuple[int, ...]]()
+    for holders in _holders_by_width(instance):
+        sets: list[tuple[int, ...]] = [(holder,) for holder in holders]
+        while sets:
+            for chosen in sets:
+                for group in permutations(chosen):
+                    groups.append(group)
+                    if len(groups) > limit:
+                        return None
+            sets = list(_larger(instance, sets, holders=holders)) if len(sets[0]) < most_replicas else []
     return groups
+
+
+def _holders_by_width(instance: Instance) -> Iterator[list[int]]:
+    """The devices, then the groups of several of every width."""
+    num_devices = len(instance.capacity)
+    yield list(range(num_devices))
+    if instance.wide is not None:
+        for row in range(1, len(instance.wide.widths) + 1):
+            yield (num_devices + np.nonzero(instance.wide.width_row == row)[0]).tolist()
+
+
+def _larger(
+    instance: Instance, sets: Sequence[tuple[int, ...]], *, holders: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    """The sets with one more holder that shares no device with those before it."""
+    for chosen in sets:
+        used = {device for holder in chosen for device in instance.members_of(holder)}
+        for holder in holders:
+            if holder > chosen[-1] and used.isdisjoint(instance.members_of(holder)):
+                yield (*chosen, holder)
 
 
 def _downsets(instance: Instance) -> list[int] | None:
@@ -116,9 +140,10 @@ def _choice_ranges(instance: Instance, choices: Integers) -> Integers:
 
 
 def _best_ring(instance: Instance, orders: Sequence[tuple[int, ...]]) -> list[int]:
-    """Least latency and greatest bandwidth of a ring over these devices, each in its own best order."""
+    """Least latency and greatest bandwidth of a ring over the first devices of these holders, in its best order."""
     rings = []
-    for order in orders if len(orders[0]) > 1 else ():
+    for holders in orders if len(orders[0]) > 1 else ():
+        order = [instance.members_of(holder)[0] for holder in holders]
         after = [*order[1:], order[0]]
         rings.append((int(instance.latency[order, after].max()), int(instance.bandwidth[order, after].min())))
     return [min((ring[0] for ring in rings), default=0), max((ring[1] for ring in rings), default=1)]
@@ -161,18 +186,21 @@ def _prices(instance: Instance) -> tuple[Integers, Integers]:
 
 
 def automorphisms(instance: Instance) -> Integers:
-    """[P, D] permutations of the devices, but the identity, under which nothing changes."""
+    """[P, H] permutations of the devices and groups, but the identity, under which nothing changes."""
     num_devices = len(instance.capacity)
+    groups = () if instance.wide is None else instance.wide.groups
+    number_of = {(group[0], frozenset(group)): num_devices + number for number, group in enumerate(groups)}
     found = []
-    if instance.given_groups is None and instance.wide is None:
+    if instance.given_groups is None:
         links = _links_of_routes(instance)
         known = _signatures(links, range(num_devices))
         for number, image in enumerate(permutations(range(num_devices))):
             if number >= MAX_PERMUTATIONS:
                 break
             if number and _keeps_devices(instance, image) and _signatures(links, image) == known:
-                found.append(image)
-    return np.array(found, np.int64).reshape(-1, num_devices)
+                wide = [number_of.get((image[group[0]], frozenset(image[x] for x in group))) for group in groups]
+                found += [] if None in wide else [[*image, *wide]]
+    return np.array(found, np.int64).reshape(-1, num_devices + len(groups))
 
 
 def _keeps_devices(instance: Instance, image: Sequence[int]) -> bool:

@@ -29,7 +29,7 @@ class Space(NamedTuple):
     group_size: Integers
     """[G] replicas."""
     group: Integers
-    """[G, R] devices, in order."""
+    """[G, R] devices, or groups of several (`kernels.Layers` calls both devices), in order."""
     choice: Integers
     """[C, 2] sets of devices: their first group, and how many orders of it there are, one after the other."""
     choice_ring: Integers
@@ -37,7 +37,7 @@ class Space(NamedTuple):
     choice_start: Integers
     """[S, 2] per stage number (the last row for all later ones) the range of sets that it may use."""
     automorphisms: Integers
-    """[P, D] device permutations that change nothing, the identity left out."""
+    """[P, D] permutations of what holds lanes that change nothing, the identity left out."""
     choice_image: Integers
     """[P, C] what a permutation makes of a set."""
     group_image: Integers
@@ -151,6 +151,13 @@ def keeps_rules(layers, rules, pinned, space, node, s):
     """Whether stage s may have its group and its layers, as far as the stages up to it tell."""
     g = node.group[s]
     r = space.group_size[g]
+    if rules[WIDTHS]:
+        needed = np.int64(0)
+        for x in range(r):
+            needed |= np.int64(1) << layers.device_type[space.group[g, x]]
+        for y in range(node.stage_of.shape[0]):
+            if node.stage_of[y] == s and needed & ~layers.measured[y]:
+                return False
     for x in range(r):
         if rules[WIDTHS]:
             for k in range(layers.member_start[space.group[g, x]], layers.member_start[space.group[g, x] + 1]):
@@ -425,7 +432,7 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
     The number of nodes is `most_nodes` if that, or `most_cases`, was not enough, or if `stop` was set.
     """
     num_layers, num_devices, last = layers.trainable.shape[0], layers.capacity.shape[0], space.downset.shape[0] - 1
-    most_stages = min(num_layers, num_devices * rules[MAX_STAGES])
+    most_stages = min(num_layers, np.sum(layers.width_row == 0) * rules[MAX_STAGES])
     node = make_node(num_layers, most_stages, layers.work.shape[2], layers.capacity)
     start, devices = np.zeros(most_stages + 1, np.int64), np.zeros(most_stages * num_devices, np.int64)
     found, count, nodes, s = np.full((64, 1 + num_layers + 2 * most_stages), -1, np.int64), 0, 0, 0

@@ -1,10 +1,20 @@
 """What the tests of the command line share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.api.postgres import PostgresServer
 from tests.api.worlds import Shell
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for the whole session."""
+    server = PostgresServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -35,6 +35,9 @@ def search_exactly(problem: Problem) -> tuple[int | None, int | None]:
                 offer(plan)
     except InfeasibleProblemError:
         return None, None
+    if not best and exact.is_closed:  # there may be plans that it does not look for, so that it does not say so
+        assert not exact.covers_all_plans
+        return None, None
     return (best[0] if best else None), exact.bound_ns
 
 

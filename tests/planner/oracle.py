@@ -7,7 +7,7 @@ whose inner loop is in `exhaustive.py`.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 from math import ceil
 from typing import NamedTuple
 
@@ -202,7 +202,10 @@ class Reading:
         r = len(groups)
         if r == 1 or all(layer.frozen for layer in self.layers[stage]):
             return 0, ()
-        size = ceil(Fraction(sum(x.parameter_bytes for x in self.layers[stage] if not x.frozen), len(groups[0])))
+        width, trained = len(groups[0]), [x for x in self.layers[stage] if x.parameter_bytes and not x.frozen]
+        stated = {x.name: w.parameter_bytes for x in trained for w in x.wider if w.width == width}
+        size = sum(stated.get(x.name) or 0 for x in trained)
+        size += ceil(Fraction(sum(x.parameter_bytes for x in trained if stated.get(x.name) is None), width))
         routes = [self.problem.cluster.route(groups[i][0], groups[(i + 1) % r][0], num_bytes=size) for i in range(r)]
         slowest = min(route.bandwidth_bytes_per_s for route in routes)
         latency = 2 * (r - 1) * max(route.latency_ns for route in routes)
@@ -383,12 +386,11 @@ def brute_force(problem: Problem) -> int | None:
 def brute_force_plan(problem: Problem) -> tuple[int, Plan] | None:
     """The same with a plan that attains it.
 
-    Tries every monotone map of layers to stages, every assignment of stages to devices (replicas in every order, and
-    several stages per device, as far as the options allow), every choice of recomputation, and every order on every
-    device in which each stage takes its (identical) microbatches in order, with B as well as with I and W.
+    Tries every monotone map of layers to stages, every assignment of stages to devices or groups of several (replicas
+    in every order, and several stages per device, as far as the options allow), every choice of recomputation, and
+    every order on every device in which each stage takes its (identical) microbatches in order, with B as well as with
+    I and W. Groups of a plan are equal or disjoint, as they must be with one stage per device.
     """
-    if problem.options.max_width > 1:
-        raise ValueError("brute_force knows devices, not groups: set max_width = 1")
     candidates = []
     for stages in every_mapping(problem):
         tables = make_tables(problem, stages)
@@ -422,21 +424,34 @@ def every_mapping(problem: Problem) -> Iterator[tuple[Stage, ...]]:
     """All stages on all devices that the options allow; of plans that differ by a symmetry of the cluster only one."""
     options, names = problem.options, [device.name for device in problem.cluster.devices]
     most = len(names) * options.max_stages_per_device
-    counts = range(1, problem.max_replicas + 1)
-    groups = [order for r in counts for order in permutations(names, r)]
-    symmetric = is_symmetric(problem)
+    groups, symmetric = list(every_group(problem)), is_symmetric(problem)
     for parts in every_partition(problem, most):
         for placement in every_placement(groups, len(parts), limit=options.max_stages_per_device):
-            first_used = list(dict.fromkeys(name for group in placement for name in group))
+            first_used = list(dict.fromkeys(name for replicas in placement for group in replicas for name in group))
             if symmetric and first_used != names[: len(first_used)]:
                 continue
             for flags in product((False, True) if options.recompute else (False,), repeat=len(parts)):
                 stages = tuple(
-                    Stage(layers=part, replicas=tuple((name,) for name in group), recompute=flag)
-                    for part, group, flag in zip(parts, placement, flags, strict=True)
+                    Stage(layers=part, replicas=replicas, recompute=flag)
+                    for part, replicas, flag in zip(parts, placement, flags, strict=True)
                 )
                 if is_allowed(problem, stages):
                     yield stages
+
+
+def every_group(problem: Problem) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """All replicas in all orders: devices, or groups of one width and of one type each.
+
+    Of the members of a group only the first matters.
+    """
+    types = {device.name: device.type for device in problem.cluster.devices}
+    for width in range(1, min(problem.options.max_width, len(types)) + 1):
+        units = [(a, *rest) for a in types for rest in combinations([b for b in types if b != a], width - 1)]
+        units = [unit for unit in units if len({types[name] for name in unit}) == 1]
+        for r in range(1, problem.max_replicas + 1):
+            for replicas in permutations(units, r):
+                if len({name for unit in replicas for name in unit}) == r * width:
+                    yield replicas
 
 
 def every_partition(problem: Problem, most: int) -> Iterator[tuple[tuple[str, ...], ...]]:
@@ -458,17 +473,24 @@ def every_partition(problem: Problem, most: int) -> Iterator[tuple[tuple[str, ..
             yield tuple(tuple(name for name in order if stage_of[name] == number) for number in range(count))
 
 
-def every_placement(groups: list[tuple[str, ...]], count: int, *, limit: int) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """A tuple of devices for each of `count` stages, with no device used more than `limit` times."""
+def every_placement(
+    groups: list[tuple[tuple[str, ...], ...]], count: int, *, limit: int
+) -> Iterator[tuple[tuple[tuple[str, ...], ...], ...]]:
+    """Replicas for each of `count` stages: no device is used more than `limit` times, and no two groups overlap."""
 
-    def extend(chosen: tuple[tuple[str, ...], ...]) -> Iterator[tuple[tuple[str, ...], ...]]:
+    def extend(
+        chosen: tuple[tuple[tuple[str, ...], ...], ...],
+    ) -> Iterator[tuple[tuple[tuple[str, ...], ...], ...]]:
         if len(chosen) == count:
             yield chosen
             return
-        used = [name for group in chosen for name in group]
-        for group in groups:
-            if all(used.count(name) < limit for name in group):
-                yield from extend((*chosen, group))
+        used = [unit for replicas in chosen for unit in replicas]
+        for replicas in groups:
+            if all(
+                used.count(unit) < limit and all(other == unit or set(other).isdisjoint(unit) for other in used)
+                for unit in replicas
+            ):
+                yield from extend((*chosen, replicas))
 
     yield from extend(())
 
@@ -489,14 +511,27 @@ def is_allowed(problem: Problem, stages: tuple[Stage, ...]) -> bool:
     stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
     pairs = {(stage_of[e.producer], stage_of[e.consumer]) for e in problem.profile.edges}
     counts = {len(stage.replicas) for stage in stages} - {1}
-    used = {group for stage in stages for group in stage.replicas}
+    used = {name for stage in stages for group in stage.replicas for name in group}
     return (
-        (options.skip_edges or all(b - a <= 1 for a, b in pairs))
+        all(is_measured(problem, stage) for stage in stages)
+        and (options.skip_edges or all(b - a <= 1 for a, b in pairs))
         and (options.uneven_replication or len(counts) <= 1)
         and (options.idle_devices or len(used) == len(problem.cluster.devices))
-        and all(stages[stage_of[pin.layer]].replicas == ((pin.device,),) for pin in options.pinned)
+        and all(pin.device in group for pin in options.pinned for group in stages[stage_of[pin.layer]].replicas)
         and (options.partition is None or [set(p) for p in options.partition] == [set(s.layers) for s in stages])
         and (options.placement is None or options.placement == tuple(stage.replicas for stage in stages))
+    )
+
+
+def is_measured(problem: Problem, stage: Stage) -> bool:
+    """Whether all layers of a stage were measured on the types of its groups, and at their width."""
+    width = len(stage.replicas[0])
+    types = {problem.cluster.by_name[name].type for group in stage.replicas for name in group}
+    layers = [problem.profile.by_name[name] for name in stage.layers]
+    return all(
+        types <= {cost.device_type for cost in layer.costs if cost.width == width}
+        and (width == 1 or any(entry.width == width for entry in layer.wider))
+        for layer in layers
     )
 
 
@@ -505,8 +540,10 @@ def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndar
     reading = Reading(problem, stages)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     seat_index = {seat: number for number, seat in enumerate(reading.seats)}
-    used = {group[0] for stage in stages for group in stage.replicas}
-    room = [d.memory_bytes - reading.static(d.name) if d.name in used else 0 for d in problem.cluster.devices]
+    room = [0] * len(index)
+    for group in {group for stage in stages for group in stage.replicas}:
+        left = [problem.cluster.by_name[name].memory_bytes - reading.static(name) for name in group]
+        room[index[group[0]]] = min(left)
     if min(room) < 0:
         return None
     seats = [
@@ -556,6 +593,7 @@ def make_plan(problem: Problem, stages: tuple[Stage, ...], path: numpy.ndarray) 
     words: dict[str, list[Action]] = {d: [] for stage in stages for group in stage.replicas for d in group}
     for seat, kind, microbatch in path.tolist():
         stage, replica = seats[seat]
-        words[stages[stage].replicas[replica][0]].append(Action("FIWB"[kind], stage, microbatch))
+        for device in stages[stage].replicas[replica]:
+            words[device].append(Action("FIWB"[kind], stage, microbatch))
     schedule = {device: tuple(word) for device, word in words.items()}
     return Plan(problem=problem.reference(), stages=stages, schedule=schedule)

@@ -15,10 +15,11 @@ from planner.planning import exact, make_plan
 from planner.planning.exact import is_small
 from planner.problem import Problem
 from planner.progress import Limits
-from profiles.model_profile import ModelProfile
+from profiles.model_profile import Layer, ModelProfile
 from tests.planner.exactly import search_exactly, solve_exactly
 from tests.planner.oracle import brute_force
-from tests.strategies import random_chain, tiny_problem
+from tests.solver_models.nets import random_exact_cluster, random_exact_problem
+from tests.strategies import AMPLE, random_chain, random_edges, random_layer, tiny_problem
 
 BATCH = 10
 """Seeds per test; the odd ones have ample memory."""
@@ -90,6 +91,66 @@ def test_exact_search_agrees_with_brute_force_on_graphs(part: int):
     assert_agreement(problem for problem in map(exact_tiny_problem, seeds) if is_small(problem))
 
 
+@pytest.mark.parametrize("part", range(4))
+def test_exact_search_agrees_with_brute_force_on_widths(part: int):
+    """Tests that it does where groups of several devices of unlike memory may share stages, replicas and flags."""
+    first = 5000 + part * 10**6
+    assert_agreement(wide_problem(Random(seed)) for seed in range(first, first + NUM_RANDOM))
+
+
+def wide_problem(rng: Random) -> Problem:
+    """At most three layers measured at several widths, now and then not at all of them, on two to four devices."""
+    num_devices = rng.choice([2, 2, 3, 3, 3, 4])
+    layers = wide_layers(rng, most=3 if num_devices < 4 else 2)
+    chunks = 2 if num_devices < 4 and len(layers) < 3 and rng.random() < 0.3 else 1
+    problem = random_exact_problem(rng, num_layers=1, num_microbatches=2)
+    cluster = random_exact_cluster(rng, num_devices, is_shared=rng.random() < 0.3)
+    needed = max(sum(layer.state_bytes + 2 * layer.stash_bytes for layer in layers), 1)
+    types = ("fast", "slow")[: rng.choice([1, 1, 2])]
+    memory = rng.choice([(needed // 2, needed + 10), (needed, needed), (AMPLE, AMPLE)])
+    devices = tuple(
+        replace(d, type=rng.choice(types), memory_bytes=rng.randint(*memory), host=rng.choice(["", "host"]))
+        for d in cluster.devices
+    )
+    return replace(
+        problem,
+        profile=ModelProfile(
+            name="wide",
+            layers=layers,
+            edges=random_edges(rng, [layer.name for layer in layers]),
+            microbatch_size=problem.profile.microbatch_size,
+            optimizer_ns=problem.profile.optimizer_ns,
+        ),
+        cluster=replace(cluster, devices=devices),
+        options=replace(
+            problem.options,
+            max_width=rng.choice([2, 2, 3]),
+            max_replicas=rng.choice([None, 1, 2]),
+            max_stages_per_device=chunks,
+            recompute=rng.random() < 0.4,
+            uneven_replication=rng.random() < 0.8,
+            skip_edges=rng.random() < 0.8,
+            idle_devices=rng.random() < 0.8,
+        ),
+    )
+
+
+def wide_layers(rng: Random, *, most: int) -> tuple[Layer, ...]:
+    """Layers with figures at widths 1, 2 and 3; some were not measured at some of them, some state their gradients."""
+    layers = tuple(
+        random_layer(rng, f"l{i}", types=("fast", "slow"), widths=(1, 2, 3), size=2)
+        for i in range(rng.randint(1, most))
+    )
+    return tuple(
+        replace(
+            layer,
+            costs=tuple(cost for cost in layer.costs if cost.width == 1 or rng.random() < 0.9),
+            wider=tuple(replace(entry, parameter_bytes=rng.choice([None, 3])) for entry in layer.wider),
+        )
+        for layer in layers
+    )
+
+
 def assert_agreement(problems: Iterable[Problem]) -> None:
     """The search closes every problem at the objective of brute force, unless links may be shared.
 
@@ -124,12 +185,17 @@ def test_cases_like_a_settled_one_are_closed_with_it(kind: str, seed: int):
     assert_agreement([chain_of(kind, seed)])
 
 
-@pytest.mark.parametrize("kind", ["one stage", "replicas", "chunks"])
+def without_recomputation(problem: Problem) -> Problem:
+    """The problem as the integer programme takes it: no recomputation, and the makespan."""
+    return replace(problem, options=replace(problem.options, recompute=False, objective="makespan"))
+
+
+@pytest.mark.parametrize("kind", ["one stage", "replicas", "chunks", "widths"])
 def test_master_alone_agrees_with_brute_force(kind: str, monkeypatch: pytest.MonkeyPatch):
     """Tests that where the tree gives up at once, the integer programme with its cuts finds and proves the best."""
-    monkeypatch.setattr(exact, "NODES", ())
+    monkeypatch.setattr(exact, "NODES", (1,))
     for seed in range(1000, 1012):
-        problem = chain_of(kind, seed)
+        problem = without_recomputation(wide_problem(Random(seed))) if kind == "widths" else chain_of(kind, seed)
         (value, bound), best = search_exactly(problem), brute_force(problem)
         assert value == best, f"seed {seed}"
         assert bound == best or may_share_links(problem), f"seed {seed}"

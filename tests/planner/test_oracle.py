@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from math import prod
 from random import Random
 
@@ -14,8 +14,9 @@ from planner.plan import Plan, Stage
 from planner.problem import PinnedLayer, Problem
 from planner.simulate import simulate
 from planner.verify import verify
+from profiles.model_profile import WidthBytes
 from tests.planner.builders import make_edge, make_layer, make_link, make_plan, make_problem
-from tests.planner.oracle import RefusedError, brute_force, brute_force_plan, evaluate, every_mapping
+from tests.planner.oracle import RefusedError, brute_force, brute_force_plan, evaluate, every_group, every_mapping
 from tests.strategies import chain_problems, random_chain, tiny_problems, with_memory
 
 
@@ -87,10 +88,24 @@ def test_fixed_choices_are_kept():
         assert brute_force(replace(problem, options=replace(problem.options, **fields))) == 305
 
 
-def test_refuses_what_it_cannot_do():
-    """Tests that groups of several devices are refused rather than left out."""
-    with pytest.raises(ValueError, match="max_width = 1"):
-        brute_force(two_layers(max_width=2))
+def test_groups_of_several_devices():
+    """Tests that a measured width is tried, and that members hold what was measured on them."""
+    layer = make_layer("x", (9, 9, 9), state_bytes=10, wider=(WidthBytes(width=2, state_bytes=7, stash_bytes=0),))
+    wide = replace(layer.costs[0], width=2, forward_ns=2, input_grad_ns=2, weight_grad_ns=2, backward_ns=None)
+    layer = replace(layer, costs=(*layer.costs, wide))
+    problem = make_problem([layer], [make_link("a b", latency=1)], max_replicas=1, max_width=2)
+    assert brute_force(problem) == 6 * problem.num_microbatches
+    assert brute_force(replace(problem, options=replace(problem.options, max_width=1))) == 27 * problem.num_microbatches
+    assert brute_force(with_memory(problem, {"a": 7, "b": 7})) == 6 * problem.num_microbatches
+    assert brute_force(with_memory(problem, {"a": 7, "b": 6})) is None
+
+
+def test_groups_of_all_orders_are_tried():
+    """Tests that of four devices every two make a group with either one first, and that replicas share no device."""
+    links = [make_link(f"{a} {b}") for a, b in combinations("abcd", 2)]
+    problem = make_problem([make_layer("x")], links, max_replicas=2, max_width=2)
+    found = list(every_group(problem))
+    assert len(found) == len(set(found)) == 4 + 4 * 3 + 4 * 3 + 4 * 3 * 2
 
 
 @pytest.mark.parametrize(

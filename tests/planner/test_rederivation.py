@@ -11,11 +11,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from planner import enclosure
+from planner import enclosed, enclosure
 from planner.document import parse_plan, render_plan
 from planner.enclosure import enclosed_problem
 from planner.planning import make_plan
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.rederivation import HISTORY, rederive
 from profiles.load import load_workload
@@ -26,7 +26,9 @@ SCHEMA = Path(__file__).parents[2] / "planner" / "plan.schema.json"
 def make_question() -> Problem:
     workload = load_workload("demo:gpt-1.5b-zero-bubble")
     assert workload.cluster is not None
-    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=8)
+    # with a third stage per device the bound is one whose certificate proves its value and not a nanosecond more
+    options = Options(max_stages_per_device=3)
+    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=8, options=options)
 
 
 @pytest.fixture(scope="module")
@@ -174,9 +176,9 @@ def test_a_long_question_is_deflated(document: str, monkeypatch: pytest.MonkeyPa
     assert plan.evidence is not None
     kept = {key: value for key, value in plan.evidence.certificate.items() if key != enclosure.KEY}
 
-    def with_enclosure(enclosed: dict[str, Any]) -> str:
+    def with_enclosure(answer: dict[str, Any]) -> str:
         assert plan.evidence is not None
-        return render_plan(replace(plan, evidence=replace(plan.evidence, certificate=kept | enclosed)))
+        return render_plan(replace(plan, evidence=replace(plan.evidence, certificate=kept | answer)))
 
     text = with_enclosure(enclosure.enclose(make_question()))
     assert len(text) < len(document)
@@ -184,7 +186,7 @@ def test_a_long_question_is_deflated(document: str, monkeypatch: pytest.MonkeyPa
     for broken in ("", "AAAA", "é", None, enclosure.enclose(make_question())[enclosure.KEY]["deflated"][:100]):
         with pytest.raises(ValueError, match=r"certificate\.enclosed"):
             enclosed_problem(parse_plan(with_enclosure({enclosure.KEY: {"deflated": broken}})))
-    monkeypatch.setattr(enclosure, "MAX_INFLATED", 100)
+    monkeypatch.setattr(enclosed, "MAX_INFLATED", 100)
     with pytest.raises(ValueError, match="too large"):
         enclosed_problem(parse_plan(text))
 

@@ -137,7 +137,8 @@ def test_compiled_floor_is_the_schedule_bound(rng: Random):
 @given(randoms)
 def test_symmetries_leave_the_instance_alone(rng: Random):
     """Tests that permuting the devices of any case by a symmetry changes neither its floor nor what policies make."""
-    problem = replace(small_problem(rng), cluster=alike(small_problem(rng), rng))
+    problem = small_problem(rng)
+    problem = replace(problem, cluster=alike(problem, rng))
     searcher = Case(problem, ()).searcher
     images = automorphisms(searcher.instance).tolist()
     for case in listed(searcher)[:20]:

@@ -1,7 +1,7 @@
 """Groups of several devices in the compiled search: the same times and bytes as the simulator, the same rules."""
 
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -20,10 +20,11 @@ from planner.progress import Limits
 from planner.verify import verify
 from profiles.cluster import Device
 from profiles.model_profile import ModelProfile
+from solver_models.joint.cases import open_cases
+from solver_models.joint.space import automorphisms, make_space
 from solver_models.moves import neighbour
 from solver_models.search import Searcher
-from tests.planner.exhaustive import explore
-from tests.planner.oracle import LIMIT, every_partition, make_tables
+from tests.planner.oracle import brute_force
 from tests.solver_models.nets import Case, flatten, random_exact_cluster, random_exact_problem, random_knobs
 from tests.strategies import random_edges, random_layer
 
@@ -142,27 +143,6 @@ def test_moves_change_widths(rng: Random):
             candidate = moved
 
 
-def brute_force_wide(problem: Problem) -> int | None:
-    """Least makespan over all partitions, equal or disjoint holders, flags and orders; None if nothing fits."""
-    holders = [*((d.name,) for d in problem.cluster.devices), *list_groups(problem)]
-    best = LIMIT
-    for parts in every_partition(problem, len(problem.cluster.devices)):
-        for placement in product(holders, repeat=len(parts)):
-            for flags in product((False, True) if problem.options.recompute else (False,), repeat=len(parts)):
-                stages = tuple(
-                    Stage(layers=part, replicas=(group,), recompute=flag)
-                    for part, group, flag in zip(parts, placement, flags, strict=True)
-                )
-                if not is_simple(stages) or any(
-                    placement.count(group) > problem.options.max_stages_per_device for group in placement
-                ):
-                    continue
-                tables = make_tables(problem, stages)
-                if tables is not None:
-                    best = min(best, int(explore(*tables, best, False)[0]))
-    return None if best == LIMIT else best
-
-
 def tiny_wide_problem(rng: Random) -> Problem:
     """At most three layers, four alike devices and two microbatches; memory that binds where the seed says so."""
     layers = tuple(random_layer(rng, f"l{i}", types=("fast",), widths=(1, 2), size=1) for i in range(rng.randint(1, 3)))
@@ -185,7 +165,7 @@ def tiny_wide_problem(rng: Random) -> Problem:
 def test_nothing_is_better(seed: int):
     """Tests that no partition, groups, recomputation and order beat the plan of a tiny problem."""
     problem = tiny_wide_problem(Random(seed))
-    expected = brute_force_wide(problem)
+    expected = brute_force(problem)
     try:
         plan = make_plan(problem, limits=Limits(max_rounds=12, time_limit_s=60))
     except (InfeasibleProblemError, NoPlanFoundError):
@@ -201,6 +181,41 @@ def test_some_tiny_problems_need_widths_or_recomputation():
     for seed in range(60):
         problem = tiny_wide_problem(Random(seed))
         plain = replace(problem, options=replace(problem.options, max_width=1, recompute=False))
-        full, bare = brute_force_wide(problem), brute_force_wide(plain)
+        full, bare = brute_force(problem), brute_force(plain)
         better += full is not None and (bare is None or full < bare)
     assert better >= 10
+
+
+@settings(max_examples=30)
+@given(randoms)
+def test_symmetries_take_groups_to_groups(rng: Random):
+    """Tests that on alike devices a symmetry permutes groups by their members, first to first, and times stay."""
+    problem = tiny_wide_problem(rng)
+    links = tuple(replace(x, bandwidth_bytes_per_s=10**9, latency_ns=1, duplex=True) for x in problem.cluster.links)
+    problem = replace(problem, cluster=replace(problem.cluster, links=links), num_microbatches=1)
+    instance = make_instance(problem, CostModel(problem))
+    searcher, space = Searcher(instance), make_space(instance)
+    assert space is not None
+    cases = open_cases(searcher, space)
+    assert cases is not None
+    for image in automorphisms(instance).tolist():
+        assert sorted(image) == list(range(len(image)))
+        for holder, target in enumerate(image):
+            moved = [image[device] for device in instance.members_of(holder)]
+            assert moved[0] == instance.members_of(target)[0]
+            assert sorted(moved) == sorted(instance.members_of(target))
+        for case in cases[:10]:
+            groups = tuple(tuple(image[holder] for holder in group) for group in case.groups)
+            before = searcher.rate(case.stage_of, case.groups, recompute=case.recompute).objective
+            assert searcher.rate(case.stage_of, groups, recompute=case.recompute).objective == before
+
+
+def test_alike_devices_have_symmetries():
+    """Tests that three alike devices with alike links may change places in five ways, and groups with them."""
+    rng, found = Random(0), set[int]()
+    for _ in range(20):
+        problem = tiny_wide_problem(rng)
+        links = tuple(replace(x, bandwidth_bytes_per_s=10**9, latency_ns=1, duplex=True) for x in problem.cluster.links)
+        problem = replace(problem, cluster=replace(problem.cluster, links=links))
+        found.add(len(automorphisms(make_instance(problem, CostModel(problem)))))
+    assert max(found) == 5

@@ -1,0 +1,196 @@
+"""The process that solves: it reads orders from standard input, one JSON a line, and answers on standard output.
+
+    {"op": "solve", "request": TEXT, "start": TEXT | null}   progress ..., then done or failed
+    {"op": "inspect", "what": NAME, ...}                     done or failed
+    {"op": "stop"}                                           the solve under way ends with its best plan
+
+It holds no database, no network and no secrets. When its standard input ends, its master is gone, and it goes too, even
+in the middle of a solver: a thread of its own watches. `python -m api.jobs.child` starts it.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import warnings
+from queue import SimpleQueue
+from typing import IO, Any
+
+from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
+from planner.progress import Progress
+
+PAUSE_S = 0.25
+"""Incumbents closer together than this are told as one."""
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_NO_NEW_PRIVS = 38
+
+
+class Master:
+    """The other end: orders come in, answers go out whole and in order."""
+
+    def __init__(self, orders: IO[str], answers: IO[str]) -> None:
+        self._orders, self._answers = orders, answers
+        self._lock = threading.Lock()
+        self._inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.stop = threading.Event()
+        threading.Thread(target=self._read, name="orders", daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._orders:
+            order = json.loads(line)
+            if order["op"] == "stop":
+                self.stop.set()
+            else:
+                self._inbox.put(order)
+        os._exit(0)
+
+    def next_order(self) -> dict[str, Any]:
+        """Waits for work."""
+        return self._inbox.get()
+
+    def tell(self, event: str, **values: Any) -> None:
+        """One line to the master."""
+        with self._lock:
+            self._answers.write(json.dumps({"event": event, **values}) + "\n")
+            self._answers.flush()
+
+
+class Herald:
+    """Passes the latest progress on, at most once every `PAUSE_S`, whatever the solver is doing."""
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        self._latest: Progress | None = None
+        self._told_ns: int | None = None
+        self._news = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="herald", daemon=True)
+        self._thread.start()
+
+    def hear(self, progress: Progress) -> None:
+        """Take note; called by the solver."""
+        self._latest = progress
+        self._news.set()
+
+    def close(self) -> None:
+        """Say nothing more."""
+        self._over.set()
+        self._news.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._news.wait()
+            self._news.clear()
+            if self._latest is not None and not self._over.is_set():
+                self._tell(self._latest)
+                self._over.wait(PAUSE_S)
+
+    def _tell(self, progress: Progress) -> None:
+        from planner.document import render_plan
+
+        is_new = progress.incumbent is not None and progress.incumbent_ns != self._told_ns
+        text = render_plan(progress.incumbent) if is_new and progress.incumbent is not None else None
+        self._told_ns = progress.incumbent_ns
+        self._master.tell(
+            "progress",
+            phase=progress.phase,
+            incumbent_ns=progress.incumbent_ns,
+            lower_bound_ns=progress.lower_bound_ns,
+            gap=progress.gap,
+            source=progress.source,
+            plan=text,
+        )
+
+
+def solve(master: Master, order: dict[str, Any]) -> dict[str, Any]:
+    """The plan, as the command line would write it."""
+    from api.jobs.request import read_request
+    from planner.document import parse_plan, render_plan
+    from planner.planning import make_plan
+
+    request = read_request(order["request"])
+    start = None if order.get("start") is None else parse_plan(order["start"])
+    herald = Herald(master)
+    try:
+        plan = make_plan(
+            request.problem,
+            limits=request.limits,
+            start=start,
+            on_progress=herald.hear,
+            should_stop=master.stop.is_set,
+        )
+    finally:
+        herald.close()
+    evidence = plan.evidence
+    assert evidence is not None
+    is_span = request.problem.options.objective == "span"
+    return {
+        "plan": render_plan(plan),
+        "incumbent_ns": evidence.span_ns if is_span else evidence.makespan_ns,
+        "lower_bound_ns": evidence.lower_bound_ns,
+        "gap": evidence.gap,
+        "solution_status": evidence.solution_status,
+        "stopped_by": evidence.stopped_by,
+        "source": evidence.source,
+    }
+
+
+def carry_out(master: Master, order: dict[str, Any]) -> None:
+    """One order, and one last word about it."""
+    master.stop.clear()
+    try:
+        if order["op"] == "solve":
+            answer = solve(master, order)
+        else:
+            from api.jobs.inspection import inspect
+
+            answer = inspect(order)
+    except Exception as error:
+        master.tell("failed", **describe(error))
+    else:
+        master.tell("done", **answer)
+
+
+def describe(error: Exception) -> dict[str, Any]:
+    """A failure's code and what may be said about it."""
+    codes = {
+        InfeasibleProblemError: "infeasible",
+        NoPlanFoundError: "no_plan_found",
+        PlanError: "plan_rejected",
+        MemoryError: "out_of_memory",
+        ValueError: "invalid",
+    }
+    code = next((code for kind, code in codes.items() if isinstance(error, kind)), "internal_error")
+    return {"code": code, "detail": str(error)[:2000] or type(error).__name__}
+
+
+def restrict(memory_bytes: int) -> None:
+    """No more memory than allowed, no core file, no new privileges."""
+    if memory_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the master decides
+
+
+def main() -> None:
+    """Carry out orders until there are no more."""
+    warnings.simplefilter("ignore")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a library prints must not look like an answer
+    restrict(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    master = Master(os.fdopen(os.dup(0), encoding="utf-8"), answers)
+    import planner.planning  # noqa: F401 the solvers are loaded before the first order
+
+    master.tell("ready")
+    while True:
+        carry_out(master, master.next_order())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What a solver process does besides solving: check a plan, play it, draw it, and ask a question with a change."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.simulate import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A plan on its question, played."""
+
+    problem: Problem
+    plan: Plan
+    timeline: Timeline
+
+
+Drawing = Callable[[Played], str]
+
+
+def inspect(order: dict[str, Any]) -> dict[str, Any]:
+    """Carry out an order to look at a plan; raises ValueError for what cannot be done."""
+    from planner.document import parse_plan
+
+    plan = parse_plan(order["plan"], source="body: plan")
+    problem = _question(plan, order.get("workload"))
+    if order["what"] == "verdict":
+        return {"verdict": _judge(problem, plan, with_certificate=bool(order.get("certificate")))}
+    played = Played(problem=problem, plan=plan, timeline=_play(problem, plan))
+    if order["what"] == "view" and order.get("other") is not None:
+        return {"text": _draw_both(played, order["other"])}
+    return {"text": DRAWINGS[order["what"]](played)}
+
+
+def _question(plan: Plan, workload: dict[str, Any] | None) -> Problem:
+    """The question of the workload given, else the one that the plan brings along."""
+    from api.jobs.request import SOURCE, Ceilings, problem_of
+    from planner.enclosure import enclosed_problem
+
+    if workload is not None:
+        return problem_of(
+            workload,
+            source=f"{SOURCE}: workload",
+            num_microbatches=plan.problem.num_microbatches,
+            options=dict(plan.problem.options),
+            ceilings=Ceilings(max_actions=4_000_000),
+        )
+    problem = enclosed_problem(plan, source=f"{SOURCE}: plan")
+    if problem is None:
+        raise ValueError(f"{SOURCE}: workload is missing; the plan brings none along, so add it")
+    return problem
+
+
+def _judge(problem: Problem, plan: Plan, *, with_certificate: bool) -> dict[str, Any]:
+    if with_certificate:
+        from api.summaries import summarise_rederivation
+        from planner.rederivation import rederive
+
+        return summarise_rederivation(rederive(problem, plan))
+    from planner.verify import verify
+
+    verdict = verify(problem, plan)
+    timeline = verdict.timeline
+    figures = {} if timeline is None else {"makespan_ns": timeline.makespan_ns, "span_ns": timeline.span_ns}
+    return verdict.summary() | figures
+
+
+def _play(problem: Problem, plan: Plan) -> Timeline:
+    from planner.verify import verify
+
+    verdict = verify(problem, plan)
+    if verdict.timeline is None:
+        raise ValueError(f"body: plan cannot be played; {verdict.violations[0].message}")
+    return verdict.timeline
+
+
+def _draw_both(played: Played, other: str) -> str:
+    from api.viewer import render_picture
+    from planner.document import parse_plan
+
+    second = parse_plan(other, source="body: other")
+    return render_picture(
+        played.problem, played.plan, timeline=played.timeline, other=(second, _play(played.problem, second))
+    )
+
+
+def _draw_view(played: Played) -> str:
+    from api.viewer import render_picture
+
+    return render_picture(played.problem, played.plan, timeline=played.timeline)
+
+
+def _draw_trace(played: Played) -> str:
+    from planner.export.trace import render_trace
+
+    return render_trace(played.problem, played.plan, timeline=played.timeline)
+
+
+def _draw_torch(played: Played) -> str:
+    from planner.export.torch_table import render_torch_table
+
+    return render_torch_table(played.problem, played.plan)
+
+
+def _draw_simulation(played: Played) -> str:
+    from api.summaries import summarise_timeline
+
+    return json.dumps(summarise_timeline(played.problem, played.timeline), ensure_ascii=False)
+
+
+def _draw_explanation(played: Played) -> str:
+    from api.summaries import summarise_explanation
+    from planner.explain import explain
+
+    return json.dumps(
+        summarise_explanation(explain(played.problem, played.plan, timeline=played.timeline)), ensure_ascii=False
+    )
+
+
+def _draw_report(played: Played) -> str:
+    """Everything a page shows of a plan: figures, stages, devices, baselines, where the time goes."""
+    from api.summaries import summarise_explanation, summarise_timeline
+    from planner.explain import explain
+
+    problem, plan = played.problem, played.plan
+    evidence = None if plan.evidence is None else asdict(plan.evidence)
+    if evidence is not None:
+        evidence.pop("certificate")
+    report = {
+        "name": problem.profile.name,
+        "cluster": problem.cluster.name,
+        "hosts": {device.name: device.host for device in problem.cluster.devices},
+        "links": [[link.a, link.b] for link in problem.cluster.links],
+        "stages": [{"layers": list(stage.layers), "replicas": stage.replicas} for stage in plan.stages],
+        "simulation": summarise_timeline(played.problem, played.timeline),
+        "explanation": summarise_explanation(explain(played.problem, played.plan, timeline=played.timeline)),
+        "evidence": evidence,
+    }
+    return json.dumps(report, ensure_ascii=False, default=str)
+
+
+DRAWINGS: dict[str, Drawing] = {
+    "view": _draw_view,
+    "trace": _draw_trace,
+    "torch": _draw_torch,
+    "simulation": _draw_simulation,
+    "explanation": _draw_explanation,
+    "report": _draw_report,
+}
+"""What can be made of a plan, by name."""

@@ -1,0 +1,161 @@
+"""Jobs in PostgreSQL: the same rows as in SQLite, and procrastinate to bring them to workers on any machine.
+
+A ticket is a procrastinate task that means "one more job waits". It carries no job: whoever gets a ticket claims the
+job whose turn it is, which keeps tenants fair and priorities exact on either engine. Heartbeats, wake-ups, retries of
+tickets whose worker died and periodic tasks are procrastinate's; lease and fencing token of a job stand in its row.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import procrastinate
+import psycopg
+from psycopg import sql
+
+from api.jobs.sql_store import Cursor
+
+logger = logging.getLogger(__name__)
+
+QUEUE = "plans"
+TASK = "pipeplan.solve_next"
+
+
+class PostgresDatabase:
+    """Every thread has its own connection; one that broke is made anew with the next transaction."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._open: list[psycopg.Connection[Any]] = []
+        self._offset_s: float | None = None
+
+    def _connection(self) -> "psycopg.Connection[Any]":
+        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
+        if connection is None or connection.closed or connection.broken:
+            connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
+            self._local.connection = connection
+            with self._lock:
+                self._open.append(connection)
+        return connection
+
+    @contextlib.contextmanager
+    def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
+        """Read committed; what must not happen twice is guarded by the statements themselves."""
+        del is_writing
+        connection = self._connection()
+        try:
+            with connection.transaction(), connection.cursor() as cursor:
+                yield _Cursor(cursor)
+        finally:
+            with contextlib.suppress(psycopg.Error):
+                connection.rollback()  # ends the read, so that no snapshot grows old
+
+    def lock_schema(self, cursor: Cursor) -> None:
+        """`IF NOT EXISTS` alone does not keep two processes that start together apart."""
+        cursor.execute("SELECT pg_advisory_xact_lock(7216)")
+
+    def now(self) -> float:
+        """The database's clock, as far as ours runs evenly with it."""
+        if self._offset_s is None:
+            with self.transaction() as cursor:
+                cursor.execute("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
+                row = cursor.fetchone()
+            self._offset_s = float(row[0] if row else 0.0) - time.time()
+        return time.time() + self._offset_s
+
+    def close(self) -> None:
+        """Close the calling thread's connection."""
+        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            with self._lock:
+                self._open.remove(connection)
+            connection.close()
+            self._local.connection = None
+
+    def close_all(self) -> None:
+        """Close every thread's connection."""
+        with self._lock:
+            for connection in self._open:
+                connection.close()
+            self._open.clear()
+        self._local = threading.local()
+
+
+class _Cursor:
+    """Question marks become psycopg's placeholders."""
+
+    def __init__(self, cursor: "psycopg.Cursor[Any]") -> None:
+        self._cursor = cursor
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that the last statement touched."""
+        return self._cursor.rowcount
+
+    def execute(self, statement: str, parameters: Any = ()) -> Any:
+        """Run one statement."""
+        return self._cursor.execute(sql.SQL(statement.replace("?", "%s")), parameters)
+
+    def fetchone(self) -> Any:
+        """The next row."""
+        return self._cursor.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        """The rows that are left."""
+        return self._cursor.fetchall()
+
+
+def prepare(url: str) -> None:
+    """Make procrastinate's tables if there are none yet; several processes may try at once."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(7215)")
+        row = connection.execute("SELECT to_regclass('procrastinate_jobs') IS NULL").fetchone()
+        if row is not None and row[0]:
+            app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector(conninfo=url))
+            with app.open():
+                app.schema_manager.apply_schema()
+        connection.execute("SELECT pg_advisory_unlock(7215)")
+
+
+class PostgresEngine:
+    """The service's side of the queue: it announces, and workers elsewhere do the rest."""
+
+    def __init__(self, url: str, *, num_tries: int = 3) -> None:
+        self._url, self._num_tries = url, num_tries
+        self._lock = threading.Lock()
+        self._app: procrastinate.App | None = None
+
+    def start(self) -> None:
+        """Open the queue."""
+        prepare(self._url)
+        self._app = procrastinate.App(
+            connector=procrastinate.SyncPsycopgConnector(conninfo=self._url, min_size=1, max_size=2)
+        )
+        self._app.open()
+
+    def announce(self) -> None:
+        """Put a ticket up; if that fails, the workers' look around once a minute finds the job."""
+        assert self._app is not None
+        for _ in range(self._num_tries):
+            try:
+                with self._lock:
+                    self._app.configure_task(TASK, queue=QUEUE).defer()
+            except (procrastinate.exceptions.ConnectorException, psycopg.Error):
+                logger.warning("the ticket could not be put up", exc_info=True)
+                time.sleep(0.2)
+            else:
+                return
+
+    def drain(self) -> None:
+        """Nothing to stop here."""
+
+    def close(self) -> None:
+        """Close the queue."""
+        if self._app is not None:
+            self._app.close()
+            self._app = None

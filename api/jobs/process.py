@@ -1,0 +1,147 @@
+"""A solver process as its master sees it: started, spoken to, watched, and killed if it must be."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from queue import Empty, Queue
+from typing import Any
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessLimits:
+    """What one solver process may take."""
+
+    memory_bytes: int = 4 * 2**30
+    """Memory; above it the process is ended."""
+    num_threads: int = 2
+    """Threads of the numerical libraries."""
+    jobs_per_process: int = 200
+    """Orders after which a fresh process takes over."""
+
+
+class ChildDiedError(Exception):
+    """The process ended without a last word."""
+
+
+class Child:
+    """One solver process; restarted when it dies, is killed or has done enough."""
+
+    def __init__(self, limits: ProcessLimits) -> None:
+        self._limits = limits
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: Queue[dict[str, Any] | None] = Queue()
+        self._num_orders = 0
+        self.is_over_memory = False
+        """Whether the last end was for its memory."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, while there is a process."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Make sure that a process is there."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.kill()
+        self._answers, self._num_orders, self.is_over_memory = Queue(), 0, False
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "api.jobs.child", str(self._limits.memory_bytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self._environment(),
+            start_new_session=True,  # Ctrl+C at a terminal is for the master
+        )
+        threading.Thread(target=self._read, args=(self._process, self._answers), daemon=True).start()
+
+    def _environment(self) -> dict[str, str]:
+        """What the solvers need, and no secret of the service."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in ("PATH", "HOME", "LANG", "TMPDIR") or name.startswith(("NUMBA_", "XDG_"))
+        }
+        threads = str(self._limits.num_threads)
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        return {"PYTHONPATH": path, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, **kept}
+
+    @staticmethod
+    def _read(process: "subprocess.Popen[bytes]", answers: "Queue[dict[str, Any] | None]") -> None:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                answers.put(json.loads(line))
+        except ValueError:
+            pass  # cut off in the middle of a line
+        finally:
+            answers.put(None)
+
+    def order(self, **order: Any) -> None:
+        """Give an order; raises ChildDiedError if nobody takes it."""
+        if self._num_orders >= self._limits.jobs_per_process:
+            self.kill()
+        self.start()
+        self._num_orders += 1
+        self._send(order)
+
+    def ask_to_stop(self) -> None:
+        """Ask for the best plan now; harmless if nothing is under way."""
+        self._send({"op": "stop"})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            raise ChildDiedError("the solver process takes no orders") from None
+
+    def answer(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next answer, or None if there is none in time; raises ChildDiedError if there will be none."""
+        self._watch_memory()
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except Empty:
+            return None
+        if answer is None:
+            raise ChildDiedError(self._last_words())
+        return None if answer["event"] == "ready" else answer
+
+    def _watch_memory(self) -> None:
+        if self._process is None:
+            return
+        try:
+            with open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
+                resident = int(file.read().split()[1]) * _PAGE
+        except (OSError, IndexError):
+            return
+        if resident > self._limits.memory_bytes:
+            self.is_over_memory = True
+            self._process.kill()
+
+    def _last_words(self) -> str:
+        assert self._process is not None
+        code = self._process.wait()
+        if self.is_over_memory:
+            return f"the solver took more than {self._limits.memory_bytes:,} bytes"
+        return f"the solver ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self._process = None

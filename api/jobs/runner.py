@@ -1,0 +1,269 @@
+"""One claimed job from its claim to its last word: solver started, progress stored, limits kept, leases held."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from api.jobs.job import Job, LeaseLostError, News, Outcome
+from api.jobs.process import Child, ChildDiedError
+from api.jobs.request import read_request
+from api.jobs.store import STORE_FAILURES, JobStore
+from planner.document import parse_plan
+from planner.verify import verify
+
+TICK_S = 0.1
+"""How often a runner looks up from waiting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """The times that a runner keeps, in seconds."""
+
+    lease_s: float = 30.0
+    """A worker that says nothing for so long has lost its job."""
+    look_s: float = 0.5
+    """How often it looks whether someone wants the job to stop."""
+    report_s: float = 1.0
+    """Shortest time between two reports of a job."""
+    overtime_s: float = 20.0
+    """How far beyond its time limit a solver may be before it is asked to stop."""
+    stop_s: float = 30.0
+    """How long a solver may take to stop before it is killed."""
+    drain_s: float = 8.0
+    """The same when the service shuts down."""
+    rescue_s: float = 30.0
+    """How long it may take to write up the plan that a dead solver left behind."""
+    max_crashes: int = 5
+    """Claims of a job that may end without a word."""
+
+
+class JobRunner:
+    """Runs jobs one after the other with one solver process."""
+
+    def __init__(self, store: JobStore, child: Child, *, patience: Patience, is_draining: Callable[[], bool]) -> None:
+        self.store, self.child, self.patience, self.is_draining = store, child, patience, is_draining
+
+    def run(self, job: Job) -> None:
+        """Bring the job to its end, or give it back; a lost lease ends the work without a trace."""
+        try:
+            if job.crashes >= self.patience.max_crashes:
+                self._rescue(job, stopped_by=None, reason=f"the solver died {job.crashes} times")
+            else:
+                _Solve(self, job).run()
+        except LeaseLostError:
+            self.child.kill()
+
+    def _rescue(self, job: Job, *, stopped_by: str | None, reason: str) -> None:
+        """What a dead solver left behind becomes the answer, if the verifier passes it."""
+        text = self.store.plan_text(job.id)
+        answer = None if text is None else self._write_up(job, text)
+        if answer is None:
+            code = "out_of_memory" if stopped_by == "memory" else "solver_died"
+            error = {"code": code, "detail": reason}
+            self.store.finish(job, Outcome(state="failed", stopped_by=stopped_by, error=error))
+        else:
+            self.store.finish(job, replace(answer, stopped_by=stopped_by or answer.stopped_by))
+
+    def _write_up(self, job: Job, text: str) -> Outcome | None:
+        """The plan with its evidence, made anew from it; as it stands if that fails; None if it is rejected."""
+        request = read_request(job.request)
+        limits = replace(request.limits, time_limit_s=self.patience.rescue_s / 2, max_rounds=0)
+        self.child.kill()
+        try:
+            self.child.order(op="solve", request=replace(request, limits=limits).render(), start=text)
+            answer = self._wait_for_end(job)
+        except ChildDiedError:
+            answer = None
+        if answer is not None and answer["event"] == "done":
+            return outcome_of(answer)
+        self.child.kill()
+        if not verify(request.problem, parse_plan(text)).passed:
+            return None
+        return Outcome(state="succeeded", solution_status="feasible", plan=text)
+
+    def _wait_for_end(self, job: Job) -> dict[str, Any] | None:
+        until = time.monotonic() + self.patience.rescue_s
+        held = 0.0
+        while time.monotonic() < until:
+            if time.monotonic() - held > self.patience.lease_s / 3:
+                self.store.extend(job, lease_s=self.patience.lease_s)
+                held = time.monotonic()
+            answer = self.child.answer(TICK_S)
+            if answer is not None and answer["event"] != "progress":
+                return answer
+        return None
+
+
+def outcome_of(answer: dict[str, Any]) -> Outcome:
+    """The last word of a solver as the end of its job."""
+    if answer["event"] == "done":
+        kept = ("plan", "incumbent_ns", "lower_bound_ns", "gap", "solution_status", "stopped_by", "source")
+        return Outcome(state="succeeded", **{name: answer[name] for name in kept})
+    error = {"code": answer["code"], "detail": answer["detail"]}
+    if answer["code"] == "infeasible":
+        return Outcome(state="failed", solution_status="infeasible", stopped_by="proof", error=error)
+    return Outcome(state="failed", stopped_by="memory" if answer["code"] == "out_of_memory" else None, error=error)
+
+
+class _Solve:
+    """One claim of one job under way."""
+
+    def __init__(self, runner: JobRunner, job: Job) -> None:
+        self.runner, self.job = runner, job
+        self.store, self.child, self.patience = runner.store, runner.child, runner.patience
+        self.begin = self.looked = self.held = time.monotonic()
+        self.told = float("-inf")
+        self.news: News | None = None
+        """What was heard and not yet stored."""
+        self.stopped_at: float | None = None
+        self.is_user_stop = False
+        self.away_since: float | None = None
+        """Since when the store does not answer."""
+        self.time_limit_s = 0.0
+
+    def run(self) -> None:
+        """Start the solver and follow it to its end."""
+        try:
+            self._order()
+            answer = self._follow()
+        except ChildDiedError as death:
+            self._bury(str(death))
+            return
+        persistently(lambda: self._store_news(is_urgent=True), seconds=self.patience.lease_s)
+        persistently(lambda: self._conclude(answer), seconds=self.patience.lease_s)
+
+    def _conclude(self, answer: dict[str, Any] | None) -> None:
+        if answer is None:
+            self._overrun()
+        elif self.runner.is_draining() and not self._is_final(answer):
+            self._give_back(answer)
+        else:
+            self._finish(answer)
+
+    def _order(self) -> None:
+        request = read_request(self.job.request)
+        start = None
+        self.time_limit_s = request.limits.time_limit_s
+        if not request.is_deterministic:
+            self.time_limit_s = max(1.0, self.time_limit_s - self.job.spent_s)
+            request = replace(request, limits=replace(request.limits, time_limit_s=self.time_limit_s))
+            start = self._start()
+        self.child.order(op="solve", request=request.render(), start=start)
+
+    def _start(self) -> str | None:
+        """The best plan known: the job's own, one for the same question, or what a what-if starts from."""
+        own = self.store.plan_text(self.job.id) or self.store.find_plan_like(self.job.tenant, self.job.problem_key)
+        return own if own or self.job.base_id is None else self.store.plan_text(self.job.base_id)
+
+    def _follow(self) -> dict[str, Any] | None:
+        """The solver's last word, or None if it had to be killed."""
+        while True:
+            answer = self.child.answer(TICK_S)
+            if answer is not None and answer["event"] != "progress":
+                return answer
+            if answer is not None:
+                self._note(answer)
+            self._keep_up()
+            if self.stopped_at is not None and time.monotonic() - self.stopped_at > self._stop_s():
+                self.child.kill()
+                return None
+
+    def _keep_up(self) -> None:
+        """Store what is new and look around; a store that is away gets as long as a lease to come back."""
+        try:
+            self._store_news()
+            self._look()
+            self.away_since = None
+        except STORE_FAILURES:
+            self.away_since = self.away_since or time.monotonic()
+            if time.monotonic() - self.away_since > self.patience.lease_s:
+                raise
+            time.sleep(TICK_S)
+
+    def _stop_s(self) -> float:
+        return self.patience.drain_s if self.runner.is_draining() else self.patience.stop_s
+
+    def _note(self, answer: dict[str, Any]) -> None:
+        """A step replaces the one before it, but no plan gets lost."""
+        plan = answer["plan"] or (self.news.plan if self.news is not None else None)
+        kept = ("phase", "incumbent_ns", "lower_bound_ns", "gap", "source")
+        self.news = News(plan=plan, **{name: answer[name] for name in kept})
+
+    def _store_news(self, *, is_urgent: bool = False) -> None:
+        if self.news is not None and (is_urgent or time.monotonic() - self.told >= self.patience.report_s):
+            self.store.report(self.job, self.news)
+            self.news, self.told = None, time.monotonic()
+
+    def _look(self) -> None:
+        """Hold the lease, and hear whether to stop."""
+        now = time.monotonic()
+        if now - self.looked >= self.patience.look_s:
+            self.looked = now
+            if now - self.held >= self.patience.lease_s / 3:
+                present: Job | None = self.store.extend(self.job, lease_s=self.patience.lease_s)
+                self.held = now
+            else:
+                present = self.store.get(self.job.id)
+            if present is None or present.attempt != self.job.attempt or present.state != "running":
+                raise LeaseLostError(self.job.id)
+            self.is_user_stop = present.is_stopped
+        is_late = now - self.begin > self.time_limit_s + self.patience.overtime_s
+        if self.stopped_at is None and (self.is_user_stop or is_late or self.runner.is_draining()):
+            self.stopped_at = now
+            self.child.ask_to_stop()
+
+    def _is_final(self, answer: dict[str, Any]) -> bool:
+        """Whether the answer is one that the shutdown did not cut short."""
+        return self.is_user_stop or answer["event"] == "failed" or answer["stopped_by"] != "user"
+
+    def _finish(self, answer: dict[str, Any]) -> None:
+        outcome = outcome_of(answer)
+        if self.is_user_stop and answer.get("code") == "no_plan_found":
+            outcome = Outcome(state="cancelled", stopped_by="user")
+        elif outcome.stopped_by == "user" and not self.is_user_stop:
+            outcome = replace(outcome, stopped_by="time")
+        self.store.finish(self.job, outcome)
+
+    def _give_back(self, answer: dict[str, Any] | None) -> None:
+        """The service stops: what was found is stored, and the job waits for another worker."""
+        if answer is not None and answer["event"] == "done" and not self.job.is_deterministic:
+            kept = ("plan", "incumbent_ns", "lower_bound_ns", "gap", "source")
+            self.store.report(self.job, News(phase="search", **{name: answer[name] for name in kept}))
+        self.store.release(self.job, spent_s=time.monotonic() - self.begin, is_crash=False)
+
+    def _overrun(self) -> None:
+        """It did not stop in time and was killed."""
+        if self.runner.is_draining():
+            self._give_back(None)
+        else:
+            self.runner._rescue(
+                self.job, stopped_by="user" if self.is_user_stop else "time", reason="the solver did not stop in time"
+            )
+
+    def _bury(self, words: str) -> None:
+        self._store_news(is_urgent=True)
+        if self.child.is_over_memory:
+            self.runner._rescue(self.job, stopped_by="memory", reason=words)
+        else:
+            self.store.release(self.job, spent_s=0.0, is_crash=True)
+
+
+def persistently(act: Callable[[], None], *, seconds: float) -> None:
+    """Do it, again and again for so long while the store is away; what was done all the same is not done twice."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            act()
+        except STORE_FAILURES:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
+        else:
+            return
+
+
+def error_of(job: Job) -> dict[str, Any] | None:
+    """What went wrong, as stored."""
+    return None if job.error is None else json.loads(job.error)

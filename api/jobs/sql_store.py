@@ -1,0 +1,499 @@
+"""The store in SQL, the same statements for SQLite and PostgreSQL; `Database` is all in which the two differ."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import fields
+from typing import Any, Protocol
+
+from api.jobs.job import FINISHED, Event, Job, LeaseLostError, NewJob, News, Outcome
+from api.jobs.store import IdempotencyConflictError
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS jobs (
+        id TEXT PRIMARY KEY, tenant TEXT NOT NULL, key_id TEXT, name TEXT NOT NULL, state TEXT NOT NULL,
+        request TEXT NOT NULL, problem_key TEXT NOT NULL, request_key TEXT NOT NULL, is_deterministic INTEGER NOT NULL,
+        priority INTEGER NOT NULL, is_pinned INTEGER NOT NULL, base_id TEXT, change TEXT,
+        created_at DOUBLE PRECISION NOT NULL, started_at DOUBLE PRECISION, finished_at DOUBLE PRECISION,
+        attempt INTEGER NOT NULL, crashes INTEGER NOT NULL, worker TEXT, lease_until DOUBLE PRECISION,
+        is_stopped INTEGER NOT NULL, spent_s DOUBLE PRECISION NOT NULL, version BIGINT NOT NULL, phase TEXT,
+        incumbent_ns BIGINT, lower_bound_ns BIGINT, gap DOUBLE PRECISION, source TEXT, solution_status TEXT,
+        stopped_by TEXT, error TEXT, plan_sha256 TEXT)""",
+    "CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (state, tenant, priority, created_at)",
+    "CREATE INDEX IF NOT EXISTS jobs_recent ON jobs (tenant, created_at)",
+    "CREATE INDEX IF NOT EXISTS jobs_answers ON jobs (tenant, problem_key)",
+    "CREATE TABLE IF NOT EXISTS plans (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS events (job_id TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL,
+        at DOUBLE PRECISION NOT NULL, data TEXT NOT NULL, PRIMARY KEY (job_id, seq))""",
+    """CREATE TABLE IF NOT EXISTS idempotency (tenant TEXT NOT NULL, idempotency_key TEXT NOT NULL,
+        body_sha256 TEXT NOT NULL, job_id TEXT NOT NULL, PRIMARY KEY (tenant, idempotency_key))""",
+    "CREATE TABLE IF NOT EXISTS tenants (name TEXT PRIMARY KEY, served_at DOUBLE PRECISION NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS api_keys (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL,
+        sha256 TEXT NOT NULL, scopes TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, expires_at DOUBLE PRECISION,
+        revoked_at DOUBLE PRECISION, hourly_jobs INTEGER, concurrent_jobs INTEGER)""",
+)
+"""Every statement may run again on a store that has it already."""
+
+_COLUMNS = ", ".join(field.name for field in fields(Job))
+_FLAGS = {"is_deterministic", "is_pinned", "is_stopped"}
+_IS_MINE = "id = ? AND attempt = ? AND state = 'running'"
+_MAX_TRIES = 20
+
+Row = Any
+
+
+class Cursor(Protocol):
+    """What both drivers offer inside a transaction."""
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that the last statement touched."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """Run one statement; a question mark stands for a parameter."""
+
+    def fetchone(self) -> Row | None:
+        """The next row, if there is one."""
+
+    def fetchall(self) -> list[Row]:
+        """The rows that are left."""
+
+
+class Database(Protocol):
+    """A connection per thread, transactions that see and write all or nothing, and a clock."""
+
+    def transaction(self, *, is_writing: bool = True) -> AbstractContextManager[Cursor]:
+        """Commits at the end, rolls back on an exception."""
+
+    def lock_schema(self, cursor: Cursor) -> None:
+        """Until the transaction ends, nobody else makes tables."""
+
+    def now(self) -> float:
+        """Seconds since 1970, the same for every process that shares the database."""
+
+    def close(self) -> None:
+        """Close the calling thread's connection."""
+
+    def close_all(self) -> None:
+        """Close all connections; nobody may use the database any more."""
+
+
+class SqlStore:
+    """`JobStore` on any `Database`."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        with database.transaction() as cursor:
+            database.lock_schema(cursor)
+            for statement in SCHEMA:
+                cursor.execute(statement)
+
+    # ------------------------------------------------------------ asking
+
+    def submit(self, job: NewJob, *, idempotency_key: str | None = None, body_sha256: str = "") -> tuple[Job, bool]:
+        """Store a job, unless its idempotency key is known."""
+        with self.database.transaction() as cursor:
+            if idempotency_key is not None and not _reserve(cursor, job, key=idempotency_key, body_sha256=body_sha256):
+                known = _recall(cursor, job.tenant, key=idempotency_key, body_sha256=body_sha256)
+                if known is not None:
+                    return known, False
+                cursor.execute(
+                    "UPDATE idempotency SET body_sha256 = ?, job_id = ? WHERE tenant = ? AND idempotency_key = ?",
+                    (body_sha256, job.id, job.tenant, idempotency_key),
+                )
+            now = self.database.now()
+            _insert(cursor, job, now=now)
+            _tell(cursor, job.id, kind="queued", now=now, data={"priority": job.priority})
+            stored = _get(cursor, job.id)
+        assert stored is not None
+        return stored, True
+
+    def recall(self, tenant: str, *, idempotency_key: str, body_sha256: str) -> Job | None:
+        """The job that the key stands for."""
+        with self.database.transaction(is_writing=False) as cursor:
+            return _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
+
+    def find_answer(self, tenant: str, *, problem_key: str, request_key: str, gap: float, is_exact: bool) -> Job | None:
+        """A deterministic request is answered only by its twin; any other by a plan that is proved well enough."""
+        is_good = "request_key = ? AND is_deterministic = 1 AND stopped_by NOT IN ('time', 'user', 'memory')"
+        parameters: tuple[Any, ...] = (tenant, problem_key, request_key)
+        if not is_exact:
+            is_good, parameters = "gap <= ?", (tenant, problem_key, gap)
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                f"SELECT {_COLUMNS} FROM jobs WHERE tenant = ? AND problem_key = ? AND state = 'succeeded' "
+                f"AND {is_good} ORDER BY gap, created_at, id LIMIT 1",
+                parameters,
+            )
+            return _job(cursor.fetchone())
+
+    def find_plan_like(self, tenant: str, problem_key: str) -> str | None:
+        """The plan with the least objective among all answers to the question."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT text FROM plans JOIN jobs ON jobs.id = plans.job_id WHERE tenant = ? AND problem_key = ? "
+                "ORDER BY incumbent_ns, jobs.id LIMIT 1",
+                (tenant, problem_key),
+            )
+            text: str | None = _first(cursor.fetchone())
+            return text
+
+    # ------------------------------------------------------------ working
+
+    def claim(self, worker: str, *, lease_s: float) -> Job | None:
+        """The tenant that has least running and was served longest ago comes next, with its most urgent job."""
+        for _ in range(_MAX_TRIES):
+            with self.database.transaction() as cursor:
+                now = self.database.now()
+                _put_back(cursor, now=now, all_running=False)
+                job_id = _next_waiting(cursor)
+                if job_id is None:
+                    return None
+                cursor.execute(
+                    "UPDATE jobs SET state = 'running', attempt = attempt + 1, worker = ?, lease_until = ?, "
+                    "started_at = COALESCE(started_at, ?), version = version + 1 WHERE id = ? AND state = 'queued'",
+                    (worker, now + lease_s, now, job_id),
+                )
+                if cursor.rowcount != 1:
+                    continue  # another worker was faster
+                job = _get(cursor, job_id)
+                assert job is not None
+                _serve(cursor, job.tenant, now=now)
+                _tell(cursor, job.id, kind="started", now=now, data={"attempt": job.attempt})
+                return job
+        return None
+
+    def extend(self, job: Job, *, lease_s: float) -> Job:
+        """Hold the job for `lease_s` more seconds."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                f"UPDATE jobs SET lease_until = ? WHERE {_IS_MINE}",
+                (self.database.now() + lease_s, job.id, job.attempt),
+            )
+            _require_mine(cursor, job)
+            present = _get(cursor, job.id)
+            assert present is not None
+            return present
+
+    def report(self, job: Job, news: News) -> None:
+        """The row, the plan and the story move together."""
+        with self.database.transaction() as cursor:
+            before = _get(cursor, job.id)
+            cursor.execute(
+                "UPDATE jobs SET phase = ?, incumbent_ns = COALESCE(?, incumbent_ns), "
+                "lower_bound_ns = COALESCE(?, lower_bound_ns), gap = COALESCE(?, gap), source = ?, "
+                f"version = version + 1 WHERE {_IS_MINE}",
+                (news.phase, news.incumbent_ns, news.lower_bound_ns, news.gap, news.source, job.id, job.attempt),
+            )
+            _require_mine(cursor, job)
+            assert before is not None
+            if news.plan is not None:
+                _keep_plan(cursor, job.id, text=news.plan)
+            now = self.database.now()
+            for kind, data in _story(before, news):
+                _tell(cursor, job.id, kind=kind, now=now, data=data)
+
+    def finish(self, job: Job, outcome: Outcome) -> None:
+        """The last word about a job; it is said once."""
+        with self.database.transaction() as cursor:
+            cursor.execute(f"SELECT id FROM jobs WHERE {_IS_MINE}", (job.id, job.attempt))
+            if cursor.fetchone() is None:
+                raise LeaseLostError(job.id)
+            _conclude(cursor, job.id, outcome=outcome, now=self.database.now())
+
+    def release(self, job: Job, *, spent_s: float, is_crash: bool) -> None:
+        """Back to the queue; what was found is kept."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, crashes = crashes + ?, "
+                f"spent_s = spent_s + ?, version = version + 1 WHERE {_IS_MINE}",
+                (int(is_crash), spent_s, job.id, job.attempt),
+            )
+            _require_mine(cursor, job)
+            text = "the solver died; queued again" if is_crash else "the service stops; queued again"
+            _tell(cursor, job.id, kind="log", now=self.database.now(), data={"message": text})
+
+    def put_back(self, *, all_running: bool = False) -> int:
+        """Jobs whose worker fell silent wait again."""
+        with self.database.transaction() as cursor:
+            return _put_back(cursor, now=self.database.now(), all_running=all_running)
+
+    # ------------------------------------------------------------ looking
+
+    def get(self, job_id: str, *, tenant: str | None = None) -> Job | None:
+        """One job, for those who may see it."""
+        with self.database.transaction(is_writing=False) as cursor:
+            job = _get(cursor, job_id)
+        return job if job is not None and tenant in (None, job.tenant) else None
+
+    def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
+        """Latest first."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                f"SELECT {_COLUMNS} FROM jobs WHERE tenant = ? ORDER BY created_at DESC, id LIMIT ?", (tenant, limit)
+            )
+            return [job for job in map(_job, cursor.fetchall()) if job is not None]
+
+    def plan_text(self, job_id: str) -> str | None:
+        """The best verified plan so far."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT text FROM plans WHERE job_id = ?", (job_id,))
+            text: str | None = _first(cursor.fetchone())
+            return text
+
+    def events(self, job_id: str, *, after: int) -> Sequence[Event]:
+        """In their order."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT seq, kind, at, data FROM events WHERE job_id = ? AND seq > ? ORDER BY seq", (job_id, after)
+            )
+            return [Event(seq=seq, kind=kind, at=at, data=data) for seq, kind, at, data in cursor.fetchall()]
+
+    def versions(self, job_ids: Sequence[str]) -> dict[str, int]:
+        """One look at many jobs."""
+        if not job_ids:
+            return {}
+        marks = ", ".join("?" * len(job_ids))
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(f"SELECT id, version FROM jobs WHERE id IN ({marks})", list(job_ids))
+            return dict(cursor.fetchall())
+
+    # ------------------------------------------------------------ changing
+
+    def stop(self, job_id: str, tenant: str) -> Job | None:
+        """A running job hears of it; a waiting one ends here."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET is_stopped = 1, version = version + 1 "
+                "WHERE id = ? AND tenant = ? AND state IN ('queued', 'running') AND is_stopped = 0",
+                (job_id, tenant),
+            )
+            job = _get(cursor, job_id)
+            if job is None or job.tenant != tenant:
+                return None
+            if job.state == "queued":
+                state, status = ("succeeded", "feasible") if job.plan_sha256 else ("cancelled", "unknown")
+                outcome = Outcome(state=state, stopped_by="user", solution_status=status)  # type: ignore[arg-type]
+                _conclude(cursor, job_id, outcome=outcome, now=self.database.now())
+            return _get(cursor, job_id)
+
+    def pin(self, job_id: str, tenant: str, *, is_pinned: bool) -> Job | None:
+        """Keep it, or let retention have it."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET is_pinned = ?, version = version + 1 WHERE id = ? AND tenant = ?",
+                (int(is_pinned), job_id, tenant),
+            )
+            return _get(cursor, job_id) if cursor.rowcount == 1 else None
+
+    def forget(self, job_id: str, tenant: str) -> bool:
+        """The row goes, and with it the lease of whoever works on it."""
+        with self.database.transaction() as cursor:
+            cursor.execute("DELETE FROM jobs WHERE id = ? AND tenant = ?", (job_id, tenant))
+            is_gone = cursor.rowcount == 1
+            if is_gone:
+                _forget_rest(cursor, [job_id])
+            return is_gone
+
+    def expire(self, *, older_than_s: float) -> int:
+        """Finished, old and not pinned."""
+        marks = ", ".join(f"'{state}'" for state in FINISHED)
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                f"DELETE FROM jobs WHERE state IN ({marks}) AND is_pinned = 0 AND finished_at < ? RETURNING id",
+                (self.database.now() - older_than_s,),
+            )
+            ids = [row[0] for row in cursor.fetchall()]
+            _forget_rest(cursor, ids)
+            return len(ids)
+
+    # ------------------------------------------------------------ counting
+
+    def count_unfinished(self, tenant: str) -> int:
+        """Queued or running."""
+        return self._count("SELECT COUNT(*) FROM jobs WHERE tenant = ? AND state IN ('queued', 'running')", tenant)
+
+    def count_since(self, key_id: str | None, tenant: str, *, seconds: float) -> int:
+        """Submitted lately."""
+        whose, value = ("tenant", tenant) if key_id is None else ("key_id", key_id)
+        since = self.database.now() - seconds
+        return self._count(f"SELECT COUNT(*) FROM jobs WHERE {whose} = ? AND created_at > ?", value, since)
+
+    def count_states(self) -> dict[str, int]:
+        """Only states that occur."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT state, COUNT(*) FROM jobs GROUP BY state")
+            return dict(cursor.fetchall())
+
+    def _count(self, sql: str, *parameters: Any) -> int:
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(sql, parameters)
+            return int(_first(cursor.fetchone()) or 0)
+
+    def ping(self) -> None:
+        """One row read."""
+        self._count("SELECT COUNT(*) FROM tenants")
+
+    def close(self) -> None:
+        """Let go of the calling thread's connection."""
+        self.database.close()
+
+    def close_all(self) -> None:
+        """Let go of all connections."""
+        self.database.close_all()
+
+
+def _job(row: Row | None) -> Job | None:
+    if row is None:
+        return None
+    values: dict[str, Any] = dict(zip((field.name for field in fields(Job)), row, strict=True))
+    return Job(**values | {name: bool(values[name]) for name in _FLAGS})
+
+
+def _first(row: Row | None) -> Any:
+    return None if row is None else row[0]
+
+
+def _get(cursor: Cursor, job_id: str) -> Job | None:
+    cursor.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,))
+    return _job(cursor.fetchone())
+
+
+def _require_mine(cursor: Cursor, job: Job) -> None:
+    if cursor.rowcount != 1:
+        raise LeaseLostError(job.id)
+
+
+def _reserve(cursor: Cursor, job: NewJob, *, key: str, body_sha256: str) -> bool:
+    """Take the idempotency key; False if it is taken."""
+    cursor.execute(
+        "INSERT INTO idempotency (tenant, idempotency_key, body_sha256, job_id) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (tenant, idempotency_key) DO NOTHING",
+        (job.tenant, key, body_sha256, job.id),
+    )
+    return cursor.rowcount == 1
+
+
+def _recall(cursor: Cursor, tenant: str, *, key: str, body_sha256: str) -> Job | None:
+    cursor.execute(
+        "SELECT body_sha256, job_id FROM idempotency WHERE tenant = ? AND idempotency_key = ?", (tenant, key)
+    )
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    job = _get(cursor, row[1])
+    if job is not None and row[0] != body_sha256:
+        raise IdempotencyConflictError(key)
+    return job
+
+
+def _insert(cursor: Cursor, job: NewJob, *, now: float) -> None:
+    values = {field.name: getattr(job, field.name) for field in fields(NewJob)}
+    values |= {name: int(values[name]) for name in _FLAGS & set(values)}
+    values |= {"state": "queued", "created_at": now, "attempt": 0, "crashes": 0, "is_stopped": 0, "spent_s": 0.0}
+    values |= {"version": 1}
+    marks = ", ".join("?" * len(values))
+    cursor.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({marks})", list(values.values()))
+
+
+def _tell(cursor: Cursor, job_id: str, *, kind: str, now: float, data: dict[str, Any]) -> None:
+    cursor.execute(
+        "INSERT INTO events (job_id, seq, kind, at, data) "
+        "SELECT ?, COALESCE(MAX(seq), 0) + 1, ?, ?, ? FROM events WHERE job_id = ?",
+        (job_id, kind, now, json.dumps(data), job_id),
+    )
+
+
+def _story(before: Job, news: News) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The events that a step amounts to."""
+    common = {"gap": news.gap, "phase": news.phase}
+    if news.incumbent_ns is not None and news.incumbent_ns != before.incumbent_ns:
+        yield "incumbent", {"incumbent_ns": news.incumbent_ns, "source": news.source} | common
+    if news.lower_bound_ns is not None and news.lower_bound_ns != before.lower_bound_ns:
+        yield "bound", {"lower_bound_ns": news.lower_bound_ns} | common
+
+
+def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
+    cursor.execute(
+        "INSERT INTO plans (job_id, text) VALUES (?, ?) ON CONFLICT (job_id) DO UPDATE SET text = excluded.text",
+        (job_id, text),
+    )
+    cursor.execute("UPDATE jobs SET plan_sha256 = ? WHERE id = ?", (hashlib.sha256(text.encode()).hexdigest(), job_id))
+
+
+def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> None:
+    before = _get(cursor, job_id)
+    assert before is not None
+    last = News(
+        phase="end",
+        incumbent_ns=outcome.incumbent_ns,
+        lower_bound_ns=outcome.lower_bound_ns,
+        gap=outcome.gap,
+        source=outcome.source or "",
+    )
+    for kind, data in _story(before, last):
+        _tell(cursor, job_id, kind=kind, now=now, data=data)
+    cursor.execute(
+        "UPDATE jobs SET state = ?, stopped_by = ?, solution_status = ?, error = ?, finished_at = ?, "
+        "incumbent_ns = COALESCE(?, incumbent_ns), lower_bound_ns = COALESCE(?, lower_bound_ns), "
+        "gap = COALESCE(?, gap), source = COALESCE(?, source), worker = NULL, lease_until = NULL, phase = NULL, "
+        "version = version + 1 WHERE id = ?",
+        (
+            outcome.state,
+            outcome.stopped_by,
+            outcome.solution_status,
+            None if outcome.error is None else json.dumps(outcome.error),
+            now,
+            outcome.incumbent_ns,
+            outcome.lower_bound_ns,
+            outcome.gap,
+            outcome.source,
+            job_id,
+        ),
+    )
+    if outcome.plan is not None:
+        _keep_plan(cursor, job_id, text=outcome.plan)
+    job = _get(cursor, job_id)
+    assert job is not None
+    data = {"state": job.state, "incumbent_ns": job.incumbent_ns, "lower_bound_ns": job.lower_bound_ns, "gap": job.gap}
+    _tell(cursor, job_id, kind="done", now=now, data=data | {"stopped_by": job.stopped_by})
+
+
+def _put_back(cursor: Cursor, *, now: float, all_running: bool) -> int:
+    cursor.execute(
+        "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, crashes = crashes + 1, "
+        "version = version + 1 WHERE state = 'running' AND (lease_until < ? OR ? = 1)",
+        (now, int(all_running)),
+    )
+    return cursor.rowcount
+
+
+def _next_waiting(cursor: Cursor) -> str | None:
+    cursor.execute(
+        "SELECT waiting.tenant FROM (SELECT DISTINCT tenant FROM jobs WHERE state = 'queued') AS waiting "
+        "LEFT JOIN (SELECT tenant, COUNT(*) AS num FROM jobs WHERE state = 'running' GROUP BY tenant) AS busy "
+        "ON busy.tenant = waiting.tenant LEFT JOIN tenants ON tenants.name = waiting.tenant "
+        "ORDER BY COALESCE(busy.num, 0), COALESCE(tenants.served_at, 0), waiting.tenant LIMIT 1"
+    )
+    tenant = _first(cursor.fetchone())
+    cursor.execute(
+        "SELECT id FROM jobs WHERE state = 'queued' AND tenant = ? ORDER BY priority DESC, created_at, id LIMIT 1",
+        (tenant,),
+    )
+    job_id: str | None = _first(cursor.fetchone())
+    return job_id
+
+
+def _serve(cursor: Cursor, tenant: str, *, now: float) -> None:
+    cursor.execute(
+        "INSERT INTO tenants (name, served_at) VALUES (?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET served_at = excluded.served_at",
+        (tenant, now),
+    )
+
+
+def _forget_rest(cursor: Cursor, job_ids: Sequence[str]) -> None:
+    for job_id in job_ids:
+        for table in ("plans", "events", "idempotency"):
+            cursor.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))

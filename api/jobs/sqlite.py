@@ -1,0 +1,101 @@
+"""The default database: one SQLite file beside its write-ahead log, and a lock that one service holds."""
+
+import fcntl
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from api.jobs.sql_store import Cursor
+from api.jobs.store import StoreFullError
+
+BUSY_TIMEOUT_S = 10.0
+"""How long a writer waits for another."""
+
+
+class SqliteDatabase:
+    """Every thread has its own connection; a commit is on the disk before it returns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._open: list[sqlite3.Connection] = []
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = sqlite3.connect(
+                self.path,
+                timeout=BUSY_TIMEOUT_S,
+                isolation_level=None,
+                check_same_thread=False,  # `close_all` closes those of threads that are gone
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            self._local.connection = connection
+            with self._lock:
+                self._open.append(connection)
+        return connection
+
+    @contextmanager
+    def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
+        """Writers queue up at the beginning, so that none fails in the middle."""
+        connection = self._connection()
+        cursor = connection.cursor()
+        try:
+            cursor.execute("BEGIN IMMEDIATE" if is_writing else "BEGIN")
+            yield cursor
+            cursor.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if "full" in str(error) or "disk I/O" in str(error):
+                raise StoreFullError(str(error)) from error
+            raise
+        finally:
+            if connection.in_transaction:
+                connection.rollback()
+            cursor.close()
+
+    def lock_schema(self, cursor: Cursor) -> None:
+        """A writing transaction is alone anyway."""
+
+    def now(self) -> float:
+        """This machine's clock: nobody else shares the file."""
+        return time.time()
+
+    def close(self) -> None:
+        """Close the calling thread's connection."""
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            with self._lock:
+                self._open.remove(connection)
+            connection.close()
+            self._local.connection = None
+
+    def close_all(self) -> None:
+        """Close every thread's connection; nobody may use the database any more."""
+        with self._lock:
+            for connection in self._open:
+                connection.close()
+            self._open.clear()
+        self._local = threading.local()
+
+
+class FolderLock:
+    """Held by the one service that works on a data folder; the kernel lets go of it when the process dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = open(folder / "lock", "a")  # noqa: SIM115 held until close
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise ValueError(
+                f"{folder}: another service works on this folder; stop it, or give another --data"
+            ) from None
+
+    def close(self) -> None:
+        """Let another service have the folder."""
+        self._file.close()

@@ -1,0 +1,107 @@
+"""The seam: what the doors and the workers ask of whatever keeps the jobs."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Protocol
+
+from api.jobs.job import Event, Job, NewJob, News, Outcome
+
+
+class IdempotencyConflictError(Exception):
+    """The same idempotency key came with another body."""
+
+
+class StoreFullError(Exception):
+    """There is no room to write what was asked for."""
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    found: list[type[Exception]] = [sqlite3.Error, StoreFullError]
+    try:
+        import psycopg
+    except ImportError:  # the extra `postgres` is not installed
+        return tuple(found)
+    return (*found, psycopg.Error)
+
+
+STORE_FAILURES = _failures()
+"""What a store raises that is full or cannot be reached: not our mistake, and perhaps over in a moment."""
+
+
+class JobStore(Protocol):
+    """Keeps jobs, their best plans and their stories; every method is one transaction, safe from any thread."""
+
+    def submit(self, job: NewJob, *, idempotency_key: str | None = None, body_sha256: str = "") -> tuple[Job, bool]:
+        """Store a job and say whether it is new; the same key and body give the first job again.
+
+        Raises IdempotencyConflictError if the key came with another body.
+        """
+
+    def recall(self, tenant: str, *, idempotency_key: str, body_sha256: str) -> Job | None:
+        """The job that the key was first used for; raises IdempotencyConflictError for another body."""
+
+    def find_answer(self, tenant: str, *, problem_key: str, request_key: str, gap: float, is_exact: bool) -> Job | None:
+        """A finished job that answers the same request: the same deterministic one, else one proved to `gap`."""
+
+    def find_plan_like(self, tenant: str, problem_key: str) -> str | None:
+        """The best plan of the tenant for the same question, to start from."""
+
+    def claim(self, worker: str, *, lease_s: float) -> Job | None:
+        """The next job for `worker`, fair between tenants, or None; expired leases are put back first."""
+
+    def extend(self, job: Job, *, lease_s: float) -> Job:
+        """Hold the job for longer; raises LeaseLostError if it is no longer the caller's, as all that follow do."""
+
+    def report(self, job: Job, news: News) -> None:
+        """Write down a step of the solver, with its plan."""
+
+    def finish(self, job: Job, outcome: Outcome) -> None:
+        """End the job."""
+
+    def release(self, job: Job, *, spent_s: float, is_crash: bool) -> None:
+        """Give the job back to the queue, with what was found."""
+
+    def put_back(self, *, all_running: bool = False) -> int:
+        """Queue jobs whose lease has run out again (or all that run); the answer is how many."""
+
+    def get(self, job_id: str, *, tenant: str | None = None) -> Job | None:
+        """A job, or None if there is none or it is another tenant's."""
+
+    def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
+        """The tenant's jobs, latest first."""
+
+    def plan_text(self, job_id: str) -> str | None:
+        """The best verified plan of a job, final or not."""
+
+    def events(self, job_id: str, *, after: int) -> Sequence[Event]:
+        """The story from `after` on."""
+
+    def versions(self, job_ids: Sequence[str]) -> dict[str, int]:
+        """The present version of each job that exists."""
+
+    def stop(self, job_id: str, tenant: str) -> Job | None:
+        """Ask to finish now; a job that waits is cancelled, or succeeds with the plan it has."""
+
+    def pin(self, job_id: str, tenant: str, *, is_pinned: bool) -> Job | None:
+        """Keep a job from retention, or no longer."""
+
+    def forget(self, job_id: str, tenant: str) -> bool:
+        """Remove the job and everything known about it; whoever runs it loses its lease."""
+
+    def count_unfinished(self, tenant: str) -> int:
+        """Jobs of the tenant that are queued or running."""
+
+    def count_since(self, key_id: str | None, tenant: str, *, seconds: float) -> int:
+        """Jobs submitted with the key (or by the tenant, without one) in the last seconds."""
+
+    def count_states(self) -> dict[str, int]:
+        """Jobs by state."""
+
+    def expire(self, *, older_than_s: float) -> int:
+        """Remove finished jobs that nobody pinned; the answer is how many."""
+
+    def ping(self) -> None:
+        """Raise unless the store answers."""
+
+    def close(self) -> None:
+        """Let go of the calling thread's connection."""

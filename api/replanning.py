@@ -1,0 +1,75 @@
+"""A new plan from the present one on: for drifted costs, or for the devices that are left."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+
+from api.planning_run import Wishes, run_plan
+from planner.costs import CostModel
+from planner.export.targets import TARGETS, restrict
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.replanning.loss import adapt_plan, find_lost, without_devices
+from planner.replanning.moves import Recipe, make_recipe
+from planner.simulate import simulate
+from planner.verify import verify
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """What came out."""
+
+    plan: Plan
+    """The new plan."""
+    recipe: Recipe
+    """What has to move for it."""
+    present_ns: int | None
+    """The makespan of the present plan on what is left; None if it cannot go on there."""
+    elapsed_s: float
+    """How long planning took."""
+
+    def describe(self) -> list[str]:
+        """For people, a line each."""
+        evidence = self.plan.evidence
+        assert evidence is not None
+        saved = "" if self.present_ns is None else f", {(self.present_ns - evidence.makespan_ns) / 1e6:,.3f} ms saved"
+        lines = [
+            f"new plan: {evidence.makespan_ns / 1e6:,.3f} ms{saved}; no plan can be below "
+            f"{evidence.lower_bound_ns / 1e6:,.3f} ms; planned in {self.elapsed_s:.1f} s"
+        ]
+        for move in self.recipe.moves:
+            layers = f"{len(move.layers)} layers ({move.layers[0]} … {move.layers[-1]})"
+            if move.source is None:
+                lines.append(f"from the checkpoint to {move.target}: {layers}, {move.num_bytes:,} bytes")
+            else:
+                took = (move.duration_ns or 0) / 1e6
+                lines.append(f"{move.source} to {move.target}: {layers}, {move.num_bytes:,} bytes, {took:,.3f} ms")
+        lines.append(
+            f"{self.recipe.moved_bytes:,} bytes move, in {self.recipe.duration_ns / 1e6:,.3f} ms at least; "
+            f"{self.recipe.restored_bytes:,} bytes only the checkpoint has"
+        )
+        return lines
+
+
+def plan_again(
+    problem: Problem, present: Plan, *, lost: Sequence[str], wishes: Wishes, target: str | None, console: Console
+) -> Again:
+    """Plan for what is left, from the present plan on; ValueError for names that are neither device nor host."""
+    gone = find_lost(problem, lost)
+    program = None if target is None else TARGETS[target]
+    left = without_devices(problem, gone) if gone else problem
+    if program is not None:
+        left = replace(left, options=restrict(left.options, program))
+    start = adapt_plan(present, gone) if gone else present
+    stays = None
+    if start is not None:
+        start = replace(start, problem=left.reference(), evidence=None)
+        stays = start if verify(left, start).passed else None
+    plan, run = run_plan(left, wishes, console=console, target=program, start=stays)
+    return Again(
+        plan=plan,
+        recipe=make_recipe(left, before=present, after=plan, lost=gone),
+        present_ns=None if stays is None else simulate(left, stays, costs=CostModel(left)).makespan_ns,
+        elapsed_s=run.elapsed_s,
+    )

@@ -1,0 +1,1 @@
+"""The service: HTTP in front of the jobs."""

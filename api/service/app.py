@@ -1,0 +1,134 @@
+"""The application: `make_app` puts the doors on a service."""
+
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from api.jobs.store import STORE_FAILURES, StoreFullError
+from api.service import about, checks, plans
+from api.service.answers import render_json
+from api.service.core import Service
+from api.service.openapi import allowed_methods, make_document
+from api.service.problems import ServiceError
+from api.service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""On every answer."""
+
+
+def make_app(settings: Settings) -> FastAPI:
+    """The application of a service, which starts and ends with the application's lifespan."""
+    service = Service(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        del app
+        async with service.lifespan():
+            yield
+
+    app = FastAPI(title="pipeplan", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.state.service = service
+    for router in (plans.router, checks.router, about.router):
+        app.include_router(router)
+    app.openapi = make_document  # type: ignore[method-assign]
+    app.add_exception_handler(ServiceError, _on_service_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    for failure in STORE_FAILURES:
+        app.add_exception_handler(failure, _on_store_failure)
+    app.add_exception_handler(Exception, _on_failure)
+    app.add_middleware(watch, service=service)
+    if settings.traces:
+        from api.service.tracing import traced
+
+        app.add_middleware(traced)
+    return app
+
+
+def problem_answer(error: ServiceError) -> Response:
+    """A problem document."""
+    headers = {"Cache-Control": "no-store"} | error.headers
+    return Response(
+        render_json(error.document()), status_code=error.status, headers=headers, media_type="application/problem+json"
+    )
+
+
+async def _on_service_error(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, ServiceError)
+    return problem_answer(error)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(allowed_methods(request.url.path)) or headers.get("Allow", "GET")
+    codes = {404: "not_found", 405: "method_not_allowed"}
+    return problem_answer(ServiceError(error.status_code, codes.get(error.status_code, "http_error"), headers=headers))
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    del request, error
+    return problem_answer(ServiceError(422, "invalid", detail="a parameter is not as it should be"))
+
+
+async def _on_store_failure(request: Request, error: Exception) -> Response:
+    """The store is full or away."""
+    del request
+    logger.warning("the store failed: %r", error)
+    if isinstance(error, StoreFullError):
+        return problem_answer(ServiceError(507, "store_full", detail="the service's disk is full"))
+    return problem_answer(
+        ServiceError(503, "store_away", detail="the store does not answer", headers={"Retry-After": "5"})
+    )
+
+
+async def _on_failure(request: Request, error: Exception) -> Response:
+    """What nobody foresaw; the log has the trace, the client has not."""
+    del request, error
+    return problem_answer(ServiceError(500, "internal_error", detail="please report it with the time of the request"))
+
+
+def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
+    """Times every request and puts the common headers on its answer."""
+
+    async def handle(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        begin, status = time.monotonic(), 500
+
+        async def tell(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+            await send(message)
+
+        try:
+            await app(scope, receive, tell)
+        finally:
+            route = getattr(scope.get("route"), "path", "unknown")
+            method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE", "HEAD") else "other"
+            service.metrics.observe(method, route, status=status, seconds=time.monotonic() - begin)
+
+    return handle

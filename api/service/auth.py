@@ -1,0 +1,151 @@
+"""Who asks, what they may do, and how much of it."""
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import Request
+
+from api.service.keys import SCOPES, KeyRing
+from api.service.problems import ServiceError
+from api.service.settings import Oidc, Settings, is_loopback
+
+LOCAL_TENANT = "local"
+"""Whose everything is where no keys are asked for."""
+
+MAX_BUCKETS = 10_000
+"""Clients whose rate is remembered."""
+
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pipeplan"'}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who a request comes from."""
+
+    tenant: str
+    """Whose jobs it may see."""
+    key_id: str | None = None
+    """The API key, where one was brought."""
+    scopes: tuple[str, ...] = SCOPES
+    """What it may do."""
+    hourly_jobs: int
+    concurrent_jobs: int
+
+
+class Buckets:
+    """A token bucket per client: so many requests a second, and a burst."""
+
+    def __init__(self, *, per_s: float, burst: int) -> None:
+        self._per_s, self._burst = per_s, burst
+        self._lock = threading.Lock()
+        self._levels: dict[str, tuple[float, float]] = {}
+
+    def take(self, name: str) -> bool:
+        """Whether one more request is within the rate."""
+        with self._lock:
+            now = time.monotonic()
+            level, since = self._levels.pop(name, (float(self._burst), now))
+            level = min(float(self._burst), level + (now - since) * self._per_s)
+            if len(self._levels) >= MAX_BUCKETS:
+                self._levels.pop(next(iter(self._levels)))
+            self._levels[name] = (level - 1 if level >= 1 else level, now)
+            return level >= 1
+
+
+class Gate:
+    """Lets requests in."""
+
+    def __init__(self, settings: Settings, keys: KeyRing) -> None:
+        self._settings, self._keys = settings, keys
+        traffic = settings.traffic
+        self._buckets = Buckets(per_s=traffic.requests_per_s, burst=traffic.burst)
+
+    def admit(self, request: Request, scope: str) -> Caller:
+        """The caller; raises ServiceError 401, 403 or 429."""
+        caller = self._identify(request)
+        if scope not in caller.scopes:
+            raise ServiceError(403, "scope_missing", detail=f"the key does not have the scope {scope}")
+        if not self._buckets.take(caller.key_id or caller.tenant):
+            raise ServiceError(429, "rate_limited", detail="slow down", headers={"Retry-After": "1"})
+        return caller
+
+    def admit_viewer(self, request: Request, ticket: str) -> Caller:
+        """The caller whose ticket a frame brought; raises ServiceError 401 if it is not good any more."""
+        key = self._keys.redeem(ticket, request.path_params["plan_id"])
+        if key is None:
+            raise ServiceError(401, "ticket", detail="the ticket is not valid any more", headers=CHALLENGE)
+        return self._caller(key.tenant)
+
+    def _identify(self, request: Request) -> Caller:
+        traffic, header = self._settings.traffic, request.headers.get("authorization")
+        if not self._settings.needs_keys and header is None:
+            require_local(request)
+            return self._caller(LOCAL_TENANT)
+        scheme, _, text = (header or "").partition(" ")
+        if scheme.lower() != "bearer" or not text or len(text) > 8192:
+            raise ServiceError(401, "unauthenticated", detail="send Authorization: Bearer KEY", headers=CHALLENGE)
+        key = self._keys.find(text)
+        if key is not None:
+            return Caller(
+                tenant=key.tenant,
+                key_id=key.id,
+                scopes=key.scopes,
+                hourly_jobs=key.hourly_jobs or traffic.hourly_jobs,
+                concurrent_jobs=key.concurrent_jobs or traffic.unfinished_jobs,
+            )
+        claims = None if self._settings.oidc is None else read_token(text, self._settings.oidc)
+        if claims is None:
+            raise ServiceError(401, "unauthenticated", detail="the key is not valid", headers=CHALLENGE)
+        return claims_caller(claims, self._caller)
+
+    def _caller(self, tenant: str, scopes: tuple[str, ...] = SCOPES) -> Caller:
+        traffic = self._settings.traffic
+        return Caller(
+            tenant=tenant,
+            scopes=scopes,
+            hourly_jobs=traffic.hourly_jobs,
+            concurrent_jobs=traffic.unfinished_jobs,
+        )
+
+
+def require_local(request: Request) -> None:
+    """Without keys, only this machine's own programs and pages may ask: no other site's script, by whatever name."""
+    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    origin = request.headers.get("origin")
+    is_foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    if not is_loopback(host) or is_foreign or request.headers.get("sec-fetch-site") == "cross-site":
+        raise ServiceError(403, "foreign_origin", detail="without keys this service answers its own machine only")
+
+
+def claims_caller(claims: dict[str, Any], make: Any) -> Caller:
+    """The caller that a token speaks for: its tenant claim, and those of our scopes that it grants."""
+    granted = str(claims.get("scope", "")).split()
+    scopes = tuple(scope for scope in SCOPES if scope in granted)
+    caller: Caller = make(f"oidc:{claims['tenant']}", scopes)
+    return caller
+
+
+def read_token(text: str, oidc: Oidc) -> dict[str, Any] | None:
+    """The claims of a token that the provider signed for us and that has not expired, else None."""
+    import jwt
+
+    try:
+        header = jwt.get_unverified_header(text)
+        keys = jwt.PyJWKSet.from_dict(json.loads(oidc.jwks_file.read_text(encoding="utf-8"))).keys
+        key = next(key for key in keys if key.key_id == header.get("kid"))
+        claims: dict[str, Any] = jwt.decode(
+            text,
+            key.key,
+            algorithms=["RS256", "ES256"],
+            audience=oidc.audience,
+            issuer=oidc.issuer,
+            options={"require": ["exp", "iss", "aud", oidc.tenant_claim]},
+        )
+    except (jwt.PyJWTError, StopIteration, ValueError, OSError):
+        return None
+    tenant = claims.get(oidc.tenant_claim)
+    return claims | {"tenant": tenant} if isinstance(tenant, str) and 0 < len(tenant) <= 200 else None

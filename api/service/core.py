@@ -1,0 +1,151 @@
+"""The service itself, without its doors: store, engine, inspector, hub, gate and what they share."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+
+from api.doctor import make_toy_problem
+from api.jobs.pool import Engine, Pool
+from api.jobs.request import PlanRequest
+from api.jobs.sql_store import Database, SqlStore
+from api.jobs.sqlite import FolderLock, SqliteDatabase
+from api.service.auth import Gate
+from api.service.hub import Executor, Hub
+from api.service.inspector import Inspector
+from api.service.keys import KeyRing
+from api.service.metrics import Metrics
+from api.service.problems import ServiceError
+from api.service.settings import Settings
+from planner.progress import Limits
+
+logger = logging.getLogger(__name__)
+
+HOUSEKEEPING_S = 60.0
+"""How often old jobs are removed and lost ones are put back."""
+
+READY_S = 120.0
+"""How long the toy plan may take when the service starts: kernels may have to be compiled."""
+
+
+def open_database(settings: Settings) -> Database:
+    """PostgreSQL where a URL is given, else the SQLite file of the data folder, which is made."""
+    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if settings.database_url is not None:
+        from api.jobs.postgres import PostgresDatabase
+
+        return PostgresDatabase(settings.database_url)
+    return SqliteDatabase(settings.data / "pipeplan.sqlite")
+
+
+class Service:
+    """Everything that lives as long as the process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._lock = None if settings.database_url else _lock(settings)
+        self.database = open_database(settings)
+        self.store = SqlStore(self.database)
+        self.keys = KeyRing(self.database)
+        self.gate = Gate(settings, self.keys)
+        self.metrics = Metrics()
+        self.inspector = Inspector(
+            settings.process, seconds=settings.inspection_s, max_waiting=settings.traffic.inspections
+        )
+        self.engine = self._make_engine()
+        self.executor = Executor(16)
+        self.hub = Hub(self.store.versions, self.executor)
+        self.num_streams = 0
+        self.in_flight: set[tuple[str, str]] = set()
+        """Tenants and idempotency keys of submissions under way."""
+        self.is_draining = False
+        self.is_ready = False
+
+    def _make_engine(self) -> Engine:
+        settings = self.settings
+        if settings.database_url is not None:
+            from api.jobs.postgres import PostgresEngine
+
+            return PostgresEngine(settings.database_url)
+        return Pool(self.store, num_workers=settings.num_workers, limits=settings.process, patience=settings.patience)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """From the first claim to the last word."""
+        if self.settings.database_url is None:
+            self.store.put_back(all_running=True)
+        self.engine.start()
+        tasks = [asyncio.create_task(work) for work in (self.hub.run(), self._get_ready(), self._keep_house())]
+        try:
+            yield
+        finally:
+            self.begin_drain()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.to_thread(self.close)
+
+    def begin_drain(self) -> None:
+        """Not ready any more; nothing more is claimed; solvers are asked to stop; streams end."""
+        self.is_draining = True
+        self.is_ready = False
+        self.engine.drain()
+        self.hub.close()
+
+    def close(self) -> None:
+        """Wait for the workers, then let go of everything."""
+        self.engine.close()
+        self.inspector.close()
+        self.executor.close()
+        self.store.close_all()
+        if self._lock is not None:
+            self._lock.close()
+
+    async def _get_ready(self) -> None:
+        """Ready is a service that solves and verifies a toy plan."""
+        request = PlanRequest(problem=make_toy_problem(), limits=Limits(time_limit_s=20.0, max_rounds=1))
+        while not self.is_draining:
+            try:
+                solved = await self.executor.call(
+                    self.inspector.ask, op="solve", request=request.render(), start=None, seconds=READY_S
+                )
+                judged = await self.executor.call(self.inspector.ask, what="verdict", plan=solved["plan"])
+                self.is_ready = bool(judged["verdict"]["passed"])
+            except ServiceError:
+                logger.warning("the toy plan failed; trying again", exc_info=True)
+            if self.is_ready:
+                return
+            await asyncio.sleep(5.0)
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            with contextlib.suppress(Exception):
+                await self.executor.call(self.store.expire, older_than_s=self.settings.retention_s)
+                await self.executor.call(self.store.put_back)
+
+    async def check_ready(self) -> None:
+        """Raise ServiceError 503 unless the service can take work now."""
+        if not self.is_ready:
+            detail = "shutting down" if self.is_draining else "the toy plan is not solved yet"
+            raise ServiceError(503, "not_ready", detail=detail, headers={"Retry-After": "5"})
+        try:
+            await self.executor.call(self.store.ping)
+        except Exception:
+            raise ServiceError(503, "not_ready", detail="the store does not answer") from None
+
+    @contextlib.contextmanager
+    def streaming(self) -> Iterator[None]:
+        """One of the places for those who stay; raises ServiceError 429 if all are taken."""
+        if self.num_streams >= self.settings.traffic.streams:
+            raise ServiceError(429, "too_many_streams", detail="too many wait", headers={"Retry-After": "5"})
+        self.num_streams += 1
+        try:
+            yield
+        finally:
+            self.num_streams -= 1
+
+
+def _lock(settings: Settings) -> FolderLock:
+    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return FolderLock(settings.data)

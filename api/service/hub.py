@@ -1,0 +1,87 @@
+"""Tells waiting requests that a job has changed: one look at the store for all of them together."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LOOK_S = 0.25
+"""How often the store is looked at while anybody waits."""
+
+Look = Callable[[Sequence[str]], dict[str, int]]
+"""Versions of jobs by their ids."""
+
+
+class Hub:
+    """Waiters by job; `run` is a task of the event loop."""
+
+    def __init__(self, look: Look, executor: "Executor") -> None:
+        self._look, self._executor = look, executor
+        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self._seen: dict[str, int] = {}
+        self._is_closed = False
+
+    async def wait(self, job_id: str, version: int, *, timeout_s: float) -> None:
+        """Returns when the job is no longer at `version`, at the latest after `timeout_s`."""
+        if self._is_closed or self._seen.get(job_id, version) > version:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(job_id, set()).add(future)
+        self._seen.setdefault(job_id, version)
+        self._seen[job_id] = min(self._seen[job_id], version)
+        try:
+            await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            pass
+        finally:
+            self._leave(job_id, future)
+
+    def _leave(self, job_id: str, future: "asyncio.Future[None]") -> None:
+        waiting = self._waiters.get(job_id, set())
+        waiting.discard(future)
+        if not waiting:
+            self._waiters.pop(job_id, None)
+            self._seen.pop(job_id, None)
+
+    async def run(self) -> None:
+        """Looks for as long as the service lives."""
+        while not self._is_closed:
+            await asyncio.sleep(LOOK_S)
+            if self._waiters:
+                watched = list(self._waiters)
+                try:
+                    versions = await self._executor.call(self._look, watched)
+                except Exception:  # the store is away for a moment; those who wait look for themselves in the end
+                    continue
+                for job_id in watched:
+                    if versions.get(job_id, 2**62) > self._seen.get(job_id, 2**62):
+                        self._wake(job_id)
+
+    def _wake(self, job_id: str) -> None:
+        for future in list(self._waiters.get(job_id, ())):
+            if not future.done():
+                future.set_result(None)
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self._is_closed = True
+        for job_id in list(self._waiters):
+            self._wake(job_id)
+
+
+class Executor:
+    """Threads in which whatever blocks is done."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="service")
+
+    async def call(self, function: Callable[..., T], *arguments: object, **named: object) -> T:
+        """What the function returns, without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, lambda: function(*arguments, **named))
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,454 @@
+"""The OpenAPI 3.1 document, written down once; tests compare it with the routes and with `docs/openapi.json`."""
+
+import json
+import re
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+Schema = dict[str, Any]
+
+_MOMENT: Schema = {"type": ["string", "null"], "format": "date-time"}
+_NANOSECONDS: Schema = {"type": ["integer", "null"], "minimum": 0}
+_TEXT: Schema = {"type": ["string", "null"]}
+_STATES = ["queued", "running", "succeeded", "failed", "cancelled"]
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(properties: Schema, *, required: list[str] | None = None, **more: Any) -> Schema:
+    return {"type": "object", "properties": properties, "required": required or sorted(properties), **more}
+
+
+def _job() -> Schema:
+    return _object(
+        {
+            "id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+            "name": {"type": "string"},
+            "state": {"enum": _STATES},
+            "solution_status": {"enum": ["optimal", "feasible", "infeasible", "unknown"]},
+            "stopped_by": _TEXT,
+            "phase": _TEXT,
+            "priority": {"type": "integer", "minimum": -10, "maximum": 10},
+            "pinned": {"type": "boolean"},
+            "created_at": {"type": "string", "format": "date-time"},
+            "started_at": _MOMENT,
+            "finished_at": _MOMENT,
+            "attempt": {"type": "integer", "minimum": 0},
+            "incumbent_ns": _NANOSECONDS,
+            "lower_bound_ns": _NANOSECONDS,
+            "gap": {"type": ["number", "null"]},
+            "source": _TEXT,
+            "verdict": {"anyOf": [{"type": "null"}, _object({"passed": {"const": True}})]},
+            "plan_sha256": {"type": ["string", "null"], "pattern": "^[0-9a-f]{64}$"},
+            "error": {"anyOf": [{"type": "null"}, _object({"code": {"type": "string"}, "detail": {"type": "string"}})]},
+            "links": {"type": "object", "additionalProperties": {"type": "string"}},
+            "what_if": {"type": "object"},
+        },
+        required=["id", "state", "solution_status", "incumbent_ns", "lower_bound_ns", "gap", "verdict", "links"],
+        additionalProperties=False,
+    )
+
+
+def _limits() -> Schema:
+    return _object(
+        {
+            "time_limit_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000, "default": 10},
+            "gap": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "default": 0},
+            "seed": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0},
+            "max_rounds": {"type": ["integer", "null"], "minimum": 0, "maximum": 10**9},
+            "patience_s": {"type": ["number", "null"]},
+        },
+        required=[],
+        additionalProperties=False,
+        description="When to stop. With max_rounds the answer is the same on every machine, byte for byte.",
+    )
+
+
+def _schemas() -> Schema:
+    document: Schema = {"type": "object", "description": "A workload document, in any form that pipeplan reads."}
+    plan: Schema = {"type": "object", "description": "A plan document (pipeline-plan/1)."}
+    complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
+    change = _object(
+        {
+            "devices": {"type": "integer", "minimum": -1024, "maximum": 1024},
+            "memory_bytes": {"type": "integer", "minimum": -(2**50), "maximum": 2**50},
+            "link_speed": {"type": "number", "minimum": 0.001, "maximum": 1000},
+            "num_microbatches": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**20},
+        },
+        required=[],
+        additionalProperties=False,
+    )
+    checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
+    return {
+        "Job": _job(),
+        "Jobs": _object({"plans": {"type": "array", "items": _ref("Job")}}),
+        "Limits": _limits(),
+        "Submission": _object(
+            {
+                "workload": document,
+                "num_microbatches": {"type": ["integer", "null"], "minimum": 1},
+                "options": {"type": "object"},
+                "limits": _ref("Limits"),
+                "priority": {"type": "integer", "minimum": -10, "maximum": 10},
+                "pinned": {"type": "boolean"},
+            },
+            required=["workload"],
+        ),
+        "Verification": _object(
+            {**checked, "certificate": {"type": "boolean"}}, required=["plan"], additionalProperties=False
+        ),
+        "Playback": _object(
+            {
+                **checked,
+                "what": {"enum": ["simulation", "explanation", "report", "view", "trace", "torch"]},
+                "other": {"anyOf": [plan, {"type": "null"}]},
+            },
+            required=["plan", "what"],
+            additionalProperties=False,
+        ),
+        "WhatIf": _object(
+            {"base": {"type": "string"}, "change": change, "limits": _ref("Limits")},
+            required=["base", "change"],
+            additionalProperties=False,
+        ),
+        "Verdict": {"type": "object", "properties": {"passed": {"type": "boolean"}}, "required": ["passed"]},
+        "Problem": _object(
+            {
+                "type": {"type": "string"},
+                "title": {"type": "string"},
+                "status": {"type": "integer"},
+                "code": {"type": "string"},
+                "detail": {"type": "string"},
+                "errors": {"type": "array", "maxItems": 20, "items": complaint},
+            },
+            required=["type", "title", "status", "code"],
+        ),
+    }
+
+
+def _json(schema: Schema, description: str, **headers: str) -> Schema:
+    response: Schema = {"description": description, "content": {"application/json": {"schema": schema}}}
+    if headers:
+        response["headers"] = {
+            name.replace("_", "-"): {"schema": {"type": "string"}, "description": text}
+            for name, text in headers.items()
+        }
+    return response
+
+
+def _text(media_type: str, description: str) -> Schema:
+    schema: Schema = {} if media_type == "application/json" else {"type": "string"}
+    return {"description": description, "content": {media_type: {"schema": schema}}}
+
+
+def _problems(*statuses: int) -> Schema:
+    return {str(status): {"$ref": "#/components/responses/Problem"} for status in statuses}
+
+
+_ALWAYS = (401, 403, 429, 500, 503)
+_BODY = (400, 408, 413, 415, 422, 507)
+
+
+def _operation(name: str, summary: str, *, responses: Schema, **more: Any) -> Schema:
+    problems = _problems(*_ALWAYS, *more.pop("problems", ()))
+    return {"operationId": name, "summary": summary, "responses": {**problems, **responses}, **more}
+
+
+def _body(name: str, **examples: Any) -> Schema:
+    content: Schema = {"schema": _ref(name)}
+    if examples:
+        content["examples"] = {key: {"value": value} for key, value in examples.items()}
+    return {"required": True, "content": {"application/json": content}}
+
+
+def _header(name: str, description: str, *, schema: Schema) -> Schema:
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
+def _path(name: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+_ID = _path("plan_id", {"type": "string", "pattern": "^[0-9a-f]{32}$"})
+_PREFER = _header(
+    "Prefer", "wait=N: wait up to N seconds for the end", schema={"type": "string", "pattern": "^wait=[0-9]{1,2}$"}
+)
+_KEY = _header(
+    "Idempotency-Key",
+    "The same key and body give the first answer again",
+    schema={"type": "string", "pattern": "^[!-~]{1,200}$"},
+)
+_NO_CONTENT: Schema = {"description": "Not modified"}
+
+
+def example_submission() -> Schema:
+    """A body that works as it stands: three layers on two devices."""
+    devices = [{"name": name, "type": "toy", "memory_bytes": 2**30} for name in ("gpu0", "gpu1")]
+    cost = {"device_type": "toy", "forward_ns": 1000000, "input_grad_ns": 1000000, "weight_grad_ns": 1000000}
+    names = ("embed", "block", "head")
+    layers = [{"name": name, "costs": [cost], "parameter_bytes": 1024, "state_bytes": 4096} for name in names]
+    edges = [{"producer": a, "consumer": b, "bytes": 1024} for a, b in (("embed", "block"), ("block", "head"))]
+    return {
+        "workload": {
+            "format": "pipeline-workload/1",
+            "profile": {"name": "toy", "layers": layers, "edges": edges},
+            "cluster": {
+                "name": "desk",
+                "devices": devices,
+                "links": [{"a": "gpu0", "b": "gpu1", "bandwidth_bytes_per_s": 1000000000}],
+            },
+            "num_microbatches": 4,
+        },
+        "limits": {"time_limit_s": 5, "max_rounds": 1},
+    }
+
+
+def _links() -> Schema:
+    """What can be done next with a plan that was submitted."""
+    nexts = ("get_plan", "stop_plan", "pin_plan", "unpin_plan", "delete_plan", "get_report", "get_view")
+    return {name: {"operationId": name, "parameters": {"plan_id": "$response.body#/id"}} for name in nexts} | {
+        "get_plan_document": {"operationId": "get_plan_document", "parameters": {"plan_id": "$response.body#/id"}}
+    }
+
+
+def _plan_paths() -> Schema:
+    done = _json(_ref("Job"), "Done, or known already", Location="The plan", X_Cache="HIT or MISS")
+    going = _json(_ref("Job"), "Accepted", Location="The plan", Retry_After="Seconds", X_Cache="MISS")
+    job = _json(_ref("Job"), "The plan", ETag="Changes with the plan")
+    done["links"] = going["links"] = _links()
+    one = {"parameters": [_ID]}
+    return {
+        "/v1/plans": {
+            "get": _operation(
+                "list_plans",
+                "The caller's latest plans",
+                responses={"200": _json(_ref("Jobs"), "Latest first")},
+                problems=(422,),
+                parameters=[
+                    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100}}
+                ],
+            ),
+            "post": _operation(
+                "submit_plan",
+                "Submit a question",
+                responses={"200": done, "202": going},
+                problems=(*_BODY, 409, 404),
+                parameters=[_PREFER, _KEY],
+                requestBody=_body("Submission", toy=example_submission()),
+            ),
+        },
+        "/v1/plans/{plan_id}": {
+            "get": _operation(
+                "get_plan",
+                "State, incumbent, bound, gap, verdict",
+                responses={"200": job, "304": _NO_CONTENT},
+                problems=(404,),
+                parameters=[_ID, _PREFER],
+            ),
+            "delete": _operation(
+                "delete_plan",
+                "Cancel, then forget",
+                responses={"204": {"description": "Forgotten"}},
+                problems=(404, 507),
+                **one,
+            ),
+        },
+        "/v1/plans/{plan_id}/events": {
+            "get": _operation(
+                "follow_plan",
+                "Server-sent events: queued, started, incumbent, bound, log, done",
+                responses={"200": _text("text/event-stream", "The story")},
+                problems=(404,),
+                **one,
+            )
+        },
+        **_verb_paths(job),
+    }
+
+
+def _verb_paths(job: Schema) -> Schema:
+    """What can be done with one plan."""
+    one = {"parameters": [_ID]}
+    return {
+        "/v1/plans/{plan_id}:stop": {
+            "post": _operation(
+                "stop_plan",
+                "Finish now with the best verified plan",
+                responses={"200": job, "202": job},
+                problems=(404, 507),
+                **one,
+            )
+        },
+        "/v1/plans/{plan_id}:ticket": {
+            "post": _operation(
+                "make_ticket",
+                "A ticket for the picture, for frames, which cannot send a key",
+                responses={"200": _json(_object({"ticket": {"type": "string"}}), "The ticket, for /view?ticket=")},
+                problems=(404, 409),
+                **one,
+            )
+        },
+        "/v1/plans/{plan_id}:pin": {
+            "post": _operation("pin_plan", "Keep for good", responses={"200": job}, problems=(404, 507), **one)
+        },
+        "/v1/plans/{plan_id}:unpin": {
+            "post": _operation(
+                "unpin_plan", "Let retention have it", responses={"200": job}, problems=(404, 507), **one
+            )
+        },
+    }
+
+
+def _artefact_paths() -> Schema:
+    found: Schema = {}
+    for name, media, text in (
+        ("plan", "application/json", "The plan document"),
+        ("trace", "application/json", "A Chrome trace"),
+        ("view", "text/html", "The timeline picture"),
+        ("report", "application/json", "Stages, devices, memory, baselines"),
+    ):
+        found[f"/v1/plans/{{plan_id}}/{name}"] = {
+            "get": _operation(
+                "get_plan_document" if name == "plan" else f"get_{name}",
+                text,
+                responses={"200": _text(media, text), "304": _NO_CONTENT},
+                problems=(404, 409, 422),
+                parameters=[_ID],
+            )
+        }
+    found["/v1/plans/{plan_id}/export/{form}"] = {
+        "get": _operation(
+            "export_plan",
+            "The plan for another program",
+            responses={
+                "200": {
+                    "description": "The export",
+                    "content": {"text/csv": {"schema": {"type": "string"}}, "application/json": {"schema": {}}},
+                },
+                "304": _NO_CONTENT,
+            },
+            problems=(404, 409, 422),
+            parameters=[_ID, _path("form", {"enum": ["torch", "trace"]})],
+        )
+    }
+    return found
+
+
+def _check_paths() -> Schema:
+    made = {
+        "description": "What was asked for",
+        "content": {
+            media: {"schema": {} if media == "application/json" else {"type": "string"}}
+            for media in ("application/json", "text/html", "text/csv")
+        },
+    }
+    return {
+        "/v1/verifications": {
+            "post": _operation(
+                "verify_plan",
+                "Verify any plan",
+                responses={"200": _json(_ref("Verdict"), "The verdict")},
+                problems=_BODY,
+                requestBody=_body("Verification"),
+            )
+        },
+        "/v1/playbacks": {
+            "post": _operation(
+                "play_plan",
+                "Simulate, explain, draw or export any plan",
+                responses={"200": made},
+                problems=_BODY,
+                requestBody=_body("Playback"),
+            )
+        },
+        "/v1/what-if": {
+            "post": _operation(
+                "ask_what_if",
+                "The same question with a change",
+                responses={
+                    "200": _json(_ref("Job"), "Done"),
+                    "202": _json(_ref("Job"), "Accepted", Location="The plan"),
+                },
+                problems=(*_BODY, 404, 409),
+                parameters=[_PREFER],
+                requestBody=_body("WhatIf"),
+            )
+        },
+    }
+
+
+def _about_paths() -> Schema:
+    anything: Schema = {"type": "object"}
+    return {
+        "/v1/demo-profiles": {
+            "get": _operation(
+                "list_demos", "Workloads that come along", responses={"200": _json(anything, "Names and addresses")}
+            )
+        },
+        "/v1/demo-profiles/{name}": {
+            "get": _operation(
+                "get_demo",
+                "A body for POST /v1/plans",
+                responses={"200": _json(_ref("Submission"), "The body")},
+                problems=(404,),
+                parameters=[_path("name", {"type": "string"})],
+            )
+        },
+        "/v1/capabilities": {
+            "get": _operation(
+                "capabilities", "Every limit of this service", responses={"200": _json(anything, "Limits")}
+            )
+        },
+        "/v1/openapi.json": {
+            "get": _operation("openapi_document", "This document", responses={"200": _json(anything, "OpenAPI 3.1")})
+        },
+        "/livez": {
+            "get": _operation("live", "The process answers", responses={"200": _json(anything, "Alive")}, security=[])
+        },
+        "/readyz": {
+            "get": _operation(
+                "ready", "It can solve and store", responses={"200": _json(anything, "Ready")}, security=[]
+            )
+        },
+        "/metrics": {"get": _operation("metrics", "For Prometheus", responses={"200": _text("text/plain", "Metrics")})},
+    }
+
+
+@cache
+def make_document() -> Schema:
+    """The whole document."""
+    problem = {"description": "A problem", "content": {"application/problem+json": {"schema": _ref("Problem")}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "pipeplan",
+            "version": version("pipeline-planner"),
+            "description": "POST a measured profile and a cluster, get a verified pipeline plan with a proven gap.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{"key": []}, {}],
+        "paths": {**_plan_paths(), **_artefact_paths(), **_check_paths(), **_about_paths()},
+        "components": {
+            "schemas": _schemas(),
+            "responses": {"Problem": problem},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def allowed_methods(path: str) -> list[str]:
+    """The methods of the path; a path that ends with a verb (`:stop`) is not the plan of that name."""
+    best: tuple[int, list[str]] = (-1, [])
+    for template, item in make_document()["paths"].items():
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
+        if re.fullmatch(pattern, path):
+            best = max(best, (len(template), sorted(method.upper() for method in item)))
+    return best[1]
+
+
+def render_document() -> str:
+    """The text of `docs/openapi.json`."""
+    return json.dumps(make_document(), indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,1 @@
+"""The page at /: plain HTML, JavaScript and CSS, served as they are."""

@@ -1,0 +1,77 @@
+"""The server around the application: refuses an open bind without keys, and drains at SIGTERM before it closes."""
+
+import signal
+import socket
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from api.service.app import make_app
+from api.service.core import Service, open_database
+from api.service.keys import KeyRing
+from api.service.settings import Settings, is_loopback
+
+GRACE_S = 20
+"""Seconds from SIGTERM to the end."""
+
+
+class Server(uvicorn.Server):
+    """Tells the service about the end as soon as the signal comes, not when the last connection is gone."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal begins to drain; a second interrupt ends at once. The exit code is 0 either way."""
+        del frame
+        self._service.begin_drain()
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+def require_safe(settings: Settings, host: str) -> None:
+    """Raise ValueError for a bind that others could reach without a key, or that nobody could use."""
+    if not settings.needs_keys and not is_loopback(host):
+        raise ValueError(f"--host {host}: others could reach this service, so it needs keys; add --keys")
+    if is_loopback(host) or settings.oidc is not None:
+        return
+    database = open_database(settings)
+    try:
+        from api.jobs.sql_store import SqlStore
+
+        SqlStore(database)
+        if not KeyRing(database).has_any():
+            raise ValueError(
+                f"--host {host}: there are no API keys; make one first: pipeplan keys create --tenant NAME"
+            )
+    finally:
+        database.close_all()
+
+
+def make_server(settings: Settings, *, host: str, port: int) -> Server:
+    """A server that is ready to run; raises ValueError as `require_safe` does."""
+    require_safe(settings, host)
+    app: FastAPI = make_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=32 * 1024,
+        limit_concurrency=1000,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=5,
+        lifespan="on",
+    )
+    return Server(config, app.state.service)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,75 @@
+"""A plan for DeepSpeed: a module whose `PlannedPipelineModule` cuts the list of layers where the plan does.
+
+DeepSpeed (0.19) has no argument for explicit cuts; `PipelineModule._partition_layers` sets `self.parts` and the bounds
+of its own stage, so a subclass does the same. Its order is 1F1B, one stage per rank.
+"""
+
+import ast
+import itertools
+from collections.abc import Sequence
+
+from planner.export.looped import require_looped
+from planner.export.model_parts import cut_of, require_contiguous
+from planner.plan import Plan
+from planner.problem import Problem
+
+_MODULE = '''\
+"""Cuts a model of {num_layers} layers as planned. Pass the layers as LayerSpecs, in the profile's order, one each."""
+
+from deepspeed.pipe import PipelineModule
+
+PARTS = {parts}
+"""Stage s holds layers PARTS[s] to PARTS[s + 1] - 1."""
+ACTIVATION_CHECKPOINT_INTERVAL = {interval}
+"""For `PipelineModule(activation_checkpoint_interval=...)`."""
+NUM_MICROBATCHES = {num_microbatches}
+"""`gradient_accumulation_steps` of the configuration."""
+RANKS = {ranks}
+"""The device of every global rank: replicas first, then along the pipeline."""
+
+
+class PlannedPipelineModule(PipelineModule):
+    """A PipelineModule whose stages are the plan's."""
+
+    def _partition_layers(self, method="uniform"):
+        if len(self._layer_specs) != PARTS[-1]:
+            raise ValueError(f"the plan is for {{PARTS[-1]}} layers, and there are {{len(self._layer_specs)}}")
+        if self.num_stages != len(PARTS) - 1:
+            raise ValueError(f"the plan has {{len(PARTS) - 1}} stages, and num_stages is {{self.num_stages}}")
+        self.parts = list(PARTS)
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
+'''
+
+
+def require_expressible(problem: Problem, plan: Plan) -> None:
+    """Raise ValueError for stages that DeepSpeed cannot have, whatever their order of actions."""
+    require_contiguous(problem, plan)
+    held = [group for stage in plan.stages for group in stage.replicas]
+    if len(set(held)) < len(held):
+        raise ValueError("a device holds several stages, and DeepSpeed's one; plan with max_stages_per_device = 1")
+    if len({stage.recompute for stage in plan.stages}) > 1:
+        raise ValueError("some stages recompute and some do not, and DeepSpeed's interval is for all; plan without")
+
+
+def render_deepspeed(problem: Problem, plan: Plan) -> str:
+    """The module; raises ValueError with the reason why DeepSpeed cannot run the plan exactly."""
+    require_expressible(problem, plan)
+    ranks = require_looped(problem, plan, what="DeepSpeed")
+    sizes = [len(stage.layers) for stage in plan.stages]
+    return _MODULE.format(
+        num_layers=sum(sizes),
+        parts=[0, *itertools.accumulate(sizes)],
+        interval=1 if plan.stages[0].recompute else 0,
+        num_microbatches=problem.num_microbatches,
+        ranks=list(itertools.chain.from_iterable(ranks)),
+    )
+
+
+def import_partition(text: str, layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The layers of every stage out of the module's PARTS, without running it; for the option `partition`."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PARTS":
+            parts = ast.literal_eval(node.value)
+            return cut_of([stop - start for start, stop in itertools.pairwise(parts)], layers)
+    raise ValueError("the module has no PARTS; give one that `pipeplan export deepspeed` wrote")

@@ -1,0 +1,92 @@
+"""Plans whose devices hold stages in a loop and run 1F1B, interleaved or not: the order of Megatron and DeepSpeed.
+
+Rank p of P holds stages p, P + p, 2 P + p and so on. Such programs know nothing else, so that a plan is either exactly
+this or cannot be run; `as_looped` gives the plan of this kind with the same stages.
+"""
+
+from dataclasses import replace
+
+from planner.actions import Action
+from planner.costs import CostModel
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+
+
+def looped_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
+    """The devices of every rank of the pipeline, a device per replica; raises ValueError if they are no loop."""
+    for number, stage in enumerate(plan.stages):
+        if stage.is_split or any(len(group) != 1 for group in stage.replicas):
+            raise ValueError(f"stage {number} is not on whole single devices; plan with max_width = 1")
+        if len(stage.replicas) != len(plan.stages[0].replicas):
+            raise ValueError(
+                f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
+                "and data parallelism is of whole pipelines; plan with uneven_replication = false"
+            )
+    ranks = tuple(dict.fromkeys(stage.replicas for stage in plan.stages))
+    for number, stage in enumerate(plan.stages):
+        if stage.replicas != ranks[number % len(ranks)]:
+            raise ValueError(
+                f"stage {number} is on {stage.replicas[0][0]!r}, and in a loop of {len(ranks)} ranks it would be on "
+                f"{ranks[number % len(ranks)][0][0]!r}; plan with max_stages_per_device = 1"
+            )
+    if len(plan.stages) % len(ranks):
+        raise ValueError(f"{len(plan.stages)} stages are not a multiple of {len(ranks)} ranks")
+    devices = [group[0] for rank in ranks for group in rank]
+    if len(set(devices)) < len(devices):
+        raise ValueError("a device is a replica of several ranks; plan with max_stages_per_device = 1")
+    return tuple(tuple(group[0] for group in rank) for rank in ranks)
+
+
+def looped_words(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int) -> list[tuple[Action, ...]]:
+    """What every rank runs; raises ValueError where the interleaved order does not exist.
+
+    One chunk: rank p runs min(P - p - 1, M) forwards, then a forward and a backward in turn. With v chunks it runs
+    2 (P - p - 1) + (v - 1) P forwards first, and P microbatches go through one chunk after the other.
+    """
+    count, chunks = problem.num_microbatches, len(stages) // num_ranks
+    if chunks > 1 and count % num_ranks:
+        raise ValueError(
+            f"{count} microbatches are not a multiple of {num_ranks} ranks, which several stages per rank want; "
+            "plan with max_stages_per_device = 1"
+        )
+    costs = CostModel(problem)
+    backward = ["B" if costs.stage_cost(stage, 0).has_weight_grad else "I" for stage in stages]
+    turns = [(chunk, m) for first in range(0, count, num_ranks) for chunk in range(chunks)
+             for m in range(first, min(first + num_ranks, count))]  # fmt: skip
+    words = []
+    for rank in range(num_ranks):
+        ahead = num_ranks - rank - 1 if chunks == 1 else 2 * (num_ranks - rank - 1) + (chunks - 1) * num_ranks
+        ahead = min(ahead, len(turns))
+        forwards = [Action("F", chunk * num_ranks + rank, m) for chunk, m in turns]
+        backwards = [((chunks - 1 - chunk) * num_ranks + rank, m) for chunk, m in turns]
+        word = forwards[:ahead]
+        for number, (stage, microbatch) in enumerate(backwards):
+            word += forwards[ahead + number : ahead + number + 1]
+            word.append(Action(backward[stage], stage, microbatch))  # type: ignore[arg-type]
+        words.append(tuple(word))
+    return words
+
+
+def as_looped(problem: Problem, plan: Plan) -> Plan:
+    """The same stages in the only order that there is; raises ValueError if the stages are no loop."""
+    ranks = looped_ranks(plan)
+    words = looped_words(problem, plan.stages, num_ranks=len(ranks))
+    schedule = {device: words[number] for number, rank in enumerate(ranks) for device in rank}
+    return replace(plan, schedule=schedule, evidence=None)
+
+
+def require_looped(problem: Problem, plan: Plan, *, what: str) -> tuple[tuple[str, ...], ...]:
+    """The ranks of a plan that is run as it is written; raises ValueError that names the first difference."""
+    ranks = looped_ranks(plan)
+    wanted = as_looped(problem, plan).schedule
+    for number, rank in enumerate(ranks):
+        for device in rank:
+            if tuple(plan.schedule[device]) != wanted[device]:
+                pairs = zip(plan.schedule[device], wanted[device], strict=False)
+                at = next((place for place, (has, wants) in enumerate(pairs) if has != wants), len(wanted[device]) - 1)
+                has = plan.schedule[device][at] if at < len(plan.schedule[device]) else "nothing"
+                raise ValueError(
+                    f"rank {number} ({device}) runs {has} as action {at}, and {what} runs {wanted[device][at]}: it "
+                    f"knows 1F1B only; plan with --target {what.split()[0].lower().removesuffix('-lm')}"
+                )
+    return ranks

@@ -1,0 +1,101 @@
+"""A plan for Megatron-LM: its pipeline layout and the flags around it, one argument per line.
+
+Written for `--pipeline-model-parallel-layout` as Megatron core 0.16 to 0.19 read it (`PipelineParallelLayerLayout`).
+"""
+
+import itertools
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.export.looped import require_looped
+from planner.export.model_parts import cut_of, letter_of, letters_of
+from planner.plan import Plan
+from planner.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronJob:
+    """What Megatron is given."""
+
+    arguments: tuple[tuple[str, ...], ...]
+    """Flags, each with its values."""
+    ranks: tuple[str, ...]
+    """The device of every global rank: replicas first, then along the pipeline (tp-cp-ep-dp-pp, tp = cp = ep = 1)."""
+
+
+def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
+    """Raises ValueError with the reason why Megatron cannot run the plan exactly."""
+    require_expressible(problem, plan)
+    ranks = require_looped(problem, plan, what="Megatron-LM")
+    letters = letters_of(problem, plan)
+    replicas = len(ranks[0])
+    per_replica = problem.profile.microbatch_size // replicas
+    arguments: list[tuple[str, ...]] = [
+        ("--pipeline-model-parallel-size", str(len(ranks))),
+        ("--pipeline-model-parallel-layout", "|".join(_one_head(stage) for stage in letters)),
+        ("--num-layers", str("".join(letters).count("t"))),
+        ("--micro-batch-size", str(per_replica)),
+        ("--global-batch-size", str(per_replica * replicas * problem.num_microbatches)),
+    ]
+    if "m" in "".join(letters):
+        arguments.append(("--mtp-num-layers", str("".join(letters).count("m"))))
+    if plan.stages[0].recompute:
+        arguments.append(("--recompute-granularity", "full"))
+        arguments.append(("--recompute-method", "uniform"))
+        arguments.append(("--recompute-num-layers", "1"))
+    return MegatronJob(arguments=tuple(arguments), ranks=tuple(itertools.chain.from_iterable(ranks)))
+
+
+def require_expressible(problem: Problem, plan: Plan) -> None:
+    """Raise ValueError for stages that no layout of Megatron's gives, whatever their order of actions."""
+    letters = letters_of(problem, plan)
+    for letter, what in (("E", "embedding"), ("L", "head")):
+        if sum(letter in stage for stage in letters) > 1:
+            raise ValueError(f"the layers of the {what} are in several stages, and Megatron has one {what}; merge them")
+    if len({stage.recompute for stage in plan.stages}) > 1:
+        raise ValueError("some stages recompute and some do not, and Megatron's flag is for all; plan without it")
+    replicas = len(plan.stages[0].replicas)
+    if problem.profile.microbatch_size % replicas:
+        raise ValueError(
+            f"microbatches of {problem.profile.microbatch_size} samples cannot be cut for {replicas} replicas; plan "
+            "with max_replicas = 1, or profile another size"
+        )
+
+
+def _one_head(stage: str) -> str:
+    """Norm and head are one L, several embeddings one E."""
+    return re.sub("L+", "L", re.sub("E+", "E", stage))
+
+
+def render_megatron(job: MegatronJob) -> str:
+    """The arguments, one flag per line, quoted for a shell; `$(cat FILE)` will not do, `xargs` and `eval` will."""
+    return "".join(f"{shlex.join(words)}\n" for words in job.arguments)
+
+
+def parse_layout(layout: str) -> list[str]:
+    """The letters of every stage of a layout, written out; raises ValueError for what is none."""
+    text = layout.replace(",", "")
+    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        text = re.sub(pattern, lambda found: found.group(1) * int(found.group(2)), text)
+    if re.fullmatch(r"E[tm|]*L", text) is None:
+        raise ValueError(f"{layout[:60]!r} is no layout from E over t, m and | to L")
+    return text.split("|")
+
+
+def import_partition(layout: str, layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The layers of every stage, for the option `partition`.
+
+    Layers before the first block go with E, those after the last with L. Raises ValueError if the blocks are not as
+    many as the layout has.
+    """
+    stages = parse_layout(layout)
+    counts = {letter: sum(letter_of(name) == letter for name in layers) for letter in "ELtm"}
+    sizes = [
+        sum(stage.count(letter) for letter in "tm")
+        + (counts["E"] if "E" in stage else 0)
+        + (counts["L"] if "L" in stage else 0)
+        for stage in stages
+    ]
+    return cut_of(sizes, layers)

@@ -1,0 +1,59 @@
+"""Layers of a plan as the parts of a language model that Megatron and torchtitan know, and back."""
+
+import re
+from collections.abc import Sequence
+
+from planner.plan import Plan
+from planner.problem import Problem
+
+_LETTERS = (
+    ("E", re.compile(r"embed|(^|[^a-z])(wte|wpe)([^a-z]|$)", re.IGNORECASE)),
+    ("m", re.compile(r"(^|[^a-z])mtp", re.IGNORECASE)),
+    ("L", re.compile(r"head|loss|logit|pooler|(final|last|^).?(layer)?norm|^output|^ln_f", re.IGNORECASE)),
+)
+"""E: embedding, m: multi-token prediction, L: what comes after the last block; everything else is a block."""
+
+
+def letter_of(layer: str) -> str:
+    """What a layer is, by its name: E, t (a transformer block), m or L."""
+    return next((letter for letter, pattern in _LETTERS if pattern.search(layer)), "t")
+
+
+def letters_of(problem: Problem, plan: Plan) -> list[str]:
+    """Per stage the letters of its layers, with the E and the L that a profile of blocks alone leaves out.
+
+    Raises ValueError if the layers are no chain from an embedding over blocks to a head, cut between layers.
+    """
+    require_contiguous(problem, plan)
+    stages = ["".join(map(letter_of, stage.layers)) for stage in plan.stages]
+    whole = "".join(stages)
+    if "E" not in whole:
+        stages[0] = "E" + stages[0]
+    if "L" not in whole:
+        stages[-1] += "L"
+    if re.fullmatch(r"E+t+m*L+", "".join(stages)) is None:
+        raise ValueError(
+            f"the layers are {''.join(stages)!r} by their names, not an embedding (E), blocks (t) and a head (L); "
+            "name the profile's layers so, e.g. embedding, layers.0, ..., norm, head"
+        )
+    return stages
+
+
+def require_contiguous(problem: Problem, plan: Plan) -> None:
+    """Raise ValueError unless the stages cut the profile's list of layers."""
+    names = [layer.name for layer in problem.profile.layers]
+    listed = [name for stage in plan.stages for name in stage.layers]
+    if listed != names:
+        at = next(number for number, name in enumerate(names) if listed[number] != name)
+        raise ValueError(
+            f"the stages take layer {listed[at]!r} where the model has {names[at]!r}: they are no cut of one list of "
+            "layers; plan for a chain"
+        )
+
+
+def cut_of(sizes: Sequence[int], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Layer names per stage; raises ValueError if the sizes are not those of all layers."""
+    if sum(sizes) != len(names):
+        raise ValueError(f"the cut is of {sum(sizes)} layers, and the model has {len(names)}; give the model it is of")
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    return tuple(tuple(names[end - size : end]) for end, size in zip(ends, sizes, strict=True))

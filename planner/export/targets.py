@@ -1,0 +1,128 @@
+"""The programs that a plan can be made for: what each can run, and how a plan is brought into its words."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.actions import Action
+from planner.execute.layout import make_layout
+from planner.export import deepspeed, megatron, torchtitan
+from planner.export.looped import as_looped
+from planner.export.torch_table import render_torch_table
+from planner.plan import Plan
+from planner.problem import Options, Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One program."""
+
+    name: str
+    """How it is asked for."""
+    runs: str
+    """What it can run, for people."""
+    limits: Mapping[str, Any]
+    """Options that hold for every plan it can run; others are the user's."""
+    fit: Callable[[Problem, Plan], Plan]
+    """The same plan in the target's words, or the nearest that has the same stages. Raises ValueError with the reason
+    why there is none."""
+
+
+def _fit_executor(_: Problem, plan: Plan) -> Plan:
+    make_layout(plan)
+    return plan
+
+
+def _fit_torch(problem: Problem, plan: Plan) -> Plan:
+    plan = renumbered(plan)
+    render_torch_table(problem, plan)
+    return plan
+
+
+def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
+    plan = _fit_torch(problem, plan)
+    torchtitan.make_parallelism(problem, plan)
+    return plan
+
+
+def _fit_megatron(problem: Problem, plan: Plan) -> Plan:
+    megatron.require_expressible(problem, plan)
+    return as_looped(problem, plan)
+
+
+def _fit_deepspeed(problem: Problem, plan: Plan) -> Plan:
+    deepspeed.require_expressible(problem, plan)
+    return as_looped(problem, plan)
+
+
+def renumbered(plan: Plan) -> Plan:
+    """Microbatches numbered as the last stage takes them; they are all alike, so nothing else changes."""
+    last = len(plan.stages) - 1
+    word = plan.schedule[plan.stages[last].replicas[0][0]]
+    number = {action.microbatch: place for place, action in enumerate(a for a in word if a[:2] == ("F", last))}
+    schedule = {
+        device: tuple(Action(kind, stage, number[microbatch]) for kind, stage, microbatch in word)
+        for device, word in plan.schedule.items()
+    }
+    return replace(plan, schedule=schedule)
+
+
+_SINGLE = {"max_width": 1, "split_placement": False, "skip_edges": False}
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target(
+            name="executor",
+            runs="any chunks and order, I and W apart, recomputation per stage, any replicas, skip edges",
+            limits={"max_width": 1, "split_placement": False},
+            fit=_fit_executor,
+        ),
+        Target(
+            name="torch",
+            runs="any chunks and order on a chain of stages, I and W apart; no replicas, no recomputation",
+            limits={**_SINGLE, "max_replicas": 1, "uneven_replication": False, "recompute": False},
+            fit=_fit_torch,
+        ),
+        Target(
+            name="torchtitan",
+            runs="as torch; equally many chunks on every rank, in a loop or (two of them) in a V",
+            limits={**_SINGLE, "max_replicas": 1, "uneven_replication": False, "recompute": False},
+            fit=_fit_torchtitan,
+        ),
+        Target(
+            name="megatron",
+            runs="any cut of a chain; chunks in a loop; 1F1B or interleaved; whole backward; replicas of whole "
+            "pipelines; recomputation in all stages or none",
+            limits={**_SINGLE, "split_backward": False, "uneven_replication": False},
+            fit=_fit_megatron,
+        ),
+        Target(
+            name="deepspeed",
+            runs="any cut of a chain; one stage per device; 1F1B; whole backward; replicas of whole pipelines; "
+            "recomputation in all stages or none",
+            limits={**_SINGLE, "max_stages_per_device": 1, "split_backward": False, "uneven_replication": False},
+            fit=_fit_deepspeed,
+        ),
+    )
+}
+"""By name."""
+
+
+def fitted(problem: Problem, plan: Plan, *, target: Target) -> Plan | None:
+    """The plan as the target runs it, or None if it cannot."""
+    try:
+        return target.fit(problem, plan)
+    except ValueError:
+        return None
+
+
+def restrict(options: Options, target: Target) -> Options:
+    """The options under which every plan of the target is allowed; never wider than what was given."""
+    narrowed = {name: _narrower(getattr(options, name), limit) for name, limit in target.limits.items()}
+    return replace(options, **narrowed)
+
+
+def _narrower(given: Any, limit: Any) -> Any:
+    """The smaller one; None stands for no limit, False for the lack of an ability."""
+    return limit if given is None else min(given, limit)

@@ -1,0 +1,97 @@
+"""A plan for torchtitan: the modules of every model part, the fields of its `ParallelismConfig`, and the schedule.
+
+Written for torchtitan 0.3: `module_fqns_per_model_part`, and a compute-only table in `pipeline_parallel_schedule_csv`.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from planner.export.model_parts import cut_of, letter_of, letters_of
+from planner.export.torch_table import render_torch_table, torch_ranks
+from planner.plan import Plan
+from planner.problem import Problem
+
+SCHEDULE_FILE = "schedule.csv"
+"""The table's name beside the configuration."""
+LOOP, V = "PipelineScheduleMulti", "ZBVZeroBubble"
+"""What `pipeline_parallel_schedule` has to name so that ranks hold stages in a loop, or in a V; the table overrules the
+order that goes with it."""
+
+
+def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
+    """`config.json` (fields by section of torchtitan's configuration) and the table.
+
+    Raises ValueError if torchtitan cannot run the plan.
+    """
+    table = render_torch_table(problem, plan)
+    samples = problem.profile.microbatch_size * problem.num_microbatches
+    config = {"training": {"local_batch_size": samples}, "parallelism": make_parallelism(problem, plan)}
+    return {
+        "config.json": json.dumps(config, indent=1) + "\n",
+        SCHEDULE_FILE: table,
+    }
+
+
+def make_parallelism(problem: Problem, plan: Plan) -> dict[str, Any]:
+    """Fields of torchtitan's `ParallelismConfig` by name."""
+    return {
+        "pipeline_parallel_degree": len(torch_ranks(plan)),
+        "module_fqns_per_model_part": module_names(problem, plan),
+        "pipeline_parallel_schedule": find_map(plan),
+        "pipeline_parallel_schedule_csv": SCHEDULE_FILE,
+        "pipeline_parallel_microbatch_size": problem.profile.microbatch_size,
+    }
+
+
+def find_map(plan: Plan) -> str:
+    """The schedule whose map of stages to ranks is the plan's; raises ValueError if neither is."""
+    owners = [torch_ranks(plan).index(stage.replicas[0][0]) for stage in plan.stages]
+    count = len(torch_ranks(plan))
+    if len(owners) % count == 0:
+        if owners == [number % count for number in range(len(owners))]:
+            return LOOP
+        if owners == [*range(count), *reversed(range(count))]:
+            return V
+    raise ValueError(
+        f"the ranks of the stages are {owners}, and torchtitan only has loops and the V of two stages per rank; "
+        "plan with --target torchtitan"
+    )
+
+
+def module_names(problem: Problem, plan: Plan) -> list[list[str]]:
+    """The modules of every stage, by the names that torchtitan's models have at their top."""
+    blocks = 0
+    parts = []
+    for stage in letters_of(problem, plan):
+        names = []
+        for letter in dict.fromkeys(stage) if set(stage) <= {"E"} else _collapsed(stage):
+            if letter == "m":
+                raise ValueError("torchtitan has no part for multi-token prediction; leave those layers out")
+            if letter == "t":
+                names.append(f"layers.{blocks}")
+                blocks += 1
+            else:
+                names += ["tok_embeddings"] if letter == "E" else ["norm", "lm_head"]
+        parts.append(names)
+    listed = [name for part in parts for name in part]
+    if len(set(listed)) < len(listed):
+        raise ValueError("the layers of the embedding or of the head are in several stages; merge them in the profile")
+    return parts
+
+
+def _collapsed(stage: str) -> str:
+    """Norm and head are two layers of a profile or one."""
+    return "".join(letter for place, letter in enumerate(stage) if letter == "t" or letter != stage[place - 1 : place])
+
+
+def import_partition(parts: Sequence[Sequence[str]], layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The layers of every stage out of `module_fqns_per_model_part`, for the option `partition`."""
+    counts = {letter: sum(letter_of(name) == letter for name in layers) for letter in "EL"}
+    sizes = [
+        sum(name.startswith("layers.") for name in part)
+        + (counts["E"] if "tok_embeddings" in part else 0)
+        + (counts["L"] if "lm_head" in part or "output" in part else 0)
+        for part in parts
+    ]
+    return cut_of(sizes, layers)

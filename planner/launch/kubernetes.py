@@ -1,0 +1,266 @@
+"""A plan through Kubernetes: a JobSet, a Kubeflow TrainJob or a Volcano job, with the plan in a ConfigMap.
+
+Manifests are JSON, which every reader of YAML reads: all quoting is the json library's.
+"""
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.execute.placement import HOST_VARIABLES
+from planner.launch.job import TORCHRUN, Command, Job, Submission, rank_arguments, require_host_names
+
+Kind = Literal["jobset", "trainjob", "volcano"]
+"""Which controller runs the job."""
+
+PLAN_FOLDER = "/etc/pipeplan"
+"""Where the ConfigMap is mounted."""
+MAX_CONFIG_BYTES = 1_000_000
+"""A ConfigMap holds a mebibyte, its other fields included."""
+HOSTNAME = "kubernetes.io/hostname"
+"""The label by which a node is chosen."""
+WIDTH = 120
+"""Characters up to which a piece of a manifest stays on its line."""
+PORT = 29500
+"""Where the processes meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodNeeds:
+    """What the plan does not know about the containers."""
+
+    image: str
+    """Container image with torch and this distribution in it."""
+    namespace: str = "default"
+    """Where everything is created."""
+    with_gpus: bool = False
+    """Ask for as many `nvidia.com/gpu` on every host as the plan's highest accelerator there needs."""
+    max_restarts: int = 3
+    """How often the job starts anew when a host fails."""
+    runtime: str = "torch-distributed"
+    """TrainJob only: the ClusterTrainingRuntime."""
+
+
+def render_kubernetes(job: Job, *, kind: Kind, needs: PodNeeds, plan_text: str | None, folder: str) -> Submission:
+    """The manifest and the command that submits it.
+
+    `plan_text`: the plan, None if `job.plan_at` is an address that the pods can reach. Raises ValueError if the plan is
+    too large for a ConfigMap even when compressed.
+    """
+    require_host_names([job.real_host(host) for host in job.placement.hosts], what="the name of a node")
+    make = {"jobset": _job_set, "trainjob": _train_job, "volcano": _volcano_job}[kind]
+    items = [make(job, needs)]
+    if plan_text is not None:
+        items.insert(0, _config_map(job, needs, plan_text=plan_text))
+    manifest = {"apiVersion": "v1", "kind": "List", "items": items}
+    return Submission(
+        files={"job.json": _render(manifest) + "\n"},
+        commands=(Command(arguments=("kubectl", "apply", "--filename", f"{folder}/job.json")),),
+    )
+
+
+def _render(value: Any, *, indent: int = 0) -> str:
+    """JSON, what fits on a line on one line."""
+    text = json.dumps(value, ensure_ascii=False)
+    if not value or not isinstance(value, dict | list) or len(text) + indent <= WIDTH:
+        return text
+    pad = " " * (indent + 1)
+    if isinstance(value, list):
+        items = [pad + _render(item, indent=indent + 1) for item in value]
+        return "[\n" + ",\n".join(items) + f"\n{' ' * indent}]"
+    items = [f"{pad}{json.dumps(key)}: {_render(item, indent=indent + 1)}" for key, item in value.items()]
+    return "{\n" + ",\n".join(items) + f"\n{' ' * indent}}}"
+
+
+def plan_path(plan_text: str) -> str:
+    """Where the pods find the plan: compressed if it would not fit otherwise."""
+    return f"{PLAN_FOLDER}/{_config_key(plan_text)}"
+
+
+def _config_key(plan_text: str) -> str:
+    return "plan.json" if len(plan_text.encode()) <= MAX_CONFIG_BYTES else "plan.json.gz"
+
+
+def _config_map(job: Job, needs: PodNeeds, *, plan_text: str) -> dict[str, Any]:
+    key = _config_key(plan_text)
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job, needs, suffix="-plan")}
+    if key == "plan.json":
+        return config | {"data": {key: plan_text}}
+    data = base64.b64encode(gzip.compress(plan_text.encode(), mtime=0)).decode()
+    if len(data) > MAX_CONFIG_BYTES:
+        raise ValueError(
+            f"the plan has {len(data):,} bytes when compressed, and a ConfigMap holds {MAX_CONFIG_BYTES:,}; put it "
+            "where the pods can fetch it and give --plan-url"
+        )
+    return config | {"binaryData": {key: data}}
+
+
+def _metadata(job: Job, needs: PodNeeds, *, suffix: str = "") -> dict[str, Any]:
+    return {
+        "name": job.name + suffix,
+        "namespace": needs.namespace,
+        "annotations": {"pipeplan/plan-sha256": job.plan_sha256},
+    }
+
+
+def _job_set(job: Job, needs: PodNeeds) -> dict[str, Any]:
+    """One replicated job per host, pinned to it; a host that fails starts all of them anew."""
+    master = f"{job.name}-host0-0-0.{job.name}"
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": _metadata(job, needs),
+        "spec": {
+            "failurePolicy": {"maxRestarts": needs.max_restarts},
+            "network": {"enableDNSHostnames": True},
+            "replicatedJobs": [
+                {
+                    "name": f"host{number}",
+                    "replicas": 1,
+                    "template": {
+                        "spec": {
+                            "parallelism": 1,
+                            "completions": 1,
+                            "backoffLimit": 0,
+                            "template": {"spec": _pod(job, needs, number=number, master=master)},
+                        }
+                    },
+                }
+                for number in range(len(job.placement.hosts))
+            ],
+        },
+    }
+
+
+def _volcano_job(job: Job, needs: PodNeeds) -> dict[str, Any]:
+    """One task per host, all or none; the plugin `svc` gives every pod a name."""
+    master = f"{job.name}-host0-0.{job.name}"
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": _metadata(job, needs),
+        "spec": {
+            "schedulerName": "volcano",
+            "minAvailable": len(job.placement.hosts),
+            "maxRetry": needs.max_restarts,
+            "plugins": {"svc": []},
+            "policies": [
+                {"event": "PodEvicted", "action": "RestartJob"},
+                {"event": "PodFailed", "action": "RestartJob"},
+                {"event": "TaskCompleted", "action": "CompleteJob"},
+            ],
+            "tasks": [
+                {
+                    "name": f"host{number}",
+                    "replicas": 1,
+                    "template": {"spec": _pod(job, needs, number=number, master=master)},
+                }
+                for number in range(len(job.placement.hosts))
+            ],
+        },
+    }
+
+
+def _pod(job: Job, needs: PodNeeds, *, number: int, master: str) -> dict[str, Any]:
+    """The pod of the host with this number in order of first rank."""
+    host = job.placement.hosts[number]
+    agent = (
+        f"--nnodes={len(job.placement.hosts)}",
+        f"--node-rank={number}",
+        f"--nproc-per-node={len(job.placement.on(host))}",
+        f"--master-addr={master}",
+        f"--master-port={PORT}",
+    )
+    return {
+        "restartPolicy": "Never",
+        "nodeSelector": {HOSTNAME: job.real_host(host)},
+        "containers": [
+            {
+                "name": "rank",
+                "image": needs.image,
+                "command": [job.python, *TORCHRUN, *agent, *rank_arguments(job)],
+                "env": [{"name": HOST_VARIABLES[0], "value": job.real_host(host)}],
+                "ports": [{"containerPort": PORT, "protocol": "TCP"}],
+            }
+            | _resources(job, needs, hosts=(host,))
+            | _mount(job)
+        ],
+    } | _volume(job)
+
+
+def _train_job(job: Job, needs: PodNeeds) -> dict[str, Any]:
+    """One pod per host, spread by rules; which pod is on which host is found out by each process for itself."""
+    hosts = [job.real_host(host) for host in job.placement.hosts]
+    counts = {len(job.placement.on(host)) for host in job.placement.hosts}
+    if len(counts) > 1:
+        raise ValueError(
+            f"a TrainJob has as many processes on every host, and the plan {min(counts)} to {max(counts)}; use jobset"
+        )
+    where = {"key": HOSTNAME, "operator": "In", "values": hosts}
+    apart = {
+        "labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": job.name}},
+        "topologyKey": HOSTNAME,
+    }
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}
+        },
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
+    }
+    template = {"affinity": affinity, "containers": [{"name": "node"} | _mount(job)]} | _volume(job)
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": _metadata(job, needs),
+        "spec": {
+            "runtimeRef": {"name": needs.runtime},
+            "trainer": {
+                "image": needs.image,
+                "numNodes": len(hosts),
+                "numProcPerNode": counts.pop(),
+                "command": ["torchrun", *rank_arguments(job)],
+                "env": [
+                    {"name": HOST_VARIABLES[0], "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                ],
+            }
+            | {
+                f"{key}PerNode": value
+                for key, value in _resources(job, needs, hosts=job.placement.hosts).items()
+            },
+            "runtimePatches": [
+                {
+                    "manager": "pipeplan.dev/launch",
+                    "trainingRuntimeSpec": {
+                        "template": {
+                            "spec": {
+                                "replicatedJobs": [
+                                    {"name": "node", "template": {"spec": {"template": {"spec": template}}}}
+                                ]
+                            }
+                        }
+                    },
+                }
+            ],
+        },
+    }  # fmt: skip
+
+
+def _resources(job: Job, needs: PodNeeds, *, hosts: Sequence[str]) -> dict[str, Any]:
+    count = max(seat.index for host in hosts for seat in job.placement.on(host)) + 1
+    return {"resources": {"limits": {"nvidia.com/gpu": str(count)}}} if needs.with_gpus else {}
+
+
+def _is_mounted(job: Job) -> bool:
+    return job.plan_at.startswith(PLAN_FOLDER)
+
+
+def _mount(job: Job) -> dict[str, Any]:
+    mount = {"name": "plan", "mountPath": PLAN_FOLDER, "readOnly": True}
+    return {"volumeMounts": [mount]} if _is_mounted(job) else {}
+
+
+def _volume(job: Job) -> dict[str, Any]:
+    return {"volumes": [{"name": "plan", "configMap": {"name": f"{job.name}-plan"}}]} if _is_mounted(job) else {}

@@ -1,0 +1,58 @@
+"""A plan through torchrun: one agent per host, each with as many processes as the plan uses devices there."""
+
+import shlex
+
+from planner.execute.placement import HOST_VARIABLES
+from planner.launch.job import TORCHRUN, Command, Job, Submission, rank_arguments, require_host_names
+
+
+def render_torchrun(job: Job, *, port: int = 29500, master: str | None = None, is_here: bool = False) -> Submission:
+    """The commands, one per host in order of first rank.
+
+    `master`: address of the first host, if its name is none; `is_here`: all processes on this machine, whatever hosts
+    the plan names. With one host the agent finds a free port by itself.
+    """
+    if is_here or len(job.placement.hosts) == 1:
+        return Submission(commands=(_single(job, is_here=is_here),))
+    hosts = [job.real_host(host) for host in job.placement.hosts]
+    require_host_names(hosts, what="a machine's name")
+    return Submission(
+        commands=tuple(
+            Command(
+                arguments=(*_agent(job, number, master=master or hosts[0], port=port), *rank_arguments(job)),
+                environment={HOST_VARIABLES[0]: hosts[number]},
+                host=hosts[number],
+            )
+            for number in range(len(hosts))
+        )
+    )
+
+
+def _single(job: Job, *, is_here: bool) -> Command:
+    count = len(job.placement.seats)
+    host = job.real_host(job.placement.hosts[0])
+    return Command(
+        arguments=(
+            job.python, *TORCHRUN, "--standalone", f"--nproc-per-node={count}", *rank_arguments(job, is_here=is_here)
+        ),
+        environment={} if is_here else {HOST_VARIABLES[0]: host},
+    )  # fmt: skip
+
+
+def _agent(job: Job, number: int, *, master: str, port: int) -> tuple[str, ...]:
+    hosts = job.placement.hosts
+    return (
+        job.python,
+        *TORCHRUN,
+        f"--nnodes={len(hosts)}",
+        f"--node-rank={number}",
+        f"--nproc-per-node={len(job.placement.on(hosts[number]))}",
+        f"--master-addr={master}",
+        f"--master-port={port}",
+    )
+
+
+def over_ssh(command: Command, *, folder: str) -> Command:
+    """The same command, run in `folder` on its host through ssh."""
+    line = f"cd {shlex.quote(folder)} && {command.render()}"
+    return Command(arguments=("ssh", "-o", "BatchMode=yes", "--", str(command.host), line))

@@ -1,0 +1,133 @@
+"""From what is known about hosts to a cluster: devices by host and number, links at nominal speeds until measured."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from profiles.cluster import Cluster, Device, Link
+
+NVLINK_LANE_BYTES_PER_S = 25_000_000_000
+"""One lane of NVLink, each direction (third and fourth generation)."""
+NVLINK_LATENCY_NS, HOST_LATENCY_NS, NETWORK_LATENCY_NS = 2_000, 5_000, 10_000
+"""What is assumed until links are measured."""
+NETWORK = "network"
+"""The switch that joins the hosts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostDevice:
+    """One device of a host."""
+
+    type: str
+    """What its layers' costs are filed under."""
+    memory_bytes: int
+    """What a plan may fill."""
+    cores: int = 1
+    """Cores that belong to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """One host as its scheduler, or itself, describes it."""
+
+    name: str
+    """As the launcher calls it."""
+    devices: tuple[HostDevice, ...]
+    """In the order of their numbers."""
+    nvlink_lanes: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """Lanes between two devices (lower number first) that NVLink joins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NominalSpeeds:
+    """Speeds that stand until the link benchmark fills in measured ones."""
+
+    host_bytes_per_s: int = 24_000_000_000
+    """Between a device and the rest of its host."""
+    network_bytes_per_s: int = 12_500_000_000
+    """Between a host and the network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a scheduler does not know about devices; None: not given."""
+
+    memory_bytes: int | None = None
+    """Memory of one accelerator."""
+    workers_per_host: int = 1
+    """How many devices a host without accelerators counts as."""
+
+
+def make_cluster(name: str, hosts: Sequence[HostFacts], *, speeds: NominalSpeeds | None = None) -> Cluster:
+    """Devices are called HOST-NUMBER; raises ValueError if no host has any."""
+    speeds = speeds or NominalSpeeds()
+    hosts = [host for host in hosts if host.devices]
+    links = [link for host in hosts for link in _links_of(host, speeds)]
+    if len(hosts) > 1:
+        links += [
+            Link(
+                a=host.name,
+                b=NETWORK,
+                bandwidth_bytes_per_s=speeds.network_bytes_per_s,
+                latency_ns=NETWORK_LATENCY_NS,
+            )
+            for host in hosts
+        ]
+    return Cluster(
+        name=name,
+        devices=tuple(
+            Device(
+                name=f"{host.name}-{number}",
+                type=device.type,
+                memory_bytes=device.memory_bytes,
+                host=host.name,
+                cores=device.cores,
+            )
+            for host in hosts
+            for number, device in enumerate(host.devices)
+        ),
+        links=tuple(links),
+        switches=(NETWORK,) if len(hosts) > 1 else (),
+    )
+
+
+def _links_of(host: HostFacts, speeds: NominalSpeeds) -> list[Link]:
+    """Every device to its host, and NVLink between those that have it."""
+    links = [
+        Link(
+            a=f"{host.name}-{number}",
+            b=host.name,
+            bandwidth_bytes_per_s=speeds.host_bytes_per_s,
+            latency_ns=HOST_LATENCY_NS,
+        )
+        for number in range(len(host.devices))
+    ]
+    for pair in itertools.combinations(range(len(host.devices)), 2):
+        if lanes := host.nvlink_lanes.get(pair, 0):
+            links.append(
+                Link(
+                    a=f"{host.name}-{pair[0]}",
+                    b=f"{host.name}-{pair[1]}",
+                    bandwidth_bytes_per_s=lanes * NVLINK_LANE_BYTES_PER_S,
+                    latency_ns=NVLINK_LATENCY_NS,
+                )
+            )
+    return links
+
+
+def workers(*, cores: int, memory_bytes: int, sizes: Sizes) -> tuple[HostDevice, ...]:
+    """The devices of a host without accelerators: so many equal parts of it."""
+    share = HostDevice(
+        type="cpu",
+        memory_bytes=memory_bytes // sizes.workers_per_host,
+        cores=max(1, cores // sizes.workers_per_host),
+    )
+    return (share,) * sizes.workers_per_host
+
+
+def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: Sizes) -> tuple[HostDevice, ...]:
+    """So many accelerators; raises ValueError if nobody says how much memory they have."""
+    size = memory_bytes or sizes.memory_bytes
+    if size is None:
+        raise ValueError(f"the memory of {kind} is not told; add --accelerator-gib N")
+    return (HostDevice(type=kind, memory_bytes=size),) * count

@@ -1,0 +1,264 @@
+"""The contract of every job store; each engine answers the same questions."""
+
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api.jobs.job import Job, LeaseLostError, NewJob, News, Outcome
+from api.jobs.sql_store import SqlStore
+from api.jobs.sqlite import FolderLock, SqliteDatabase
+from api.jobs.store import IdempotencyConflictError, JobStore
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
+    """An empty store on each engine."""
+    if request.param == "sqlite":
+        made = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
+    else:
+        from api.jobs.postgres import PostgresDatabase
+
+        made = SqlStore(PostgresDatabase(request.getfixturevalue("postgres").fresh_database()))
+    yield made
+    made.close()
+
+
+def new_job(tenant: str = "a", **changes: object) -> NewJob:
+    job = NewJob(
+        id=uuid.uuid4().hex,
+        tenant=tenant,
+        name="toy",
+        request="{}",
+        problem_key="p",
+        request_key="r",
+        is_deterministic=False,
+    )
+    return replace(job, **changes)  # type: ignore[arg-type]
+
+
+def submit(store: JobStore, tenant: str = "a", **changes: object) -> Job:
+    return store.submit(new_job(tenant, **changes))[0]
+
+
+def claim(store: JobStore, worker: str = "w", *, lease_s: float = 60.0) -> Job:
+    job = store.claim(worker, lease_s=lease_s)
+    assert job is not None
+    return job
+
+
+NEWS = News(phase="search", incumbent_ns=100, lower_bound_ns=50, gap=0.5, source="x", plan="{plan 100}")
+DONE = Outcome(
+    state="succeeded", stopped_by="time", solution_status="feasible", plan="{best}", incumbent_ns=90, gap=0.4
+)
+
+
+def test_a_job_lives(store: JobStore):
+    """Tests that a job goes from queued to running to succeeded, with its plan, and tells its story in order."""
+    job = submit(store)
+    assert (job.state, job.attempt, job.version) == ("queued", 0, 1)
+    running = claim(store)
+    assert (running.id, running.state, running.attempt) == (job.id, "running", 1)
+    assert store.claim("other", lease_s=60) is None
+    store.report(running, NEWS)
+    assert store.plan_text(job.id) == "{plan 100}"
+    store.finish(running, DONE)
+    done = store.get(job.id, tenant="a")
+    assert done is not None
+    assert (done.state, done.incumbent_ns, done.lower_bound_ns, done.gap) == ("succeeded", 90, 50, 0.4)
+    assert store.plan_text(job.id) == "{best}"
+    story = store.events(job.id, after=0)
+    assert [event.kind for event in story] == ["queued", "started", "incumbent", "bound", "incumbent", "done"]
+    assert [event.seq for event in story] == [1, 2, 3, 4, 5, 6]
+    assert [event.seq for event in store.events(job.id, after=4)] == [5, 6]
+
+
+def test_another_tenant_sees_nothing(store: JobStore):
+    """Tests that neither look, stop, pin nor forget reaches another tenant's job."""
+    job = submit(store, "a")
+    assert store.get(job.id, tenant="b") is None
+    assert store.stop(job.id, "b") is None
+    assert store.pin(job.id, "b", is_pinned=True) is None
+    assert store.forget(job.id, "b") is False
+    assert list(store.recent("b", limit=9)) == []
+    assert store.count_unfinished("b") == 0
+    assert store.get(job.id) == job
+
+
+def test_a_key_stands_for_one_job(store: JobStore):
+    """Tests that the same idempotency key and body give the first job, and that another body is refused."""
+    first, is_new = store.submit(new_job(), idempotency_key="k", body_sha256="one")
+    again, is_new_again = store.submit(new_job(), idempotency_key="k", body_sha256="one")
+    assert (is_new, is_new_again, again.id) == (True, False, first.id)
+    with pytest.raises(IdempotencyConflictError):
+        store.submit(new_job(), idempotency_key="k", body_sha256="two")
+    theirs, is_theirs_new = store.submit(new_job("b"), idempotency_key="k", body_sha256="two")
+    assert is_theirs_new
+    assert theirs.id != first.id
+    assert store.recall("a", idempotency_key="k", body_sha256="one") == first
+    assert store.recall("a", idempotency_key="unknown", body_sha256="one") is None
+
+
+def test_tenants_take_turns(store: JobStore):
+    """Tests that a tenant with many jobs waits for one with few, and that priorities order a tenant's own."""
+    many = [submit(store, "many") for _ in range(4)]
+    urgent = submit(store, "many", priority=5)
+    few = submit(store, "few")
+    order = [claim(store).id for _ in range(6)]
+    assert set(order[:2]) == {urgent.id, few.id}
+    assert order[2:] == [job.id for job in many]
+
+
+def test_a_silent_worker_loses_its_job(store: JobStore):
+    """Tests that an expired lease gives the job to another, and that the first worker cannot touch it when it thaws."""
+    job = submit(store)
+    frozen = claim(store, "frozen", lease_s=-1.0)
+    taken = claim(store, "other")
+    assert (taken.id, taken.attempt, taken.crashes) == (job.id, 2, 1)
+    for touch in (
+        lambda: store.finish(frozen, DONE),
+        lambda: store.report(frozen, NEWS),
+        lambda: store.extend(frozen, lease_s=9),
+        lambda: store.release(frozen, spent_s=0, is_crash=False),
+    ):
+        with pytest.raises(LeaseLostError):
+            touch()
+    store.finish(taken, DONE)
+    with pytest.raises(LeaseLostError):
+        store.finish(taken, DONE)
+    assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
+
+
+def test_release_keeps_what_was_found(store: JobStore):
+    """Tests that a job given back waits again with its plan and the time spent."""
+    job = submit(store)
+    running = claim(store)
+    store.report(running, NEWS)
+    store.release(running, spent_s=2.5, is_crash=False)
+    again = claim(store)
+    assert (again.id, again.spent_s, again.crashes, again.incumbent_ns) == (job.id, 2.5, 0, 100)
+    assert store.plan_text(job.id) == "{plan 100}"
+
+
+def test_put_back_after_a_crash(store: JobStore):
+    """Tests that a service that starts anew queues whatever ran when it died."""
+    submit(store)
+    claim(store)
+    assert store.put_back() == 0
+    assert store.put_back(all_running=True) == 1
+    assert claim(store).crashes == 1
+
+
+def test_stop(store: JobStore):
+    """Tests that a waiting job is cancelled, one that has a plan succeeds, a running one is told, and twice is once."""
+    waiting, interrupted, running = submit(store, priority=0), submit(store, priority=1), submit(store, priority=2)
+    assert claim(store).id == running.id
+    held = claim(store)
+    assert held.id == interrupted.id
+    store.report(held, NEWS)
+    store.release(held, spent_s=0, is_crash=False)
+    for job, state in ((waiting, "cancelled"), (interrupted, "succeeded"), (running, "running")):
+        stopped = store.stop(job.id, "a")
+        assert stopped is not None
+        assert stopped.state == state
+        assert store.stop(job.id, "a") == stopped
+        assert stopped.is_stopped
+    assert store.stop("0" * 32, "a") is None
+
+
+def test_forget(store: JobStore):
+    """Tests that a forgotten job leaves nothing behind and its worker loses the lease."""
+    job = store.submit(new_job(), idempotency_key="k", body_sha256="b")[0]
+    running = claim(store)
+    store.report(running, NEWS)
+    assert store.forget(job.id, "a") is True
+    assert store.forget(job.id, "a") is False
+    assert store.plan_text(job.id) is None
+    assert list(store.events(job.id, after=0)) == []
+    with pytest.raises(LeaseLostError):
+        store.report(running, NEWS)
+    assert store.submit(new_job(), idempotency_key="k", body_sha256="b")[1] is True
+
+
+def test_retention_spares_the_pinned(store: JobStore):
+    """Tests that old finished jobs go, and that pinned, waiting and young ones stay."""
+    jobs = [submit(store, is_pinned=number == 0) for number in range(2)]
+    for _ in jobs:
+        store.finish(claim(store), DONE)
+    waiting = submit(store)
+    assert store.expire(older_than_s=1000) == 0
+    assert store.expire(older_than_s=-1000) == 1
+    assert {job.id for job in store.recent("a", limit=9)} == {jobs[0].id, waiting.id}
+
+
+def test_answers(store: JobStore):
+    """Tests that a deterministic request is answered by its twin only, another by a plan proved well enough."""
+    job = submit(store, request_key="twin", is_deterministic=True)
+    store.finish(claim(store), replace(DONE, stopped_by="rounds"))
+    ask = {"problem_key": "p", "request_key": "twin"}
+    found = store.find_answer("a", **ask, gap=0.0, is_exact=True)
+    assert found is not None
+    assert found.id == job.id
+    assert store.find_answer("b", **ask, gap=0.0, is_exact=True) is None
+    assert store.find_answer("a", problem_key="p", request_key="other", gap=0.9, is_exact=True) is None
+    assert store.find_answer("a", **ask, gap=0.3, is_exact=False) is None
+    assert store.find_answer("a", **ask, gap=0.4, is_exact=False) is not None
+    assert store.find_plan_like("a", "p") == "{best}"
+    assert store.find_plan_like("b", "p") is None
+
+
+def test_counts(store: JobStore):
+    """Tests that what limits and metrics need is counted."""
+    submit(store, key_id="k"), submit(store), submit(store, "b")
+    claim(store)
+    assert store.count_states() == {"queued": 2, "running": 1}
+    assert store.count_unfinished("a") == 2
+    assert store.count_since("k", "a", seconds=60) == 1
+    assert store.count_since(None, "a", seconds=60) == 2
+    assert store.count_since(None, "a", seconds=-60) == 0
+    store.ping()
+
+
+def test_many_workers_claim_each_job_once(store: JobStore):
+    """Tests that threads that claim at the same time never get the same job, and leave none."""
+    jobs = {submit(store, tenant).id for tenant in "abc" for _ in range(10)}
+    claimed: list[str] = []
+
+    def work() -> None:
+        while (job := store.claim("w", lease_s=60)) is not None:
+            claimed.append(job.id)
+        store.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(claimed) == len(jobs)
+    assert set(claimed) == jobs
+
+
+def test_versions_grow(store: JobStore):
+    """Tests that every change of a job changes its version."""
+    job = submit(store)
+    seen = [store.versions([job.id])[job.id]]
+    running = claim(store)
+    seen.append(store.versions([job.id])[job.id])
+    store.report(running, NEWS)
+    seen.append(store.versions([job.id])[job.id])
+    store.finish(running, DONE)
+    seen.append(store.versions([job.id])[job.id])
+    assert seen == sorted(set(seen))
+    assert store.versions([]) == {}
+
+
+def test_a_folder_has_one_service(tmp_path: Path):
+    """Tests that a second service on the same folder is refused until the first is gone."""
+    lock = FolderLock(tmp_path)
+    with pytest.raises(ValueError, match="another service"):
+        FolderLock(tmp_path)
+    lock.close()
+    FolderLock(tmp_path).close()

@@ -1,0 +1,64 @@
+"""Services in threads of the test process, on ports of the loopback interface."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from api.client import Client
+from api.jobs.runner import Patience
+from api.service.core import Service
+from api.service.keys import SCOPES
+from api.service.serving import Server, free_port, make_server
+from api.service.settings import Settings, Traffic
+
+PATIENCE = Patience(lease_s=20.0, look_s=0.1, report_s=0.1, drain_s=20.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A service that listens."""
+
+    url: str
+    port: int
+    service: Service
+    server: Server
+
+    def client(self, key: str | None = None) -> Client:
+        return Client(self.url, key=key, num_tries=2)
+
+    def key(self, tenant: str, **more: Any) -> str:
+        """A new key of the tenant."""
+        return self.service.keys.create(tenant, **{"scopes": SCOPES, **more})[1]
+
+
+@contextlib.contextmanager
+def serving(folder: Path, **changes: Any) -> Iterator[Running]:
+    """A service for as long as the context lasts."""
+    values: dict[str, Any] = {"needs_keys": False, "patience": PATIENCE, "traffic": Traffic(), **changes}
+    port = free_port()
+    server = make_server(Settings(data=folder, **values), host="127.0.0.1", port=port)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until = time.monotonic() + 30
+    while not server.started:
+        assert time.monotonic() < until, "the server does not start"
+        time.sleep(0.02)
+    try:
+        yield Running(url=f"http://127.0.0.1:{port}", port=port, service=server._service, server=server)
+    finally:
+        server._service.begin_drain()
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def wait_ready(running: Running) -> None:
+    """Until the toy plan is solved."""
+    until = time.monotonic() + 180
+    while not running.service.is_ready:
+        assert time.monotonic() < until, "not ready"
+        time.sleep(0.05)

@@ -1,0 +1,412 @@
+"""The interface as a client sees it, on a real server."""
+
+import http.client
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from api.client import Client, ServerError, workload_document
+from api.doctor import make_toy_problem
+from api.service.app import make_app
+from api.service.openapi import example_submission, make_document
+from api.service.serving import require_safe
+from api.service.settings import Settings, Traffic
+from planner.document import parse_plan, render_plan
+from planner.planning import make_plan
+from planner.problem import Options, Problem
+from planner.progress import Limits
+from planner.verify import verify
+from profiles.load import load_workload
+from tests.api.service.servers import Running, serving, wait_ready
+
+QUICK = Limits(time_limit_s=30.0, max_rounds=1)
+
+
+def large_problem() -> Problem:
+    """One whose search goes on for as long as it may."""
+    workload = load_workload("demo:vgg16-ethernet")
+    assert workload.cluster is not None
+    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=32)
+
+
+def plain_problem() -> Problem:
+    """The toy without replicas."""
+    return replace(make_toy_problem(), options=Options(max_replicas=1))
+
+
+def request(
+    running: Running, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    """One raw request: status, headers in lower case, body."""
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=120)
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    kind = {} if data is None else {"Content-Type": "application/json"}
+    try:
+        connection.request(method, path, body=data, headers=kind | (headers or {}))
+        response = connection.getresponse()
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+    finally:
+        connection.close()
+
+
+def check_job(document: Any) -> None:
+    """The document is as the interface says."""
+    schema = {**make_document()["components"]["schemas"]["Job"]}
+    jsonschema.validate(document, schema)
+
+
+def test_submit_and_wait(running: Running):
+    """Tests that a submission with Prefer: wait is answered with a verified plan, its gap, and its address."""
+    body = {"workload": workload_document(make_toy_problem()), "limits": {"time_limit_s": 20, "max_rounds": 2}}
+    status, headers, text = request(running, "POST", "/v1/plans", body, {"Prefer": "respond-async, wait=60"})
+    job = json.loads(text)
+    assert status == 200, job
+    check_job(job)
+    assert (job["state"], job["verdict"], headers["x-cache"]) == ("succeeded", {"passed": True}, "MISS")
+    assert headers["location"] == job["links"]["self"]
+    assert 0 <= job["gap"] < 1
+    plan = parse_plan(request(running, "GET", job["links"]["plan"])[2])
+    assert verify(make_toy_problem(), plan).passed
+
+
+def test_byte_identical_to_the_planner(running: Running):
+    """Tests that the plan fetched over HTTP is, with a deterministic limit, byte for byte what is made here."""
+    limits = Limits(time_limit_s=30.0, seed=7, max_rounds=2)
+    client = running.client()
+    job = client.plan(make_toy_problem(), limits=limits)
+    assert client.fetch(job["id"], "plan").decode() == render_plan(make_plan(make_toy_problem(), limits=limits))
+
+
+def test_events_tell_the_story(running: Running):
+    """Tests that events come in order with rising ids, and that Last-Event-ID resumes after the one named."""
+    client = running.client()
+    job = client.submit(large_problem(), limits=Limits(time_limit_s=4.0))
+    events = list(client.follow(job["id"]))
+    kinds = [event["kind"] for event in events]
+    assert kinds[:2] == ["queued", "started"]
+    assert kinds[-1] == "done"
+    assert {"incumbent", "bound"} <= set(kinds)
+    ids = [event["id"] for event in events]
+    assert ids == sorted(set(ids))
+    assert [event["id"] for event in client.follow(job["id"], after=ids[-2])] == ids[-1:]
+    assert events[-1]["data"]["state"] == "succeeded"
+
+
+def test_stop_returns_the_best_plan(running: Running):
+    """Tests that stop ends a long search soon, twice is as once, and that its plan passes the verifier here."""
+    client = running.client()
+    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=1, patience_s=500.0))
+    for event in client.follow(job["id"]):
+        if event["kind"] == "incumbent":
+            break
+    client.stop(job["id"])
+    client.stop(job["id"])
+    done = client.job(job["id"], wait_s=60)
+    assert (done["state"], done["stopped_by"]) == ("succeeded", "user")
+    assert verify(large_problem(), client.fetch_plan(job["id"])).passed
+    assert client.stop(job["id"])["state"] == "succeeded"
+
+
+def test_delete_forgets(running: Running):
+    """Tests that a deleted plan is gone, even while it runs."""
+    client = running.client()
+    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=2, patience_s=500.0))
+    client.delete(job["id"])
+    with pytest.raises(ServerError) as refusal:
+        client.job(job["id"])
+    assert refusal.value.status == 404
+
+
+def test_not_finished_is_a_conflict(running: Running):
+    """Tests that the plan of a job that is not finished cannot be fetched yet."""
+    client = running.client()
+    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=3, patience_s=500.0))
+    with pytest.raises(ServerError) as refusal:
+        client.fetch(job["id"], "plan")
+    assert (refusal.value.status, refusal.value.code) == (409, "not_finished")
+    client.delete(job["id"])
+
+
+@pytest.fixture(scope="module")
+def done(running: Running) -> Any:
+    """A finished plan without replicas, which torch can run."""
+    return running.client().plan(plain_problem(), limits=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("what", "media", "start"),
+    [
+        ("plan", "application/json", b'{"format": "pipeline-plan/1"'),
+        ("trace", "application/json", b"{"),
+        ("view", "text/html", b"<!"),
+        ("report", "application/json", b"{"),
+        ("export/trace", "application/json", b"{"),
+        ("export/torch", "text/csv", b""),
+    ],
+)
+def test_artefacts_are_immutable(running: Running, done: Any, what: str, media: str, start: bytes):
+    """Tests that every artefact has its media type, may be kept for good, and is not sent twice to one who has it."""
+    path = f"{done['links']['self']}/{what}"
+    status, headers, text = request(running, "GET", path)
+    assert status == 200, text
+    assert headers["content-type"].startswith(media)
+    assert text.startswith(start)
+    assert "immutable" in headers["cache-control"]
+    again, _, nothing = request(running, "GET", path, headers={"If-None-Match": headers["etag"]})
+    assert (again, nothing) == (304, b"")
+
+
+def test_status_has_a_tag(running: Running, done: Any):
+    """Tests that a client that knows the state is told so."""
+    status, headers, _ = request(running, "GET", done["links"]["self"])
+    assert status == 200
+    assert request(running, "GET", done["links"]["self"], headers={"If-None-Match": headers["etag"]})[0] == 304
+
+
+def test_the_cache_answers(running: Running, done: Any):
+    """Tests that the same deterministic request hits the cache, another seed does not, and no-cache asks anew."""
+    body = {"workload": workload_document(plain_problem()), "limits": {"time_limit_s": 30, "max_rounds": 1}}
+    status, headers, text = request(running, "POST", "/v1/plans", body)
+    assert (status, headers["x-cache"], json.loads(text)["id"]) == (200, "HIT", done["id"])
+    other = {**body, "limits": {**body["limits"], "seed": 12}}
+    assert request(running, "POST", "/v1/plans", other)[1]["x-cache"] == "MISS"
+    fresh = request(running, "POST", "/v1/plans", body, {"Cache-Control": "no-cache"})
+    assert (fresh[0], fresh[1]["x-cache"]) == (202, "MISS")
+
+
+def test_idempotency(running: Running):
+    """Tests that a key and body give one job, that another body is refused, and so is a key that cannot be."""
+    body = {"workload": workload_document(make_toy_problem()), "limits": {"max_rounds": 1, "seed": 77}}
+    first = request(running, "POST", "/v1/plans", body, {"Idempotency-Key": "key-1"})
+    again = request(running, "POST", "/v1/plans", body, {"Idempotency-Key": "key-1"})
+    assert json.loads(first[2])["id"] == json.loads(again[2])["id"]
+    other = request(running, "POST", "/v1/plans", {**body, "priority": 1}, {"Idempotency-Key": "key-1"})
+    assert (other[0], json.loads(other[2])["code"]) == (422, "idempotency_key_reused")
+    assert request(running, "POST", "/v1/plans", body, {"Idempotency-Key": "a b"})[0] == 400
+
+
+def test_one_at_a_time(running: Running):
+    """Tests that a key whose first request is still under way is a conflict."""
+    running.service.in_flight.add(("local", "busy-key"))
+    status, _, text = request(running, "POST", "/v1/plans", example_submission(), {"Idempotency-Key": "busy-key"})
+    running.service.in_flight.clear()
+    assert (status, json.loads(text)["code"]) == (409, "in_flight")
+
+
+def test_pin(running: Running, done: Any):
+    """Tests that a plan can be pinned and let go."""
+    here = done["links"]["self"]
+    assert json.loads(request(running, "POST", f"{here}:pin")[2])["pinned"] is True
+    assert json.loads(request(running, "POST", f"{here}:unpin")[2])["pinned"] is False
+
+
+def test_checks_have_a_limit(tmp_path: Path, running: Running, done: Any):
+    """Tests that a check that takes too long is given up, and that spans do not get in the way of anything."""
+    plan = json.loads(running.client().fetch(done["id"], "plan"))
+    with serving(tmp_path, inspection_s=0.001, traces=True) as hasty:
+        status, _, text = request(hasty, "POST", "/v1/verifications", {"plan": plan})
+        assert (status, json.loads(text)["code"]) == (422, "too_slow")
+        assert request(hasty, "GET", "/livez")[0] == 200
+
+
+def test_what_if(running: Running, done: Any):
+    """Tests that a what-if says how far the objective moves, and that twice the memory never makes it worse."""
+    client = running.client()
+    job = client.what_if(done["id"], memory_bytes=2**30, limits=QUICK)
+    after = client.job(job["id"], wait_s=60)
+    story: Any = after
+    assert after["state"] == "succeeded"
+    assert story["what_if"]["base"] == done["id"]
+    assert story["what_if"]["moved_ns"] <= 0
+    with pytest.raises(ServerError) as refusal:
+        client.what_if(done["id"], devices=-9)
+    assert refusal.value.status == 422
+
+
+def test_verifications_and_playbacks(running: Running, done: Any):
+    """Tests that any plan can be verified and played, and that a broken one gets a verdict that says what is wrong."""
+    client, problem = running.client(), plain_problem()
+    plan = client.fetch_plan(done["id"])
+    assert client.verify(plan)["passed"]
+    assert client.verify(plan, problem, certificate=True)["passed"]
+    words = {device: word[::-1] for device, word in plan.schedule.items()}
+    broken = client.verify(replace(plan, schedule=words), problem)
+    assert not broken["passed"]
+    assert broken["violations"]
+    assert plan.evidence is not None
+    assert json.loads(client.play(plan, what="simulation"))["makespan_ns"] == plan.evidence.makespan_ns
+    assert client.play(plan, what="view", other=plan).startswith("<!")
+
+
+def test_problems_name_the_place_not_the_value(running: Running):
+    """Tests that a refusal points to the mistake, has a code, and does not repeat what was sent."""
+    body: Any = json.loads(json.dumps(example_submission()))
+    body["workload"]["profile"]["layers"][1]["costs"][0]["forward_ns"] = "MARKER-12345"
+    status, headers, text = request(running, "POST", "/v1/plans", body)
+    problem = json.loads(text)
+    assert (status, headers["content-type"]) == (422, "application/problem+json")
+    assert problem["errors"][0]["pointer"] == "/workload/profile/layers/1/costs/0/forward_ns"
+    assert b"MARKER" not in text
+    jsonschema.validate(problem, make_document()["components"]["schemas"]["Problem"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"num_microbatches": 10**6}, "actions"),
+        ({"limits": {"time_limit_s": 10**5}}, "time_limit_s"),
+        ({"limits": {"gap": 2}}, "fraction"),
+        ({"priority": 99}, "priority"),
+        ({"surprise": 1}, "field"),
+    ],
+)
+def test_too_much_is_refused(running: Running, changes: dict[str, Any], word: str):
+    """Tests that a request beyond a limit is refused before it is solved, with the limit's name."""
+    status, _, text = request(running, "POST", "/v1/plans", {**example_submission(), **changes})
+    assert status == 422
+    assert word in text.decode()
+
+
+def test_demos_pipe_into_post(running: Running):
+    """Tests that a demo's body is accepted as it is."""
+    names = running.client().demos()
+    assert "resnet50-two-hosts" in names
+    body = request(running, "GET", "/v1/demo-profiles/vgg16-ethernet")[2]
+    status, _, text = request(running, "POST", "/v1/plans", body)
+    assert status in (200, 202), text
+    running.client().delete(json.loads(text)["id"])
+
+
+def test_every_limit_is_published(running: Running):
+    """Tests that capabilities name the limits, and that metrics count requests by route, not by path."""
+    limits = running.client().capabilities()["limits"]
+    assert {"max_body_bytes", "max_actions", "max_time_limit_s", "unfinished_jobs", "hourly_jobs"} <= set(limits)
+    text = request(running, "GET", "/metrics")[2].decode()
+    assert 'pipeplan_requests_total{method="GET",route="/v1/capabilities",status="200"}' in text
+    assert "pipeplan_jobs{" in text
+
+
+def test_life_and_readiness(running: Running):
+    """Tests that the service lives at once and is ready when it has solved and verified a toy plan."""
+    assert request(running, "GET", "/livez")[0] == 200
+    wait_ready(running)
+    assert request(running, "GET", "/readyz")[0] == 200
+
+
+def test_the_document_is_committed():
+    """Tests that docs/openapi.json is the interface: `pipeplan serve --openapi` prints it."""
+    committed = (Path(__file__).parents[3] / "docs" / "openapi.json").read_text(encoding="utf-8")
+    assert json.loads(committed) == make_document()
+
+
+def test_the_document_names_every_route(tmp_path: Path):
+    """Tests that the document and the routes have the same paths and methods, the page's own files aside."""
+    app = make_app(Settings(data=tmp_path, needs_keys=False))
+    app.state.service.close()
+    routes = {
+        (route.path, method.lower())
+        for router in app.routes
+        for route in getattr(getattr(router, "original_router", None), "routes", [router])
+        for method in getattr(route, "methods", ()) or ()
+        if method != "HEAD"
+    }
+    stated = {(path, method) for path, item in make_document()["paths"].items() for method in item}
+    assert routes - {("/", "get"), ("/static/{name}", "get")} == stated
+
+
+def test_nothing_is_found_politely(running: Running):
+    """Tests that unknown paths, ids and methods are problems with the right status."""
+    for method, path, expected in (
+        ("GET", "/nowhere", 404),
+        ("GET", "/v1/plans/nonsense", 404),
+        ("GET", f"/v1/plans/{'0' * 32}", 404),
+        ("PUT", "/v1/plans", 405),
+        ("GET", "/v1/plans?limit=-1", 422),
+        ("GET", "/v1/demo-profiles/..%2f..%2fetc%2fpasswd", 404),
+        ("GET", "/static/..%2fapp.py", 404),
+    ):
+        status, headers, text = request(running, method, path)
+        assert (status, headers["content-type"]) == (expected, "application/problem+json"), (path, text)
+
+
+def test_keys_are_needed_on_open_binds(tmp_path: Path):
+    """Tests that a bind that others reach is refused without keys, and with keys as long as there are none."""
+    with pytest.raises(ValueError, match="needs keys"):
+        require_safe(Settings(data=tmp_path, needs_keys=False), "0.0.0.0")
+    with pytest.raises(ValueError, match="there are no API keys"):
+        require_safe(Settings(data=tmp_path), "0.0.0.0")
+    require_safe(Settings(data=tmp_path, needs_keys=False), "127.0.0.1")
+
+
+def test_keys_scopes_and_tenants(tmp_path: Path):
+    """Tests that keys are needed, that scopes, expiry and revocation hold, and that tenants do not see each other."""
+    with serving(tmp_path, needs_keys=True, num_workers=1) as running:
+        assert request(running, "GET", "/v1/plans")[0] == 401
+        assert request(running, "GET", "/v1/plans", headers={"Authorization": "Bearer pp_nonsense"})[0] == 401
+        ours, theirs = running.client(running.key("ours")), running.client(running.key("theirs"))
+        job = ours.plan(make_toy_problem(), limits=QUICK)
+        assert [found["id"] for found in ours.jobs()] == [job["id"]]
+        assert theirs.jobs() == []
+        for call in (theirs.job, theirs.stop, theirs.delete, theirs.what_if):
+            with pytest.raises(ServerError) as refusal:
+                call(job["id"])
+            assert refusal.value.status == 404
+        assert theirs.plan(make_toy_problem(), limits=QUICK)["id"] != job["id"]
+        check_limits_of_keys(running)
+
+
+def check_limits_of_keys(running: Running) -> None:
+    """Scopes, expiry, revocation and the number of jobs."""
+    reader = running.client(running.key("ours", scopes=["plans:read"]))
+    with pytest.raises(ServerError) as refusal:
+        reader.submit(make_toy_problem())
+    assert (refusal.value.status, refusal.value.code) == (403, "scope_missing")
+    with pytest.raises(ServerError) as refusal:
+        running.client(running.key("ours", expires_in_s=-1.0)).jobs()
+    assert refusal.value.status == 401
+    key, text = running.service.keys.create("ours")
+    assert running.client(text).jobs()
+    assert running.service.keys.revoke(key.id)
+    with pytest.raises(ServerError):
+        running.client(text).jobs()
+    busy = Client(running.url, key=running.key("busy", concurrent_jobs=1), num_tries=1)
+    job = busy.submit(large_problem(), limits=Limits(time_limit_s=300.0))
+    with pytest.raises(ServerError) as refusal:
+        busy.submit(large_problem(), limits=Limits(time_limit_s=301.0))
+    assert (refusal.value.status, refusal.value.code) == (429, "too_many_jobs")
+    busy.delete(job["id"])
+
+
+def test_too_many_requests(tmp_path: Path):
+    """Tests that a client beyond its rate is sent away for a moment, with the time to wait."""
+    with serving(tmp_path, traffic=Traffic(requests_per_s=1.0, burst=3)) as running:
+        answers = [request(running, "GET", "/v1/plans") for _ in range(5)]
+    assert [status for status, _, _ in answers] == [200, 200, 200, 429, 429]
+    assert answers[-1][1]["retry-after"] == "1"
+
+
+def test_a_restart_loses_nothing(tmp_path: Path):
+    """Tests that a service told to end while it solves ends in time, and that the next one has the plan and goes on."""
+    with serving(tmp_path) as running:
+        client = running.client()
+        job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, patience_s=500.0))
+        for event in client.follow(job["id"]):
+            if event["kind"] == "incumbent":
+                break
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 40
+    with serving(tmp_path) as running:
+        client = running.client()
+        again = client.job(job["id"])
+        assert again["state"] in ("queued", "running")
+        assert again["incumbent_ns"]
+        client.stop(job["id"])
+        done = client.job(job["id"], wait_s=60)
+        assert done["state"] == "succeeded"
+        assert (done["incumbent_ns"] or 0) <= (again["incumbent_ns"] or 0)
+        assert verify(large_problem(), client.fetch_plan(job["id"])).passed

@@ -1,0 +1,65 @@
+"""Bearer tokens of an identity provider: taken when they are good, refused when anything about them is not."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from api.client import ServerError
+from api.service.settings import Oidc
+from tests.api.service.servers import Running, serving
+
+PRIVATE = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+STRANGE = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+GOOD = {"iss": "https://id.example", "aud": "pipeplan", "tenant": "research", "scope": "plans:read openid"}
+
+
+def token(claims: dict[str, Any], *, key: Any = PRIVATE, kid: str = "one", **more: Any) -> str:
+    return jwt.encode({"exp": time.time() + 60, **claims}, key, algorithm="RS256", headers={"kid": kid}, **more)
+
+
+@pytest.fixture(scope="module")
+def trusting(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A service that trusts an issuer."""
+    folder: Path = tmp_path_factory.mktemp("oidc")
+    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(PRIVATE.public_key()))
+    (folder / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": "one", "alg": "RS256", "use": "sig"}]}))
+    oidc = Oidc(issuer="https://id.example", audience="pipeplan", jwks_file=folder / "jwks.json")
+    with serving(folder / "data", needs_keys=True, oidc=oidc) as started:
+        yield started
+
+
+def test_a_good_token(trusting: Running):
+    """Tests that a token's tenant may do what its scope says, and nothing else."""
+    client = trusting.client(token(GOOD))
+    assert client.jobs() == []
+    with pytest.raises(ServerError) as refusal:
+        client.stop("0" * 32)
+    assert refusal.value.status == 403
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        token({**GOOD, "exp": 1}),
+        token({**GOOD, "aud": "another"}),
+        token({**GOOD, "iss": "https://evil.example"}),
+        token({**GOOD, "tenant": ""}),
+        token({key: value for key, value in GOOD.items() if key != "tenant"}),
+        token(GOOD, key=STRANGE),
+        token(GOOD, kid="two"),
+        jwt.encode({**GOOD, "exp": time.time() + 60}, None, algorithm="none", headers={"kid": "one"}),
+        jwt.encode({**GOOD, "exp": time.time() + 60}, "x" * 64, algorithm="HS256", headers={"kid": "one"}),
+        "a.b.c",
+    ],
+    ids=["expired", "audience", "issuer", "no tenant", "tenant missing", "signature", "key", "none", "HS256", "noise"],
+)
+def test_bad_tokens(trusting: Running, bad: str):
+    """Tests that a token with anything wrong about it is no credential."""
+    with pytest.raises(ServerError) as refusal:
+        trusting.client(bad).jobs()
+    assert refusal.value.status == 401

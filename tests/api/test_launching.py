@@ -1,0 +1,81 @@
+"""The commands around clusters, targets and exports, as they are typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from api.cli import main
+from planner.document import render_plan
+from planner.export.targets import TARGETS
+from tests.planner.export.test_targets import cut, language_model
+
+
+def test_this_machine_is_described(tmp_path: Path):
+    """Tests that nvidia-smi, or its absence, leads to a cluster of this machine's own devices."""
+    target = tmp_path / "cluster.json"
+    assert main(["cluster", "discover", "nvidia-smi", "--workers-per-host", "2", "-o", str(target)]) == 0
+    devices = json.loads(target.read_text())["devices"]
+    assert devices
+    assert len({device["host"] for device in devices}) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["hostfile"], "a hostfile is wanted; add --file FILE"),
+        (["hostfile", "--file", "none"], "none: No such file"),
+        (["slurm", "--file", "/dev/null"], "no node that is up"),
+    ],
+)
+def test_what_cannot_be_discovered_is_said(words: list[str], message: str, capsys):
+    """Tests that mistakes end in one message and exit code 2."""
+    assert main(["cluster", "discover", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_every_target_is_listed_with_what_it_runs(capsys):
+    """Tests that the list and its JSON name each target."""
+    assert main(["targets"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(TARGETS)
+    assert main(["targets", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["megatron"]["limits"]["split_backward"] is False
+
+
+def test_plans_are_exported_from_the_command_line(tmp_path: Path, capsys):
+    """Tests that each export writes its file, and that what cannot be expressed is refused with the reason."""
+    problem = language_model()
+    plan = tmp_path / "plan.json"
+    plan.write_text(render_plan(cut(problem, [4, 5], "1 0")))
+    from profiles.workload import Workload, dump_workload
+
+    workload = tmp_path / "workload.json"
+    workload.write_text(dump_workload(Workload(profile=problem.profile, cluster=problem.cluster, num_microbatches=4)))
+    assert main(["export", "megatron", str(plan), str(workload)]) == 0
+    said = capsys.readouterr()
+    assert "--pipeline-model-parallel-layout 'Ettt|tttL'\n" in said.out
+    assert said.err == "rank 0  d1\nrank 1  d0\n"
+    assert main(["export", "torchtitan", str(plan), str(workload), "-o", str(tmp_path)]) == 0
+    assert (tmp_path / "config.json").exists()
+    assert (tmp_path / "schedule.csv").read_text().startswith("0F0,")
+    assert main(["export", "deepspeed", str(plan), str(workload)]) == 0
+    assert "PARTS = [0, 4, 9]" in capsys.readouterr().out
+    assert main(["export", "zero-bubble", str(plan)]) == 0
+    assert json.loads(capsys.readouterr().out)[1][0]["layer_group_idx"] == 1
+    plan.write_text(render_plan(cut(problem, [1, 3, 3, 2], "0 1 0 1")))
+    assert main(["export", "deepspeed", str(plan), str(workload)]) == 2
+    assert "a device holds several stages, and DeepSpeed's one" in capsys.readouterr().err
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, capsys, monkeypatch):
+    """Tests that files and commands are printed, and that neither folder nor process comes of it."""
+    monkeypatch.chdir(tmp_path)
+    example = Path(__file__).parents[2] / "examples" / "two-ranks.json"
+    for words in (["torchrun"], ["slurm", "--gpus"], ["kubernetes", "--image", "i"]):
+        assert main(["launch", *words, str(example), "--dry-run", "--", "train.py"]) == 0
+        assert "planner.execute.enter" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    assert main(["job", "status", str(tmp_path)]) == 2
+    assert "no job was launched from here" in capsys.readouterr().err
+    assert main(["launch", "torchrun", str(example), "--host", "x=y", "--", "train.py"]) == 2
+    assert "--host x: the plan uses the hosts this-host" in capsys.readouterr().err

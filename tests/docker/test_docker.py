@@ -1,0 +1,148 @@
+"""Images, compose and manifests, as far as they can be checked without a container engine.
+
+No engine runs where these tests run: what an engine would start is started here directly, and the files are compared
+with the schemas and with the command line that they call.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from api.cli import app
+from tests.api.service.servers import serving
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKER = ROOT / "docker"
+
+
+def manifests() -> list[dict[str, Any]]:
+    """Every Kubernetes object."""
+    text = (DOCKER / "kubernetes" / "pipeplan.yaml").read_text(encoding="utf-8")
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def compose() -> dict[str, Any]:
+    """The compose file, merged as compose merges it."""
+    loaded: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def pods() -> list[dict[str, Any]]:
+    """The pod of every deployment."""
+    return [item["spec"]["template"]["spec"] for item in manifests() if item["kind"] == "Deployment"]
+
+
+def assert_is_command(words: list[str]) -> None:
+    """The words are a command of ours, with options that exist."""
+    number = 2 if words[0] == "keys" else 1
+    shown = CliRunner().invoke(app, [*words[:number], "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert shown.exit_code == 0, words
+    for option in (word for word in words if word.startswith("--")):
+        assert option in shown.output, (words, option)
+
+
+@pytest.mark.parametrize("number", range(len(manifests())))
+def test_manifests_are_kubernetes(number: int):
+    """Tests that every object is what Kubernetes' own schemas ask for, without an unknown field."""
+    kubernetes_validate.validate(manifests()[number], kubernetes_validate.latest_version(), strict=True)
+
+
+def test_pods_are_restricted():
+    """Tests that every pod meets the restricted security standard and asks for exactly what it may use."""
+    for pod in pods():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["requests"] == container["resources"]["limits"]
+
+
+def test_there_is_what_a_platform_asks_for():
+    """Tests that there are probes, budgets, a network policy, and that no secret stands in the file."""
+    kinds = [item["kind"] for item in manifests()]
+    assert {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "Namespace"} <= set(kinds)
+    assert "Secret" not in kinds
+    (api,) = (pod["containers"][0] for pod in pods() if pod["containers"][0]["name"] == "api")
+    assert api["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert api["livenessProbe"]["httpGet"]["path"] == "/livez"
+    selected = {item["spec"]["selector"]["matchLabels"]["part"] for item in manifests() if item["kind"] == "Deployment"}
+    budgets = {
+        item["spec"]["selector"]["matchLabels"]["part"] for item in manifests() if item["kind"] == "PodDisruptionBudget"
+    }
+    assert budgets == selected
+
+
+def test_commands_exist():
+    """Tests that every command of images, compose and manifests is one of ours, with its options."""
+    for pod in pods():
+        assert_is_command(pod["containers"][0]["args"])
+    for service in compose()["services"].values():
+        if "command" in service:
+            assert_is_command(service["command"])
+    text = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^CMD (\[.*\])$", text, flags=re.MULTILINE)
+    assert_is_command(yaml.safe_load(command))
+
+
+def test_images_are_careful():
+    """Tests that images do not run as root, have an init and exec-form commands, and copy only what exists."""
+    for name in ("Dockerfile", "Dockerfile.executor"):
+        text = (DOCKER / name).read_text(encoding="utf-8")
+        assert re.search(r"^USER 10001:10001$", text, flags=re.MULTILINE)
+        assert re.search(r'^ENTRYPOINT \["tini", "--", ', text, flags=re.MULTILINE)
+        assert not re.search(r"^(CMD|ENTRYPOINT) [^\[]", text, flags=re.MULTILINE)
+        for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, flags=re.MULTILINE):
+            for source in line.split():
+                assert (ROOT / source).exists(), source
+
+
+def test_compose_has_no_default_password():
+    """Tests that the database has no password unless one is given, and waits to be healthy."""
+    services = compose()["services"]
+    assert services["database"]["environment"]["POSTGRES_PASSWORD"] == "${POSTGRES_PASSWORD:-}"
+    assert services["database"]["healthcheck"]["test"][0] == "CMD"
+    assert {name for name, service in services.items() if "profiles" not in service} == {"service"}
+    for name in ("service", "api", "worker"):
+        assert services[name]["read_only"] is True
+        assert services[name]["cap_drop"] == ["ALL"]
+    for name in ("api", "worker"):
+        assert services[name]["depends_on"]["database"] == {"condition": "service_healthy"}
+
+
+def test_the_entry_point_brings_the_kernels(tmp_path: Path):
+    """Tests that the image's entry point copies the compiled kernels to a writable place and becomes the command."""
+    kernels, programs = tmp_path / "kernels", tmp_path / "bin"
+    kernels.mkdir()
+    (kernels / "one.nbi").write_text("compiled")
+    programs.mkdir()
+    (programs / "pipeplan").write_text('#!/bin/sh\necho "$@" && cat "$NUMBA_CACHE_DIR/one.nbi"\n')
+    (programs / "pipeplan").chmod(0o755)
+    environment = {
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "PIPEPLAN_KERNELS": str(kernels),
+        "NUMBA_CACHE_DIR": str(tmp_path / "copy"),
+    }
+    for _ in range(2):
+        command = [sys.executable, str(DOCKER / "entrypoint.py"), "serve", "--port", "1"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == "serve --port 1\ncompiled"
+
+
+def test_the_health_check_tells_life_from_death(tmp_path: Path):
+    """Tests that the image's health check succeeds on a service that lives, and fails where there is none."""
+    script = [sys.executable, str(DOCKER / "healthcheck.py")]
+    with serving(tmp_path) as running:
+        assert subprocess.run([*script, f"{running.url}/livez"], check=False).returncode == 0
+        assert subprocess.run([*script, f"{running.url}/nowhere"], check=False, capture_output=True).returncode == 1
+    assert subprocess.run([*script, f"{running.url}/livez"], check=False, capture_output=True).returncode == 1

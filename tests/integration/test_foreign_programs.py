@@ -1,0 +1,107 @@
+"""What is exported, in the hands of the programs themselves where they run here."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from api.cli import main
+from planner.document import parse_plan
+from planner.execute.table_check import parse_cell
+from planner.export.deepspeed import render_deepspeed
+from planner.export.torch_table import torch_ranks
+from planner.replanning.measurements import parse_measurements
+from planner.simulate import simulate
+from planner.verify import verify
+from tests.integration.test_execute_command import environment, losses
+from tests.planner.export.test_targets import PARSERS, cut, language_model
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+EXAMPLE = ROOT / "examples" / "two-ranks.json"
+
+
+@pytest.mark.skipif(not (PARSERS / "dependencies").exists(), reason="DeepSpeed was not unpacked (make parsers)")
+def test_deepspeed_itself_cuts_as_planned(tmp_path: Path):
+    """Tests that DeepSpeed's own PipelineModule, on two ranks, builds exactly the layers of the plan's stages."""
+    problem = language_model()
+    (tmp_path / "planned.py").write_text(render_deepspeed(problem, cut(problem, [4, 5], "0 1")))
+    paths = os.pathsep.join([str(PARSERS / "dependencies"), str(PARSERS)])
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, str(HERE / "deepspeed_worker.py"), str(tmp_path / "planned.py"), str(tmp_path)],
+        env=environment() | {"PYTHONPATH": paths, "DS_ACCELERATOR": "cpu", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert found == [
+        {"stage": 0, "bounds": [0, 4], "parts": [0, 4, 9]},
+        {"stage": 1, "bounds": [4, 9], "parts": [0, 4, 9]},
+    ]
+
+
+def test_torch_lowers_the_table_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Tests that the table with communication is torch's own, that its loader takes it, and that it leads back."""
+    table = tmp_path / "comms.csv"
+    assert main(["export", "torch", str(EXAMPLE), "--keep-split", "--communication", "-o", str(table)]) == 0
+    capsys.readouterr()
+    rows = [row.split(",") for row in table.read_text().splitlines()]
+    computed = [[cell for cell in row if parse_cell(cell).kind in "FIWB"] for row in rows]
+    plan = parse_plan(EXAMPLE.read_bytes())
+    assert computed == [[str(action) for action in plan.schedule[device]] for device in torch_ranks(plan)]
+    assert {"0SEND_F0", "0REDUCE_GRAD"} <= set(rows[0])
+    assert {"1RECV_F0", "1SEND_B0"} <= set(rows[1])
+    code = (
+        "from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime as Runtime\n"
+        "import types\n"
+        "it = types.SimpleNamespace()\n"
+        "it._prepare_schedule_with_comms = lambda actions, format: setattr(it, 'actions', actions)\n"
+        f"Runtime._load_csv(it, {str(table)!r}, format='compute_comms')\n"
+        "print([[str(a) for a in row] for row in it.actions.values()])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == str(rows)
+
+
+def test_torchs_profiler_is_read(tmp_path: Path):
+    """Tests that a trace that torch's own profiler exports, with actions marked as its runtime does, is measured."""
+    code = (
+        "import time, torch\n"
+        "from torch.profiler import profile, record_function, ProfilerActivity\n"
+        "with profile(activities=[ProfilerActivity.CPU]) as profiler:\n"
+        "    for action in ('0F0', '0F1', '0B0'):\n"
+        "        with record_function(f'PP:{action}'):\n"
+        "            time.sleep(0.02)\n"
+        f"profiler.export_chrome_trace({str(tmp_path / 'trace.json')!r})\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120, capture_output=True)
+    measured = parse_measurements([("trace.json", (tmp_path / "trace.json").read_bytes())])
+    assert {key: len(spans) for key, spans in measured.durations_ns.items()} == {(0, "B"): 1, (0, "F"): 2}
+    assert all(20e6 <= span < 2e9 for spans in measured.durations_ns.values() for span in spans)
+
+
+def test_the_example_runs_as_the_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that the README's third command trains on two ranks, with a plan that passes the verifier."""
+    from api.questions import read_plan_and_problem
+
+    plan, problem = read_plan_and_problem(str(EXAMPLE), None)
+    assert verify(problem, plan).passed
+    assert plan.evidence is not None
+    assert simulate(problem, plan).makespan_ns == plan.evidence.makespan_ns
+    monkeypatch.chdir(ROOT)
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    words = (ROOT / "README.md").read_text().partition("$ .venv/bin/pipeplan ")[2].splitlines()[0].split()
+    place = words.index("--")
+    words[place:place] = ["--folder", str(tmp_path / "job")]
+    assert main([*words, "--losses", str(tmp_path / "losses")]) == 0
+    assert len(losses(tmp_path / "losses")) == 3
+    assert parse_plan((tmp_path / "job" / "plan.json").read_bytes()) == plan

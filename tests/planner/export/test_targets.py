@@ -1,0 +1,304 @@
+"""Plans for other programs: only what they can run, written as they read it, and back again."""
+
+import ast
+import importlib.util
+import itertools
+import json
+import os
+import shlex
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.export import deepspeed, megatron, torchtitan
+from planner.export.looped import as_looped
+from planner.export.targets import TARGETS, fitted, renumbered, restrict
+from planner.export.torch_table import import_torch_table, render_torch_table, torch_ranks
+from planner.export.zero_bubble import import_zero_bubble, render_zero_bubble
+from planner.plan import Plan
+from planner.planning import make_plan
+from planner.problem import Options, Problem
+from planner.progress import Limits
+from planner.verify import verify
+from tests.planner.export.chains import make_chain
+from tests.planner.export.chains import make_plan as draw_plan
+
+PARSERS = Path(os.environ.get("PIPEPLAN_PARSERS", Path(__file__).parents[3] / ".parsers"))
+"""Where `make parsers` unpacks megatron-core, torchtitan and DeepSpeed; none can be imported as a whole here."""
+
+
+def language_model(*, num_blocks: int = 6, num_devices: int = 2, num_microbatches: int = 4, **options: Any) -> Problem:
+    """An embedding, blocks, a norm and a head."""
+    problem = make_chain(
+        "w" * (num_blocks + 3), num_devices=num_devices, num_microbatches=num_microbatches, options=Options(**options)
+    )
+    names = ["embedding", *(f"layers.{i}" for i in range(num_blocks)), "norm", "head"]
+    new = dict(zip([layer.name for layer in problem.profile.layers], names, strict=True))
+    profile = problem.profile
+    return replace(
+        problem,
+        profile=replace(
+            profile,
+            layers=tuple(replace(layer, name=new[layer.name]) for layer in profile.layers),
+            edges=tuple(replace(e, producer=new[e.producer], consumer=new[e.consumer]) for e in profile.edges),
+            microbatch_size=4,
+        ),
+    )
+
+
+def cut(problem: Problem, sizes: list[int], devices: str) -> Plan:
+    """Stages of so many layers on these devices, in 1F1B."""
+    names = iter(layer.name for layer in problem.profile.layers)
+    drawn = draw_plan(problem, "", stages=" ".join(f"0@d{device}" for device in devices.split()))
+    stages = tuple(
+        replace(stage, layers=tuple(itertools.islice(names, size)))
+        for stage, size in zip(drawn.stages, sizes, strict=True)
+    )
+    return as_looped(problem, replace(drawn, stages=stages))
+
+
+def parser_file(*parts: str) -> Path | None:
+    path = PARSERS.joinpath(*parts)
+    return path if path.exists() else None
+
+
+def load_megatron_parser(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Megatron core's own class, out of its one file; None where the package was not unpacked."""
+    path = parser_file("megatron", "core", "transformer", "pipeline_parallel_layer_layout.py")
+    if path is None:
+        return None
+    for name in ("megatron", "megatron.core", "megatron.core.transformer", "megatron.core.parallel_state"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["megatron.core"].parallel_state = sys.modules["megatron.core.parallel_state"]  # type: ignore[attr-defined]
+    for name, file in (("megatron.core.transformer.enums", path.parent / "enums.py"), ("layout", path)):
+        specification = importlib.util.spec_from_file_location(name, file)
+        assert specification is not None
+        assert specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        monkeypatch.setitem(sys.modules, name, module)
+        specification.loader.exec_module(module)
+    return sys.modules["layout"].PipelineParallelLayerLayout  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "devices", "layout"),
+    [
+        ([4, 5], "0 1", "Ettt|tttL"),
+        ([1, 3, 3, 2], "1 0 1 0", "E|ttt|ttt|L"),
+        ([2, 2, 2, 3], "0 1 2 3", "Et|tt|tt|tL"),
+    ],
+)
+def test_megatron_reads_its_layout(sizes, devices, layout, monkeypatch, record_property):
+    """Tests that the layout is one that Megatron parses to the plan's stages, and that it leads back to them."""
+    problem = language_model(num_devices=4)
+    plan = cut(problem, sizes, devices)
+    job = megatron.make_megatron_job(problem, plan)
+    flags = {words[0]: words[1] for words in job.arguments}
+    assert flags["--pipeline-model-parallel-layout"] == layout
+    assert (flags["--num-layers"], flags["--micro-batch-size"], flags["--global-batch-size"]) == ("6", "4", "16")
+    assert job.ranks == torch_ranks(plan)
+    names = [layer.name for layer in problem.profile.layers]
+    assert megatron.import_partition(layout, names) == tuple(stage.layers for stage in plan.stages)
+    assert [shlex.split(line) for line in megatron.render_megatron(job).splitlines()] == list(map(list, job.arguments))
+    theirs = load_megatron_parser(monkeypatch)
+    record_property("parser", "documented grammar" if theirs is None else "megatron-core")
+    if theirs is not None:
+        parsed = theirs(layout, len(job.ranks))
+        parsed.validate_layer_layout(num_layers=6, mtp_num_layers=None)
+        for number, stage in enumerate(plan.stages):
+            rank, chunk = number % len(job.ranks), number // len(job.ranks)
+            blocks = [int(name[7:]) for name in stage.layers if name.startswith("layers.")]
+            found = parsed.layout[rank][chunk]
+            assert sum(layer.name == "decoder" for layer in found) == len(blocks)
+            assert ("embedding" in [layer.name for layer in found]) == ("embedding" in stage.layers)
+            assert ("loss" in [layer.name for layer in found]) == ("head" in stage.layers)
+
+
+@pytest.mark.parametrize("layout", ["E(t|)*3L", "E,t*3|(tt|)*2,L", "E|t*2|L", "Et||tL"])
+def test_layouts_are_written_out_as_megatron_does(layout: str, monkeypatch, record_property):
+    """Tests that our reading of parentheses, factors, commas and empty stages is Megatron's."""
+    ours = megatron.parse_layout(layout)
+    theirs = load_megatron_parser(monkeypatch)
+    record_property("parser", "documented grammar" if theirs is None else "megatron-core")
+    expected = {"E(t|)*3L": ["Et", "t", "t", "L"], "E,t*3|(tt|)*2,L": ["Ettt", "tt", "tt", "L"]}
+    expected |= {"E|t*2|L": ["E", "tt", "L"], "Et||tL": ["Et", "", "tL"]}
+    assert ours == expected[layout]
+    if theirs is not None:
+        letters = {"embedding": "E", "decoder": "t", "loss": "L", "mtp": "m"}
+        assert ours == ["".join(letters[t.name] for t in stage) for stage in theirs.parse_str_to_list(layout)]
+
+
+def test_torchtitan_reads_its_files(tmp_path: Path, record_property):
+    """Tests that every field is one of torchtitan's configuration, its map is the plan's, and the cut leads back."""
+    problem = language_model()
+    for devices, style in (("0 1 0 1", "PipelineScheduleMulti"), ("0 1 1 0", "ZBVZeroBubble")):
+        base = cut(problem, [2, 2, 2, 3], "0 1 0 1")
+        plan = replace(
+            base,
+            stages=tuple(
+                replace(stage, replicas=((f"d{device}",),))
+                for stage, device in zip(base.stages, devices.split(), strict=True)
+            ),
+        )
+        assert torchtitan.find_map(plan) == style
+    files = torchtitan.make_torchtitan_files(problem, base)
+    config = json.loads(files["config.json"])
+    parallelism = config["parallelism"]
+    assert (config["training"]["local_batch_size"], parallelism["pipeline_parallel_microbatch_size"]) == (16, 4)
+    assert parallelism["module_fqns_per_model_part"] == [
+        ["tok_embeddings", "layers.0"],
+        ["layers.1", "layers.2"],
+        ["layers.3", "layers.4"],
+        ["layers.5", "norm", "lm_head"],
+    ]
+    names = [layer.name for layer in problem.profile.layers]
+    assert torchtitan.import_partition(parallelism["module_fqns_per_model_part"], names) == tuple(
+        stage.layers for stage in base.stages
+    )
+    path = parser_file("torchtitan", "config", "configs.py")
+    record_property("parser", "documented fields" if path is None else "torchtitan's configuration")
+    if path is not None:
+        classes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+        (theirs,) = (node for node in classes if node.name == "ParallelismConfig")
+        fields = {node.target.id for node in theirs.body if isinstance(node, ast.AnnAssign)}  # type: ignore[union-attr]
+        assert set(parallelism) <= fields
+
+
+class StandIn:
+    """What DeepSpeed's PipelineModule gives its `_partition_layers`."""
+
+    def __init__(self, num_layers: int, *, num_stages: int, stage: int) -> None:
+        self._layer_specs, self.num_stages, self.global_rank = [None] * num_layers, num_stages, 7
+        self._topo = types.SimpleNamespace(get_coord=lambda rank: types.SimpleNamespace(pipe=stage))
+
+    def _set_bounds(self, start: int, stop: int) -> None:
+        self.bounds = start, stop
+
+
+def test_deepspeed_cuts_where_the_plan_does(monkeypatch, record_property):
+    """Tests that the module sets parts and bounds as DeepSpeed's own code does, and that the cut leads back."""
+    problem = language_model()
+    plan = cut(problem, [4, 5], "1 0")
+    text = deepspeed.render_deepspeed(problem, plan)
+    for name in ("deepspeed", "deepspeed.pipe"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["deepspeed.pipe"].PipelineModule = StandIn  # type: ignore[attr-defined]
+    space: dict[str, Any] = {}
+    exec(text, space)
+    module = space["PlannedPipelineModule"](9, num_stages=2, stage=1)
+    module._partition_layers()
+    assert (module.parts, module.bounds) == ([0, 4, 9], (4, 9))
+    assert space["RANKS"] == ["d1", "d0"]
+    with pytest.raises(ValueError, match="the plan is for 9 layers, and there are 8"):
+        space["PlannedPipelineModule"](8, num_stages=2, stage=1)._partition_layers()
+    names = [layer.name for layer in problem.profile.layers]
+    assert deepspeed.import_partition(text, names) == tuple(stage.layers for stage in plan.stages)
+    path = parser_file("deepspeed", "runtime", "pipe", "module.py")
+    record_property("parser", "documented attributes" if path is None else "DeepSpeed's source")
+    if path is not None:
+        classes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+        (theirs,) = (node for node in classes if node.name == "PipelineModule")
+        methods = {node.name: ast.unparse(node) for node in theirs.body if isinstance(node, ast.FunctionDef)}
+        assert "self._topo.get_coord(self.global_rank).pipe" in methods["_partition_layers"]
+        assert "self.parts" in methods["_partition_layers"]
+        assert (
+            "self._set_bounds(start=self.parts[stage_id], stop=self.parts[stage_id + 1])"
+            in methods["_partition_layers"]
+        )
+
+
+def test_zero_bubble_nodes_lead_back():
+    """Tests that nodes name rank, chunk and stage, that B and I change their letters, and that all of it leads back."""
+    problem = language_model(num_microbatches=2)
+    drawing = "d1: 0F0 0F1 2F0 2I0 2F1 2B1 2W0 0B0 0B1\nd0: 1F0 1F1 1I0 1W0 1B1"
+    plan = draw_plan(problem, drawing, stages="0@d1 1@d0 2@d1")
+    text = render_zero_bubble(plan)
+    rows = json.loads(text)
+    assert rows[0][3] == {"type": "B", "stage": 0, "microbatch": 0, "chunk": 1, "layer_group_idx": 2}
+    assert [node["type"] for node in rows[1]] == ["F", "F", "B", "W", "BW"]
+    assert import_zero_bubble(text, torch_ranks(plan)) == plan.schedule
+    with pytest.raises(ValueError, match="no schedule of 3 ranks"):
+        import_zero_bubble(text, ("a", "b", "c"))
+
+
+def test_torch_tables_lead_back():
+    """Tests that a table that keeps I and W apart leads back to the schedule, and that other cells are refused."""
+    problem = make_chain("wwww", num_devices=2, num_microbatches=2)
+    plan = draw_plan(problem, "d0: 0F0 0F1 0I0 0W0 0I1 0W1\nd1: 1F0 1I0 1F1 1I1 1W0 1W1", stages="0,1@d0 2,3@d1")
+    table = render_torch_table(problem, plan, merges_backward=False)
+    assert import_torch_table(table, torch_ranks(plan)) == plan.schedule
+    with pytest.raises(ValueError, match="'0F0xyz' is not an action"):
+        import_torch_table("0F0xyz\n\n", ("d0", "d1"))
+    with pytest.raises(ValueError, match="3 rows for 2 ranks"):
+        import_torch_table("\n\n\n", ("d0", "d1"))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("num_devices", [2, 3])
+def test_only_what_the_target_runs_is_planned(name: str, num_devices: int):
+    """Tests that plans for a target pass the verifier under its limits and are exported without a change."""
+    target = TARGETS[name]
+    asked = language_model(num_devices=num_devices, num_microbatches=6)
+    problem = replace(asked, options=restrict(asked.options, target))
+    plan = make_plan(
+        problem, limits=Limits(time_limit_s=30, max_rounds=2), fit=lambda found: fitted(problem, found, target=target)
+    )
+    assert verify(problem, plan).passed
+    assert verify(asked, replace(plan, problem=asked.reference(), evidence=None)).passed
+    assert target.fit(problem, plan).schedule == plan.schedule
+    if name == "megatron":
+        assert megatron.make_megatron_job(problem, plan).ranks
+    if name == "deepspeed":
+        assert "PARTS" in deepspeed.render_deepspeed(problem, plan)
+    if name == "torchtitan":
+        assert torchtitan.make_torchtitan_files(problem, plan)
+
+
+def test_targets_never_widen_what_was_asked_for():
+    """Tests that narrower wishes stay, and that what a target lacks is taken away."""
+    given = Options(max_stages_per_device=1, max_replicas=1, split_backward=True, recompute=True)
+    narrowed = restrict(given, TARGETS["megatron"])
+    assert (narrowed.max_stages_per_device, narrowed.max_replicas, narrowed.recompute) == (1, 1, True)
+    assert (narrowed.split_backward, narrowed.skip_edges) == (False, False)
+    assert restrict(Options(max_replicas=None), TARGETS["torch"]).max_replicas == 1
+
+
+def test_why_megatron_cannot_is_said_exactly():
+    """Tests that each reason names the stage or the action, and what to plan instead."""
+    problem = language_model(num_devices=4)
+    plan = cut(problem, [4, 5], "0 1")
+    other = dict(plan.schedule)
+    other["d0"] = (*plan.schedule["d0"][1::-1], *plan.schedule["d0"][2:])
+    cases = [
+        (replace(plan, schedule=other), "rank 0 (d0) runs 0F1 as action 0, and Megatron-LM runs 0F0"),
+        (
+            replace(plan, stages=(replace(plan.stages[0], replicas=(("d0",), ("d2",))), plan.stages[1])),
+            "stage 1 has 1 replicas but stage 0 has 2",
+        ),
+        (
+            replace(plan, stages=(replace(plan.stages[0], recompute=True), plan.stages[1])),
+            "some stages recompute and some do not",
+        ),
+        (cut(problem, [8, 1], "0 1"), "the layers of the head are in several stages"),
+    ]
+    for wrong, message in cases:
+        with pytest.raises(ValueError) as refusal:  # noqa: PT011
+            megatron.make_megatron_job(problem, wrong)
+        assert message in str(refusal.value)
+    unnamed = make_chain("wwww", num_devices=2, num_microbatches=2)
+    drawn = as_looped(unnamed, draw_plan(unnamed, "", stages="0,1@d0 2,3@d1"))
+    layout = dict(words[:2] for words in megatron.make_megatron_job(unnamed, drawn).arguments)
+    assert layout["--pipeline-model-parallel-layout"] == "Ett|ttL"  # a profile of blocks alone
+
+
+def test_renumbering_is_by_the_last_stage():
+    """Tests that microbatches take the numbers in which the last stage runs them, everywhere."""
+    problem = make_chain("ww", num_devices=2, num_microbatches=2)
+    plan = draw_plan(problem, "d0: 0F0 0F1 0B1 0B0\nd1: 1F1 1B1 1F0 1B0", stages="0@d0 1@d1")
+    again = renumbered(plan)
+    assert [str(action) for action in again.schedule["d1"]] == ["1F0", "1B0", "1F1", "1B1"]
+    assert [str(action) for action in again.schedule["d0"]] == ["0F1", "0F0", "0B0", "0B1"]

@@ -1,0 +1,154 @@
+"""Manifests as data; checked against Kubeflow's published models of JobSet, TrainJob and pods where they can be had."""
+
+import base64
+import gzip
+import importlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.launch.kubernetes import (
+    MAX_CONFIG_BYTES,
+    Kind,
+    PodNeeds,
+    plan_path,
+    render_kubernetes,
+)
+from planner.launch.verbs import Submitted, cancel_command, logs_command, status_command
+from tests.planner.export.test_targets import PARSERS
+from tests.planner.launch.test_torchrun import HOSTILE, make_job
+
+NEEDS = PodNeeds(image="registry/trainer:1", namespace="team", with_gpus=True)
+PLAN = '{"format": "pipeline-plan/1"}'
+
+
+def manifest(kind: Kind = "jobset", *, needs: PodNeeds = NEEDS, plan: str | None = PLAN, **changes: Any) -> list[Any]:
+    changes = {"plan_at": plan_path(plan or "")} | changes
+    job = make_job(changes.pop("placement", "2 0 3"), **changes)
+    submission = render_kubernetes(job, kind=kind, needs=needs, plan_text=plan, folder="/job")
+    (command,) = submission.commands
+    assert command.render() == "kubectl apply --filename /job/job.json"
+    document = json.loads(submission.files["job.json"])
+    assert (document["apiVersion"], document["kind"]) == ("v1", "List")
+    return document["items"]
+
+
+def model(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A class of kubeflow-trainer-api; None where the package was not unpacked (`make parsers`)."""
+    if not (PARSERS / "kubeflow_trainer_api").exists():
+        return None
+    monkeypatch.syspath_prepend(str(PARSERS))
+    return getattr(importlib.import_module("kubeflow_trainer_api.models"), name)
+
+
+def require_known(item: Any, name: str, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
+    """Every field is one that the published model knows, with a value of its type: nothing is lost on the way."""
+    theirs = model(name, monkeypatch)
+    record_property("schema", "the fields listed in this test" if theirs is None else f"kubeflow-trainer-api {name}")
+    if theirs is not None:
+        assert json.loads(theirs.from_json(json.dumps(item)).to_json()) == item
+
+
+def test_a_job_set_pins_every_host(monkeypatch, record_property):
+    """Tests that each host has a replicated job with its node, rank, size and accelerators, and the plan beside it."""
+    config, job = manifest()
+    assert config["data"] == {"plan.json": PLAN}
+    assert (config["metadata"]["name"], config["metadata"]["namespace"]) == ("job-plan", "team")
+    first, second = job["spec"]["replicatedJobs"]
+    pod = first["template"]["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"kubernetes.io/hostname": "b"}
+    (container,) = pod["containers"]
+    assert container["command"] == [
+        *("python3", "-m", "torch.distributed.run", "--nnodes=2", "--node-rank=0", "--nproc-per-node=2"),
+        *("--master-addr=job-host0-0-0.job", "--master-port=29500"),
+        *("-m", "planner.execute.enter", "/etc/pipeplan/plan.json", "--sha256", "f00d"),
+        *("--", "train.py", "--steps", "3"),
+    ]
+    assert container["env"] == [{"name": "PLAN_NODE", "value": "b"}]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "3"}}
+    assert container["volumeMounts"] == [{"name": "plan", "mountPath": "/etc/pipeplan", "readOnly": True}]
+    assert pod["volumes"] == [{"name": "plan", "configMap": {"name": "job-plan"}}]
+    other = second["template"]["spec"]["template"]["spec"]
+    assert other["nodeSelector"] == {"kubernetes.io/hostname": "a"}
+    assert other["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+    require_known(config, "IoK8sApiCoreV1ConfigMap", monkeypatch, record_property)
+    require_known(job, "JobsetV1alpha2JobSet", monkeypatch, record_property)
+
+
+def test_a_train_job_leaves_pods_to_their_rules(monkeypatch, record_property):
+    """Tests that a TrainJob spreads equal pods over the plan's hosts, whose processes find their seats themselves."""
+    _, job = manifest("trainjob", placement="2 0")
+    spec = job["spec"]
+    assert (spec["trainer"]["numNodes"], spec["trainer"]["numProcPerNode"]) == (2, 1)
+    assert spec["trainer"]["command"][:3] == ["torchrun", "-m", "planner.execute.enter"]
+    assert spec["trainer"]["env"][0]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert spec["trainer"]["resourcesPerNode"] == {"limits": {"nvidia.com/gpu": "2"}}
+    (patch,) = spec["runtimePatches"]
+    (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = node["template"]["spec"]["template"]["spec"]
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"][0]["values"] == ["b", "a"]
+    require_known(job, "TrainerV1alpha1TrainJob", monkeypatch, record_property)
+    with pytest.raises(ValueError, match="as many processes on every host, and the plan 1 to 2; use jobset"):
+        manifest("trainjob")
+
+
+def test_a_volcano_job_starts_all_or_none(monkeypatch, record_property):
+    """Tests that Volcano gets a task per host that must start together, with pods like those of a JobSet."""
+    _, job = manifest("volcano")
+    _, job_set = manifest()
+    assert (job["apiVersion"], job["spec"]["minAvailable"]) == ("batch.volcano.sh/v1alpha1", 2)
+    assert [task["name"] for task in job["spec"]["tasks"]] == ["host0", "host1"]
+    pod = job["spec"]["tasks"][1]["template"]["spec"]
+    assert "--master-addr=job-host0-0.job" in pod["containers"][0]["command"]
+    assert (
+        pod["nodeSelector"]
+        == job_set["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["nodeSelector"]
+    )
+    require_known(pod, "IoK8sApiCoreV1PodSpec", monkeypatch, record_property)
+
+
+def test_large_plans_are_compressed_or_fetched():
+    """Tests that a plan beyond a ConfigMap is gzipped, one beyond that refused, and an address needs neither."""
+    large = "0F0, " * (MAX_CONFIG_BYTES // 4)
+    (config, job) = manifest(plan=large)
+    (data,) = config["binaryData"].values()
+    assert gzip.decompress(base64.b64decode(data)).decode() == large
+    assert "/etc/pipeplan/plan.json.gz" in json.dumps(job)
+    import random
+
+    noise = random.Random(0).randbytes(MAX_CONFIG_BYTES).hex()
+    with pytest.raises(ValueError, match="put it where the pods can fetch it and give --plan-url"):
+        manifest(plan=noise)
+    (alone,) = manifest(plan=None, plan_at="https://plans/1")
+    assert "volumes" not in json.dumps(alone)
+    assert "https://plans/1" in json.dumps(alone)
+
+
+def test_hostile_words_stay_words():
+    """Tests that arguments arrive as they were given, and that a host that is no node's name is refused."""
+    _, job = manifest(program=(HOSTILE, "\n", "${X}"))
+    command = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[-3:] == [HOSTILE, "\n", "${X}"]
+    with pytest.raises(ValueError, match="cannot be the name of a node"):
+        manifest(host_names={"b": "b: {x}"})
+
+
+def test_verbs_are_commands():
+    """Tests that each launcher is asked, read and told in its own words."""
+    slurm = Submitted(launcher="slurm", name="job", number="17")
+    pods = Submitted(launcher="kubernetes", name="job", namespace="team", kind="jobset")
+    assert status_command(slurm, folder="/j") == (
+        *("squeue", "--noheader", "--states=all", "--jobs=17", "--format=%T %R"),
+    )
+    assert cancel_command(slurm, folder="/j") == ("scancel", "17")
+    assert status_command(pods, folder="/j") == ("kubectl", "get", "--filename", "/j/job.json")
+    assert cancel_command(pods, folder="/j") == ("kubectl", "delete", "--filename", "/j/job.json")
+    assert logs_command(pods, folder="/j", follow=True) == (
+        *("kubectl", "logs", "--namespace=team", "--selector=jobset.sigs.k8s.io/jobset-name=job"),
+        *("--all-containers", "--prefix", "--tail=-1", "--follow"),
+    )
+    volcano = logs_command(replace(pods, kind="volcano"), folder="/j", follow=False)
+    assert "--selector=volcano.sh/job-name=job" in volcano

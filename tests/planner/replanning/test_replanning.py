@@ -1,0 +1,205 @@
+"""Measured times, what they mean for a plan, and what is left of one when devices are lost."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.certificate import make_bound
+from planner.costs import CostModel
+from planner.plan import Plan
+from planner.problem import Options, PinnedLayer, Problem
+from planner.replanning.drift import find_drifts, with_measured_costs
+from planner.replanning.loss import adapt_plan, find_lost, without_devices
+from planner.replanning.measurements import Measurements, parse_measurements
+from planner.replanning.moves import make_recipe, summarise_recipe
+from planner.simulate import simulate
+from planner.verify import verify
+from profiles.cluster import Link
+from tests.planner.export.chains import make_chain, make_plan
+
+DRAWING = """
+d0: 0F0 0F1 0I0 0W0 0I1 0W1
+d1: 1F0 1I0 1F1 1I1 1W0 1W1
+"""
+
+
+def example() -> tuple[Problem, Plan]:
+    """Two stages of two layers; F, I and W of a stage take 2 microseconds each."""
+    problem = make_chain("wwww", num_devices=3, num_microbatches=2)
+    return problem, make_plan(problem, DRAWING, stages="0,1@d0 2,3@d1")
+
+
+def measured(**spans: int) -> Measurements:
+    """`F0=5`: F of stage 0 took 5 ns."""
+    return Measurements(durations_ns={(int(key[1:]), key[0]): (value,) for key, value in spans.items()})  # type: ignore[misc]
+
+
+def test_the_executors_timings_are_read():
+    """Tests that the first iteration is left out where there are more, and that the median counts."""
+    rows = [[["0F0", 0, 900], ["0I0", 900, 999]], [["0F0", 0, 10], ["0F1", 10, 40]], [["0F0", 0, 20]]]
+    document = json.dumps({"rank": 0, "device": "d0", "iterations": rows})
+    found = parse_measurements([("rank0.json", document)])
+    assert found.durations_ns == {(0, "F"): (10, 30, 20)}
+    assert (found.typical_ns(0, "F"), found.typical_ns(0, "W")) == (20, None)
+    single = json.dumps({"iterations": rows[:1]})
+    assert parse_measurements([("rank0.json", single)]).durations_ns == {(0, "F"): (900,), (0, "I"): (99,)}
+
+
+def test_profiler_traces_are_read():
+    """Tests that Kineto's complete events named as torch marks actions count, in microseconds, and no others."""
+    events = [
+        {"ph": "X", "name": "PP:1B0", "ts": 1.5, "dur": 2.25, "pid": 7},
+        {"ph": "X", "name": "PP:1SEND_F0", "ts": 1, "dur": 9},
+        {"ph": "X", "name": "aten::mm", "ts": 1, "dur": 9},
+        {"ph": "M", "name": "1F0"},
+        {"ph": "X", "name": "1F3", "ts": 1, "dur": 4},
+    ]
+    for text in (json.dumps({"traceEvents": events}), json.dumps(events)):
+        assert parse_measurements([("trace.json", text)]).durations_ns == {(1, "B"): (2250,), (1, "F"): (4000,)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "t.json: not JSON"),
+        ('{"plan": 1}', "t.json: neither the executor's timings"),
+        ('{"iterations": [[["0F0"]]]}', "t.json: neither the executor's timings"),
+        ('{"traceEvents": [{"ph": "X", "name": "0F0"}]}', "t.json: neither the executor's timings"),
+        ('{"traceEvents": []}', "no action was measured"),
+        ("3", "t.json: neither"),
+    ],
+)
+def test_other_documents_are_refused(text: str, message: str):
+    """Tests that what is no measurement is refused with its name and the remedy."""
+    with pytest.raises(ValueError, match=message):
+        parse_measurements([("t.json", text)])
+
+
+def test_drift_is_measured_against_the_profile():
+    """Tests that each kind of each stage is compared, and that the tolerance decides."""
+    problem, plan = example()
+    slow, right = find_drifts(problem, plan, measured=measured(F0=3000, W1=2100))
+    assert (slow.planned_ns, slow.measured_ns, slow.ratio) == (2000, 3000, Fraction(3, 2))
+    assert (slow.is_beyond(0.1), slow.is_beyond(0.5), right.is_beyond(0.1), right.is_beyond(0.01)) == (
+        True,
+        False,
+        False,
+        True,
+    )
+    with pytest.raises(ValueError, match="stage 5 was measured, and the plan has 2"):
+        find_drifts(problem, plan, measured=measured(F5=1))
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=6, max_size=6))
+def test_measured_costs_are_those_of_the_stages(spans: list[int]):
+    """Tests that at the measured costs every measured action takes what was measured, up to a nanosecond per layer."""
+    problem, plan = example()
+    keys = [f"{kind}{stage}" for stage in (0, 1) for kind in "FIW"]
+    again = with_measured_costs(problem, plan, measured=measured(**dict(zip(keys, spans, strict=True))))
+    costs = CostModel(again)
+    for key, span in zip(keys, spans, strict=True):
+        assert abs(costs.stage_cost(plan.stages[int(key[1])], 0).duration_ns(key[0]) - span) <= 2
+
+
+def test_a_whole_backward_keeps_its_proportions():
+    """Tests that where only B was measured I and W are both scaled by it, and that nothing else changes."""
+    problem, plan = example()
+    again = with_measured_costs(problem, plan, measured=measured(B0=8000))
+    costs = CostModel(again)
+    assert [costs.stage_cost(plan.stages[0], 0).duration_ns(kind) for kind in "FIWB"] == [2000, 4000, 4000, 8000]
+    assert again.profile.layers[2:] == problem.profile.layers[2:]
+
+
+def test_the_limit_of_replanning_holds_at_measured_costs():
+    """Tests that the bound at measured costs is below the present plan there, and moves with the costs."""
+    problem, plan = example()
+    again = with_measured_costs(problem, plan, measured=measured(F0=20_000))
+    now = simulate(again, replace(plan, problem=again.reference())).makespan_ns
+    bound = make_bound(again, CostModel(again)).value_ns
+    assert make_bound(problem, CostModel(problem)).value_ns < bound <= now
+    assert now > simulate(problem, plan).makespan_ns + 20_000
+
+
+def test_lost_names_are_devices_or_hosts():
+    """Tests that a host stands for its devices, and that unknown names are refused."""
+    problem, _ = example()
+    devices = tuple(replace(device, host="a" if device.name != "d2" else "b") for device in problem.cluster.devices)
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    assert find_lost(problem, ["a"]) == {"d0", "d1"}
+    assert find_lost(problem, ["d2"]) == {"d2"}
+    with pytest.raises(ValueError, match="--lost d9: no device or host of the cluster; it has a, b, d0, d1, d2"):
+        find_lost(problem, ["d9"])
+
+
+def test_what_is_left_is_a_problem():
+    """Tests that links and pins of lost devices go with them, and that what falls apart is refused."""
+    problem, _ = example()
+    pins = (PinnedLayer(layer="l0", device="d0"), PinnedLayer(layer="l1", device="d1"))
+    left = without_devices(replace(problem, options=Options(pinned=pins)), {"d0"})
+    assert [device.name for device in left.cluster.devices] == ["d1", "d2"]
+    assert [(link.a, link.b) for link in left.cluster.links] == [("d2", "d1")]
+    assert [pin.device for pin in left.options.pinned] == ["d1"]
+    with pytest.raises(ValueError, match="devices is empty"):
+        without_devices(problem, {"d0", "d1", "d2"})
+    chain = (Link(a="d0", b="d1", bandwidth_bytes_per_s=1), Link(a="d1", b="d2", bandwidth_bytes_per_s=1))
+    with pytest.raises(ValueError, match="no route from device 'd0' to device 'd2'"):
+        without_devices(replace(problem, cluster=replace(problem.cluster, links=chain)), {"d1"})
+
+
+@pytest.mark.parametrize("lost", ["d0", "d1", "d2"])
+def test_the_next_stage_takes_a_lost_one_in(lost: str):
+    """Tests that the adapted plan is a valid plan of what is left, whichever device of a chain is lost."""
+    problem = make_chain("wwww", num_devices=3, num_microbatches=2)
+    drawing = "d0: 0F0 0F1 0B0 0B1 \nd1: 1F0 1B0 1F1 1B1\nd2: 2F0 2B0 2F1 2B1"
+    plan = make_plan(problem, drawing, stages="0,1@d0 2@d1 3@d2")
+    left = without_devices(problem, {lost})
+    adapted = adapt_plan(plan, {lost})
+    assert adapted is not None
+    assert verify(left, replace(adapted, problem=left.reference())).passed
+    sizes = {"d0": [3, 1], "d1": [2, 2], "d2": [2, 2]}
+    assert [len(stage.layers) for stage in adapted.stages] == sizes[lost]
+
+
+def test_a_replicated_stage_goes_on_with_fewer():
+    """Tests that a lost replica is left out, and that a plan all of whose devices are lost leaves nothing."""
+    problem = make_chain("ww", num_devices=3, num_microbatches=1)
+    plan = make_plan(problem, "d0: 0F0 0B0\nd1: 1F0 1B0\nd2: 0F0 0B0", stages="0@d0 1@d1")
+    plan = replace(plan, stages=(replace(plan.stages[0], replicas=(("d0",), ("d2",))), plan.stages[1]))
+    adapted = adapt_plan(plan, {"d2"})
+    assert adapted is not None
+    assert adapted.stages[0].replicas == (("d0",),)
+    assert set(adapted.schedule) == {"d0", "d1"}
+    assert adapt_plan(plan, {"d0", "d1", "d2"}) is None
+
+
+def test_only_what_is_not_there_moves():
+    """Tests that the state of each layer moves to devices that lack it, from who sends it soonest, or a checkpoint."""
+    problem, plan = example()
+    other = make_plan(problem, "", stages="0@d0 1,2@d2 3@d1")
+    recipe = make_recipe(problem, before=plan, after=other)
+    moves = [(move.source, move.target, move.layers, move.num_bytes) for move in recipe.moves]
+    assert moves == [("d0", "d2", ("l1",), 120), ("d1", "d2", ("l2",), 120)]
+    assert [move.duration_ns for move in recipe.moves] == [120, 120]  # a byte takes a nanosecond
+    assert (recipe.moved_bytes, recipe.restored_bytes, recipe.duration_ns) == (240, 0, 120)
+    lost = make_recipe(without_devices(problem, {"d1"}), before=plan, after=other, lost={"d1"})
+    assert [(move.source, move.target, move.layers) for move in lost.moves][:2] == [
+        ("d0", "d2", ("l1",)),
+        (None, "d2", ("l2",)),
+    ]
+    assert lost.restored_bytes == 240
+    summary = summarise_recipe(recipe)
+    assert summary["moves"][0]["keys"] == ["weights/l1:", "optimizer/l1:"]
+    assert make_recipe(problem, before=plan, after=plan).moves == ()
+
+
+def test_moves_over_one_link_are_added_up():
+    """Tests that the least time of a recipe is that of its busiest link."""
+    problem, plan = example()
+    other = make_plan(problem, "", stages="0@d0 1@d2 2,3@d1")
+    spread = make_plan(problem, "", stages="0,1,2,3@d2")
+    assert make_recipe(problem, before=plan, after=other).duration_ns == 120
+    assert make_recipe(problem, before=plan, after=spread).duration_ns == 240
