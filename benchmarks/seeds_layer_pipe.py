@@ -16,6 +16,9 @@ from planner.baselines.layouts import ONE_EACH, SMALLEST_LARGEST
 from planner.baselines.portfolio import METHODS, make_method_plan
 from planner.costs import CostModel
 from planner.plan import Plan
+from planner.planning import Limits
+from planner.planning import make_plan as plan_jointly
+from planner.planning.splitting import one_by_one, split_further
 from planner.problem import Options, Problem
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
@@ -55,7 +58,7 @@ def make_problem(shapes: list[Shape], num_devices: int) -> Problem:
         ),
         cluster=Cluster(name="full mesh", devices=devices, links=links),
         num_microbatches=MICROBATCHES,
-        options=Options(split_placement=True, max_stages_per_device=len(layers)),
+        options=Options(split_placement=True, max_stages_per_device=len(layers), max_replicas=1),
     )
 
 
@@ -79,8 +82,8 @@ def _layer(shape: Shape, *, is_first: bool) -> Layer:
     )
 
 
-def byte_rows(network: str, processors: int) -> Iterator[list[str]]:
-    """Rows of the second table: three plans for one network."""
+def byte_rows(network: str, processors: int, *, quick: bool) -> Iterator[list[str]]:
+    """Rows of the second table: plans for one network, none of them replicated."""
     problem = make_problem(NETWORKS[network], processors)
     costs = CostModel(problem)
     pipedream = next(method for method in METHODS if method.placement is ONE_EACH and method.name == "1F1B")
@@ -88,6 +91,13 @@ def byte_rows(network: str, processors: int) -> Iterator[list[str]]:
     yield _byte_cells(network, "PipeDream-style, 1F1B", problem=problem, plan=contiguous)
     yield _byte_cells(network, "LayerPipe, whole I", problem=problem, plan=make_layer_pipe_plan(costs, halves=False))
     yield _byte_cells(network, "LayerPipe, halves of I", problem=problem, plan=make_layer_pipe_plan(costs))
+    trials = 12 if quick else 80
+    split = split_further(costs, one_by_one(contiguous.stages), most_trials=trials)
+    yield _byte_cells(network, "PipeDream-style cut, some W elsewhere", problem=problem, plan=split)
+    joint = plan_jointly(problem, limits=Limits(time_limit_s=2.0 if quick else 10.0))
+    yield _byte_cells(network, "joint planner, nothing elsewhere", problem=problem, plan=joint)
+    split = split_further(costs, one_by_one(joint.stages), most_trials=trials)
+    yield _byte_cells(network, "joint planner's stages, some W elsewhere", problem=problem, plan=split)
 
 
 def _byte_cells(network: str, name: str, *, problem: Problem, plan: Plan) -> list[str]:
@@ -137,7 +147,7 @@ def main() -> None:
         "",
         line(header),
         "|" + " --- |" * len(header),
-        *(line(cells) for network, processors in sizes for cells in byte_rows(network, processors)),
+        *(line(cells) for network, processors in sizes for cells in byte_rows(network, processors, quick=given.quick)),
         "",
         *run_page(),
     )

@@ -9,7 +9,7 @@ from planner.baselines.applicability import DoesNotApplyError, require_split_bac
 from planner.baselines.layer_pipe.loads import Task, Work, place_freely
 from planner.costs import CostModel
 from planner.plan import Plan, Share, Stage
-from planner.simulate import Timeline
+from planner.simulate import Timeline, simulate
 
 
 def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True) -> Plan:
@@ -80,13 +80,15 @@ class _Job(NamedTuple):
 
 
 def make_split_plan(costs: CostModel, stages: tuple[Stage, ...]) -> Plan:
-    """Stages with split placement, ordered by list scheduling, I before W before F, without transfers."""
+    """Stages with split placement in the better of two orders by list scheduling: I before W before F, or W last."""
     jobs = _list_jobs(costs, stages)
-    waits, followers = _link_jobs(costs, stages, jobs=jobs)
-    words = _schedule(jobs, waits, followers=followers)
-    return Plan(
-        problem=costs.problem.reference(), stages=stages, schedule={d: tuple(word) for d, word in words.items()}
-    )
+    links = _link_jobs(costs, stages, jobs=jobs)
+    plans = []
+    for ranks in RANKS:
+        words = _Scheduler(costs, jobs, links=links, ranks=ranks).play()
+        schedule = {device: tuple(word) for device, word in words.items()}
+        plans.append(Plan(problem=costs.problem.reference(), stages=stages, schedule=schedule))
+    return min(plans, key=lambda plan: simulate(costs.problem, plan, costs=costs).makespan_ns)
 
 
 def _list_jobs(costs: CostModel, stages: Sequence[Stage]) -> dict[_Job, int]:
@@ -111,71 +113,105 @@ def _seats(costs: CostModel, stage: Stage) -> Iterator[tuple[str, tuple[Kind, ..
     yield stage.replicas[0][0], kinds if cost.has_weight_grad else kinds[:2], {k: cost.duration_ns(k) for k in kinds}
 
 
-def _link_jobs(
-    costs: CostModel, stages: Sequence[Stage], *, jobs: dict[_Job, int]
-) -> tuple[dict[_Job, int], dict[_Job, list[_Job]]]:
-    """How many jobs each one waits for, and which wait for it (every I for all shares of its consumers')."""
-    devices: dict[tuple[str, int], list[str]] = {}
+class _Wait(NamedTuple):
+    """A job that waits for another one, and the bytes that go from the one to the other if they are apart."""
+
+    job: _Job
+    num_bytes: int
+
+
+def _link_jobs(costs: CostModel, stages: Sequence[Stage], *, jobs: dict[_Job, int]) -> dict[_Job, list[_Wait]]:
+    """Which jobs wait for each one (every I for all shares of its consumers')."""
+    devices: dict[tuple[Kind, int], list[str]] = {}
     for action, device in jobs:
         if action.microbatch == 0:
             devices.setdefault((action.kind, action.stage), []).append(device)
-    before: dict[tuple[str, int], list[tuple[str, int]]] = {}
-    for kind, stage in devices:
-        before[kind, stage] = [("F", stage)] if kind == "I" else [("I", stage)] if kind == "W" else []
-    for a, b in costs.traffic(stages):
-        before["F", b].append(("F", a))
-        before["I", a].append(("I", b))
-    waits: dict[_Job, int] = {}
-    followers: dict[_Job, list[_Job]] = {job: [] for job in jobs}
+    before: dict[tuple[Kind, int], list[tuple[Kind, int, int]]] = {}
+    for kind, number in devices:
+        cost = costs.stage_cost(stages[number], 0)
+        own: dict[Kind, list[tuple[Kind, int, int]]] = {
+            "I": [("F", number, cost.stash_bytes)],
+            "W": [("I", number, cost.weight_stash_bytes)],
+        }
+        before[kind, number] = own.get(kind, [])
+    for (a, b), traffic in costs.traffic(stages).items():
+        before["F", b].append(("F", a, traffic.forward_bytes))
+        before["I", a].append(("I", b, traffic.backward_bytes))
+    followers: dict[_Job, list[_Wait]] = {job: [] for job in jobs}
     for job in jobs:
-        kind, stage, microbatch = job.action
-        needed = [(other, device) for other in before[kind, stage] for device in devices[other]]
-        waits[job] = len(needed)
-        for (other, number), device in needed:
-            followers[_Job(Action(other, number, microbatch), device)].append(job)  # type: ignore[arg-type]
-    return waits, followers
+        kind, number, microbatch = job.action
+        shares = len(devices[kind, number])
+        for other, source, num_bytes in before[kind, number]:
+            parts = max(shares, len(devices[other, source]))
+            for device in devices[other, source]:
+                wait = _Wait(job, -(-num_bytes // parts))
+                followers[_Job(Action(other, source, microbatch), device)].append(wait)
+    return followers
 
 
-_RANK = {"I": 0, "W": 1, "F": 2}
+Ranks = dict[Kind, int]
+
+RANKS: tuple[Ranks, ...] = ({"I": 0, "W": 1, "F": 2}, {"I": 0, "F": 1, "W": 2})
+"""What goes first among actions that are ready: W before F holds fewer stashes, F before W keeps others busy."""
 
 
-def _schedule(
-    jobs: dict[_Job, int], waits: dict[_Job, int], *, followers: dict[_Job, list[_Job]]
-) -> dict[str, list[Action]]:
-    """List scheduling of jobs that wait for one another."""
-    waiting: dict[str, list[tuple[int, int, int, Action]]] = {device: [] for _, device in jobs}
-    words: dict[str, list[Action]] = {device: [] for device in waiting}
-    busy = dict.fromkeys(waiting, False)
-    events: list[tuple[int, _Job]] = []
+class _Scheduler:
+    """List scheduling of jobs that wait for one another; between two devices one thing is sent at a time."""
 
-    def release(job: _Job) -> None:
+    def __init__(
+        self, costs: CostModel, jobs: dict[_Job, int], *, links: dict[_Job, list[_Wait]], ranks: Ranks
+    ) -> None:
+        self.costs, self.jobs, self.links, self.ranks = costs, jobs, links, ranks
+        self.missing = dict.fromkeys(jobs, 0)
+        for waits in links.values():
+            for wait in waits:
+                self.missing[wait.job] += 1
+        self.waiting: dict[str, list[tuple[int, int, int, Action]]] = {device: [] for _, device in jobs}
+        self.words: dict[str, list[Action]] = {device: [] for device in self.waiting}
+        self.is_busy = dict.fromkeys(self.waiting, False)
+        self.channel_free: dict[tuple[str, str], int] = {}
+        self.events: list[tuple[int, int, _Job]] = []
+
+    def play(self) -> dict[str, list[Action]]:
+        for job, count in self.missing.items():
+            if not count:
+                self._release(job)
+        for device in self.waiting:
+            self._start(0, device)
+        while self.events:
+            now, is_end, job = heappop(self.events)
+            if is_end:
+                self.is_busy[job.device] = False
+                for wait in self.links[job]:
+                    heappush(self.events, (self._arrival(now, job.device, wait=wait), 0, wait.job))
+            else:
+                self.missing[job] -= 1
+                if not self.missing[job]:
+                    self._release(job)
+            self._start(now, job.device)
+        return self.words
+
+    def _arrival(self, now: int, device: str, *, wait: _Wait) -> int:
+        target = wait.job.device
+        if target == device:
+            return now
+        route = self.costs.problem.cluster.route(device, target, num_bytes=wait.num_bytes)
+        end = max(now, self.channel_free.get((device, target), 0)) + route.duration_ns(wait.num_bytes)
+        self.channel_free[device, target] = end
+        return end
+
+    def _release(self, job: _Job) -> None:
         action = job.action
-        heappush(waiting[job.device], (_RANK[action.kind], action.microbatch, action.stage, action))
+        heappush(self.waiting[job.device], (self.ranks[action.kind], action.microbatch, action.stage, action))
 
-    def start(device: str, now: int) -> None:
-        if not busy[device] and waiting[device]:
-            action = heappop(waiting[device])[-1]
-            busy[device] = True
-            words[device].append(action)
-            heappush(events, (now + jobs[_Job(action, device)], _Job(action, device)))
-
-    for job, count in waits.items():
-        if count == 0:
-            release(job)
-    for device in waiting:
-        start(device, 0)
-    while events:
-        now, ended = heappop(events)
-        busy[ended.device] = False
-        touched = {ended.device}
-        for job in followers[ended]:
-            waits[job] -= 1
-            if waits[job] == 0:
-                release(job)
-                touched.add(job.device)
-        for device in sorted(touched):
-            start(device, now)
-    return words
+    def _start(self, now: int, device: str) -> None:
+        if self.is_busy[device] or not self.waiting[device]:
+            return
+        action = heappop(self.waiting[device])[-1]
+        self.is_busy[device] = True
+        self.words[device].append(action)
+        job = _Job(action, device)
+        heappush(self.events, (now + self.jobs[job], 1, job))
 
 
 def bytes_moved(timeline: Timeline) -> int:
