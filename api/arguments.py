@@ -371,6 +371,15 @@ HostSpeed = Annotated[
 NetworkSpeed = Annotated[
     float, typer.Option("--network-gbps", metavar="GB/S", help="Nominal, between a host and the network.", min=0.001)
 ]
+MeasuredLinks = Annotated[
+    str | None,
+    typer.Option(
+        "--links",
+        metavar="FILE",
+        help="Tables of the link benchmark (`pipeplan profile --links`): measured links instead of nominal ones.",
+        show_default=False,
+    ),
+]
 _MEASURED = "What is measured"
 _MACHINE = "On what"
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # every command imports what it needs: the help must not wait
     from api.launching import Launch
     from api.planning_run import Wishes
     from api.progress import Run, Voice
+    from api.replanning import Again
     from planner.export.targets import Target
     from planner.launch.job import Submission
     from planner.plan import Plan
@@ -901,7 +902,8 @@ def watch_command(
 ) -> None:
     """Hold a running plan against what was measured: drift, what it costs now, what re-planning can gain at most.
 
-    With -o a new plan is made, from the present one on: at the measured costs, without what is --lost.
+    If costs have drifted, or with -o, plans again from the present plan on, at the measured costs and without what is
+    --lost: that says what the best plan would take, and -o keeps it.
     """
     from api.questions import read_plan_and_problem, require_limits, require_writable
     from api.watching import describe_outlook, look_at, read_measurements, summarise_outlook
@@ -913,44 +915,41 @@ def watch_command(
     present, problem = read_plan_and_problem(plan, workload, cluster=cluster)
     measured = read_measurements(timings) if timings else None
     outlook = look_at(problem, present, measured=measured, source=plan)
+    again = None
+    if output is not None or outlook.has_drifted(tolerance):
+        limits = (time_limit, seed)
+        again = _plan_again(outlook.problem, present, lost=lost or [], program=target, limits=limits)
     if json:
-        _report_json(summarise_outlook(outlook, tolerance=tolerance))
+        _report_json(summarise_outlook(outlook, tolerance=tolerance, best=None if again is None else again.plan))
     else:
         for line in describe_outlook(outlook, tolerance=tolerance):
             print(line)
-    if output is not None:
-        _plan_again(
-            outlook.problem,
-            present,
-            lost=lost or [],
-            targets={"plan": output, "recipe": recipe},
-            program=target,
-            limits=(time_limit, seed),
-        )
+    if again is not None:
+        _deliver_again(again, output=output, recipe=recipe)
 
 
 def _plan_again(
-    problem: "Problem",
-    present: "Plan",
-    *,
-    lost: list[str],
-    targets: dict[str, str | None],
-    program: str | None,
-    limits: tuple[float, int],
-) -> None:
-    """A new plan from the present one on, and what has to move for it; what it saves goes to standard error."""
+    problem: "Problem", present: "Plan", *, lost: list[str], program: str | None, limits: tuple[float, int]
+) -> "Again":
+    """A new plan from the present one on, and what has to move for it."""
     from api.planning_run import Wishes
     from api.replanning import plan_again
-    from planner.document import render_plan
-    from planner.replanning.moves import render_recipe
 
     console = _console(is_report=False)
     wishes = Wishes(time_limit_s=limits[0], gap=None, seed=limits[1], voice="quiet")
     with _refusals():
-        again = plan_again(problem, present, lost=lost, wishes=wishes, target=program, console=console)
-    _write(render_plan(again.plan), targets["plan"])
-    if targets["recipe"] is not None:
-        _write(render_recipe(again.recipe), targets["recipe"])
+        return plan_again(problem, present, lost=lost, wishes=wishes, target=program, console=console)
+
+
+def _deliver_again(again: "Again", *, output: str | None, recipe: str | None) -> None:
+    """The new plan and its recipe where they are wanted; what they save goes to standard error."""
+    from planner.document import render_plan
+    from planner.replanning.moves import render_recipe
+
+    if output is not None:
+        _write(render_plan(again.plan), output)
+    if recipe is not None:
+        _write(render_recipe(again.recipe), recipe)
     for line in again.describe():
         print(line, file=sys.stderr)
 
@@ -970,8 +969,12 @@ def cluster_discover_command(
     workers_per_host: arg.WorkersPerHost = 1,
     host_gbps: arg.HostSpeed = 24.0,
     network_gbps: arg.NetworkSpeed = 12.5,
+    links: arg.MeasuredLinks = None,
 ) -> None:
-    """Write the cluster that Slurm, Kubernetes, nvidia-smi or a hostfile describes; links have nominal speeds."""
+    """Write the cluster that Slurm, Kubernetes, nvidia-smi or a hostfile describes.
+
+    Links have nominal speeds, or with --links those that the link benchmark measured.
+    """
     from api.discovering import discover
     from api.questions import require_writable
     from profiles.discovery.hosts import NominalSpeeds, Sizes
@@ -986,6 +989,7 @@ def cluster_discover_command(
         speeds=NominalSpeeds(host_bytes_per_s=round(host_gbps * 1e9), network_bytes_per_s=round(network_gbps * 1e9)),
         kind=device_type,
         name=name,
+        links=links,
     )
     _write(dump_cluster(found), output)
 

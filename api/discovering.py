@@ -10,7 +10,9 @@ from api.questions import reading
 from planner.execute.world import look_around, parse_connections
 from profiles.cluster import Cluster
 from profiles.discovery.hosts import HostDevice, HostFacts, NominalSpeeds, Sizes, make_cluster, workers
+from profiles.discovery.measured import with_measured_links
 from profiles.discovery.schedulers import parse_hostfile, parse_kubernetes_nodes, parse_slurm_nodes
+from profiles.measure.links import load_links
 
 _QUESTIONS = {
     "slurm": ("scontrol", "--oneliner", "show", "node"),
@@ -19,11 +21,19 @@ _QUESTIONS = {
 
 
 def discover(
-    source: str, *, file: str | None, sizes: Sizes, speeds: NominalSpeeds, kind: str, name: str | None
+    source: str,
+    *,
+    file: str | None,
+    sizes: Sizes,
+    speeds: NominalSpeeds,
+    kind: str,
+    name: str | None,
+    links: str | None = None,
 ) -> Cluster:
     """The cluster as `source` describes it: slurm, kubernetes, nvidia-smi (this machine), or a hostfile.
 
-    `file`: an answer that was obtained elsewhere; for a hostfile the file itself. Every mistake is an InputError.
+    `file`: an answer that was obtained elsewhere; for a hostfile the file itself. `links`: tables of the link
+    benchmark, in place of nominal speeds. Every mistake is an InputError.
     """
     if source == "nvidia-smi":
         hosts = [_this_host(sizes)]
@@ -39,7 +49,9 @@ def discover(
             else:
                 hosts = parse_hostfile(text, sizes=sizes, kind=kind)
     with reading():
-        return make_cluster(name or f"{len(hosts)} hosts by {source}, nominal link speeds", hosts, speeds=speeds)
+        how = "nominal" if links is None else "measured"
+        found = make_cluster(name or f"{len(hosts)} hosts by {source}, {how} link speeds", hosts, speeds=speeds)
+        return found if links is None else with_measured_links(found, load_links(Path(links)))
 
 
 def _ask(words: tuple[str, ...]) -> str:

@@ -35,6 +35,10 @@ class Outlook:
         """What re-planning can gain at most, certified."""
         return self.present_ns - self.limit_ns
 
+    def has_drifted(self, tolerance: float) -> bool:
+        """Whether any measured cost differs by more than this part of the planned one."""
+        return any(drift.is_beyond(tolerance) for drift in self.drifts)
+
 
 def read_measurements(sources: Sequence[str]) -> Measurements:
     """Of files, and of all `rank*.json` in folders (or all other JSON there, if there are none)."""
@@ -69,14 +73,16 @@ def look_at(problem: Problem, plan: Plan, *, measured: Measurements | None, sour
     )
 
 
-def summarise_outlook(outlook: Outlook, *, tolerance: float) -> dict[str, Any]:
-    """For programs."""
+def summarise_outlook(outlook: Outlook, *, tolerance: float, best: Plan | None) -> dict[str, Any]:
+    """For programs; `best` is what planning again found, if it was asked for."""
+    evidence = None if best is None else best.evidence
     return {
+        "best_ns": None if evidence is None else evidence.makespan_ns,
         "planned_ns": outlook.planned_ns,
         "present_ns": outlook.present_ns,
         "limit_ns": outlook.limit_ns,
         "most_gain_ns": outlook.most_gain_ns,
-        "has_drifted": any(drift.is_beyond(tolerance) for drift in outlook.drifts),
+        "has_drifted": outlook.has_drifted(tolerance),
         "drifts": [
             {
                 "stage": drift.stage,
@@ -98,9 +104,9 @@ def describe_outlook(outlook: Outlook, *, tolerance: float) -> list[str]:
         for drift in outlook.drifts
     ]
     if outlook.drifts:
-        drifted = any(drift.is_beyond(tolerance) for drift in outlook.drifts)
+        found = "drifted" if outlook.has_drifted(tolerance) else "not drifted"
         lines.append(
-            f"costs have {'drifted' if drifted else 'not drifted'} by more than {tolerance:.0%}; the present plan, "
+            f"costs have {found} by more than {tolerance:.0%}; the present plan, "
             f"planned at {outlook.planned_ns / 1e6:,.3f} ms, takes {outlook.present_ns / 1e6:,.3f} ms at measured costs"
         )
         lines.append(

@@ -96,5 +96,8 @@ def test_a_running_plan_is_held_against_its_timings(tmp_path: Path, capsys: pyte
     assert 0 <= said["most_gain_ns"] == said["present_ns"] - said["limit_ns"]
     made = parse_plan(better.read_bytes())
     assert made.evidence is not None
+    assert said["best_ns"] == made.evidence.makespan_ns
+    assert main(["watch", str(plan), str(tmp_path / "traces"), "--json", "-t", "2"]) == 0
+    assert said["limit_ns"] <= json.loads(capsys.readouterr().out)["best_ns"] <= said["present_ns"]
     assert said["limit_ns"] <= made.evidence.makespan_ns <= said["present_ns"]
     assert replace(made.problem, profile_sha256="") == replace(parse_plan(plan.read_bytes()).problem, profile_sha256="")
