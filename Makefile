@@ -37,8 +37,8 @@ lint: setup ## style, types and import contracts
 	$(BIN)/mypy --strict api planner profiles solver_models
 	$(BIN)/lint-imports
 
-test: setup browser slurm parsers database lint ## every check and every test
-	$(BIN)/python -m pytest
+test: setup browser slurm parsers database lint ## every check and every test, two files at a time
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-long: setup ## brute force against the exact search on thousands of random problems (about five minutes)
 	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_exact.py -k exact_search
