@@ -206,6 +206,8 @@ def plan_command(
         num_microbatches=num_microbatches,
         changes=parse_changes(context.params),
     )
+    if target is not None and server is not None:
+        raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
     problem, program = _restricted(problem, target)
     console = _console(is_report=False)
     voice = _voice(console, is_json=json, is_quiet=quiet)

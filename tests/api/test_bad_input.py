@@ -144,6 +144,7 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("plan", "workload.json", "--max-replicas", "0"), ("max_replicas",)),
     (("plan", "workload.json", "-o", "no/such/folder.json"), ("no/such",)),
     (("plan", "workload.json", "--html", "."), (".",)),
+    (("plan", "workload.json", "--target", "megatron", "--server", "http://127.0.0.1:9"), ("--target", "--server")),
     (("plan", "plan.json"), ("plan.json",)),
     (("verify", "absent.json", "workload.json"), ("absent.json",)),
     (("verify", "workload.json", "workload.json"), ("workload.json",)),
