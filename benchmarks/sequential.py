@@ -12,7 +12,7 @@ from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.sequential import sequential_seating
 from planner.costs import CostModel
-from planner.errors import InfeasibleProblemError
+from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Stage
 from planner.planning import Limits
 from planner.problem import Options, Problem
@@ -45,9 +45,9 @@ class Row:
     sequential: Planned | None
     """The best order on the sequential planner's stages; None where it finds none that fit."""
     joint: Planned | None
-    """Our plan under the same options: one stage per device, no replicas; None where it is proved that none fits."""
-    free: Planned
-    """Our plan with chunks and replicas to decide, too."""
+    """Our plan under the same options: one stage per device, no replicas; None where none fits or is found."""
+    free: Planned | None
+    """Our plan with chunks and replicas to decide, too; None where none fits or is found."""
 
 
 def main() -> None:
@@ -79,15 +79,15 @@ def compare(family: Family, *, seconds: float) -> Row:
         family=family,
         fused_ns=None if stages is None else _play_fused(problem, stages),
         sequential=None if stages is None else plan_and_check(_fix(problem, stages), limits),
-        joint=_plan_one_by_one(problem, limits),
-        free=plan_and_check(replace(problem, options=Options()), limits),
+        joint=_plan(problem, limits),
+        free=_plan(replace(problem, options=Options()), limits),
     )
 
 
-def _plan_one_by_one(problem: Problem, limits: Limits) -> Planned | None:
+def _plan(problem: Problem, limits: Limits) -> Planned | None:
     try:
         return plan_and_check(problem, limits)
-    except InfeasibleProblemError:
+    except (InfeasibleProblemError, NoPlanFoundError):
         return None
 
 
@@ -122,8 +122,7 @@ def _cells(row: Row) -> list[str]:
         "does not fit" if row.fused_ns is None else ms(row.fused_ns),
         "none fits" if row.sequential is None else ms(row.sequential.evidence.makespan_ns),
         *_joint_cells(row),
-        ms(row.free.evidence.makespan_ns),
-        percent(row.free.gap),
+        *(["none found", ""] if row.free is None else [ms(row.free.evidence.makespan_ns), percent(row.free.gap)]),
         "yes" if all(each.is_verified for each in planned) else "NO",
         "re-derived" if all(each.is_certified for each in planned) else "REJECTED",
         f"{sum(each.total_s for each in planned):.0f}",
@@ -132,7 +131,7 @@ def _cells(row: Row) -> list[str]:
 
 def _joint_cells(row: Row) -> list[str]:
     if row.joint is None:
-        return ["proved that none fits", "", "", "", ""]
+        return ["none found", "", "", "", ""]
     return [
         ms(row.joint.evidence.makespan_ns),
         *(f"{ratio:.3f}" if ratio else "" for ratio in (_against_sequential(row, row.joint), _against_fused(row))),
