@@ -16,6 +16,7 @@ import procrastinate
 import psycopg
 from psycopg import sql
 
+from api.jobs.connections import ThreadConnections
 from api.jobs.sql_store import Cursor
 
 logger = logging.getLogger(__name__)
@@ -29,25 +30,19 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._local = threading.local()
-        self._lock = threading.Lock()
-        self._open: list[psycopg.Connection[Any]] = []
+        self._connections = ThreadConnections(
+            self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
+        )
         self._offset_s: float | None = None
 
-    def _connection(self) -> "psycopg.Connection[Any]":
-        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
-        if connection is None or connection.closed or connection.broken:
-            connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
-            self._local.connection = connection
-            with self._lock:
-                self._open.append(connection)
-        return connection
+    def _connect(self) -> "psycopg.Connection[Any]":
+        return psycopg.connect(self.url, autocommit=False, connect_timeout=5)
 
     @contextlib.contextmanager
     def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
         """Read committed; what must not happen twice is guarded by the statements themselves."""
         del is_writing
-        connection = self._connection()
+        connection = self._connections.get()
         try:
             with connection.transaction(), connection.cursor() as cursor:
                 yield _Cursor(cursor)
@@ -70,20 +65,11 @@ class PostgresDatabase:
 
     def close(self) -> None:
         """Close the calling thread's connection."""
-        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
-        if connection is not None:
-            with self._lock:
-                self._open.remove(connection)
-            connection.close()
-            self._local.connection = None
+        self._connections.close()
 
     def close_all(self) -> None:
         """Close every thread's connection."""
-        with self._lock:
-            for connection in self._open:
-                connection.close()
-            self._open.clear()
-        self._local = threading.local()
+        self._connections.close_all()
 
 
 class _Cursor:
