@@ -20,16 +20,24 @@ MAX_DIGITS = 40
 """Longest integer that is read as a number; the fields themselves allow far less."""
 
 
+class UnreadableError(ValueError):
+    """Not a JSON text in UTF-8 at all; what a text says wrongly is a plain ValueError."""
+
+
 def decode_text(data: bytes, *, source: str) -> str:
-    """The text of a document; raises ValueError unless it is plain UTF-8 of a reasonable size."""
+    """The text of a document; raises UnreadableError unless it is plain UTF-8 of a reasonable size."""
     problem = _encoding_problem(data)
     if problem:
-        raise refusal(source, problem)
+        raise _unreadable(source, problem)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         byte = f"byte {data[error.start]:#04x} at offset {error.start}"
-        raise refusal(source, f"{byte} is not UTF-8; save the text as UTF-8") from None
+        raise _unreadable(source, f"{byte} is not UTF-8; save the text as UTF-8") from None
+
+
+def _unreadable(source: str, problem: str) -> UnreadableError:
+    return UnreadableError(str(refusal(source, problem)))
 
 
 def _encoding_problem(data: bytes) -> str | None:
@@ -49,7 +57,10 @@ def _encoding_problem(data: bytes) -> str | None:
 
 
 def parse_json(text: str, *, source: str) -> object:
-    """The tree of a JSON text; raises ValueError that names the source, the path inside it and the remedy."""
+    """The tree of a JSON text; raises ValueError that names the source, the path inside it and the remedy.
+
+    The ValueError is an UnreadableError if the text is not JSON.
+    """
     if text.count(",") >= MAX_VALUES:
         raise refusal(
             source, f"holds more than {MAX_VALUES:,} values; merge layers, or leave out costs that are not needed"
@@ -58,7 +69,7 @@ def parse_json(text: str, *, source: str) -> object:
         tree = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise refusal(source, f"{where}: not JSON ({error.msg}); mend the text there") from None
+        raise _unreadable(source, f"{where}: not JSON ({error.msg}); mend the text there") from None
     except RecursionError:
         raise refusal(source, TOO_DEEP) from None
     problems = [f"{render_path(path)} {problem}" for path, problem in _faults(tree)]

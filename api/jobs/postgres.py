@@ -24,19 +24,28 @@ logger = logging.getLogger(__name__)
 QUEUE = "plans"
 TASK = "pipeplan.solve_next"
 
+FROZEN_S = 10.0
+"""A session that stands still for so long in the middle of a transaction loses it, and with it its locks."""
+
 
 class PostgresDatabase:
     """Every thread has its own connection; one that broke is made anew with the next transaction."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    row_lock = " FOR UPDATE"
+
+    def __init__(self, url: str, *, frozen_s: float = FROZEN_S) -> None:
+        self.url, self._frozen_s = url, frozen_s
         self._connections = ThreadConnections(
             self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
         )
         self._offset_s: float | None = None
 
     def _connect(self) -> "psycopg.Connection[Any]":
-        return psycopg.connect(self.url, autocommit=False, connect_timeout=5)
+        connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
+        limit = sql.Literal(round(1000 * self._frozen_s))
+        connection.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(limit))
+        connection.commit()
+        return connection
 
     @contextlib.contextmanager
     def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:

@@ -18,6 +18,8 @@ BUSY_TIMEOUT_S = 10.0
 class SqliteDatabase:
     """Every thread has its own connection; a commit is on the disk before it returns."""
 
+    row_lock = ""  # a writing transaction has the file to itself
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connections = ThreadConnections(self._connect)

@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import json
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,13 @@ import pytest
 
 from api.service.openapi import example_submission
 from api.service.settings import Traffic
-from tests.api.service.servers import Running, serving
+from tests.api.service.servers import Running, serving, wait_ready
 
 MAX_ANSWER = 64 * 1024
-MAX_SECONDS = 5.0
-"""Far above what a free machine needs (0.1 s), for the sake of a busy one."""
+MAX_WORK_S = 0.1
+"""Processor time that a refusal may cost the service, so that a busy machine does not count."""
+TRIES = 3
+"""Of which the best counts: noise only adds."""
 
 
 def spoiled(change: Callable[[Any], Any]) -> bytes:
@@ -163,12 +164,13 @@ class Answer:
     status: int
     head: str
     body: bytes
-    seconds: float
+    work_s: float
+    """Processor time that the service spent meanwhile."""
 
 
 def send(running: Running, data: bytes, *, timeout_s: float = 60.0) -> Answer:
     """Raw bytes to the service, and all that it says until it closes."""
-    begin = time.monotonic()
+    before = running.worked_s()
     received = b""
     with socket.create_connection(("127.0.0.1", running.port), timeout=timeout_s) as connection:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has heard enough
@@ -179,9 +181,8 @@ def send(running: Running, data: bytes, *, timeout_s: float = 60.0) -> Answer:
     head, _, body = received.partition(b"\r\n\r\n")
     words = head.split(b" ", 2)
     assert len(words) > 1, received[:200]
-    return Answer(
-        status=int(words[1]), head=head.decode("latin-1").lower(), body=body, seconds=time.monotonic() - begin
-    )
+    work_s = running.worked_s() - before
+    return Answer(status=int(words[1]), head=head.decode("latin-1").lower(), body=body, work_s=work_s)
 
 
 def post(path: str, body: bytes, **headers: str) -> bytes:
@@ -193,11 +194,11 @@ def post(path: str, body: bytes, **headers: str) -> bytes:
 
 
 def assert_refused(answer: Answer) -> None:
-    """A short problem with a 4xx status."""
+    """A short problem with a 4xx status and without an echo."""
     assert 400 <= answer.status < 500, (answer.status, answer.body[:300])
     assert "application/problem+json" in answer.head, answer.body[:300]
     assert len(answer.body) < MAX_ANSWER
-    assert answer.seconds < MAX_SECONDS
+    assert b"<script>" not in answer.body
     problem = json.loads(answer.body)
     assert problem["status"] == answer.status
     assert len(problem.get("errors", ())) <= 20
@@ -208,14 +209,34 @@ def test_the_corpus_is_large():
     assert len(BODIES) >= 60
 
 
-@pytest.mark.parametrize("path", ["/v1/plans", "/v1/verifications", "/v1/playbacks", "/v1/what-if"])
+ENVELOPES: dict[str, Callable[[bytes], bytes]] = {
+    "/v1/plans": lambda body: body,
+    "/v1/verifications": lambda body: body,
+    "/v1/playbacks": lambda body: body,
+    "/v1/what-if": lambda body: body,
+    "/v1/plans?as=workload": lambda body: b'{"workload": ' + body + b"}",
+    "/v1/verifications?as=plan": lambda body: b'{"plan": ' + body + b"}",
+    "/v1/verifications?as=workload": lambda body: b'{"plan": {}, "workload": ' + body + b"}",
+    "/v1/playbacks?as=plan": lambda body: b'{"what": "view", "plan": ' + body + b"}",
+    "/v1/what-if?as=base": lambda body: b'{"change": {}, "base": ' + body + b"}",
+    "/v1/what-if?as=change": lambda body: b'{"base": "", "change": ' + body + b"}",
+}
+"""Where a body is sent, and as which part of a larger one."""
+
+
+@pytest.mark.parametrize("path", ENVELOPES)
 def test_hostile_bodies(running: Running, path: str):
     """Tests that every body of the corpus, wherever it is sent, is refused shortly, soon and without an echo."""
+    wait_ready(running)
     for name, body in BODIES.items():
-        answer = send(running, post(path, body))
+        data = post(path, ENVELOPES[path](body))
         try:
+            answer = send(running, data)
             assert_refused(answer)
-            assert b"<script>" not in answer.body
+            costs = [answer.work_s]
+            while min(costs) >= MAX_WORK_S and len(costs) < TRIES:
+                costs.append(send(running, data).work_s)
+            assert min(costs) < MAX_WORK_S, f"seconds of work: {costs}"
         except AssertionError as failure:
             raise AssertionError(f"{name}: {failure}") from None
 

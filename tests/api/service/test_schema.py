@@ -34,12 +34,6 @@ schema = schemathesis.openapi.from_dict(
     config=SchemathesisConfig.from_dict({"checks": {"positive_data_acceptance": {"expected-statuses": ACCEPTED}}}),
 )
 
-unhurried = schemathesis.openapi.from_dict(
-    make_document(),
-    config=SchemathesisConfig.from_dict({"checks": {"positive_data_acceptance": {"enabled": False}}}),
-)
-"""For sequences: whether a valid step is accepted depends on how far the jobs before it have come."""
-
 
 @pytest.fixture(scope="module")
 def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
@@ -59,7 +53,7 @@ def test_every_operation(case: Any, roomy: Running):
 
 def test_sequences(roomy: Running):
     """Tests that the same holds for sequences: what is submitted is looked at, stopped, pinned, fetched and deleted."""
-    machine = unhurried.as_state_machine()
+    machine = schema.as_state_machine()
 
     class Sequences(machine):  # type: ignore[valid-type, misc]
         def get_call_kwargs(self, case: Any) -> dict[str, Any]:
