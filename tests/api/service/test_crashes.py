@@ -42,8 +42,9 @@ KILLS = int(os.environ.get("PIPEPLAN_KILLS", "4"))
 SECONDS = 240.0
 """For what is left to do after a storm, and twenty more for each kill."""
 
-CALM_S = 30.0
-"""How long a storm waits at most for the service to finish a job before it kills again."""
+CALM_S = 240.0
+"""How long a storm waits at most for the service to finish a job before it kills again; a busy machine needs a while
+to start it, and a job whose solver dies ten times is given up."""
 
 
 TOY = make_toy_problem()

@@ -358,6 +358,20 @@ def test_the_document_is_committed():
     assert json.loads(committed) == make_document()
 
 
+def test_the_examples_are_valid_and_run(running: Running):
+    """Tests that every example of a body is what the document asks for, and is answered with what it promises."""
+    document, num_examples = make_document(), 0
+    for path, item in document["paths"].items():
+        content = item.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
+        for example in content.get("examples", {}).values():
+            schema = {**content["schema"], "components": document["components"]}
+            jsonschema.validate(example["value"], schema)
+            status, _, text = request(running, "POST", path, example["value"], {"Prefer": "wait=60"})
+            assert status == 200, text
+            num_examples += 1
+    assert num_examples
+
+
 def test_the_document_names_every_route(tmp_path: Path):
     """Tests that the document and the routes have the same paths and methods, the page's own files aside."""
     app = make_app(Settings(data=tmp_path, needs_keys=False))
