@@ -15,13 +15,16 @@ from profiles.document import canonical_json, to_plain
 from profiles.load import workload_of
 from profiles.model_profile import ModelProfile, require_integer
 from profiles.refusal import refusal
-from profiles.strict_json import decode_text, parse_json
+from profiles.strict_json import Ceiling, decode_text, parse_json
 from profiles.validation import validate
 from profiles.workload import WORKLOAD_FORMAT, Workload
 
 MAX_PRIORITY = 10
 SOURCE = "body"
 """What messages call the request."""
+
+BODIES = Ceiling(values=500_000, containers=100_000)
+"""What a request may hold: enough for every plan that the service makes, and read in a fraction of a second."""
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
@@ -131,7 +134,7 @@ def _digest(value: object) -> str:
 
 def parse_tree(data: bytes) -> dict[str, Any]:
     """The JSON object of a body; raises ValueError for anything else."""
-    tree = parse_json(decode_text(data, source=SOURCE), source=SOURCE)
+    tree = parse_json(decode_text(data, source=SOURCE), source=SOURCE, ceiling=BODIES)
     if not isinstance(tree, dict):
         raise refusal(SOURCE, "the document is not an object; give {...}")
     return tree
