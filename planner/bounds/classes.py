@@ -22,6 +22,9 @@ Mask = NDArray[numpy.bool_]
 UNLINKED = NEVER // 4
 """The time of a transfer from a device to itself: there is none."""
 
+MAX_RANKS = 64
+"""Most microbatches that are told apart by their place in time."""
+
 MAX_TABLE = 1 << 21
 """Most entries of a table of boundaries, states and classes."""
 
@@ -42,8 +45,10 @@ class Stages:
     """F that may have started without their I having ended; 1 to M."""
     forced: Integers
     """Work of I and W that memory forces before the last F."""
+    between: Integers
+    """[stage, n]: work of I and W that memory forces between an F and the n-th after it; 0 for many microbatches."""
 
-    def keep(self, which: Mask) -> "Stages":
+    def keep(self, which: Mask | Integers) -> "Stages":
         """Those of them."""
         return Stages(
             ends=self.ends[which],
@@ -52,6 +57,7 @@ class Stages:
             rest=self.rest[which],
             in_flight=self.in_flight[which],
             forced=self.forced[which],
+            between=self.between[which],
         )
 
 
@@ -151,7 +157,16 @@ class Classes:
         in_flight = numpy.clip(numpy.where(held > 0, spare // numpy.maximum(held, 1), self.count), 1, self.count)
         rest = backward - returning
         forced = self._forced((held, kept, spare), work=(returning, rest))
-        found = Stages(ends=ends, forward=forward, returning=returning, rest=rest, in_flight=in_flight, forced=forced)
+        between = self._between((held, kept, spare), work=(returning, rest))
+        found = Stages(
+            ends=ends,
+            forward=forward,
+            returning=returning,
+            rest=rest,
+            in_flight=in_flight,
+            forced=forced,
+            between=between,
+        )
         return found.keep(stash <= spare)
 
     def _forced(self, memory: tuple[Integers, Integers, Integers], *, work: tuple[Integers, Integers]) -> Integers:
@@ -164,6 +179,18 @@ class Classes:
         needed = returned * returning + numpy.clip(finished, 0, self.count) * rest
         forced: Integers = numpy.where(allowed, needed, NEVER // 8).min(axis=0)
         return forced
+
+    def _between(self, memory: tuple[Integers, Integers, Integers], *, work: tuple[Integers, Integers]) -> Integers:
+        """Per n: least work a of I and b of W with (n + 1 - a) held + (a - b) kept within memory, a <= n."""
+        (held, kept, spare), (returning, rest) = memory, work
+        found = numpy.zeros((len(held), self.count), dtype=numpy.int64)
+        for n in range(self.count if self.count <= MAX_RANKS else 0):
+            returned = numpy.arange(n + 1, dtype=numpy.int64)[:, None]
+            open_stashes = (n + 1 - returned) * held
+            finished = -(-(open_stashes + returned * kept - spare) // numpy.maximum(kept, 1))
+            needed = returned * returning + numpy.where(kept > 0, numpy.clip(finished, 0, returned), 0) * rest
+            found[:, n] = numpy.where((open_stashes <= spare) | (returned == n), needed, NEVER // 8).min(axis=0)
+        return found
 
 
 def propose(trunk: Trunk) -> list[list[list[str]]]:

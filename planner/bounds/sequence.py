@@ -6,12 +6,14 @@ are those of the very devices. Per state the least head, tail and trip are kept.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy
 
-from planner.bounds.classes import Classes, Mask, Stages
+from planner.bounds.classes import MAX_RANKS, Classes, Mask, Stages
 from planner.bounds.climbing import largest_refuted
 from planner.bounds.least import Integers, Least
+from planner.bounds.ranks import Ranks, Steps
 from planner.bounds.trunk import NEVER
 
 SWEEPS = 3
@@ -22,6 +24,9 @@ MAX_MAGNITUDE = 1 << 56
 
 MAX_ENTRIES = 1 << 24
 """Most stages times states that are looked at for one answer."""
+
+MAX_RANKED, MAX_TABLE = 1 << 24, 1 << 22
+"""Times by rank are left out where stages x squared microbatches, or entries of a table, would be more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +68,20 @@ class Sequence:
             if self.heads[self.size].min() >= NEVER:
                 return True
             self._come_back(found)
-        return False
+        return self._is_ranked_out(found)
+
+    def _is_ranked_out(self, found: list[tuple[int, int, Open]]) -> bool:
+        """Whether times by rank show the same of what is left, where that is not too much work."""
+        entries = sum(int(possible.is_open.sum()) for _, _, possible in found)
+        if self.count > MAX_RANKS or entries * self.count**2 > MAX_RANKED or prod(self.shape) * self.count > MAX_TABLE:
+            return False
+        steps = []
+        for start, number, possible in found:
+            end, state = numpy.nonzero(possible.is_open)
+            if len(end):
+                stages, after = possible.stages.keep(end), possible.after[state]
+                steps.append(Steps.untimed(start, number, stages=stages, after=after))
+        return Ranks(self.classes, self.deadline, steps=steps).is_out_of_reach()
 
     def _go_down(self) -> list[tuple[int, int, Open]]:
         """Heads and tails from the first boundary on; the stages that are possible."""
