@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from benchmarks.cpu_hosts import host_problems, make_host_problem
-from benchmarks.operation_graphs import GRAPHS
+from benchmarks.cpu_hosts import host_problems
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.uneven_cores import (
     divide_cores,
