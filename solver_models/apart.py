@@ -8,7 +8,7 @@ that wishes survive every other step of the search. Weights that travel once cou
 
 import numpy as np
 
-from solver_models.annealing import PENALTY, longest_word, make_policy, overflow
+from solver_models.annealing import PENALTY, longest_word, make_policy, overflow, shortage
 from solver_models.compiled import kernel
 from solver_models.kernels import (
     BUFFERS,
@@ -230,15 +230,14 @@ def net_apart(layers, stage_of, start, devices, recompute, wishes):
 def evaluate_apart(layers, stage_of, start, devices, recompute, wishes, knobs, threshold, by_span):
     """(objective, sum of last ends) as `annealing.evaluate` has it."""
     net, _ = net_apart(layers, stage_of, start, devices, recompute, wishes)
-    excess = overflow(net)
-    if excess > 0:
-        return PENALTY + excess, PENALTY
+    if overflow(net) > 0:
+        return 2 * PENALTY + shortage(net), PENALTY
     words = np.empty((net.budget.shape[0], longest_word(net)), np.int32)
     lengths = np.zeros(net.budget.shape[0], np.int64)
     policy = make_policy(net, knobs, start.shape[0] - 1)
     makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold)
     if makespan == FAR:
-        return PENALTY * 2, PENALTY
+        return PENALTY + shortage(net), PENALTY
     return (span if by_span else makespan), total
 
 
@@ -271,7 +270,7 @@ def anneal_apart(
     best, best_value = (stage_of, start, devices, recompute, wishes, knobs), value
     for step in range(iterations):
         temperature = heat[0] * (heat[1] / heat[0]) ** (step / iterations)
-        allowance = np.int64(-np.log(1 - np.random.random()) * temperature * min(value, PENALTY // 4))
+        allowance = np.int64(-np.log(1 - np.random.random()) * temperature * (value % PENALTY))
         a, b, c, d, e, f = stage_of, start, devices, recompute, wishes, knobs
         if np.random.random() < WISH_SHARE:
             e = wish_anew(stage_of, start.shape[0] - 1, num_devices, wishes)

@@ -130,7 +130,8 @@ def divide_cores(costs: CostModel, widths: Sequence[int]) -> list[Division]:
         for cores in range(1, len(owner) + 1):
             after[cores] = after[cores - 1]
             for width in (width for width in widths if width <= place[cores - 1]):
-                _extend((before[cores - width], after[cores]), times[types[cores - 1], width], (taken[cores], width))
+                known = times[types[cores - 1], width]
+                _extend((before[cores - width], after[cores]), known, choice=(taken[cores], width))
         steps.append(taken)
         if numpy.isfinite(after[-1, -1]):
             found.append(_trace(steps, period_ns=float(after[-1, -1])))
@@ -138,7 +139,7 @@ def divide_cores(costs: CostModel, widths: Sequence[int]) -> list[Division]:
     return found
 
 
-def _extend(ends: tuple[Floats, Floats], times: Floats, choice: tuple[NDArray[numpy.int64], int]) -> None:
+def _extend(ends: tuple[Floats, Floats], times: Floats, *, choice: tuple[NDArray[numpy.int64], int]) -> None:
     """One more stage of a width: better values of `ends[1]` in place, with what was chosen."""
     reached = numpy.maximum(ends[0][:, None], times)
     first = reached.argmin(axis=0)
@@ -171,7 +172,7 @@ def _times(costs: CostModel, device_type: str, *, width: int) -> Floats:
     ]
     own = [work.forward_ns + work.backward_ns if work is not None else 0 for work in works]
     sums, gaps = numpy.cumsum([0, *own]), numpy.cumsum([0, *(not each for each in is_known)])
-    times = (sums[None, :] - sums[:, None]).astype(numpy.float64)
+    times: Floats = (sums[None, :] - sums[:, None]).astype(numpy.float64)
     times[(gaps[None, :] != gaps[:, None]) | numpy.tri(len(sums), dtype=bool)] = numpy.inf
     return times
 
