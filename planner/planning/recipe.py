@@ -106,7 +106,10 @@ def play_baselines(run: Run) -> None:
             continue
         if has_listed_groups(run.problem, baseline.plan.stages):
             run.layouts.append(baseline.plan.stages)
-        if row.fits_memory:
+        if row.fits_memory and any(stage.is_split for stage in baseline.plan.stages):
+            run.offer(baseline.plan, timeline, source=row.name)
+            run.report("baselines")
+        elif row.fits_memory:
             run.played.append(baseline.plan)
             run.offer(baseline.plan, timeline, source=row.name)
             run.report("baselines")
