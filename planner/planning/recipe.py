@@ -11,6 +11,7 @@ from planner.certificate import make_bound, prove_infeasible
 from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
 from planner.plan import Plan
+from planner.planning.class_layouts import class_layouts
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import finish
 from planner.planning.proposals import Proposals
@@ -134,6 +135,9 @@ def bound(run: Run) -> None:
     """The certified bound over every plan that the options allow."""
     seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
     run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=seconds, make_covering=Covering)
+    if not run.is_large:
+        value_ns = run.lower_bound.value_ns
+        run.layouts += class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
     run.report("bound")
 
 
