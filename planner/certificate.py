@@ -71,17 +71,16 @@ def make_bound(
     best = _tell_apart(least, best, seconds=time_limit_s / 2)
     if _is_placed(problem):
         return _narrow(least, best, seconds=2 * time_limit_s)
-    return best if make_covering is None else _pack(least, best, make=make_covering, part=min(1.0, time_limit_s / 2))
+    return best if make_covering is None else _pack(least, best, make=make_covering, seconds=time_limit_s)
 
 
-def _pack(least: Least, best: Bound, *, make: packing_search.MakeCovering, part: float) -> Bound:
+def _pack(least: Least, best: Bound, *, make: packing_search.MakeCovering, seconds: float) -> Bound:
     """The packing bound, if it is above the best so far."""
     if not packing.applies_to(least):
         return best
     optimizer = least.problem.profile.optimizer_ns
-    value, cases = packing_search.climb(
-        Boundaries(least), best.value_ns - optimizer, make=make, effort=int(part * packing_search.EFFORT)
-    )
+    effort = int(seconds * packing_search.EFFORT_PER_S)
+    value, cases = packing_search.climb(Boundaries(least), best.value_ns - optimizer, make=make, effort=effort)
     if not cases:
         return best
     certificate = {"kind": "packing", "value_ns": value + optimizer, "cases": packing.write_cases(cases)}
