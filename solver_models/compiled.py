@@ -17,6 +17,7 @@ import numba
 _SOURCES = (
     "annealing.py",
     "compiled.py",
+    "cuts.py",
     "joint/floors.py",
     "joint/tree.py",
     "kernels.py",
