@@ -27,6 +27,7 @@ from planner.baselines.out_of_order.pipelined import make_fast_forward_plan, mak
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
 from planner.baselines.spp.plans import make_spp_plan
+from planner.baselines.uneven_cores import make_even_cores_plan, make_uneven_cores_plan
 from planner.baselines.v_half import order_v_half
 from planner.baselines.v_min import order_v_min
 from planner.baselines.zb_automatic import order_zb_automatic
@@ -34,6 +35,7 @@ from planner.baselines.zb_h1 import order_zb_h1
 from planner.baselines.zb_h2 import order_zb_h2
 from planner.baselines.zb_v import order_zb_v
 from planner.costs import CostModel
+from planner.device_groups import open_widths
 from planner.plan import BaselineResult, Plan, Stage
 from planner.problem import Problem
 from planner.simulate import Timeline, simulate
@@ -127,6 +129,10 @@ def _planners(costs: CostModel) -> Iterator[tuple[str, Callable[[], Plan], Calla
     if costs.problem.options.synchronisation == "bucketed":
         first_k = partial(make_first_k_plan, costs)
         yield "OOO reverse first-k", first_k, partial(first_k, recompute=True)
+    if open_widths(costs.problem):
+        even, uneven = partial(make_even_cores_plan, costs), partial(make_uneven_cores_plan, costs)
+        yield "even widths", even, partial(even, recompute=True)
+        yield "concurrency control", uneven, partial(uneven, recompute=True)
 
 
 def _spp_attempts(

@@ -104,7 +104,8 @@ def play_baselines(run: Run) -> None:
         run.baselines.append(row)
         if baseline.plan is None or timeline is None:
             continue
-        run.layouts.append(baseline.plan.stages)
+        if has_listed_groups(run.problem, baseline.plan.stages):
+            run.layouts.append(baseline.plan.stages)
         if row.fits_memory:
             run.played.append(baseline.plan)
             run.offer(baseline.plan, timeline, source=row.name)
