@@ -18,6 +18,7 @@ _SOURCES = (
     "annealing.py",
     "apart.py",
     "compiled.py",
+    "cuts.py",
     "joint/floors.py",
     "joint/tree.py",
     "kernels.py",
