@@ -118,8 +118,6 @@ def play_baselines(run: Run) -> None:
 
 def has_time_for_baseline(run: Run) -> bool:
     """Whether another baseline may be played: on large problems they get a part of the time limit only."""
-    if is_hurried(run):
-        return False
     if not run.is_large or run.limits.max_rounds is not None:
         return True
     return run.elapsed_s + 2 * run.offer_s < BASELINE_SHARE * run.limits.time_limit_s
@@ -137,14 +135,9 @@ def play_start(run: Run, start: Plan) -> None:
         run.layouts.append(plan.stages)
 
 
-def is_hurried(run: Run) -> bool:
-    """Whether somebody wants the plan that there is, now."""
-    return run.plan is not None and run.should_stop()
-
-
 def bound(run: Run) -> None:
     """The certified bound over every plan that the options allow, or what of it is quick if nobody waits for more."""
-    if is_hurried(run):
+    if run.should_stop():
         run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0)
     else:
         seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
