@@ -26,6 +26,9 @@ from solver_models.search import Searcher
 MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
 """Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
 
+MIN_LAYOUTS_S = 5.0
+"""Seconds that must be left for layouts near the bound to be looked for."""
+
 MIN_SEED_PLAYS, MAX_SEED_ACTIONS = 6, 200_000_000
 """First candidates of a large problem: how many are played at least, and how many actions that may be in all."""
 
@@ -136,7 +139,7 @@ def bound(run: Run) -> None:
     """The certified bound over every plan that the options allow."""
     seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
     run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=seconds, make_covering=Covering)
-    if not run.is_large:
+    if not run.is_large and (run.limits.max_rounds is not None or run.seconds_left > MIN_LAYOUTS_S):
         value_ns = run.lower_bound.value_ns
         run.layouts += class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
     run.report("bound")
