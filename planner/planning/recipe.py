@@ -26,6 +26,9 @@ from solver_models.search import Searcher
 MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
 """Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
 
+MIN_LAYOUTS_S = 5.0
+"""Seconds that must be left for layouts near the bound to be looked for."""
+
 MIN_SEED_PLAYS, MAX_SEED_ACTIONS = 6, 200_000_000
 """First candidates of a large problem: how many are played at least, and how many actions that may be in all."""
 
@@ -148,7 +151,8 @@ def bound(run: Run) -> None:
 
 def add_class_layouts(run: Run) -> None:
     """Stages that a plan close to the bound could have, for the search to begin with."""
-    if run.lower_bound is not None and not run.is_large:
+    has_time = run.limits.max_rounds is not None or run.seconds_left > MIN_LAYOUTS_S
+    if run.lower_bound is not None and has_time and not run.is_large:
         value_ns = run.lower_bound.value_ns
         run.layouts += class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
 
