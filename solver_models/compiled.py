@@ -16,6 +16,7 @@ import numba
 
 _SOURCES = (
     "annealing.py",
+    "apart.py",
     "compiled.py",
     "cuts.py",
     "joint/floors.py",

@@ -76,7 +76,7 @@ class Searcher:
     ) -> Candidate:
         """The candidate with the best of the standard policies; at least 4 x PENALTY if it breaks a rule."""
         flags = np.zeros(len(groups), np.int64) if recompute is None else recompute
-        start, devices = _flatten(groups)
+        start, devices = flatten(groups)
         if not is_allowed(self.layers, self.rules, self.instance.pinned, stage_of, start, devices):
             knobs = STANDARD_KNOBS[0]
             return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=knobs, objective=4 * PENALTY)
@@ -100,20 +100,20 @@ class Searcher:
 
     def is_allowed(self, candidate: Candidate) -> bool:
         """Whether the candidate keeps the rules of the instance."""
-        start, devices = _flatten(candidate.groups)
+        start, devices = flatten(candidate.groups)
         return bool(is_allowed(self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices))
 
     def anneal(
         self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int, by_floor: bool = False
     ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
-        start, devices = _flatten(candidate.groups)
+        start, devices = flatten(candidate.groups)
         stage_of, start, devices, recompute, knobs, value = anneal(
             self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices, candidate.recompute,
             candidate.knobs, iterations, np.array(heat), seed, self.by_span, by_floor,
         )  # fmt: skip
         return Candidate(
-            stage_of=stage_of, groups=_unflatten(start, devices), recompute=recompute, knobs=knobs, objective=int(value)
+            stage_of=stage_of, groups=unflatten(start, devices), recompute=recompute, knobs=knobs, objective=int(value)
         )
 
     def floor(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> int | None:
@@ -156,7 +156,7 @@ class Searcher:
         return True, replace(candidate, objective=int(value), words=words)
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
-        start, devices = _flatten(groups)
+        start, devices = flatten(groups)
         net: Net = assemble(self.layers, stage_of, start, devices, recompute)
         return net
 
@@ -234,12 +234,14 @@ def make_rules(instance: Instance) -> Integers:
     )  # fmt: skip
 
 
-def _flatten(groups: tuple[tuple[int, ...], ...]) -> tuple[Integers, Integers]:
+def flatten(groups: tuple[tuple[int, ...], ...]) -> tuple[Integers, Integers]:
+    """Groups of devices as [S + 1] where each begins, and all their devices."""
     start = np.cumsum([0, *(len(group) for group in groups)]).astype(np.int64)
     return start, np.array([device for group in groups for device in group], dtype=np.int64)
 
 
-def _unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]:
+def unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]:
+    """The inverse of `flatten`."""
     return tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
 
 

@@ -9,6 +9,7 @@ from planner.baselines.applicability import DoesNotApplyError, require_choices, 
 from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
 from planner.baselines.gpipe import order_gpipe
 from planner.baselines.interleaved import order_interleaved
+from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.baselines.layouts import (
     EVEN,
     GIVEN,
@@ -96,8 +97,13 @@ def make_baselines(
     maker = _Maker(costs)
     for baseline, again in _attempts(problem, maker, has_time=has_time):
         yield baseline
-        if problem.options.recompute and baseline.plan is not None and breaks_memory(costs, baseline.plan):
+        if problem.options.recompute and baseline.plan is not None and _may_recompute(costs, baseline.plan):
             yield _attempt(f"{baseline.name}, recomputing", again)
+
+
+def _may_recompute(costs: CostModel, plan: Plan) -> bool:
+    """Whether a plan needs too much memory, and could be made again with recomputation: not with split placement."""
+    return not any(stage.is_split for stage in plan.stages) and breaks_memory(costs, plan)
 
 
 def _attempts(
@@ -119,6 +125,8 @@ def _attempts(
     for name, make, remake in _planners(maker.costs):
         yield attempt(name, make), remake
     yield from _spp_attempts(maker.costs, attempt)
+    if problem.options.split_placement:
+        yield attempt("LayerPipe", layer_pipe := partial(make_layer_pipe_plan, maker.costs)), layer_pipe
 
 
 def _planners(costs: CostModel) -> Iterator[tuple[str, Callable[[], Plan], Callable[[], Plan]]]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from planner.plan import Plan
+from planner.planning.apart_turns import EVERY_ROUNDS as APART_EVERY_ROUNDS
+from planner.planning.apart_turns import ApartTurns
 from planner.planning.conversions import candidate_of, plan_of, played_candidates, rate
 from planner.planning.exact_turns import ExactTurns
 from planner.planning.intervals import add_intervals
@@ -34,6 +36,7 @@ class Proposals:
         self.run = run
         self.search = JointSearch(run.instance, seed=run.limits.seed)
         self.sessions = Sessions(run, self.search)
+        self.apart = ApartTurns(run, self.search)
         self.offered: Candidate | None = run.seeds[-1] if run.seeds else None
         """The last candidate whose plan was proposed."""
 
@@ -89,6 +92,8 @@ class Proposals:
         while not run.rounds_are_over(search.round, search.round_s):
             search.end_round(search.start_round())
             yield self._best_plan(), "joint search"
+            if search.round % APART_EVERY_ROUNDS == 1:
+                yield from self.apart.take_turn([*search.polished[:1], *search.pool])
             if search.round >= EXACT_AFTER_ROUNDS:
                 yield from exact.take_turn()
             if search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
@@ -110,6 +115,8 @@ class Proposals:
             before = order.pool[:1]
             order.run_round()
             yield (None if order.pool[:1] == before else self._to_plan(order.best)), "order search"
+            if order.round % APART_EVERY_ROUNDS == 1:
+                yield from self.apart.take_turn(seeds[:1])
             if is_small and order.round == EXACT_AFTER_ROUNDS:
                 yield from self._exact()
 
