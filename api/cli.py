@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # every command imports what it needs: the help must not wait
     from api.replanning import Again
     from planner.export.targets import Target
     from planner.launch.job import Submission
+    from planner.launch.verbs import Submitted
     from planner.plan import Plan
     from planner.problem import Problem
 
@@ -664,21 +665,20 @@ def launch_torchrun_command(
     plan_url: arg.PlanUrl = None,
 ) -> None:
     """One torchrun agent per host; on other hosts through ssh. Exits with the first bad exit code of an agent."""
-    from api.launching import describe_start, detach_agents, make_launch, own_python, run_agents, start_locally
+    from api.launching import (
+        Whereabouts,
+        describe_start,
+        detach_agents,
+        make_launch,
+        own_python,
+        run_agents,
+        start_locally,
+    )
     from planner.launch.torchrun import render_torchrun
     from planner.launch.verbs import Submitted
 
-    launch = make_launch(
-        plan,
-        program,
-        cluster=cluster,
-        name=name,
-        folder=folder,
-        hosts=host or (),
-        python=python or own_python(),
-        on_processors=processors,
-        plan_url=plan_url,
-    )
+    where = Whereabouts(cluster=cluster, folder=folder, hosts=host or (), plan_url=plan_url)
+    launch = make_launch(plan, program, name=name, where=where, python=python or own_python(), on_processors=processors)
     submission = render_torchrun(launch.job, port=master_port, master=master_addr, is_here=here)
     if dry_run:
         _show_submission(launch, submission)
@@ -710,31 +710,17 @@ def launch_slurm_command(
     sbatch: arg.SbatchOptions = None,
 ) -> None:
     """One Slurm task per device, each on the node where the plan has it; prints the job's folder."""
-    from api.launching import describe_start, make_launch, submit, write_files
+    from api.launching import Whereabouts, make_launch
     from planner.launch.slurm import render_slurm
     from planner.launch.verbs import Submitted
 
-    launch = make_launch(
-        plan,
-        program,
-        cluster=cluster,
-        name=name,
-        folder=folder,
-        hosts=host or (),
-        python=python or "python3",
-        on_processors=processors,
-        plan_url=plan_url,
-    )
+    where = Whereabouts(cluster=cluster, folder=folder, hosts=host or (), plan_url=plan_url)
+    launch = make_launch(plan, program, name=name, where=where, python=python, on_processors=processors)
     with _refusals():
         submission = render_slurm(
             launch.job, folder=str(launch.folder), master=master_addr, with_gpus=gpus, options=sbatch or ()
         )
-    if dry_run:
-        _show_submission(launch, submission)
-        return
-    write_files(launch, submission)
-    submitted = submit(submission, submitted=Submitted(launcher="slurm", name=launch.job.name), folder=launch.folder)
-    print(describe_start(submitted, launch.folder))
+    _hand_over(launch, submission, submitted=Submitted(launcher="slurm", name=launch.job.name), dry_run=dry_run)
 
 
 @launch_app.command(
@@ -759,29 +745,16 @@ def launch_kubernetes_command(
     gpus: arg.WithGpus = False,
 ) -> None:
     """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
-    from api.launching import describe_start, make_launch, render_pods, submit, write_files
+    from api.launching import Whereabouts, make_launch, render_pods
     from planner.launch.kubernetes import PodNeeds
     from planner.launch.verbs import Submitted
 
-    launch = make_launch(
-        plan,
-        program,
-        cluster=cluster,
-        name=name,
-        folder=folder,
-        hosts=host or (),
-        python=python or "python3",
-        on_processors=processors,
-        plan_url=plan_url,
-    )
+    where = Whereabouts(cluster=cluster, folder=folder, hosts=host or (), plan_url=plan_url)
+    launch = make_launch(plan, program, name=name, where=where, python=python, on_processors=processors)
     needs = PodNeeds(image=image, namespace=namespace, with_gpus=gpus, max_restarts=max_restarts)
     launch, submission = render_pods(launch, kind=controller, needs=needs, is_fetched=plan_url is not None)
-    if dry_run:
-        _show_submission(launch, submission)
-        return
-    write_files(launch, submission)
     submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=namespace, kind=controller)
-    print(describe_start(submit(submission, submitted=submitted, folder=launch.folder), launch.folder))
+    _hand_over(launch, submission, submitted=submitted, dry_run=dry_run)
 
 
 @contextmanager
@@ -791,6 +764,17 @@ def _refusals() -> Iterator[None]:
         yield
     except ValueError as refusal:
         raise InputError(str(refusal)) from refusal
+
+
+def _hand_over(launch: "Launch", submission: "Submission", *, submitted: "Submitted", dry_run: bool) -> None:
+    """To the scheduler, or to the screen."""
+    from api.launching import describe_start, submit, write_files
+
+    if dry_run:
+        _show_submission(launch, submission)
+        return
+    write_files(launch, submission)
+    print(describe_start(submit(submission, submitted=submitted, folder=launch.folder), launch.folder))
 
 
 def _show_submission(launch: "Launch", submission: "Submission") -> None:

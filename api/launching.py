@@ -42,35 +42,46 @@ class Launch:
     """Where everything about the job stands, as an absolute path."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """Where a job finds its documents and its machines, as typed."""
+
+    cluster: str | None
+    """File of the cluster, for a plan that brings none along."""
+    folder: str | None
+    """The job's folder; None: one of its name below `pipeplan-jobs`."""
+    hosts: Sequence[str]
+    """`PLANNED=REAL`, for hosts with another name than in the plan."""
+    plan_url: str | None
+    """Where the processes fetch the plan, if not from the folder."""
+
+
 def make_launch(
     source: str,
     program: Sequence[str],
     *,
-    cluster: str | None,
     name: str | None,
-    folder: str | None,
-    hosts: Sequence[str],
-    python: str,
+    where: Whereabouts,
+    python: str | None,
     on_processors: bool,
-    plan_url: str | None,
 ) -> Launch:
     """Read the plan, seat its ranks and name the job; every mistake is an InputError."""
     plan = read_plan(source)
     digest = plan_sha256(plan)
     name = name or make_job_name(f"{'plan' if source == '-' else Path(source).stem} {digest[:8]}")
-    place = Path(folder or f"{FOLDERS}/{name}").absolute()
-    names = _host_names(hosts)
+    place = Path(where.folder or f"{FOLDERS}/{name}").absolute()
+    names = _host_names(where.hosts)
     with reading():
-        cluster_text = None if cluster is None else Path(cluster).read_text(encoding="utf-8")
+        cluster_text = None if where.cluster is None else Path(where.cluster).read_text(encoding="utf-8")
         job = Job(
             name=name,
             placement=place_ranks(plan, _places(plan, cluster_text, source=source)),
             program=tuple(program),
-            plan_at=plan_url or str(place / "plan.json"),
+            plan_at=where.plan_url or str(place / "plan.json"),
             plan_sha256=digest,
-            cluster_at=None if cluster is None else str(place / "cluster.json"),
+            cluster_at=None if cluster_text is None else str(place / "cluster.json"),
             host_names=names,
-            python=python,
+            python=python or "python3",
             on_processors=on_processors,
         )
         if unknown := sorted(set(names) - set(job.placement.hosts)):

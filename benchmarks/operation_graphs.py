@@ -5,15 +5,17 @@ core for bringing threads together; a core does `MACS_PER_NS` multiply-accumulat
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchmarks.convnets import NETWORKS, convolution
+from benchmarks.convnets import NETWORKS, Shape, convolution, linear
 from planner.baselines.concurrency import Operation
 
 MACS_PER_NS = 32
 LAUNCH_NS, JOIN_NS = 4_000, 8_000
 PARALLEL = {"conv": 0.98, "pointwise": 0.95, "linear": 0.9, "cell": 0.85}
 """The part of the work that scales, by kind."""
+LINEAR = ("project", "decide")
+"""Layers of a chain that are no convolutions."""
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
@@ -27,6 +29,10 @@ class Node:
     """Multiply-accumulates of its F on the whole minibatch."""
     inputs: tuple[int, ...] = ()
     """Numbers of the layers whose output it reads."""
+    outputs: int = 0
+    """Values that it writes for the whole minibatch."""
+    weights: int = 0
+    """Values that are trained."""
 
 
 def time_ns(kind: str, macs: int, *, width: int) -> int:
@@ -62,11 +68,11 @@ def training_graph(nodes: Sequence[Node], *, cores: int) -> list[Operation]:
     return found
 
 
-def chain_like(shapes: Sequence[tuple[str, str, int]]) -> list[Node]:
-    """Layers one after the other."""
+def chain_like(shapes: Sequence[Shape], *, batch: int) -> list[Node]:
+    """Layers one after the other; what has one pixel is linear."""
     return [
-        Node(name=name, kind=kind, macs=macs, inputs=(number - 1,) if number else ())
-        for number, (name, kind, macs) in enumerate(shapes)
+        _node(shape, kind="linear" if shape.name in LINEAR else "conv", batch=batch, inputs=(n - 1,) if n else ())
+        for n, shape in enumerate(shapes)
     ]
 
 
@@ -82,24 +88,35 @@ def resnet_like(batch: int = 1) -> list[Node]:
         if nodes and nodes[-1].name.endswith("projection"):
             inputs = (len(nodes) - 2, len(nodes) - 1)
         kind = "linear" if shape.name == "fc" else "conv" if shape.name.endswith((".b", "stem")) else "pointwise"
-        nodes.append(Node(name=shape.name, kind=kind, macs=batch * shape.macs, inputs=inputs))
+        nodes.append(_node(shape, kind, batch=batch, inputs=inputs))
     return nodes
+
+
+def _node(shape: Shape, kind: str, *, batch: int, inputs: tuple[int, ...]) -> Node:
+    return Node(
+        name=shape.name,
+        kind=kind,
+        macs=batch * shape.macs,
+        inputs=inputs,
+        outputs=batch * shape.outputs,
+        weights=shape.weights,
+    )
 
 
 def dcgan_like(batch: int = 2) -> list[Node]:
     """A generator of four transposed convolutions and a discriminator of four convolutions, 64 x 64 images."""
-    shapes = [("project", "linear", batch * 100 * 1024 * 16)]
+    shapes = [linear("project", 100, 1024 * 16)]
     for number, (c_in, c_out, size) in enumerate(((1024, 512, 8), (512, 256, 16), (256, 128, 32), (128, 3, 64))):
-        macs = convolution("", (c_in, c_out), kernel=5, size=size).macs // 4
-        shapes.append((f"up{number + 1}", "conv", batch * macs))
+        whole = convolution(f"up{number + 1}", (c_in, c_out), kernel=5, size=size)
+        shapes.append(replace(whole, macs=whole.macs // 4))
     for number, (c_in, c_out, size) in enumerate(((3, 128, 32), (128, 256, 16), (256, 512, 8), (512, 1024, 4))):
-        shapes.append((f"down{number + 1}", "conv", batch * convolution("", (c_in, c_out), kernel=5, size=size).macs))
-    return chain_like([*shapes, ("decide", "linear", batch * 1024 * 16)])
+        shapes.append(convolution(f"down{number + 1}", (c_in, c_out), kernel=5, size=size))
+    return chain_like([*shapes, linear("decide", 1024 * 16, 1)], batch=batch)
 
 
 def inception_like(batch: int = 1, blocks: int = 9) -> list[Node]:
     """Blocks of four branches (1 x 1; 1 x 1 and 3 x 3; 1 x 1 and 5 x 5; 1 x 1), as in GoogLeNet."""
-    nodes = [Node(name="stem", kind="conv", macs=batch * convolution("", (3, 192), kernel=7, size=56).macs)]
+    nodes = [_node(convolution("stem", (3, 192), kernel=7, size=56), "conv", batch=batch, inputs=())]
     ends: tuple[int, ...] = (0,)
     channels = 192
     for block in range(blocks):
@@ -109,10 +126,8 @@ def inception_like(batch: int = 1, blocks: int = 9) -> list[Node]:
         for branch, plan in enumerate(plans):
             inputs, c_in = ends, channels
             for kernel, c_out in plan:
-                macs = batch * convolution("", (c_in, c_out), kernel=kernel, size=size).macs
-                kind = "pointwise" if kernel == 1 else "conv"
-                name = f"block{block + 1}.{branch + 1}.{kernel}"
-                nodes.append(Node(name=name, kind=kind, macs=macs, inputs=inputs))
+                shape = convolution(f"block{block + 1}.{branch + 1}.{kernel}", (c_in, c_out), kernel=kernel, size=size)
+                nodes.append(_node(shape, "pointwise" if kernel == 1 else "conv", batch=batch, inputs=inputs))
                 inputs, c_in = (len(nodes) - 1,), c_out
             last.append(len(nodes) - 1)
         ends, channels = tuple(last), 4 * width
@@ -126,8 +141,8 @@ def lstm_like(batch: int = 20, steps: int = 12, layers: int = 2, hidden: int = 2
         for layer in range(layers):
             before = [(step - 1) * layers + layer] if step else []
             below = [step * layers + layer - 1] if layer else []
-            macs = batch * 4 * hidden * 2 * hidden
-            nodes.append(Node(name=f"cell{layer + 1}.{step + 1}", kind="cell", macs=macs, inputs=tuple(before + below)))
+            shape = replace(linear(f"cell{layer + 1}.{step + 1}", 2 * hidden, 4 * hidden), outputs=hidden)
+            nodes.append(_node(shape, "cell", batch=batch, inputs=tuple(before + below)))
     return nodes
 
 

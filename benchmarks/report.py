@@ -39,15 +39,15 @@ class Planned:
         return self.evidence.gap
 
 
-def plan_and_check(problem: Problem, limits: Limits) -> Planned:
-    """Plan `problem` within `limits`; then verify the plan and re-derive its bound as a stranger would."""
+def plan_and_check(problem: Problem, limits: Limits, *, start: Plan | None = None) -> Planned:
+    """Plan `problem`, from `start` on if given; then verify the plan and re-derive its bound as a stranger would."""
     begin, first = time.monotonic(), list[float]()
 
     def listen(progress: Progress) -> None:
         if not first and progress.incumbent is not None:
             first.append(time.monotonic() - begin)
 
-    plan = make_plan(problem, limits=limits, on_progress=listen)
+    plan = make_plan(problem, limits=limits, start=start, on_progress=listen)
     total_s = time.monotonic() - begin
     assert plan.evidence is not None
     return Planned(

@@ -1,13 +1,15 @@
 """The joint planner beside the systems it grows from: `python -m benchmarks.seeds_joint [FOLDER ...] [-o TABLE.md]`.
 
-The workloads of the folders (by default those of `benchmarks/workloads` with at most 100 layers), then random chains on
-random connectivity: random graphs, two levels, rings, hybrid cube meshes.
+The workloads of the folders (by default the samples, and those of `benchmarks/workloads` with at most 100 layers), then
+random chains on random connectivity (random graphs, two levels, rings, hybrid cube meshes), then hosts of CPU cores.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
+from benchmarks.cpu_hosts import host_problems
 from benchmarks.generate import Family, make_workload
 from benchmarks.report import Planned, Table, make_parser, ms, percent, plan_and_check
 from benchmarks.topologies import TOPOLOGIES, connect
@@ -19,18 +21,43 @@ from planner.plan import BaselineResult
 from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.verify import verify
-from profiles.load import load_workload
+from profiles.load import demo_names, load_workload
 from profiles.workload import Workload
 
 HEADER = (
-    "workload", "D", "SPP ms", "its order", "OOO fast-forward ms", "OOO modulo ms", "LayerPipe ms", "joint ms",
-    "joint / SPP", "joint / best OOO", "lower bound ms", "gap", "verified", "certificate", "s", "never worse",
+    "workload", "D", "SPP ms", "its order", "OOO fast-forward ms", "OOO modulo ms", "LayerPipe ms", "even widths ms",
+    "concurrency control ms", "joint ms", "joint, split placement ms", "joint / SPP", "joint / best OOO",
+    "joint / LayerPipe", "joint / concurrency control", "lower bound ms", "gap", "verified", "certificate", "s",
+    "never worse",
 )  # fmt: skip
 
-SECONDS = 8.0
+SECONDS = 6.0
+APART_SHARE = 0.5
+"""Part of a joint plan's seconds that it gets once more with split placement."""
 MOST_LAYERS = 100
-SIZES = ((24, 8), (32, 16))
-"""Layers and devices of the random chains; twice as many microbatches as devices."""
+"""Of generated workloads; the samples are all planned."""
+RANDOM = ((24, 8, (0, 1)), (32, 16, (0,)))
+"""Layers, devices and seeds of the random chains; twice as many microbatches as devices."""
+
+SPP = ("SPP", "SPP (least that fits)", "SPP, recomputing")
+OUT_OF_ORDER = ("OOO fast-forward", "OOO modulo", "OOO fast-forward, recomputing", "OOO modulo, recomputing")
+CONCURRENCY = ("concurrency control", "concurrency control, recomputing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerPipe:
+    """LayerPipe's plan under the barrier, or why there is none."""
+
+    makespan_ns: int | None
+    fits_memory: bool = False
+    note: str = ""
+
+    @property
+    def shown(self) -> str:
+        """In brackets where it breaks the memory."""
+        if self.makespan_ns is None:
+            return self.note
+        return ms(self.makespan_ns) if self.fits_memory else f"({ms(self.makespan_ns)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,47 +67,59 @@ class Row:
     name: str
     problem: Problem
     planned: Planned
+    apart: Planned
+    """With split placement, from the joint plan on."""
     spp_order: str
-    layer_pipe: str
+    layer_pipe: LayerPipe
 
     @property
     def by_name(self) -> dict[str, BaselineResult]:
         return {row.name: row for row in self.planned.evidence.baselines}
 
-    def fitting(self, *names: str) -> int | None:
+    def fitting(self, names: Iterable[str]) -> int | None:
         """The least makespan among these baselines, of those that keep to the memory."""
         rows = [self.by_name[name] for name in names if name in self.by_name]
         return min((row.makespan_ns for row in rows if row.fits_memory and row.makespan_ns is not None), default=None)
 
     @property
-    def spp_ns(self) -> int | None:
-        return self.fitting("SPP", "SPP (least that fits)", "SPP, recomputing")
-
-    @property
-    def out_of_order_ns(self) -> int | None:
-        return self.fitting(
-            "OOO fast-forward", "OOO modulo", "OOO fast-forward, recomputing", "OOO modulo, recomputing"
-        )
+    def systems(self) -> dict[str, int | None]:
+        """The least makespan of each of the four; None where it does not apply, or nothing of it fits."""
+        return {
+            "SPP": self.fitting(SPP),
+            "out-of-order backprop": self.fitting(OUT_OF_ORDER),
+            "LayerPipe": self.layer_pipe.makespan_ns if self.layer_pipe.fits_memory else None,
+            "concurrency control": self.fitting(CONCURRENCY),
+        }
 
     @property
     def is_never_worse(self) -> bool:
-        """Against SPP and out-of-order backprop, which are given the same options."""
+        """Against all four; LayerPipe is allowed more than the joint planner."""
         ours = self.planned.evidence.makespan_ns
-        return all(theirs is None or ours <= theirs for theirs in (self.spp_ns, self.out_of_order_ns))
+        return all(theirs is None or ours <= theirs for theirs in self.systems.values())
 
 
 def problems(folders: list[Path], *, quick: bool) -> Iterator[tuple[str, Problem]]:
-    """Names and problems: the workloads, then the chains on random connectivity."""
-    own = Path(__file__).parent / "workloads"
-    paths = [path for folder in folders or [own] for path in sorted(folder.glob("*.json"))]
-    for path in paths[:3] if quick else paths:
-        workload = load_workload(path)
-        if folders or len(workload.profile.layers) <= MOST_LAYERS:
-            yield path.stem, _problem_of(workload)
-    for number, (size, topology) in enumerate((size, topology) for size in SIZES for topology in TOPOLOGIES):
-        for seed in (0, 1):
-            if not quick or (number, seed) in ((0, 0), (3, 0)):
-                yield _random(size, topology, seed=seed)
+    """Names and problems: the workloads, the chains on random connectivity, the hosts of cores."""
+    yield from islice(_workloads(folders), 3 if quick else None)
+    number = 0
+    for num_layers, num_devices, seeds in RANDOM:
+        for topology in TOPOLOGIES:
+            for seed in seeds:
+                number += 1
+                if not quick or number in (1, 7):
+                    yield _random((num_layers, num_devices), topology, seed=seed)
+    yield from islice(host_problems(), 3, 4 if quick else None) if quick else host_problems()
+
+
+def _workloads(folders: list[Path]) -> Iterator[tuple[str, Problem]]:
+    if not folders:
+        for name in demo_names():
+            yield name, _problem_of(load_workload(f"demo:{name}"))
+    for folder in folders or [Path(__file__).parent / "workloads"]:
+        for path in sorted(folder.glob("*.json")):
+            workload = load_workload(path)
+            if folders or len(workload.profile.layers) <= MOST_LAYERS:
+                yield path.stem, _problem_of(workload)
 
 
 def _problem_of(workload: Workload) -> Problem:
@@ -107,10 +146,13 @@ def _random(size: tuple[int, int], topology: str, *, seed: int) -> tuple[str, Pr
 def plan_row(name: str, problem: Problem, *, seconds: float) -> Row:
     """Plan in all ways."""
     planned = plan_and_check(problem, Limits(time_limit_s=seconds, patience_s=seconds))
+    limits = Limits(time_limit_s=APART_SHARE * seconds, patience_s=seconds)
+    asked = replace(problem, options=replace(problem.options, split_placement=problem.options.split_backward))
     return Row(
         name=name,
         problem=problem,
         planned=planned,
+        apart=plan_and_check(asked, limits, start=planned.plan),
         spp_order=_spp_order(problem),
         layer_pipe=_play_layer_pipe(problem),
     )
@@ -123,18 +165,18 @@ def _spp_order(problem: Problem) -> str:
         return "–"
 
 
-def _play_layer_pipe(problem: Problem) -> str:
+def _play_layer_pipe(problem: Problem) -> LayerPipe:
     """LayerPipe's plan under the barrier; it is allowed split placement and any number of stages per device."""
     options = replace(problem.options, split_placement=True, max_stages_per_device=1024)
     asked = replace(problem, options=options)
     try:
         verdict = verify(asked, make_layer_pipe_plan(CostModel(asked)))
     except DoesNotApplyError as reason:
-        return str(reason)
+        return LayerPipe(makespan_ns=None, note=str(reason))
     assert verdict.timeline is not None
     rules = {violation.rule for violation in verdict.violations}
     assert rules <= {"memory-exceeded"}, rules
-    return ms(verdict.timeline.makespan_ns) + (" (too much memory)" if rules else "")
+    return LayerPipe(makespan_ns=verdict.timeline.makespan_ns, fits_memory=not rules)
 
 
 def _shown(row: Row, name: str) -> str:
@@ -159,14 +201,17 @@ def cells(row: Row) -> list[str]:
         row.spp_order,
         _shown(row, "OOO fast-forward"),
         _shown(row, "OOO modulo"),
-        row.layer_pipe,
+        row.layer_pipe.shown,
+        _shown(row, "even widths"),
+        _shown(row, "concurrency control"),
         ms(ours),
-        *(f"{ours / theirs:.3f}" if theirs else "–" for theirs in (row.spp_ns, row.out_of_order_ns)),
+        ms(row.apart.evidence.makespan_ns),
+        *(f"{ours / theirs:.3f}" if theirs else "–" for theirs in row.systems.values()),
         ms(evidence.lower_bound_ns),
         percent(row.planned.gap),
-        "yes" if row.planned.is_verified else "NO",
-        "derived" if row.planned.is_certified else "REFUSED",
-        f"{row.planned.total_s:.1f}",
+        "yes" if row.planned.is_verified and row.apart.is_verified else "NO",
+        "derived" if row.planned.is_certified and row.apart.is_certified else "REFUSED",
+        f"{row.planned.total_s + row.apart.total_s:.1f}",
         "yes" if row.is_never_worse else "NO",
     ]
 
@@ -188,25 +233,35 @@ def main() -> None:
 
 def _preface(seconds: float) -> list[str]:
     return [
-        "# The joint planner beside SPP, out-of-order backprop and LayerPipe",
+        "# The joint planner beside SPP, out-of-order backprop, LayerPipe and runtime concurrency control",
         "",
         "`python -m benchmarks.seeds_joint`: all are given the same profile, cluster, memory and options, and are",
         f"played by the same simulator; the joint planner has {seconds:g} s. In brackets: breaks the memory limit",
-        "(then SPP's best plan of those that fit stands beside it). LayerPipe is allowed more than the others, split",
-        "placement and any number of stages per device, and pays for all transfers under the barrier. Runtime",
-        "concurrency control is not played: it divides the cores of a host, and these devices are accelerators",
-        "(`seeds_concurrency`).",
+        "(then SPP's best plan of those that fit stands beside it); a ratio counts plans that fit, with recomputation",
+        "where that is an option. LayerPipe is allowed more than the others, split placement and any number of stages",
+        "per device, and pays for all transfers under the barrier. *Joint, split placement*: the joint planner again,",
+        f"{APART_SHARE * seconds:g} s from its own plan on, free to put W, or half of I, on other devices. Concurrency",
+        "control gives every stage a number of cores of its own, *even widths* the same to all: both need costs at",
+        "several widths, which one sample has (`bert32-widths`, accelerators) and the hosts of cores in the last rows",
+        "(times modelled, see `operation_graphs`); where a profile has one width alone there is nothing to choose,",
+        "hence the dash.",
         "",
     ]
 
 
 def _verdict(rows: list[Row]) -> Iterator[str]:
-    against = [row.planned.evidence.makespan_ns / row.spp_ns for row in rows if row.spp_ns]
-    strictly = sum(ratio < 1 for ratio in against)
+    for system in rows[0].systems:
+        ratios = [row.planned.evidence.makespan_ns / theirs for row in rows if (theirs := row.systems[system])]
+        if ratios:
+            strictly, mean = sum(ratio < 1 for ratio in ratios), sum(ratios) / len(ratios)
+            yield f"* against {system}: shorter in {strictly} of {len(ratios)} rows, {percent(1 - mean)} on average."
+    gains = [1 - row.apart.evidence.makespan_ns / row.planned.evidence.makespan_ns for row in rows]
+    yield (
+        f"* split placement: shorter in {sum(gain > 0 for gain in gains)} of {len(rows)} rows, "
+        f"{percent(sum(gains) / len(gains))} on average, at most {percent(max(gains))}."
+    )
     worse = sum(not row.is_never_worse for row in rows)
-    mean = sum(against) / len(against)
-    yield f"* against SPP: shorter in {strictly} of {len(against)} rows where SPP fits, {percent(1 - mean)} on average."
-    yield f"* never worse than SPP and out-of-order backprop: worse in {worse} of {len(rows)} rows: {_met(worse == 0)}."
+    yield f"* never worse than any of the four: worse in {worse} of {len(rows)} rows: {_met(worse == 0)}."
 
 
 def _met(is_met: bool) -> str:

@@ -5,6 +5,7 @@ The expected ratios from layer shapes, bytes moved against a PipeDream-style pla
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from benchmarks.convnets import NETWORKS, Shape
@@ -15,10 +16,9 @@ from planner.baselines.layer_pipe.plans import bytes_moved, make_layer_pipe_plan
 from planner.baselines.layouts import ONE_EACH, SMALLEST_LARGEST
 from planner.baselines.portfolio import METHODS, make_method_plan
 from planner.costs import CostModel
-from planner.plan import Plan
+from planner.plan import Plan, Stage
 from planner.planning import Limits
 from planner.planning import make_plan as plan_jointly
-from planner.planning.splitting import one_by_one, split_further
 from planner.problem import Options, Problem
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
@@ -91,13 +91,24 @@ def byte_rows(network: str, processors: int, *, quick: bool) -> Iterator[list[st
     yield _byte_cells(network, "PipeDream-style, 1F1B", problem=problem, plan=contiguous)
     yield _byte_cells(network, "LayerPipe, whole I", problem=problem, plan=make_layer_pipe_plan(costs, halves=False))
     yield _byte_cells(network, "LayerPipe, halves of I", problem=problem, plan=make_layer_pipe_plan(costs))
-    trials = 12 if quick else 80
-    split = split_further(costs, one_by_one(contiguous.stages), most_trials=trials)
-    yield _byte_cells(network, "PipeDream-style cut, some W elsewhere", problem=problem, plan=split)
-    joint = plan_jointly(problem, limits=Limits(time_limit_s=2.0 if quick else 10.0))
-    yield _byte_cells(network, "joint planner, nothing elsewhere", problem=problem, plan=joint)
-    split = split_further(costs, one_by_one(joint.stages), most_trials=trials)
-    yield _byte_cells(network, "joint planner's stages, some W elsewhere", problem=problem, plan=split)
+    limits = Limits(time_limit_s=2.0 if quick else 10.0)
+    at_home = replace(problem, options=replace(problem.options, split_placement=False))
+    for name, asked in (
+        ("PipeDream-style cut, W and halves of I placed", _with_stages(problem, contiguous.stages)),
+        ("joint planner, nothing elsewhere", at_home),
+        ("joint planner, W and halves of I placed", problem),
+    ):
+        yield _byte_cells(network, name, problem=asked, plan=plan_jointly(asked, limits=limits))
+
+
+def _with_stages(problem: Problem, stages: tuple[Stage, ...]) -> Problem:
+    """The stages are decided, a layer each on its device: what is open is the order, and where I and W are."""
+    options = replace(
+        problem.options,
+        partition=tuple((layer,) for stage in stages for layer in stage.layers),
+        placement=tuple(stage.replicas for stage in stages for _ in stage.layers),
+    )
+    return replace(problem, options=options)
 
 
 def _byte_cells(network: str, name: str, *, problem: Problem, plan: Plan) -> list[str]:

@@ -12,6 +12,7 @@ from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.sequential import sequential_seating
 from planner.costs import CostModel
+from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Stage
 from planner.planning import Limits
 from planner.problem import Options, Problem
@@ -43,10 +44,10 @@ class Row:
     """1F1B on the sequential planner's stages; None where it does not fit into memory."""
     sequential: Planned | None
     """The best order on the sequential planner's stages; None where it finds none that fit."""
-    joint: Planned
-    """Our plan under the same options: one stage per device, no replicas."""
-    free: Planned
-    """Our plan with chunks and replicas to decide, too."""
+    joint: Planned | None
+    """Our plan under the same options: one stage per device, no replicas; None where none fits or is found."""
+    free: Planned | None
+    """Our plan with chunks and replicas to decide, too; None where none fits or is found."""
 
 
 def main() -> None:
@@ -78,9 +79,16 @@ def compare(family: Family, *, seconds: float) -> Row:
         family=family,
         fused_ns=None if stages is None else _play_fused(problem, stages),
         sequential=None if stages is None else plan_and_check(_fix(problem, stages), limits),
-        joint=plan_and_check(problem, limits),
-        free=plan_and_check(replace(problem, options=Options()), limits),
+        joint=_plan(problem, limits),
+        free=_plan(replace(problem, options=Options()), limits),
     )
+
+
+def _plan(problem: Problem, limits: Limits) -> Planned | None:
+    try:
+        return plan_and_check(problem, limits)
+    except (InfeasibleProblemError, NoPlanFoundError):
+        return None
 
 
 def find_stages(problem: Problem) -> tuple[Stage, ...] | None:
@@ -113,25 +121,32 @@ def _cells(row: Row) -> list[str]:
         row.family.name,
         "does not fit" if row.fused_ns is None else ms(row.fused_ns),
         "none fits" if row.sequential is None else ms(row.sequential.evidence.makespan_ns),
-        ms(row.joint.evidence.makespan_ns),
-        *(f"{ratio:.3f}" if ratio else "" for ratio in (_against_sequential(row, row.joint), _against_fused(row))),
-        ms(row.joint.evidence.lower_bound_ns),
-        percent(row.joint.gap),
-        ms(row.free.evidence.makespan_ns),
-        percent(row.free.gap),
+        *_joint_cells(row),
+        *(["none found", ""] if row.free is None else [ms(row.free.evidence.makespan_ns), percent(row.free.gap)]),
         "yes" if all(each.is_verified for each in planned) else "NO",
         "re-derived" if all(each.is_certified for each in planned) else "REJECTED",
         f"{sum(each.total_s for each in planned):.0f}",
     ]
 
 
-def _against_sequential(row: Row, ours: Planned) -> float | None:
+def _joint_cells(row: Row) -> list[str]:
+    if row.joint is None:
+        return ["none found", "", "", "", ""]
+    return [
+        ms(row.joint.evidence.makespan_ns),
+        *(f"{ratio:.3f}" if ratio else "" for ratio in (_against_sequential(row, row.joint), _against_fused(row))),
+        ms(row.joint.evidence.lower_bound_ns),
+        percent(row.joint.gap),
+    ]
+
+
+def _against_sequential(row: Row, ours: Planned | None) -> float | None:
     theirs = row.sequential
-    return None if theirs is None else ours.evidence.makespan_ns / theirs.evidence.makespan_ns
+    return None if theirs is None or ours is None else ours.evidence.makespan_ns / theirs.evidence.makespan_ns
 
 
 def _against_fused(row: Row) -> float | None:
-    return None if row.fused_ns is None else row.joint.evidence.makespan_ns / row.fused_ns
+    return None if row.fused_ns is None or row.joint is None else row.joint.evidence.makespan_ns / row.fused_ns
 
 
 def _preface(seconds: float) -> list[str]:

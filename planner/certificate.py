@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.bounds import memory, packing, packing_search, paths, pipeline, schedule, windows, work
+from planner.bounds import memory, packing, packing_search, paths, pipeline, schedule, sequence, windows, work
 from planner.bounds.boundaries import Boundaries
+from planner.bounds.classes import Classes, fits, propose
 from planner.bounds.least import Least
 from planner.bounds.trunk import Trunk
 from planner.costs import CostModel
@@ -67,19 +68,19 @@ def make_bound(
     best = max(bounds, key=lambda bound: bound.value_ns)
     for prices in (weights, None):
         best = _climb(least, best, weights=prices, seconds=min(time_limit_s, MAX_CLIMB_S) / 2)
+    best = _tell_apart(least, best, seconds=time_limit_s / 2)
     if _is_placed(problem):
         return _narrow(least, best, seconds=2 * time_limit_s)
-    return best if make_covering is None else _pack(least, best, make=make_covering, part=min(1.0, time_limit_s / 2))
+    return best if make_covering is None else _pack(least, best, make=make_covering, seconds=time_limit_s)
 
 
-def _pack(least: Least, best: Bound, *, make: packing_search.MakeCovering, part: float) -> Bound:
+def _pack(least: Least, best: Bound, *, make: packing_search.MakeCovering, seconds: float) -> Bound:
     """The packing bound, if it is above the best so far."""
     if not packing.applies_to(least):
         return best
     optimizer = least.problem.profile.optimizer_ns
-    value, cases = packing_search.climb(
-        Boundaries(least), best.value_ns - optimizer, make=make, effort=int(part * packing_search.EFFORT)
-    )
+    effort = int(seconds * packing_search.EFFORT_PER_S)
+    value, cases = packing_search.climb(Boundaries(least), best.value_ns - optimizer, make=make, effort=effort)
     if not cases:
         return best
     certificate = {"kind": "packing", "value_ns": value + optimizer, "cases": packing.write_cases(cases)}
@@ -117,6 +118,21 @@ def _climb(least: Least, best: Bound, *, weights: dict[str, int] | None, seconds
         return best
     certificate = {"kind": "pipeline", "value_ns": value, "price": asdict(price)}
     return Bound(kind="pipeline", value_ns=value, certificate=certificate)
+
+
+def _tell_apart(least: Least, best: Bound, *, seconds: float) -> Bound:
+    """The classes bound, first with few classes, then with more, if it is above the best so far."""
+    if not sequence.applies_to(least):
+        return best
+    trunk, optimizer = Trunk(least), least.problem.profile.optimizer_ns
+    for members in propose(trunk):
+        classes, start = Classes(trunk, members), max(best.value_ns - optimizer, 1)
+        value = sequence.climb(classes, start, figures=seconds * ENTRIES_PER_S) + optimizer
+        if value > start + optimizer:
+            best = Bound(
+                kind="classes", value_ns=value, certificate={"kind": "classes", "value_ns": value, "classes": members}
+            )
+    return best
 
 
 def check_certificate(problem: Problem, certificate: Mapping[str, Any]) -> int:
@@ -221,6 +237,34 @@ def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
     return stated
 
 
+def _classes(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if no plan on devices of these classes can have a makespan below it."""
+    stated = _positive(certificate)
+    if not sequence.applies_to(least):
+        raise ValueError("certificate: a bound of kind 'classes' does not hold for this problem; make the bound again")
+    trunk, deadline = Trunk(least), stated - 1 - least.problem.profile.optimizer_ns
+    members = _read_members(least, certificate["classes"])
+    if not fits(trunk, members):
+        raise ValueError("certificate: its classes are too many; make the bound again")
+    classes = Classes(trunk, members)
+    if deadline >= 0 and not sequence.is_exact(classes, deadline):
+        raise ValueError("certificate: its value leaves 64 bits, or is too much work; make the bound again")
+    _require_ruled_out(stated, is_out=deadline < 0 or sequence.Sequence(classes, deadline).is_out_of_reach())
+    return stated
+
+
+def _read_members(least: Least, plain: object) -> list[list[str]]:
+    """Lists of the names of all devices, each in one of them."""
+    known = sorted(device.name for device in least.problem.cluster.devices)
+    lists = plain if isinstance(plain, list) and all(isinstance(names, list) and names for names in plain) else []
+    names = [name for members in lists for name in members]
+    if not all(isinstance(name, str) for name in names) or sorted(names) != known:
+        raise ValueError(
+            f"certificate: classes = {str(plain)[:60]!r} are no lists of the devices, each in one; make the bound again"
+        )
+    return [list(members) for members in lists]
+
+
 def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if no order of the given stages can have a makespan below it."""
     stated = _positive(certificate)
@@ -301,6 +345,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "pipeline": _pipeline,
     "schedule": _schedule,
     "windows": _windows,
+    "classes": _classes,
     "packing": _packing,
 }
 
@@ -311,6 +356,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "pipeline": ("price",),
     "schedule": (),
     "windows": ("probes",),
+    "classes": ("classes",),
     "packing": ("cases",),
 }
 """What a certificate of every kind has besides its kind and its value."""

@@ -28,6 +28,9 @@ from planner.timeline import (
 if TYPE_CHECKING:
     from planner.simulate import Lane
 
+_WEIGHT_GRAD = 2
+"""Place of a W among the actions of a lane."""
+
 MOST_NS = 2**60
 """Plans that could take longer, or hold more bytes, are not played with 64-bit integers."""
 
@@ -56,6 +59,7 @@ class Course:
         self.problem = costs.problem
         self.count = self.problem.num_microbatches
         self.times = numpy.array([[lane.cost.duration_ns(kind) for kind in "FIWB"] for lane in lanes], numpy.int64)
+        self.durations = self.times[holder, words.kind]
         self.slot = (3 * holder + words.place) * self.count + words.microbatch
         number = {id(lane): index for index, lane in enumerate(lanes)}
         self.flows: list[_Flow] = []
@@ -74,7 +78,7 @@ class Course:
                     way: Direction = "backward" if is_backward else "forward"
                     sent = PlayedFlow(*ends, way, num_bytes, route.links, duration, lane.replica, rank)
                     self.played.append(sent)
-        self.starts: list[int] = [0] * len(self.slot)
+        self.starts: list[int] = []
         self.flow_starts: list[list[int]] = [[0] * self.count for _ in self.flows]
 
     def is_short(self) -> bool:
@@ -88,17 +92,20 @@ class Course:
     def play(self) -> Timeline:
         """The timeline; raises PlanError if the plan deadlocks."""
         alone, queued, order = self._connect()
-        positions = self._run(alone, queued, order=order)
+        moving = numpy.flatnonzero(self.words.place != _WEIGHT_GRAD)
+        bounds = numpy.searchsorted(moving, self.words.first)
+        positions = self._run(alone, queued, queue=_Queue(self, order), moving=moving, bounds=bounds.tolist())
+        first = self.words.first.tolist()
         stuck = [
-            f"{device} at {word[at - first]}"
-            for (device, word), at, first in zip(
-                self.words.schedule.items(), positions, self.words.first.tolist(), strict=False
+            f"{device} at {word[moving[at] - begin]}"
+            for (device, word), at, stop, begin in zip(
+                self.words.schedule.items(), positions, bounds[1:].tolist(), first, strict=False
             )
-            if at - first < len(word)
+            if at < stop
         ]
         if stuck:
             raise PlanError(f"the schedule deadlocks: {'; '.join(stuck[:5])}")
-        return self._timeline()
+        return self._timeline(self._all_starts(moving))
 
     def _connect(self) -> tuple[list[list[_Own]], list[list[int]], list[int]]:
         """Per lane and place (F, I, W): flows without competition, others by their rank in the queue; who is who there.
@@ -127,29 +134,45 @@ class Course:
         flow = self.flows[number]
         return self.lanes[flow.sender].replica, flow.rank, self.lanes[flow.sender].stage
 
+    def keeps_order(self) -> bool:
+        """Whether F, I and W of every microbatch stand in this order on their device, so that only arrivals count."""
+        at = numpy.full(3 * len(self.lanes) * self.count, -1, dtype=numpy.int64)
+        at[self.slot] = numpy.arange(len(self.slot))
+        forward, input_grad, weight_grad = at.reshape(len(self.lanes), 3, self.count).transpose(1, 0, 2)
+        has_weight = weight_grad >= 0
+        return bool(
+            (forward >= 0).all()
+            and (forward < input_grad).all()
+            and (input_grad[has_weight] < weight_grad[has_weight]).all()
+        )
+
     def _missing(self) -> list[int]:
-        """Per slot: how many events its action waits for, the end of the F or the I before it included."""
+        """Per slot: how many arrivals its action waits for."""
         waits = numpy.zeros((len(self.lanes), 3), dtype=numpy.int64)
         waits[:, 0] = [lane.num_inputs for lane in self.lanes]
-        waits[:, 1] = [lane.num_gradients + 1 for lane in self.lanes]
-        waits[:, 2] = 1
+        waits[:, 1] = [lane.num_gradients for lane in self.lanes]
         missing: list[int] = waits.reshape(-1, 1).repeat(self.count, axis=1).ravel().tolist()
         return missing
 
-    def _run(self, alone: list[list[_Own]], queued: list[list[int]], *, order: list[int]) -> list[int]:
-        """Fill `starts` and `flow_starts`; returns how far each device came. One loop, since calls cost too much."""
-        count, num_flows, starts, within = self.count, len(self.flows), self.starts, self.within
+    def _run(
+        self, alone: list[list[_Own]], queued: list[list[int]], *, queue: "_Queue", moving: Integers, bounds: list[int]
+    ) -> list[int]:
+        """Fill `flow_starts`, and `starts` of the actions `moving` (F, I and B), between whose `bounds` devices stand.
+
+        Returns how far each device came. W wait for nothing but the action before. One loop, since calls cost too much.
+        """
+        count, within = self.count, self.within
         missing, arrival = self._missing(), [0] * (3 * len(self.lanes) * count)
-        slots, places = self.slot.tolist(), (self.slot // count).tolist()
-        times = self.times[self.holder, self.words.kind].tolist()
-        keys = [lane.stage * count * num_flows for lane in self.lanes]
+        slots, places = self.slot[moving].tolist(), (self.slot[moving] // count).tolist()
+        times, rests = (column.tolist() for column in self._times_of(moving))
+        starts = self.starts = [0] * len(slots)
+        turns = [[queue.turn(self.lanes[place // 3].stage, rank) for rank in row] for place, row in enumerate(queued)]
+        time_bits, rank_bits, transfers = queue.time_bits, queue.rank_bits, queue.waiting
         waiting: dict[int, int] = {}
-        queue = _Queue(self, order)
-        bounds: list[int] = self.words.first.tolist()
         position, stops = bounds[:-1], bounds[1:]
         free_at = [0] * len(position)
         ready = list(range(len(position)))[::-1]
-        while ready or queue.waiting:
+        while ready or transfers:
             if not ready:
                 target, end = queue.depart()
                 if arrival[target] < end:
@@ -167,32 +190,42 @@ class Course:
                     break
                 begin = arrival[slot]
                 starts[at] = begin = begin if begin > free else free
-                free = begin + times[at]
+                end = begin + times[at]
+                free = end + rests[at]
                 place = places[at]
                 at += 1
-                if place % 3 == 2:
-                    continue
-                missing[slot + count] -= 1
                 microbatch = slot - place * count
                 for target in within[place]:
                     missing[target + microbatch] -= 1
                 for target, duration, began, last in alone[place]:
-                    began[microbatch] = begin = last[0] if last[0] > free and duration else free
-                    last[0] = end = begin + duration
+                    began[microbatch] = begin = last[0] if last[0] > end and duration else end
+                    last[0] = arrived = begin + duration
                     target += microbatch
-                    if arrival[target] < end:
-                        arrival[target] = end
+                    if arrival[target] < arrived:
+                        arrival[target] = arrived
                     missing[target] -= 1
                     if not missing[target] and target in waiting:
                         ready.append(waiting.pop(target))
-                for rank in queued[place]:
-                    heappush(queue.waiting, (free, keys[place // 3] + microbatch * num_flows + rank))
+                for turn in turns[place]:
+                    heappush(transfers, end << time_bits | turn | microbatch << rank_bits)
             position[device], free_at[device] = at, free
         return position
 
-    def _timeline(self) -> Timeline:
-        start = numpy.array(self.starts, dtype=numpy.int64)
-        end = start + self.times[self.holder, self.words.kind]
+    def _times_of(self, moving: Integers) -> tuple[Integers, Integers]:
+        """How long each of these actions takes, and how long the W that follow it directly take."""
+        done = numpy.concatenate([[0], numpy.cumsum(self.durations)])
+        after = numpy.append(moving[1:], len(self.durations))
+        return self.durations[moving], done[after] - done[moving + 1]
+
+    def _all_starts(self, moving: Integers) -> Integers:
+        """Starts of all actions: a W begins when the action before it ends."""
+        done = numpy.concatenate([[0], numpy.cumsum(self.durations)])
+        before = numpy.cumsum(self.words.place != _WEIGHT_GRAD) - 1
+        starts: Integers = numpy.array(self.starts, dtype=numpy.int64)[before] + done[:-1] - done[moving[before]]
+        return starts
+
+    def _timeline(self, start: Integers) -> Timeline:
+        end = start + self.durations
         synchronisations = self._synchronisations(end)
         last = [int(end.max(initial=0)), *(timed.end_ns for timed in synchronisations)]
         makespan = max(last) + self.problem.profile.optimizer_ns
@@ -251,36 +284,47 @@ class _Queue:
     """Transfers that share links, each taking its links once those before it have let them go."""
 
     def __init__(self, course: Course, order: list[int]) -> None:
-        self.waiting: list[tuple[int, int]] = []
-        """When each is ready, and its turn among those: stage, microbatch and rank of the flow, in one integer."""
-        self.count, self.num_flows = course.count, len(order)
-        self.free: dict[int, int] = dict.fromkeys((link for flow in course.flows for link in flow.links), 0)
-        self.starts = [course.flow_starts[number] for number in order]
+        self.waiting: list[int] = []
+        """A heap: when each is ready and its turn among those (stage, microbatch, rank of the flow), in one integer."""
+        self.rank_bits, self.count_bits = len(order).bit_length(), course.count.bit_length()
+        self.time_bits = self.rank_bits + self.count_bits + len(course.plan.stages).bit_length()
+        used = dict.fromkeys(link for flow in course.flows for link in flow.links)
+        number = {link: index for index, link in enumerate(used)}
+        self.free = [0] * len(number)
         self.flows = [
-            (flow.links, flow.duration, (3 * flow.receiver + flow.is_backward) * course.count)
-            for flow in (course.flows[number] for number in order)
+            (
+                tuple(number[link] for link in flow.links),
+                flow.duration,
+                (3 * flow.receiver + flow.is_backward) * course.count,
+                course.flow_starts[index],
+            )
+            for index, flow in ((index, course.flows[index]) for index in order)
         ]
+
+    def turn(self, stage: int, rank: int) -> int:
+        """What decides between the flows that are ready at once, but for the microbatch."""
+        return stage << self.rank_bits + self.count_bits | rank
 
     def depart(self) -> tuple[int, int]:
         """Let the first one go; the slot that waits for it, and when it arrives."""
-        begin, key = heappop(self.waiting)
-        turn, rank = divmod(key, self.num_flows)
-        links, duration, target = self.flows[rank]
-        free = self.free
+        first = heappop(self.waiting)
+        links, duration, target, starts = self.flows[first & (1 << self.rank_bits) - 1]
+        begin, free = first >> self.time_bits, self.free
         for link in links:
             if free[link] > begin:
                 begin = free[link]
         end = begin + duration
         for link in links:
             free[link] = end
-        microbatch = turn % self.count
-        self.starts[rank][microbatch] = begin
+        microbatch = first >> self.rank_bits & (1 << self.count_bits) - 1
+        starts[microbatch] = begin
         return target + microbatch, end
 
 
 def make_course(plan: Plan, *, lanes: Sequence["Lane"], words: Words | None, costs: CostModel) -> Course | None:
     """The game, or None if the plan needs the general one: groups, split placement, bucketed synchronisation, devices
-    that cannot send and compute at once, actions that are foreign or repeated, or times beyond 64 bits.
+    that cannot send and compute at once, actions that are foreign, repeated, missing or out of order, or times beyond
+    64 bits.
     """
     problem = costs.problem
     is_usual = problem.cluster.overlap and problem.options.synchronisation == "after"
@@ -294,4 +338,4 @@ def make_course(plan: Plan, *, lanes: Sequence["Lane"], words: Words | None, cos
         return None
     course = Course(plan, lanes=lanes, words=words, holder=holder, costs=costs)
     is_repeated = bool(len(course.slot)) and int(numpy.bincount(course.slot).max()) > 1
-    return None if is_repeated or not course.is_short() else course
+    return None if is_repeated or not course.keeps_order() or not course.is_short() else course

@@ -1,14 +1,16 @@
 """Nanoseconds and names to ticks and indices, and back."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy
 
 from planner.actions import KINDS, Action
 from planner.costs import CostModel, overlap
 from planner.device_groups import list_groups
-from planner.plan import DeviceGroup, Plan, Stage
+from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Problem
+from solver_models.apart_search import ApartOrders
 from solver_models.instance import Flow, Instance, Integers, Lane, ScheduleInstance, WideGroups, Word
 
 MAX_EXACT_ROUTES = 64
@@ -229,6 +231,28 @@ def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], *, words: 
                 known[id(word)] = tuple(map(Action, map(KINDS.__getitem__, kinds), stage_numbers, microbatches))
             schedule.update(dict.fromkeys(first[problem.cluster.devices[index].name], known[id(word)]))
     return Plan(problem=problem.reference(), stages=stages, schedule=schedule)
+
+
+def make_apart_plan(problem: Problem, orders: ApartOrders) -> Plan:
+    """A plan of which W, or half of every I, of some stages is on other devices."""
+    base, names = orders.candidate.base, [device.name for device in problem.cluster.devices]
+    whole = make_stages(problem, base.stage_of, groups=base.groups, recompute=base.recompute)
+    stages = []
+    for stage, weight, half in zip(whole, *orders.at.tolist(), strict=True):
+        halves = [stage.replicas[0][0], names[half]] if half >= 0 else []
+        is_trained = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
+        stages.append(
+            replace(
+                stage,
+                input_grad_replicas=tuple(Share(group=(name,), numerator=1, denominator=2) for name in halves),
+                weight_grad_replicas=(Share(group=(names[weight],)),) if weight >= 0 and is_trained else (),
+            )
+        )
+    schedule = {
+        names[device]: tuple(Action(KINDS[kind], stage, microbatch) for kind, stage, microbatch in word)
+        for device, word in orders.words.items()
+    }
+    return Plan(problem=problem.reference(), stages=tuple(stages), schedule=schedule)
 
 
 def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> ScheduleInstance:

@@ -58,8 +58,7 @@ class Options:
     receive_buffers: int = 2
     """Receive buffers per edge that enters a stage from another device; 0 ignores them."""
     split_placement: bool = False
-    """Plans may place the I or the W of a stage on other devices; the planner neither chooses that yet, nor do its
-    lower bounds cover it."""
+    """Plans may place W, or half of every I, of a stage on other devices; only the bound on the work covers that."""
     synchronisation: Synchronisation = "after"
     """When and where the gradients of a replicated stage are synchronised."""
     pinned: tuple[PinnedLayer, ...] = ()

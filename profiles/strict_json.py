@@ -1,6 +1,7 @@
 """Bytes to text to a plain JSON tree, refusing what parsers let pass: repeated keys, NaN, endless numbers."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
@@ -10,26 +11,51 @@ from profiles.refusal import TOO_DEEP, DocumentPath, refusal, render_path, rende
 MAX_DOCUMENT_BYTES = 64 * 2**20
 """Largest document that is read (64 MiB)."""
 
-MAX_VALUES = 1_000_000
-"""Most values that a document may hold."""
-
 MAX_FIELDS = 1_000
 """Most fields that an object may hold."""
 
 MAX_DIGITS = 40
 """Longest integer that is read as a number; the fields themselves allow far less."""
 
+_LONG_NUMBER = re.compile(r"\d{40}|[eE]\+?0*(?:2[6-9]|[3-9]\d|[1-9]\d{2,})\d")
+"""Only where this is found may a number be too long or too large: 40 digits, or an exponent of 260."""
+
+_ODD_TEXT = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|[\0\ud800-\udfff]")
+"""Only where this is found may a text hold a NUL or half a character."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """How much a document may hold: what is refused early costs little."""
+
+    values: int = 1_000_000
+    """Values of all kinds, counted by their commas."""
+    containers: int = 1_000_000
+    """Objects and lists, counted by their brackets."""
+
+
+FILES = Ceiling()
+"""For documents that somebody reads from his own disk."""
+
+
+class UnreadableError(ValueError):
+    """Not a JSON text in UTF-8 at all; what a text says wrongly is a plain ValueError."""
+
 
 def decode_text(data: bytes, *, source: str) -> str:
-    """The text of a document; raises ValueError unless it is plain UTF-8 of a reasonable size."""
+    """The text of a document; raises UnreadableError unless it is plain UTF-8 of a reasonable size."""
     problem = _encoding_problem(data)
     if problem:
-        raise refusal(source, problem)
+        raise _unreadable(source, problem)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         byte = f"byte {data[error.start]:#04x} at offset {error.start}"
-        raise refusal(source, f"{byte} is not UTF-8; save the text as UTF-8") from None
+        raise _unreadable(source, f"{byte} is not UTF-8; save the text as UTF-8") from None
+
+
+def _unreadable(source: str, problem: str) -> UnreadableError:
+    return UnreadableError(str(refusal(source, problem)))
 
 
 def _encoding_problem(data: bytes) -> str | None:
@@ -48,23 +74,48 @@ def _encoding_problem(data: bytes) -> str | None:
     return None
 
 
-def parse_json(text: str, *, source: str) -> object:
-    """The tree of a JSON text; raises ValueError that names the source, the path inside it and the remedy."""
-    if text.count(",") >= MAX_VALUES:
-        raise refusal(
-            source, f"holds more than {MAX_VALUES:,} values; merge layers, or leave out costs that are not needed"
-        )
+def parse_json(text: str, *, source: str, ceiling: Ceiling = FILES) -> object:
+    """The tree of a JSON text; raises ValueError that names the source, the path inside it and the remedy.
+
+    The ValueError is an UnreadableError if the text is not JSON.
+    """
+    _require_size(text, ceiling, source=source)
     try:
-        tree = _DECODER.decode(text)
+        tree, has_faults = _decode(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise refusal(source, f"{where}: not JSON ({error.msg}); mend the text there") from None
+        raise _unreadable(source, f"{where}: not JSON ({error.msg}); mend the text there") from None
     except RecursionError:
         raise refusal(source, TOO_DEEP) from None
-    problems = [f"{render_path(path)} {problem}" for path, problem in _faults(tree)]
-    if problems:
-        raise refusal(source, *problems)
+    if has_faults or _ODD_TEXT.search(text):
+        problems = [f"{render_path(path)} {problem}" for path, problem in _faults(tree)]
+        if problems:
+            raise refusal(source, *problems)
     return tree
+
+
+def _require_size(text: str, ceiling: Ceiling, *, source: str) -> None:
+    sizes = {
+        "values": (text.count(","), ceiling.values),
+        "objects and lists": (text.count("{") + text.count("["), ceiling.containers),
+    }
+    for what, (size, most) in sizes.items():
+        if size >= most:
+            problem = f"holds more than {most:,} {what}; merge layers, or leave out costs that are not needed"
+            raise refusal(source, problem)
+
+
+def _decode(text: str) -> tuple[object, bool]:
+    """The tree, and whether something stands in it that no document may hold."""
+    reader = _Reader()
+    is_suspicious = _LONG_NUMBER.search(text) is not None
+    decoder = json.JSONDecoder(
+        object_pairs_hook=reader.read_object,
+        parse_constant=reader.read_constant,
+        parse_float=reader.read_float if is_suspicious else None,
+        parse_int=reader.read_int if is_suspicious else None,
+    )
+    return decoder.decode(text), reader.has_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +125,44 @@ class _Fault:
     problem: str
 
 
-def _read_object(pairs: list[tuple[str, object]]) -> object:
-    if len(pairs) > MAX_FIELDS:
-        return _Fault(f"has {len(pairs)} fields, more than {MAX_FIELDS:,}; remove those that mean nothing")
-    tree: dict[str, object] = {}
-    for key, value in pairs:
-        if key in tree:
-            return _Fault(f"has the key {render_value(key)} twice; keep one of them")
-        tree[key] = value
-    return tree
+class _Reader:
+    """Reads what Python's parser passes on, and remembers whether any of it was a fault."""
 
+    def __init__(self) -> None:
+        self.has_faults = False
 
-def _read_constant(text: str) -> object:
-    return _Fault(f"= {text} is not a number in JSON; give a finite number, or leave the field out")
+    def _fault(self, problem: str) -> _Fault:
+        self.has_faults = True
+        return _Fault(problem)
 
+    def read_object(self, pairs: list[tuple[str, object]]) -> object:
+        """An object, unless it is too long or names a field twice."""
+        if len(pairs) > MAX_FIELDS:
+            return self._fault(f"has {len(pairs)} fields, more than {MAX_FIELDS:,}; remove those that mean nothing")
+        tree = dict(pairs)
+        if len(tree) == len(pairs):
+            return tree
+        names = [key for key, _ in pairs]
+        twice = next(key for number, key in enumerate(names) if key in names[:number])
+        return self._fault(f"has the key {render_value(twice)} twice; keep one of them")
 
-def _read_float(text: str) -> object:
-    value = float(text)
-    return value if isfinite(value) else _Fault(f"= {text[:20]} is too large; give a finite number")
+    def read_constant(self, text: str) -> object:
+        """NaN and the infinities."""
+        return self._fault(f"= {text} is not a number in JSON; give a finite number, or leave the field out")
 
+    def read_float(self, text: str) -> object:
+        """A number with a point or an exponent."""
+        value = float(text)
+        if isfinite(value):
+            return value
+        return self._fault(f"= {text[:20]} is too large; give a finite number")
 
-def _read_int(text: str) -> object:
-    if len(text) <= MAX_DIGITS:
-        return int(text)
-    return _Fault(f"= {text[:20]}... has {len(text.lstrip('-'))} digits; give a number of a sensible size")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_read_object, parse_constant=_read_constant, parse_float=_read_float, parse_int=_read_int
-)
+    def read_int(self, text: str) -> object:
+        """A whole number."""
+        if len(text) <= MAX_DIGITS:
+            return int(text)
+        digits = len(text.lstrip("-"))
+        return self._fault(f"= {text[:20]}... has {digits} digits; give a number of a sensible size")
 
 
 def _faults(tree: object) -> Iterator[tuple[DocumentPath, str]]:
@@ -112,18 +172,29 @@ def _faults(tree: object) -> Iterator[tuple[DocumentPath, str]]:
         path, value = waiting.pop()
         if isinstance(value, _Fault):
             yield path, value.problem
-        elif isinstance(value, str) and not _is_text(value):
+        elif isinstance(value, str):
             yield path, f"= {render_value(value)} holds half a character (a lone surrogate) or a NUL; replace it"
         elif isinstance(value, list):
-            waiting.extend(((*path, index), value[index]) for index in reversed(range(len(value))))
+            parts = [((*path, index), item) for index, item in enumerate(value) if _is_odd(item)]
+            waiting.extend(reversed(parts))
         elif isinstance(value, dict):
             yield from (
                 (path, f"has the unreadable key {render_value(key)}; rename it") for key in value if not _is_text(key)
             )
-            waiting.extend(((*path, key), item) for key, item in reversed(value.items()))
+            waiting.extend(((*path, key), item) for key, item in reversed(value.items()) if _is_odd(item))
+
+
+def _is_odd(value: object) -> bool:
+    """Whether a fault may be in it."""
+    kind = type(value)
+    if kind is str:
+        return not _is_text(value)  # type: ignore[arg-type]
+    return kind is dict or kind is list or kind is _Fault
 
 
 def _is_text(value: str) -> bool:
+    if value.isascii():
+        return "\0" not in value
     try:
         value.encode()
     except UnicodeEncodeError:

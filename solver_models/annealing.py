@@ -11,7 +11,9 @@ from solver_models.moves import CAP_OFFSET, CAP_SLOPE, LAG, MODE, is_allowed, ne
 from solver_models.quick_floors import net_floors
 
 PENALTY = 1 << 56
-"""Added to the objective of a candidate that does not fit into memory."""
+"""Added to the objective of a candidate that deadlocks for want of memory, and twice where one microbatch of one stage
+is too much for a device; the rest of the objective is then `shortage`, so that a search finds its way to what fits.
+"""
 
 
 @kernel
@@ -35,6 +37,20 @@ def overflow(net):
 
 
 @kernel
+def shortage(net):
+    """Units that the devices lack, in all, to hold one microbatch of each of their lanes."""
+    lacking = np.int64(0)
+    for d in range(net.budget.shape[0]):
+        need, extra = np.int64(0), np.int64(0)
+        for k in range(net.device_start[d], net.device_start[d + 1]):
+            n = net.device_lanes[k]
+            need += net.held[n]
+            extra = max(extra, max(net.stash[n] - net.held[n], 0) + net.workspace[n])
+        lacking += max(0, need + extra - net.budget[d])
+    return lacking
+
+
+@kernel
 def longest_word(net):
     """Room that the words of a net need."""
     longest = 1
@@ -50,9 +66,8 @@ def evaluate(layers, stage_of, start, devices, recompute, knobs, threshold, by_s
     `by_floor`: what no order is below (for the makespan) instead of what the policy reaches.
     """
     net = assemble(layers, stage_of, start, devices, recompute)
-    excess = overflow(net)
-    if excess > 0:
-        return PENALTY + excess, PENALTY
+    if overflow(net) > 0:
+        return 2 * PENALTY + shortage(net), PENALTY
     if by_floor or not by_span:
         floor, total = net_floors(net)
         if floor >= threshold or by_floor:
@@ -62,7 +77,7 @@ def evaluate(layers, stage_of, start, devices, recompute, knobs, threshold, by_s
     policy = make_policy(net, knobs, start.shape[0] - 1)
     makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold)
     if makespan == FAR:
-        return PENALTY * 2, PENALTY
+        return PENALTY + shortage(net), PENALTY
     return (span if by_span else makespan), total
 
 
@@ -70,7 +85,8 @@ def evaluate(layers, stage_of, start, devices, recompute, knobs, threshold, by_s
 def anneal(
     layers, rules, pinned, stage_of, start, devices, recompute, knobs, iterations, heat, seed, by_span, by_floor
 ):
-    """`iterations` steps of simulated annealing; `heat` = first and last temperature as parts of the objective.
+    """`iterations` steps of simulated annealing; `heat` = first and last temperature as parts of the objective (of
+    what lacks where nothing fits yet).
 
     Returns the best candidate and its objective.
     """
@@ -80,7 +96,7 @@ def anneal(
     best_value = value
     for step in range(iterations):
         temperature = heat[0] * (heat[1] / heat[0]) ** (step / iterations)
-        allowance = np.int64(-np.log(1 - np.random.random()) * temperature * min(value, PENALTY // 4))
+        allowance = np.int64(-np.log(1 - np.random.random()) * temperature * (value % PENALTY))
         a, b, c, d, e = neighbour(layers, rules, stage_of, start, devices, recompute, knobs)
         if not is_allowed(layers, rules, pinned, a, b, c):
             continue

@@ -16,7 +16,9 @@ import numba
 
 _SOURCES = (
     "annealing.py",
+    "apart.py",
     "compiled.py",
+    "cuts.py",
     "joint/floors.py",
     "joint/sequencing.py",
     "joint/tree.py",

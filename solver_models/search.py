@@ -58,6 +58,9 @@ STANDARD_KNOBS = tuple(
 )
 """Policies every candidate is tried with first."""
 
+ONE_AT_A_TIME = np.array((0, 1, 0, 0), dtype=np.int64)
+"""The policy that needs the least memory: tried where all others deadlock."""
+
 
 class Searcher:
     """The compiled search on one instance."""
@@ -74,18 +77,19 @@ class Searcher:
     ) -> Candidate:
         """The candidate with the best of the standard policies; at least 4 x PENALTY if it breaks a rule."""
         flags = np.zeros(len(groups), np.int64) if recompute is None else recompute
-        start, devices = _flatten(groups)
+        start, devices = flatten(groups)
         if not is_allowed(self.layers, self.rules, self.instance.pinned, stage_of, start, devices):
             knobs = STANDARD_KNOBS[0]
             return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=knobs, objective=4 * PENALTY)
-        best: tuple[int, Integers] | None = None
-        for knobs in STANDARD_KNOBS:
-            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span, False)
-            if best is None or value < best[0]:
-                best = int(value), knobs
-            if value >= PENALTY and value < 2 * PENALTY:
+        best = (4 * PENALTY, STANDARD_KNOBS[0])
+        for knobs in (*STANDARD_KNOBS, ONE_AT_A_TIME):
+            if knobs is ONE_AT_A_TIME and best[0] < PENALTY:
                 break
-        assert best is not None
+            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span, False)
+            if value < best[0]:
+                best = int(value), knobs
+            if value >= 2 * PENALTY:
+                break
         return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=best[1], objective=best[0])
 
     def make_candidate(
@@ -97,20 +101,20 @@ class Searcher:
 
     def is_allowed(self, candidate: Candidate) -> bool:
         """Whether the candidate keeps the rules of the instance."""
-        start, devices = _flatten(candidate.groups)
+        start, devices = flatten(candidate.groups)
         return bool(is_allowed(self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices))
 
     def anneal(
         self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int, by_floor: bool = False
     ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
-        start, devices = _flatten(candidate.groups)
+        start, devices = flatten(candidate.groups)
         stage_of, start, devices, recompute, knobs, value = anneal(
             self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices, candidate.recompute,
             candidate.knobs, iterations, np.array(heat), seed, self.by_span, by_floor,
         )  # fmt: skip
         return Candidate(
-            stage_of=stage_of, groups=_unflatten(start, devices), recompute=recompute, knobs=knobs, objective=int(value)
+            stage_of=stage_of, groups=unflatten(start, devices), recompute=recompute, knobs=knobs, objective=int(value)
         )
 
     def floor(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> int | None:
@@ -170,7 +174,7 @@ class Searcher:
         return bool(is_closed), replace(candidate, objective=int(value), words=found)
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
-        start, devices = _flatten(groups)
+        start, devices = flatten(groups)
         net: Net = assemble(self.layers, stage_of, start, devices, recompute)
         return net
 
@@ -248,12 +252,14 @@ def make_rules(instance: Instance) -> Integers:
     )  # fmt: skip
 
 
-def _flatten(groups: tuple[tuple[int, ...], ...]) -> tuple[Integers, Integers]:
+def flatten(groups: tuple[tuple[int, ...], ...]) -> tuple[Integers, Integers]:
+    """Groups of devices as [S + 1] where each begins, and all their devices."""
     start = np.cumsum([0, *(len(group) for group in groups)]).astype(np.int64)
     return start, np.array([device for group in groups for device in group], dtype=np.int64)
 
 
-def _unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]:
+def unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]:
+    """The inverse of `flatten`."""
     return tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
 
 

@@ -16,6 +16,7 @@ import procrastinate
 import psycopg
 from psycopg import sql
 
+from api.jobs.connections import ThreadConnections
 from api.jobs.sql_store import Cursor
 
 logger = logging.getLogger(__name__)
@@ -23,31 +24,34 @@ logger = logging.getLogger(__name__)
 QUEUE = "plans"
 TASK = "pipeplan.solve_next"
 
+FROZEN_S = 10.0
+"""A session that stands still for so long in the middle of a transaction loses it, and with it its locks."""
+
 
 class PostgresDatabase:
     """Every thread has its own connection; one that broke is made anew with the next transaction."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._local = threading.local()
-        self._lock = threading.Lock()
-        self._open: list[psycopg.Connection[Any]] = []
+    row_lock = " FOR UPDATE"
+
+    def __init__(self, url: str, *, frozen_s: float = FROZEN_S) -> None:
+        self.url, self._frozen_s = url, frozen_s
+        self._connections = ThreadConnections(
+            self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
+        )
         self._offset_s: float | None = None
 
-    def _connection(self) -> "psycopg.Connection[Any]":
-        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
-        if connection is None or connection.closed or connection.broken:
-            connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
-            self._local.connection = connection
-            with self._lock:
-                self._open.append(connection)
+    def _connect(self) -> "psycopg.Connection[Any]":
+        connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
+        limit = sql.Literal(round(1000 * self._frozen_s))
+        connection.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(limit))
+        connection.commit()
         return connection
 
     @contextlib.contextmanager
     def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
         """Read committed; what must not happen twice is guarded by the statements themselves."""
         del is_writing
-        connection = self._connection()
+        connection = self._connections.get()
         try:
             with connection.transaction(), connection.cursor() as cursor:
                 yield _Cursor(cursor)
@@ -70,20 +74,11 @@ class PostgresDatabase:
 
     def close(self) -> None:
         """Close the calling thread's connection."""
-        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
-        if connection is not None:
-            with self._lock:
-                self._open.remove(connection)
-            connection.close()
-            self._local.connection = None
+        self._connections.close()
 
     def close_all(self) -> None:
         """Close every thread's connection."""
-        with self._lock:
-            for connection in self._open:
-                connection.close()
-            self._open.clear()
-        self._local = threading.local()
+        self._connections.close_all()
 
 
 class _Cursor:

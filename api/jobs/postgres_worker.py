@@ -33,18 +33,15 @@ AWAY: tuple[type[Exception], ...] = (
 RECONNECT_S = 1.0
 """How long to wait for a database that went away."""
 
-STALLED_S = 30.0
-"""A ticket whose worker's heart has not beaten for so long is taken from it."""
-
 
 class TicketWorker:
     """One worker process: so many solver processes, one queue."""
 
-    def __init__(
-        self, url: str, *, num_workers: int, limits: ProcessLimits, patience: Patience, stalled_s: float = STALLED_S
-    ) -> None:
+    def __init__(self, url: str, *, num_workers: int, limits: ProcessLimits, patience: Patience) -> None:
         self.store = SqlStore(PostgresDatabase(url))
-        self.patience, self.num_workers, self._stalled_s = patience, num_workers, stalled_s
+        self.patience, self.num_workers = patience, num_workers
+        self._stalled_s = patience.lease_s
+        """A ticket whose worker's heart has not beaten for so long is taken from it, as a job is."""
         self._draining = threading.Event()
         self._children: SimpleQueue[Child] = SimpleQueue()
         self._all_children = [Child(limits) for _ in range(num_workers)]

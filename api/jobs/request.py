@@ -15,13 +15,16 @@ from profiles.document import canonical_json, to_plain
 from profiles.load import workload_of
 from profiles.model_profile import ModelProfile, require_integer
 from profiles.refusal import refusal
-from profiles.strict_json import decode_text, parse_json
+from profiles.strict_json import Ceiling, decode_text, parse_json
 from profiles.validation import validate
 from profiles.workload import WORKLOAD_FORMAT, Workload
 
 MAX_PRIORITY = 10
 SOURCE = "body"
 """What messages call the request."""
+
+BODIES = Ceiling(values=500_000, containers=100_000)
+"""What a request may hold: enough for every plan that the service makes, and read in a fraction of a second."""
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
@@ -37,7 +40,7 @@ class Ceilings:
     """What a request may ask for at most."""
 
     max_actions: int = 400_000
-    """Actions of the schedule: 3 x microbatches x the fewer of devices and layers."""
+    """Actions of the schedule: 3 x microbatches x what the devices may hold of stages and replicas in all."""
     max_time_limit_s: float = 3600.0
     """Seconds of solving."""
     max_layers: int = 5_000
@@ -131,7 +134,7 @@ def _digest(value: object) -> str:
 
 def parse_tree(data: bytes) -> dict[str, Any]:
     """The JSON object of a body; raises ValueError for anything else."""
-    tree = parse_json(decode_text(data, source=SOURCE), source=SOURCE)
+    tree = parse_json(decode_text(data, source=SOURCE), source=SOURCE, ceiling=BODIES)
     if not isinstance(tree, dict):
         raise refusal(SOURCE, "the document is not an object; give {...}")
     return tree
@@ -168,19 +171,21 @@ def problem_of(
     count = workload.num_microbatches if num_microbatches is None else num_microbatches
     if count is None:
         raise refusal(SOURCE, "num_microbatches is missing; add it")
-    require_size(workload, ceilings, num_microbatches=count)
     chosen = validate(Options, {**workload.options, **(options or {})}, source=f"{SOURCE}: options")
+    require_size(workload, ceilings, num_microbatches=count, options=chosen)
     return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=count, options=chosen)
 
 
-def require_size(workload: Workload, ceilings: Ceilings, *, num_microbatches: int) -> None:
+def require_size(workload: Workload, ceilings: Ceilings, *, num_microbatches: int, options: Options) -> None:
     """Raise TooLargeError if a plan would be larger than this service makes."""
     num_layers = len(workload.profile.layers)
     num_devices = 0 if workload.cluster is None else len(workload.cluster.devices)
+    replicas = num_devices if options.max_replicas is None else min(options.max_replicas, num_devices)
+    num_seats = min(num_devices * options.max_stages_per_device, num_layers * replicas)
     sizes = {
         "layers": (num_layers, ceilings.max_layers),
         "devices": (num_devices, ceilings.max_devices),
-        "actions": (3 * num_microbatches * min(num_devices, num_layers), ceilings.max_actions),
+        "actions": (3 * num_microbatches * num_seats, ceilings.max_actions),
     }
     for what, (size, most) in sizes.items():
         if size > most:

@@ -63,6 +63,9 @@ class Cursor(Protocol):
 class Database(Protocol):
     """A connection per thread, transactions that see and write all or nothing, and a clock."""
 
+    row_lock: str
+    """What follows a SELECT whose row nobody else may change until the transaction ends."""
+
     def transaction(self, *, is_writing: bool = True) -> AbstractContextManager[Cursor]:
         """Commits at the end, rolls back on an exception."""
 
@@ -179,7 +182,7 @@ class SqlStore:
     def report(self, job: Job, news: News) -> None:
         """The row, the plan and the story move together."""
         with self.database.transaction() as cursor:
-            before = _get(cursor, job.id)
+            before = _get(cursor, job.id, lock=self.database.row_lock)
             news = _without_worse(news, None if before is None else before.incumbent_ns)
             cursor.execute(
                 "UPDATE jobs SET phase = ?, incumbent_ns = COALESCE(?, incumbent_ns), "
@@ -198,7 +201,8 @@ class SqlStore:
     def finish(self, job: Job, outcome: Outcome) -> None:
         """The last word about a job; it is said once."""
         with self.database.transaction() as cursor:
-            cursor.execute(f"SELECT id FROM jobs WHERE {_IS_MINE}", (job.id, job.attempt))
+            mine = f"SELECT id FROM jobs WHERE {_IS_MINE}{self.database.row_lock}"
+            cursor.execute(mine, (job.id, job.attempt))
             if cursor.fetchone() is None:
                 raise LeaseLostError(job.id)
             _conclude(cursor, job.id, outcome=outcome, now=self.database.now())
@@ -270,7 +274,7 @@ class SqlStore:
                 "WHERE id = ? AND tenant = ? AND state IN ('queued', 'running') AND is_stopped = 0",
                 (job_id, tenant),
             )
-            job = _get(cursor, job_id)
+            job = _get(cursor, job_id, lock=self.database.row_lock)
             if job is None or job.tenant != tenant:
                 return None
             if job.state == "queued":
@@ -356,8 +360,8 @@ def _first(row: Row | None) -> Any:
     return None if row is None else row[0]
 
 
-def _get(cursor: Cursor, job_id: str) -> Job | None:
-    cursor.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,))
+def _get(cursor: Cursor, job_id: str, *, lock: str = "") -> Job | None:
+    cursor.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?{lock}", (job_id,))
     return _job(cursor.fetchone())
 
 

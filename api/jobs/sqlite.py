@@ -2,12 +2,12 @@
 
 import fcntl
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from api.jobs.connections import ThreadConnections
 from api.jobs.sql_store import Cursor
 from api.jobs.store import StoreFullError
 
@@ -18,32 +18,27 @@ BUSY_TIMEOUT_S = 10.0
 class SqliteDatabase:
     """Every thread has its own connection; a commit is on the disk before it returns."""
 
+    row_lock = ""  # a writing transaction has the file to itself
+
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._local = threading.local()
-        self._lock = threading.Lock()
-        self._open: list[sqlite3.Connection] = []
+        self._connections = ThreadConnections(self._connect)
 
-    def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = sqlite3.connect(
-                self.path,
-                timeout=BUSY_TIMEOUT_S,
-                isolation_level=None,
-                check_same_thread=False,  # `close_all` closes those of threads that are gone
-            )
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            self._local.connection = connection
-            with self._lock:
-                self._open.append(connection)
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,  # `close_all` closes those of threads that are gone
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
         return connection
 
     @contextmanager
     def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
         """Writers queue up at the beginning, so that none fails in the middle."""
-        connection = self._connection()
+        connection = self._connections.get()
         cursor = connection.cursor()
         try:
             cursor.execute("BEGIN IMMEDIATE" if is_writing else "BEGIN")
@@ -67,20 +62,11 @@ class SqliteDatabase:
 
     def close(self) -> None:
         """Close the calling thread's connection."""
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is not None:
-            with self._lock:
-                self._open.remove(connection)
-            connection.close()
-            self._local.connection = None
+        self._connections.close()
 
     def close_all(self) -> None:
-        """Close every thread's connection; nobody may use the database any more."""
-        with self._lock:
-            for connection in self._open:
-                connection.close()
-            self._open.clear()
-        self._local = threading.local()
+        """Close every thread's connection."""
+        self._connections.close_all()
 
 
 class FolderLock:

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+from api.jobs.request import BODIES
 from api.service.answers import EXPORTS, answer, is_known, not_modified, render_json
 from api.service.core import Service
 from api.service.keys import SCOPES
@@ -82,6 +83,8 @@ def describe(service: Service) -> dict[str, Any]:
             "unfinished_jobs": traffic.unfinished_jobs,
             "streams": traffic.streams,
             "max_wait_s": traffic.max_wait_s,
+            "max_values": BODIES.values,
+            "max_containers": BODIES.containers,
             "max_layers": ceilings.max_layers,
             "max_devices": ceilings.max_devices,
             "max_actions": ceilings.max_actions,

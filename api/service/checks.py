@@ -139,5 +139,6 @@ def _change(service: Service, order: WhatIf, *, base: Job) -> PlanRequest:
     with refusing():
         ceilings = service.settings.ceilings
         problem = changed(read_request(base.request).problem, order.change)
-        require_size(workload_of_problem(problem), ceilings, num_microbatches=problem.num_microbatches)
+        count, options = problem.num_microbatches, problem.options
+        require_size(workload_of_problem(problem), ceilings, num_microbatches=count, options=options)
         return PlanRequest(problem=problem, limits=check_limits(order.limits, ceilings))

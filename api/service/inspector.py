@@ -29,11 +29,9 @@ class Inspector:
 
     def _ask(self, seconds: float, order: dict[str, Any]) -> dict[str, Any]:
         try:
-            self._child.order(**{"op": "inspect", **order})
-            answer = self._wait(seconds)
-        except ChildDiedError:
-            self._child.kill()
-            raise ServiceError(422, "too_large", detail="the check took more memory than this service gives") from None
+            answer = self._try(seconds, order)
+        except ChildDiedError:  # perhaps it was killed for no fault of the order's
+            answer = self._try_again(seconds, order)
         if answer is None:
             self._child.kill()
             raise ServiceError(422, "too_slow", detail=f"the check takes more than {seconds:g} s; use the command line")
@@ -42,6 +40,20 @@ class Inspector:
                 raise ServiceError(422, "not_checkable", detail="the plan cannot be played on this workload")
             raise ServiceError(422, answer["code"], errors=complaints_of(ValueError(answer["detail"])))
         return answer
+
+    def _try(self, seconds: float, order: dict[str, Any]) -> dict[str, Any] | None:
+        self._child.order(**{"op": "inspect", **order})
+        return self._wait(seconds)
+
+    def _try_again(self, seconds: float, order: dict[str, Any]) -> dict[str, Any] | None:
+        is_over_memory = self._child.is_over_memory
+        self._child.kill()
+        try:
+            if not is_over_memory:
+                return self._try(seconds, order)
+        except ChildDiedError:
+            self._child.kill()
+        raise ServiceError(422, "too_large", detail="the check took more memory than this service gives")
 
     def _wait(self, seconds: float) -> dict[str, Any] | None:
         until = time.monotonic() + seconds

@@ -19,7 +19,8 @@ def _ref(name: str) -> Schema:
 
 
 def _object(properties: Schema, *, required: list[str] | None = None, **more: Any) -> Schema:
-    return {"type": "object", "properties": properties, "required": required or sorted(properties), **more}
+    needed = sorted(properties) if required is None else required
+    return {"type": "object", "properties": properties, "required": needed, **more}
 
 
 def _job() -> Schema:
@@ -49,6 +50,19 @@ def _job() -> Schema:
         },
         required=["id", "state", "solution_status", "incumbent_ns", "lower_bound_ns", "gap", "verdict", "links"],
         additionalProperties=False,
+    )
+
+
+def _event() -> Schema:
+    """One event of a stream."""
+    kinds = ["queued", "started", "incumbent", "bound", "log", "done"]
+    return _object(
+        {
+            "id": {"type": "string", "pattern": "^[0-9]+$"},
+            "event": {"enum": kinds},
+            "data": {"type": "string", "description": "A JSON object."},
+        },
+        description="An event; its id goes into Last-Event-ID to go on after it.",
     )
 
 
@@ -174,7 +188,9 @@ def _path(name: str, schema: Schema) -> Schema:
 
 _ID = _path("plan_id", {"type": "string", "pattern": "^[0-9a-f]{32}$"})
 _PREFER = _header(
-    "Prefer", "wait=N: wait up to N seconds for the end", schema={"type": "string", "pattern": "^wait=[0-9]{1,2}$"}
+    "Prefer",
+    "wait=N: wait up to N seconds for the end; other preferences are ignored (RFC 7240)",
+    schema={"type": "string", "examples": ["wait=30"]},
 )
 _KEY = _header(
     "Idempotency-Key",
@@ -208,9 +224,13 @@ def example_submission() -> Schema:
 
 def _links() -> Schema:
     """What can be done next with a plan that was submitted."""
-    nexts = ("get_plan", "stop_plan", "pin_plan", "unpin_plan", "delete_plan", "get_report", "get_view")
-    return {name: {"operationId": name, "parameters": {"plan_id": "$response.body#/id"}} for name in nexts} | {
-        "get_plan_document": {"operationId": "get_plan_document", "parameters": {"plan_id": "$response.body#/id"}}
+    looks = ("get_plan", "follow_plan", "get_plan_document", "get_trace", "get_report", "get_view")
+    verbs = ("stop_plan", "pin_plan", "unpin_plan", "delete_plan")
+    this = {"plan_id": "$response.body#/id"}
+    what_if = {"base": "$response.body#/id", "change": {"devices": 1}}
+    return {name: {"operationId": name, "parameters": this} for name in (*looks, *verbs)} | {
+        "export_plan": {"operationId": "export_plan", "parameters": {**this, "form": "trace"}},
+        "ask_what_if": {"operationId": "ask_what_if", "requestBody": what_if},
     }
 
 
@@ -260,7 +280,7 @@ def _plan_paths() -> Schema:
             "get": _operation(
                 "follow_plan",
                 "Server-sent events: queued, started, incumbent, bound, log, done",
-                responses={"200": _text("text/event-stream", "The story")},
+                responses={"200": {"description": "The story", "content": {"text/event-stream": {"schema": _event()}}}},
                 problems=(404,),
                 **one,
             )

@@ -1,5 +1,6 @@
 """The plans: submit, wait, look, follow, stop, pin, delete, fetch."""
 
+import asyncio
 import hashlib
 import json
 import re
@@ -18,6 +19,7 @@ from api.service.auth import Caller
 from api.service.bodies import read_body
 from api.service.core import Service
 from api.service.problems import Complaint, ServiceError, complaints_of, not_found
+from profiles.strict_json import UnreadableError
 
 router = APIRouter(prefix="/v1/plans")
 
@@ -155,9 +157,8 @@ class refusing:
         if isinstance(error, TooLargeError):
             raise ServiceError(422, "too_large", errors=(Complaint(pointer="", code="limit", detail=str(error)),))
         if isinstance(error, ValueError):
-            complaints = complaints_of(error)
-            is_unreadable = any(complaint.code in ("not_json", "encoding") for complaint in complaints)
-            raise ServiceError(400 if is_unreadable else 422, "invalid", errors=complaints) from None
+            status = 400 if isinstance(error, UnreadableError) else 422
+            raise ServiceError(status, "invalid", errors=complaints_of(error)) from None
 
 
 async def _recall(service: Service, caller: Caller, *, key: str, digest: str) -> Job | None:
@@ -238,8 +239,6 @@ async def accepted(service: Service, request: Request, *, job: Job) -> Response:
 
 async def _wait(service: Service, job: Job, *, seconds: float) -> Job:
     """The job when it is finished, or as it is after so many seconds."""
-    import asyncio
-
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     with service.streaming():
@@ -296,23 +295,25 @@ async def follow_plan(request: Request, caller: Reader) -> Response:
 
 
 async def _story(service: Service, job: Job, *, after: int) -> AsyncIterator[str]:
-    import asyncio
-
+    clock = asyncio.get_running_loop().time
     with service.streaming():
+        said = clock()
         while True:
             events = await service.executor.call(service.store.events, job.id, after=after)
             for event in latest(list(events)):
                 yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event.data}\n\n"
-                after = event.seq
+                after, said = event.seq, clock()
             if job.is_finished or service.is_draining:
                 return
             await asyncio.sleep(PAUSE_S if events else 0.0)
-            await service.hub.wait(job.id, job.version, timeout_s=PING_S - PAUSE_S)
+            silent_until = said + PING_S - PAUSE_S
+            await service.hub.wait(job.id, job.version, timeout_s=max(0.0, silent_until - clock()))
             present = await service.executor.call(service.store.get, job.id)
             if present is None:
                 return
-            if present.version == job.version:
+            if clock() >= silent_until:
                 yield ": ping\n\n"
+                said = clock()
             job = present
 
 

@@ -9,6 +9,7 @@ from planner.baselines.applicability import DoesNotApplyError, require_choices, 
 from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
 from planner.baselines.gpipe import order_gpipe
 from planner.baselines.interleaved import order_interleaved
+from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.baselines.layouts import (
     EVEN,
     GIVEN,
@@ -27,6 +28,7 @@ from planner.baselines.out_of_order.pipelined import make_fast_forward_plan, mak
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
 from planner.baselines.spp.plans import make_spp_plan
+from planner.baselines.uneven_cores import make_even_cores_plan, make_uneven_cores_plan
 from planner.baselines.v_half import order_v_half
 from planner.baselines.v_min import order_v_min
 from planner.baselines.zb_automatic import order_zb_automatic
@@ -34,6 +36,7 @@ from planner.baselines.zb_h1 import order_zb_h1
 from planner.baselines.zb_h2 import order_zb_h2
 from planner.baselines.zb_v import order_zb_v
 from planner.costs import CostModel
+from planner.device_groups import open_widths
 from planner.plan import BaselineResult, Plan, Stage
 from planner.problem import Problem
 from planner.simulate import Timeline, simulate
@@ -94,8 +97,13 @@ def make_baselines(
     maker = _Maker(costs)
     for baseline, again in _attempts(problem, maker, has_time=has_time):
         yield baseline
-        if problem.options.recompute and baseline.plan is not None and breaks_memory(costs, baseline.plan):
+        if problem.options.recompute and baseline.plan is not None and _may_recompute(costs, baseline.plan):
             yield _attempt(f"{baseline.name}, recomputing", again)
+
+
+def _may_recompute(costs: CostModel, plan: Plan) -> bool:
+    """Whether a plan needs too much memory, and could be made again with recomputation: not with split placement."""
+    return not any(stage.is_split for stage in plan.stages) and breaks_memory(costs, plan)
 
 
 def _attempts(
@@ -117,6 +125,8 @@ def _attempts(
     for name, make, remake in _planners(maker.costs):
         yield attempt(name, make), remake
     yield from _spp_attempts(maker.costs, attempt)
+    if problem.options.split_placement:
+        yield attempt("LayerPipe", layer_pipe := partial(make_layer_pipe_plan, maker.costs)), layer_pipe
 
 
 def _planners(costs: CostModel) -> Iterator[tuple[str, Callable[[], Plan], Callable[[], Plan]]]:
@@ -127,6 +137,10 @@ def _planners(costs: CostModel) -> Iterator[tuple[str, Callable[[], Plan], Calla
     if costs.problem.options.synchronisation == "bucketed":
         first_k = partial(make_first_k_plan, costs)
         yield "OOO reverse first-k", first_k, partial(first_k, recompute=True)
+    if open_widths(costs.problem):
+        even, uneven = partial(make_even_cores_plan, costs), partial(make_uneven_cores_plan, costs)
+        yield "even widths", even, partial(even, recompute=True)
+        yield "concurrency control", uneven, partial(uneven, recompute=True)
 
 
 def _spp_attempts(

@@ -90,7 +90,8 @@ class Least:
         """Per layer: the least figure over types, widths and numbers of replicas."""
         return numpy.array([min(figure(work) for _, _, work in row) for row in self._table], dtype=numpy.int64)
 
-    def _returning(self, work: LayerWork) -> int:
+    def returning(self, work: LayerWork) -> int:
+        """The shortest action that sends the gradient on."""
         if self.problem.options.split_backward:
             return min(work.input_grad_ns, work.backward_ns)
         return min(work.backward_ns, work.input_grad_ns + work.weight_grad_ns)
@@ -100,7 +101,7 @@ class Least:
         """Work on the fastest group: divided by the replicas, no replica needs less time."""
         return LeastWork(
             forward=self._column(lambda work: work.forward_ns),
-            returning=self._column(self._returning),
+            returning=self._column(self.returning),
             backward=self._column(lambda work: work.backward_ns),
         )
 

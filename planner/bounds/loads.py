@@ -139,14 +139,22 @@ class Stages:
         self.trip = numpy.minimum(over[self.end, self.replicas], NEVER)
         self.trip_anywhere = numpy.minimum(numpy.minimum(over, along)[self.end, self.replicas], NEVER)
 
+    def count_pairs(self) -> int:
+        """Pairs of open stages of which one begins where the other ends, or later: `loads` looks at each."""
+        _, places = self._in_order()
+        return int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
+
+    def _in_order(self) -> tuple[Integers, Integers]:
+        """Open stages by their start, and the place among them of the first that begins where each ends, or later."""
+        chosen = numpy.flatnonzero(self.is_open)
+        chosen = chosen[numpy.argsort(self.start[chosen], kind="stable")]
+        return chosen, numpy.searchsorted(self.start[chosen], self.end[chosen])
+
     def loads(self) -> Loads:
         """All loads of open stages with which a device is done in time."""
-        chosen = numpy.flatnonzero(self.is_open)
-        found = [self._alone(chosen)]
+        found = [self._alone(numpy.flatnonzero(self.is_open))]
         if self.boundaries.chunks > 1:
-            chosen = chosen[numpy.argsort(self.start[chosen], kind="stable")]
-            starts = self.start[chosen]
-            places = numpy.searchsorted(starts, self.end[chosen])
+            chosen, places = self._in_order()
             found += [self._beside(int(k), chosen[place:]) for k, place in zip(chosen, places, strict=True)]
         return Loads(
             first=numpy.concatenate([loads.first for loads in found]),

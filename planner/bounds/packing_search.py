@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.least import Integers
+from planner.bounds.loads import Stages
 from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, PRICE, Case, Packing, Prices, Split
 
 Floats = NDArray[numpy.float64]
@@ -19,8 +20,11 @@ ITERATIONS, COLUMNS = 60, 40
 MAX_STEPS = 16
 """Deadlines that are tried."""
 
-EFFORT, EFFORT_PER_STAGE = 4_000_000, 200
-"""Loads of devices that are rated before the search ends, and what a stage counts for."""
+EFFORT_PER_S, EFFORT_PER_STAGE = 1_500_000, 200
+"""Loads of devices that are rated in a second, about, and what a stage counts for."""
+
+PAIRS_PER_LOAD = 2
+"""Of so many pairs of stages about one is a load."""
 
 ENOUGH = 0.9
 """Another round of prices is worth its while if the last one left fewer stages than this."""
@@ -129,10 +133,12 @@ def _whole(duals: Floats) -> Prices:
 
 
 class Refutation:
-    """Tries to show that a deadline cannot be met, in so many cases and with so much effort at most."""
+    """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most."""
 
     def __init__(self, boundaries: Boundaries, make: MakeCovering, *, most: int, effort: int) -> None:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
+        self.largest = 2 * effort
+        """Effort that no single round of prices may take."""
         self.cases: list[Case] = []
 
     def find(self, deadline: int) -> list[Case] | None:
@@ -158,7 +164,10 @@ class Refutation:
         split = None
         while not packing.is_empty and len(rounds) < MAX_ROUNDS:
             before = int(packing.stages.is_open.sum())
-            self.effort -= len(packing.loads.first) + EFFORT_PER_STAGE * before
+            needed = len(packing.loads.first) + EFFORT_PER_STAGE * before
+            self.effort -= needed
+            if needed > self.largest:
+                break
             needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit]
             relaxation = Relaxation(packing, self.make(needs))
             prices, taken = relaxation.solve()
@@ -197,8 +206,13 @@ class Climb:
                 self.low, self.cases, stride = middle, cases, 2 * stride
 
 
-def climb(boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int = EFFORT) -> tuple[int, list[Case]]:
-    """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none."""
+def climb(boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int) -> tuple[int, list[Case]]:
+    """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
+
+    Nothing is begun that would take much more than the effort to list.
+    """
+    if Stages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
+        return start, []
     search = Climb(boundaries, start, make=make, effort=effort)
     for most in (1, MAX_CASES):
         search.go_on(most=most)

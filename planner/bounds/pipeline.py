@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
+from planner.bounds.climbing import largest_refuted
 from planner.bounds.least import Integers, Least
 from planner.bounds.trunk import NEVER, Replicas, Trunk, replica_ranges
 
@@ -402,15 +403,4 @@ def climb(trunk: Trunk, start: int, *, price: Price, steps: int) -> int:
         division = Division(trunk, deadline, price=price)
         return division.is_exact and division.is_out_of_reach()
 
-    low, stride, high = start - 1, max(start // 64, 1), None
-    if steps < 3 or not is_out(low):
-        return start
-    for _ in range(steps - 1):
-        middle = low + stride if high is None else (low + high) // 2
-        if middle == low:
-            break
-        if is_out(middle):
-            low, stride = middle, 2 * stride
-        else:
-            high = middle
-    return low + 1
+    return largest_refuted(is_out, start, steps=steps)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy
 
+from planner.device_groups import has_listed_groups
 from planner.lowering import make_candidate_arrays, make_plan_from_words, make_stages, make_words
 from planner.plan import Plan, Stage
 from planner.problem import Problem
@@ -36,13 +37,10 @@ def candidate_of(problem: Problem, searcher: Searcher, *, plan: Plan) -> Candida
 
 
 def played_candidates(problem: Problem, searcher: Searcher, *, plans: Iterable[Plan]) -> Iterator[Candidate]:
-    """Those plans that use single devices only, with their words, as the search sees them."""
+    """Those plans that use single devices, and groups that are listed, with their words, as the search sees them."""
     for plan in plans:
-        if all(len(group) == 1 for stage in plan.stages for group in stage.replicas):
-            stage_of, groups = make_candidate_arrays(problem, plan.stages)
-            rated = searcher.rate(stage_of, groups)
-            words = replace(rated, words=make_words(problem, plan))
-            yield replace(words, objective=searcher.words(words)[1])
+        if has_listed_groups(problem, plan.stages):
+            yield candidate_of(problem, searcher, plan=plan)
 
 
 def is_laid_out(plan: Plan, stages: tuple[Stage, ...]) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from planner.plan import Plan
+from planner.planning.apart_turns import EVERY_ROUNDS as APART_EVERY_ROUNDS
+from planner.planning.apart_turns import ApartTurns
 from planner.planning.conversions import candidate_of, plan_of, played_candidates, rate
 from planner.planning.exact_turns import ExactTurns
 from planner.planning.intervals import add_intervals
@@ -34,6 +36,9 @@ class Proposals:
         self.run = run
         self.search = JointSearch(run.instance, seed=run.limits.seed)
         self.sessions = Sessions(run, self.search)
+        self.apart = ApartTurns(run, self.search)
+        self.offered: Candidate | None = run.seeds[-1] if run.seeds else None
+        """The last candidate whose plan was proposed."""
 
     def all(self) -> Iterator[Proposal]:
         """Everything there is to consider until the rounds are over; threads are let go of at the end."""
@@ -45,8 +50,7 @@ class Proposals:
 
     def _seeded(self) -> Iterator[Proposal]:
         seeds = self._add_seeds()
-        is_known = any(self.search.best is seed for seed in self.run.seeds)  # that plan was offered before all else
-        yield None if is_known else self._best_plan(), "balanced seeds"
+        yield self._best_plan(), "balanced seeds"
         instance = self.run.instance
         if instance.given_groups is not None and not instance.recompute:
             yield from self._orders()
@@ -86,9 +90,10 @@ class Proposals:
     def _rounds_and(self, exact: ExactTurns) -> Iterator[Proposal]:
         run, search, solver = self.run, self.search, OrderSolver(self.run, self.search.searcher)
         while not run.rounds_are_over(search.round, search.round_s):
-            before = search.best
             search.end_round(search.start_round())
-            yield (None if search.best is before else self._best_plan()), "joint search"
+            yield self._best_plan(), "joint search"
+            if search.round % APART_EVERY_ROUNDS == 1:
+                yield from self.apart.take_turn([*search.polished[:1], *search.pool])
             if search.round >= EXACT_AFTER_ROUNDS:
                 yield from exact.take_turn()
             if search.round % ORDER_EVERY_ROUNDS == 0 and search.best is not None:
@@ -110,6 +115,8 @@ class Proposals:
             before = order.pool[:1]
             order.run_round()
             yield (None if order.pool[:1] == before else self._to_plan(order.best)), "order search"
+            if order.round % APART_EVERY_ROUNDS == 1:
+                yield from self.apart.take_turn(seeds[:1])
             if is_small and order.round == EXACT_AFTER_ROUNDS:
                 yield from self._exact()
 
@@ -130,7 +137,11 @@ class Proposals:
         return run.elapsed_s + actions / SEED_ACTIONS_PER_S <= run.limits.time_limit_s
 
     def _best_plan(self) -> Plan | None:
-        return self._to_plan(self.search.best)
+        """The plan of the best candidate; None if it is the one that was proposed last."""
+        if self.search.best is self.offered:
+            return None
+        self.offered = self.search.best
+        return self._to_plan(self.offered)
 
     def _to_plan(self, candidate: Candidate | None) -> Plan | None:
         if candidate is None:

@@ -11,6 +11,7 @@ from planner.certificate import make_bound, prove_infeasible
 from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
 from planner.plan import Plan
+from planner.planning.class_layouts import class_layouts
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import finish
 from planner.planning.proposals import Proposals
@@ -104,8 +105,12 @@ def play_baselines(run: Run) -> None:
         run.baselines.append(row)
         if baseline.plan is None or timeline is None:
             continue
-        run.layouts.append(baseline.plan.stages)
-        if row.fits_memory:
+        if has_listed_groups(run.problem, baseline.plan.stages):
+            run.layouts.append(baseline.plan.stages)
+        if row.fits_memory and any(stage.is_split for stage in baseline.plan.stages):
+            run.offer(baseline.plan, timeline, source=row.name)
+            run.report("baselines")
+        elif row.fits_memory:
             run.played.append(baseline.plan)
             run.offer(baseline.plan, timeline, source=row.name)
             run.report("baselines")
@@ -113,6 +118,8 @@ def play_baselines(run: Run) -> None:
 
 def has_time_for_baseline(run: Run) -> bool:
     """Whether another baseline may be played: on large problems they get a part of the time limit only."""
+    if is_hurried(run):
+        return False
     if not run.is_large or run.limits.max_rounds is not None:
         return True
     return run.elapsed_s + 2 * run.offer_s < BASELINE_SHARE * run.limits.time_limit_s
@@ -130,11 +137,27 @@ def play_start(run: Run, start: Plan) -> None:
         run.layouts.append(plan.stages)
 
 
+def is_hurried(run: Run) -> bool:
+    """Whether somebody wants the plan that there is, now."""
+    return run.plan is not None and run.should_stop()
+
+
 def bound(run: Run) -> None:
-    """The certified bound over every plan that the options allow."""
-    seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
-    run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=seconds, make_covering=Covering)
+    """The certified bound over every plan that the options allow, or what of it is quick if nobody waits for more."""
+    if is_hurried(run):
+        run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0)
+    else:
+        seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
+        run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=seconds, make_covering=Covering)
+        add_class_layouts(run)
     run.report("bound")
+
+
+def add_class_layouts(run: Run) -> None:
+    """Stages that a plan close to the bound could have, for the search to begin with."""
+    if run.lower_bound is not None and not run.is_large:
+        value_ns = run.lower_bound.value_ns
+        run.layouts += class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
 
 
 def search(run: Run) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.least import Least
 from planner.bounds.packing import PRICE, Case, Split, applies_to, is_out_of_reach
-from planner.bounds.packing_search import Refutation
+from planner.bounds.packing_search import Refutation, climb
 from planner.certificate import Bound, check_certificate, make_bound
 from planner.costs import CostModel
 from planner.planning import make_plan
@@ -101,6 +101,15 @@ def test_three_layers_on_two_devices():
     assert plan.evidence is not None
     assert plan.evidence.makespan_ns == 240
     assert plan.evidence.bound_kind == "packing"
+
+
+def test_too_many_pairs_are_not_begun():
+    """Tests that with too little effort nothing is claimed, and with enough the same as ever."""
+    boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
+    assert climb(boundaries, 200, make=Covering, effort=0) == (200, [])
+    value, cases = climb(boundaries, 200, make=Covering, effort=10**6)
+    assert value == 240
+    assert is_out_of_reach(boundaries, value - 1, cases=cases)
 
 
 @pytest.mark.parametrize("factor", [2, 7, 1000])

@@ -102,6 +102,20 @@ def test_plans_with_little_memory_are_honest(rng: Random):
         assert_honest(problem, plan)
 
 
+def test_what_fits_one_microbatch_at_a_time_only_is_found():
+    """Tests that the search finds its way to one of the few cuts whose stages, two on a device, fit at all."""
+    states = (1194, 8, 95, 427, 1026, 8, 5, 38, 6, 715, 15, 134, 0, 5, 0, 8, 93, 24, 0, 165, 0, 1108, 196, 248)
+    stashes = (10, 52, 88, 16, 84, 23, 66, 22, 138, 18, 91, 207, 246, 34, 142, 45, 296, 90, 114, 17, 53, 36, 19, 20)
+    layers = [
+        make_layer(f"l{number}", state_bytes=state, stash_bytes=stash)
+        for number, (state, stash) in enumerate(zip(states, stashes, strict=True))
+    ]
+    links = [make_link(ends) for ends in ("a b", "a c", "a d", "b c", "b d", "c d")]
+    problem = make_problem(layers, links, num_microbatches=8, memory_bytes=1985, receive_buffers=0)
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=12))
+    assert verify(problem, plan).passed
+
+
 def test_progress_only_improves():
     """Tests that incumbents only fall, bounds only rise, time only passes, and the last incumbent is the plan's."""
     seen: list[Progress] = []

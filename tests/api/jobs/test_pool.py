@@ -6,6 +6,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from api.doctor import make_toy_problem
 from api.jobs.job import Job, NewJob
 from api.jobs.pool import Pool
-from api.jobs.process import ProcessLimits
+from api.jobs.process import Child, ProcessLimits
 from api.jobs.request import PlanRequest
 from api.jobs.runner import Patience
 from api.jobs.sql_store import SqlStore
@@ -40,8 +41,8 @@ def make_pool(store: SqlStore) -> Iterator[Callable[..., Pool]]:
     """Pools of one worker that end with the test."""
     made: list[Pool] = []
 
-    def make(**limits: int) -> Pool:
-        pool = Pool(store, num_workers=1, limits=ProcessLimits(**limits), patience=PATIENCE)
+    def make(*, patience: Patience = PATIENCE, **limits: int) -> Pool:
+        pool = Pool(store, num_workers=1, limits=ProcessLimits(**limits), patience=patience)
         made.append(pool)
         pool.start()
         return pool
@@ -133,6 +134,31 @@ def test_a_killed_solver_costs_no_plan(store: SqlStore, make_pool: Callable[...,
     assert (done.incumbent_ns or 0) <= (found.incumbent_ns or 0)
     assert_verified(store, done, large_problem())
     assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
+
+
+def test_a_stop_is_heard_while_solvers_load():
+    """Tests that a stop that comes before a fresh process has begun with its order is not forgotten."""
+    request = PlanRequest(problem=large_problem(), limits=Limits(time_limit_s=600, patience_s=600))
+    child, until = Child(ProcessLimits()), time.monotonic() + 120
+    child.order(op="solve", request=request.render(), start=None)
+    child.ask_to_stop()
+    answer = None
+    while answer is None or answer["event"] == "progress":
+        assert time.monotonic() < until
+        answer = child.answer(0.1)
+    child.kill()
+    assert (answer["event"], answer["stopped_by"]) == ("done", "user")
+
+
+def test_a_solver_that_does_not_listen(store: SqlStore, make_pool: Callable[..., Pool]):
+    """Tests that a solver that neither ends in time nor stops when asked is killed, and its plan written up."""
+    pool = make_pool(patience=replace(PATIENCE, overtime_s=0.1, stop_s=0.5))
+    job = submit(store, large_problem(), Limits(time_limit_s=3, patience_s=600))
+    wait(store, job, lambda job: job.plan_sha256)
+    os.kill(pool.children[0].pid or 0, signal.SIGSTOP)
+    done = wait(store, job, lambda job: job.is_finished)
+    assert (done.state, done.stopped_by, done.attempt) == ("succeeded", "time", 1)
+    assert_verified(store, done, large_problem())
 
 
 def test_draining_gives_back(store: SqlStore, make_pool: Callable[..., Pool]):

@@ -1,17 +1,21 @@
 """The contract of every job store; each engine answers the same questions."""
 
+import contextlib
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from api.jobs.job import Job, LeaseLostError, NewJob, News, Outcome
+from api.jobs.postgres import PostgresDatabase
 from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import FolderLock, SqliteDatabase
 from api.jobs.store import IdempotencyConflictError, JobStore
+from tests.api.postgres import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -20,8 +24,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
     if request.param == "sqlite":
         made = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
     else:
-        from api.jobs.postgres import PostgresDatabase
-
         made = SqlStore(PostgresDatabase(request.getfixturevalue("postgres").fresh_database()))
     yield made
     made.close()
@@ -143,6 +145,66 @@ def test_a_silent_worker_loses_its_job(store: JobStore):
     with pytest.raises(LeaseLostError):
         store.finish(taken, DONE)
     assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
+
+
+def while_frozen(store: JobStore, act: Callable[[], object], meanwhile: Callable[[], object]) -> None:
+    """Do something that stands still in the middle of its transaction while a thread does something else."""
+    database = store.database  # type: ignore[attr-defined]
+    other = threading.Thread(target=lambda: (meanwhile(), store.close()))
+
+    def freeze() -> float:
+        del database.now
+        other.start()
+        other.join(1.0)  # it either got through by now, or waits for our transaction
+        return float(database.now())
+
+    database.now = freeze
+    with contextlib.suppress(LeaseLostError):
+        act()
+    other.join()
+
+
+def test_frozen_in_the_middle_of_the_last_word(store: JobStore):
+    """Tests that a worker that stands still between looking at its lease and ending its job shares it with nobody."""
+    job = submit(store)
+    frozen = claim(store, "frozen", lease_s=-1.0)
+
+    def take_over() -> None:
+        taken = store.claim("other", lease_s=60.0)
+        if taken is not None:
+            store.finish(taken, DONE)
+
+    while_frozen(store, lambda: store.finish(frozen, DONE), take_over)
+    assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
+
+
+def test_two_stops_at_once(store: JobStore):
+    """Tests that two who stop a job at the same time end it once."""
+    job = submit(store)
+    held = claim(store)
+    store.report(held, NEWS)
+    store.stop(job.id, "a")
+    store.release(held, spent_s=0, is_crash=False)  # the service stopped before its solver did
+    while_frozen(store, lambda: store.stop(job.id, "a"), lambda: store.stop(job.id, "a"))
+    assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
+
+
+def test_a_frozen_worker_does_not_hold_the_queue(postgres: PostgresServer):
+    """Tests that PostgreSQL takes its locks from a worker that stands still in the middle of a transaction."""
+    database = PostgresDatabase(postgres.fresh_database(), frozen_s=1.0)
+    store = SqlStore(database)
+    submit(store)
+    claim(store, "frozen", lease_s=-1.0)
+    with pytest.raises(psycopg.Error), database.transaction() as cursor:  # noqa: PT012
+        cursor.execute(f"SELECT id FROM jobs{database.row_lock}")
+        claimed: list[Job | None] = []
+        other = threading.Thread(target=lambda: claimed.append(store.claim("other", lease_s=60.0)))
+        other.start()
+        other.join(30.0)
+        assert claimed
+        assert claimed[0] is not None
+        cursor.execute("SELECT 1")
+    store.close_all()
 
 
 def test_release_keeps_what_was_found(store: JobStore):

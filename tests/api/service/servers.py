@@ -1,6 +1,7 @@
 """Services in threads of the test process, on ports of the loopback interface."""
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ class Running:
     port: int
     service: Service
     server: Server
+    thread: threading.Thread
+    """In which the event loop runs."""
 
     def client(self, key: str | None = None) -> Client:
         return Client(self.url, key=key, num_tries=2)
@@ -33,6 +36,21 @@ class Running:
     def key(self, tenant: str, **more: Any) -> str:
         """A new key of the tenant."""
         return self.service.keys.create(tenant, **{"scopes": SCOPES, **more})[1]
+
+    def worked_s(self) -> float:
+        """Processor time that requests have cost so far: the event loop, its threads, and the process of the checks."""
+        threads = [self.thread, *self.service.executor._pool._threads]
+        clocks = [time.pthread_getcpuclockid(thread.ident) for thread in threads if thread.ident is not None]
+        return sum(map(time.clock_gettime, clocks)) + process_s(self.service.inspector._child.pid)
+
+
+def process_s(pid: int | None) -> float:
+    """Processor time of a process that may be gone."""
+    try:
+        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    except OSError:
+        return 0.0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -48,7 +66,7 @@ def serving(folder: Path, **changes: Any) -> Iterator[Running]:
         assert time.monotonic() < until, "the server does not start"
         time.sleep(0.02)
     try:
-        yield Running(url=f"http://127.0.0.1:{port}", port=port, service=server._service, server=server)
+        yield Running(url=f"http://127.0.0.1:{port}", port=port, service=server._service, server=server, thread=thread)
     finally:
         server._service.begin_drain()
         server.should_exit = True

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from api.client import Client, ServerError
-from api.service.serving import free_port
+from api.service.serving import GRACE_S, free_port
 from planner.document import parse_plan
 from planner.verify import verify
 from profiles.load import load_workload
@@ -143,7 +143,7 @@ def test_sigterm_loses_nothing(tmp_path: Path):
         if event["kind"] == "incumbent":
             break
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(GRACE_S) == 0
     process, client = start(tmp_path)
     again = client.job(job["id"])
     assert again["incumbent_ns"] is not None

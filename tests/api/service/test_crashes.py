@@ -1,7 +1,7 @@
 """Kills: solvers, workers, the service, the database; a full disk; a worker that freezes and thaws.
 
-After all of it no job is lost, none is finished twice, and every plan that is there passes the verifier here. `make
-test` does a few kills of each kind; `make test-crash` a hundred.
+After all of it no job is lost or doubled, none is finished twice, and every plan that is there passes the verifier
+here. `make test` kills a few times on each engine; `make test-crash` a hundred times on each, both at once.
 """
 
 import json
@@ -10,10 +10,11 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
+import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,75 +22,32 @@ import pytest
 
 from api.client import Client, ServerError
 from api.doctor import make_toy_problem
-from api.jobs.postgres import PostgresDatabase
-from api.jobs.runner import JobRunner, Patience
+from api.jobs.runner import JobRunner, Patience, persistently
 from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import SqliteDatabase
-from api.service.serving import free_port
+from api.jobs.store import STORE_FAILURES
 from planner.document import parse_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
+from profiles.workload import Workload, dump_workload
+from tests.api.jobs.hasty_worker import LEASE_S
 from tests.api.jobs.test_pool import large_problem, submit
-from tests.api.jobs.test_postgres_worker import children_of
 from tests.api.postgres import PostgresServer
+from tests.api.service.site import Site
 
 KILLS = int(os.environ.get("PIPEPLAN_KILLS", "4"))
-"""Kills of each test."""
+"""Kills of each storm."""
 
-ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 240.0
+"""For what is left to do after a storm, and twenty more for each kill."""
+
+CALM_S = 240.0
+"""How long a storm waits at most for the service to finish a job before it kills again; a busy machine needs a while
+to start it, and a job whose solver dies ten times is given up."""
 
 
-@dataclass
-class Site:
-    """Processes of one service, by role; each can be killed and is started again."""
-
-    folder: Path
-    url: str | None = None
-    num_workers: int = 1
-    port: int = field(default_factory=free_port)
-    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
-
-    @property
-    def client(self) -> Client:
-        return Client(f"http://127.0.0.1:{self.port}", num_tries=10)
-
-    def start(self, role: str) -> None:
-        """`api`, or `worker-N`."""
-        more = [] if self.url is None else ["--database-url", self.url]
-        verb = ["serve", "--port", str(self.port)] if role == "api" else ["worker"]
-        command = [sys.executable, "-m", "api.cli", *verb, "--data", str(self.folder / "data"), *more]
-        log = (self.folder / "log").open("ab")
-        self.processes[role] = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=log)
-        log.close()
-
-    def start_all(self) -> None:
-        for role in ("api", *(f"worker-{number}" for number in range(self.num_workers if self.url else 0))):
-            self.start(role)
-        self.client.capabilities()
-
-    def kill(self, role: str) -> None:
-        """SIGKILL, and at once a new one."""
-        self.processes[role].kill()
-        self.processes[role].wait()
-        self.start(role)
-
-    def kill_a_solver(self, chance: random.Random) -> None:
-        """SIGKILL to one of the processes below ours."""
-        solvers = [pid for process in self.processes.values() for pid in children_of(process.pid)]
-        if solvers:
-            with_pid = chance.choice(sorted(solvers))
-            try:
-                os.kill(with_pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return
-
-    def close(self) -> None:
-        for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            assert process.wait(90) == 0
+TOY = make_toy_problem()
 
 
 @pytest.fixture
@@ -102,9 +60,74 @@ def make_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
         return made[-1]
 
     yield make
-    for process in (process for site in made for process in site.processes.values()):
-        process.kill()
-        process.wait()
+    for site in made:
+        site.abandon()
+
+
+@dataclass
+class Storm:
+    """Questions and kills in turns; what has ended is watched, so that nobody ends it again."""
+
+    site: Site
+    store: SqlStore
+    chance: random.Random
+    asked: dict[str, Problem] = field(default_factory=dict)
+    """Problems by the ids that the service gave them."""
+    ended: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    """How every job that was seen to have ended did so."""
+
+    def ask(self, number: int, *, is_large: bool) -> threading.Thread:
+        """A client that sends its question until it has an answer; large ones take two seconds."""
+        problem, limits = TOY, Limits(time_limit_s=30.0, max_rounds=1, seed=number)
+        if is_large:
+            problem, limits = replace(large_problem(), num_microbatches=32 + number), Limits(time_limit_s=2.0)
+
+        def work() -> None:
+            self.asked[self.site.client.submit(problem, limits=limits)["id"]] = problem
+
+        asker = threading.Thread(target=work)
+        asker.start()
+        return asker
+
+    def look(self) -> int:
+        """How many jobs have ended; none of them may change any more."""
+        try:
+            jobs = [job for job in self.store.recent("local", limit=10_000) if job.is_finished]
+        except STORE_FAILURES:
+            return len(self.ended)
+        for job in jobs:
+            now = (job.state, job.finished_at, job.plan_sha256, job.attempt)
+            assert self.ended.setdefault(job.id, now) == now, "finished twice"
+        return len(jobs)
+
+    def wait(self, number: int) -> None:
+        """Either not at all, so that the kill comes between commit and reply, or until work is done again."""
+        if number % 4 == 0:
+            time.sleep(self.chance.uniform(0.0, 0.06))
+            return
+        before, until = self.look(), time.monotonic() + CALM_S
+        while self.look() == before and time.monotonic() < until:
+            time.sleep(0.2)
+        time.sleep(self.chance.uniform(0.0, 1.5))
+
+    def rage(self, kills: list[Callable[[], object]]) -> None:
+        """`KILLS` kills in turns, each while a client asks."""
+        for number in range(KILLS):
+            asker = self.ask(number, is_large=number % 6 == 0)
+            self.wait(number)
+            kills[number % len(kills)]()
+            asker.join()
+        self.finish(KILLS)
+
+    def finish(self, count: int) -> None:
+        """When the weather is fine again: nothing is lost, nothing is there twice, and all is well."""
+        assert len(self.asked) == count
+        wait_all(self.site.client, list(self.asked), seconds=SECONDS + 20 * count)
+        self.site.close()
+        persistently(self.store.ping, seconds=SECONDS)  # our own connection may not have survived
+        self.look()
+        assert set(self.ended) == set(self.asked), "lost, or stored twice"
+        check_all(self.store, self.asked)
 
 
 def wait_all(client: Client, ids: list[str], *, seconds: float) -> None:
@@ -135,85 +158,99 @@ def check_all(store: SqlStore, ids: dict[str, Problem]) -> None:
 
 
 def ask(client: Client, number: int) -> tuple[str, Problem]:
-    """One small or larger question."""
-    problem = make_toy_problem() if number % 3 else large_problem()
-    limits = Limits(time_limit_s=30.0, max_rounds=1, seed=number) if number % 3 else Limits(time_limit_s=3.0)
-    return client.submit(problem, limits=limits)["id"], problem
+    """One small question."""
+    return client.submit(TOY, limits=Limits(time_limit_s=30.0, max_rounds=1, seed=number))["id"], TOY
 
 
-def test_kills_with_sqlite(tmp_path: Path, make_site: Callable[..., Site]):
-    """Tests that kill -9 of solvers and of the service, between any two of its words, costs nothing."""
+def test_kills_with_sqlite(make_site: Callable[..., Site]):
+    """Tests that kill -9 of the service and of solvers, between any two of its words, costs nothing."""
     site, chance = make_site(), random.Random(1)
     site.start_all()
-    ids: dict[str, Problem] = {}
-    for number in range(KILLS):
-        job_id, problem = ask(site.client, number)
-        ids[job_id] = problem
-        time.sleep(chance.uniform(0.0, 2.0))
-        if number % 2:
-            site.kill_a_solver(chance)
-        else:
-            site.kill("api")
-    wait_all(site.client, list(ids), seconds=SECONDS + 20 * KILLS)
-    site.close()
-    store = SqlStore(SqliteDatabase(tmp_path / "data" / "pipeplan.sqlite"))
-    check_all(store, ids)
-    store.close_all()
+    with site.store() as store:
+        storm = Storm(site, store, chance)
+        storm.rage([lambda: site.kill("api"), lambda: site.kill_a_solver(chance)])
 
 
 def test_kills_with_postgres(make_site: Callable[..., Site], postgres: PostgresServer):
     """Tests that the same holds with workers of their own, which are killed too, and a database that crashes."""
     site, chance = make_site(url=postgres.fresh_database(), num_workers=2), random.Random(2)
     site.start_all()
-    ids: dict[str, Problem] = {}
-    for number in range(KILLS):
-        job_id, problem = ask(site.client, number)
-        ids[job_id] = problem
-        time.sleep(chance.uniform(0.0, 2.0))
-        what = ("worker-0", "solver", "api", "database")[number % 4]
-        if what == "solver":
-            site.kill_a_solver(chance)
-        elif what == "database":
-            postgres.stop(signal.SIGQUIT)
-            postgres.start()
-        else:
-            site.kill(what)
-    wait_all(site.client, list(ids), seconds=SECONDS + 60 * KILLS)
-    site.close()
-    assert site.url is not None
-    store = SqlStore(PostgresDatabase(site.url))
-    check_all(store, ids)
-    store.close_all()
+
+    def crash_the_database() -> None:
+        postgres.stop(signal.SIGQUIT)
+        postgres.start()
+
+    kills = [
+        lambda: site.kill("api"),
+        lambda: site.kill("worker-0"),
+        lambda: site.kill_a_solver(chance),
+        crash_the_database,
+        lambda: site.kill("worker-1"),
+    ]
+    with site.store() as store:
+        storm = Storm(site, store, chance)
+        storm.rage(kills)
 
 
-def test_killed_between_commit_and_reply(tmp_path: Path, make_site: Callable[..., Site]):
+def test_workers_freeze_and_thaw(make_site: Callable[..., Site], postgres: PostgresServer):
+    """Tests that a worker stopped in the middle of a job for longer than its lease spoils nothing when it goes on."""
+    site, chance = make_site(url=postgres.fresh_database(), num_workers=2), random.Random(3)
+    site.start_all()
+    count = max(2, KILLS // 5)
+    with site.store() as store:
+        storm = Storm(site, store, chance)
+        for number in range(count):
+            storm.ask(number, is_large=True).join()
+            freeze_whoever_works(storm)
+        storm.finish(count)
+        jobs = [store.get(job_id) for job_id in storm.asked]
+        assert any(job is not None and job.attempt > 1 for job in jobs), "nobody took over"
+
+
+def freeze_whoever_works(storm: Storm) -> None:
+    """Freeze the worker of the job that runs until another has taken it over, or for longer than the lease."""
+    site, until = storm.site, time.monotonic() + SECONDS
+    while not (running := [job for job in storm.store.recent("local", limit=9) if job.state == "running"]):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    time.sleep(storm.chance.uniform(0.0, 1.5))
+    pid = int((running[0].worker or "").split(":")[1])
+    role = next(role for role, process in site.processes.items() if process.pid == pid)
+    site.freeze(role)
+    time.sleep(LEASE_S + storm.chance.uniform(0.0, 4.0))
+    site.thaw(role)
+
+
+def test_killed_between_commit_and_reply(make_site: Callable[..., Site]):
     """Tests that a client whose reply was lost sends again with its key and gets the job that was stored."""
     site = make_site()
     site.start_all()
-    body = json.dumps({"workload": json.loads(_toy()), "limits": {"time_limit_s": 30.0, "max_rounds": 1}}).encode()
-    headers = {"Idempotency-Key": "only-once", "Content-Type": "application/json"}
+    workload = Workload(profile=TOY.profile, cluster=TOY.cluster, num_microbatches=TOY.num_microbatches)
+    tree = {"workload": json.loads(dump_workload(workload)), "limits": {"time_limit_s": 30.0, "max_rounds": 1}}
+    with site.store() as store:
+        for number in range(1 + KILLS // 10):
+            lose_a_reply(site, store, body=tree | {"priority": number % 10})
+        jobs = store.recent("local", limit=99)
+        assert len(jobs) == 1 + KILLS // 10
+        wait_all(site.client, [job.id for job in jobs], seconds=SECONDS)
+        check_all(store, {job.id: TOY for job in jobs})
+    site.close()
+
+
+def lose_a_reply(site: Site, store: SqlStore, *, body: dict[str, Any]) -> None:
+    """Submit, kill the service as soon as the job is stored, and submit again: it is the same job."""
+    headers = {"Idempotency-Key": uuid.uuid4().hex, "Content-Type": "application/json", "Cache-Control": "no-cache"}
+    before = {job.id for job in store.recent("local", limit=99)}
     connection = site.client._connect()
-    connection.request("POST", "/v1/plans", body=body, headers=headers)
-    store = SqlStore(SqliteDatabase(tmp_path / "data" / "pipeplan.sqlite"))
+    connection.request("POST", "/v1/plans", body=json.dumps(body).encode(), headers=headers)
     until = time.monotonic() + 30
-    while not store.recent("local", limit=2):  # committed; the reply is not read
+    while not (stored := {job.id for job in store.recent("local", limit=99)} - before):  # the reply is not read
         assert time.monotonic() < until
-        time.sleep(0.005)
+        time.sleep(0.001)
     site.kill("api")
     connection.close()
-    job = json.loads(site.client._bytes("POST", "/v1/plans", body=json.loads(body), headers=headers))
-    assert [stored.id for stored in store.recent("local", limit=9)] == [job["id"]]
-    wait_all(site.client, [job["id"]], seconds=SECONDS)
-    check_all(store, {job["id"]: make_toy_problem()})
-    site.close()
-    store.close_all()
-
-
-def _toy() -> str:
-    from profiles.workload import dump_workload, Workload  # noqa: I001
-
-    problem = make_toy_problem()
-    return dump_workload(Workload(profile=problem.profile, cluster=problem.cluster, num_microbatches=3))
+    job = json.loads(site.client._bytes("POST", "/v1/plans", body=body, headers=headers))
+    assert stored == {job["id"]}
 
 
 class Frozen(JobRunner):
@@ -241,7 +278,7 @@ def test_a_frozen_worker_thaws(tmp_path: Path):
     from api.jobs.process import Child, ProcessLimits
 
     store = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
-    job = submit(store, make_toy_problem(), Limits(time_limit_s=60, max_rounds=1))
+    job = submit(store, TOY, Limits(time_limit_s=60, max_rounds=1))
     children = [Child(ProcessLimits()) for _ in range(2)]
     patience = Patience(lease_s=2.0)
     frozen = Frozen(store, children[0], patience=patience, is_draining=lambda: False)
@@ -253,7 +290,7 @@ def test_a_frozen_worker_thaws(tmp_path: Path):
     done = store.get(job.id)
     assert done is not None
     assert (done.state, done.attempt, done.crashes) == ("succeeded", 2, 0)
-    check_all(store, {job.id: make_toy_problem()})
+    check_all(store, {job.id: TOY})
     for child in children:
         child.kill()
     store.close_all()
@@ -281,7 +318,7 @@ def fill(path: Path) -> None:
 def submit_many(client: Client) -> None:
     """More questions than a small disk holds."""
     for number in range(4, 60, 3):
-        client.submit(make_toy_problem(), limits=Limits(seed=number))
+        client.submit(TOY, limits=Limits(seed=number))
 
 
 def test_a_full_disk(small_disk: Path, tmp_path: Path, make_site: Callable[..., Site]):
@@ -302,6 +339,5 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path, make_site: Callable[..., 
     again, _ = ask(site.client, 61)
     wait_all(site.client, [again], seconds=SECONDS)
     site.close()
-    store = SqlStore(SqliteDatabase(small_disk / "pipeplan.sqlite"))
-    check_all(store, {job_id: problem, again: make_toy_problem()})
-    store.close_all()
+    with site.store() as store:
+        check_all(store, {job_id: problem, again: TOY})

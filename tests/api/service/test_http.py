@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
+from api.jobs.job import News, Outcome
+from api.service import plans
 from api.service.app import make_app
 from api.service.openapi import example_submission, make_document
 from api.service.serving import require_safe
@@ -21,17 +24,11 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify
-from profiles.load import load_workload
+from tests.api.jobs.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
 
+NEWS = News(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan="{}")
 QUICK = Limits(time_limit_s=30.0, max_rounds=1)
-
-
-def large_problem() -> Problem:
-    """One whose search goes on for as long as it may."""
-    workload = load_workload("demo:vgg16-ethernet")
-    assert workload.cluster is not None
-    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=32)
 
 
 def plain_problem() -> Problem:
@@ -95,6 +92,47 @@ def test_events_tell_the_story(running: Running):
     assert ids == sorted(set(ids))
     assert [event["id"] for event in client.follow(job["id"], after=ids[-2])] == ids[-1:]
     assert events[-1]["data"]["state"] == "succeeded"
+
+
+def test_streams_are_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a stream says something now and then while nothing happens, changes that are no events included."""
+    monkeypatch.setattr(plans, "PAUSE_S", 0.1)
+    monkeypatch.setattr(plans, "PING_S", 0.6)
+    with serving(tmp_path, num_workers=0) as running:
+        here = running.client().submit(make_toy_problem(), limits=QUICK)["links"]["self"]
+        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
+        connection.request("GET", f"{here}/events")
+        response = connection.getresponse()
+        lines = [response.readline() for _ in range(4)]
+        assert lines[:2] == [b"id: 1\n", b"event: queued\n"]
+        begin = time.monotonic()
+        for _ in range(4):
+            request(running, "POST", f"{here}:pin")
+            assert (response.readline(), response.readline()) == (b": ping\n", b"\n")
+        assert time.monotonic() - begin > 1.5
+        connection.close()
+
+
+def test_events_come_in_time_not_in_showers(tmp_path: Path):
+    """Tests that however much happens, a stream speaks at most once a second, and skips what is out of date."""
+    with serving(tmp_path, num_workers=0) as running:
+        client, store = running.client(), running.service.store
+        job_id = client.submit(make_toy_problem(), limits=QUICK)["id"]
+        held = store.claim("w", lease_s=60.0)
+        assert held is not None
+
+        def work() -> None:
+            for number in range(60):
+                store.report(held, replace(NEWS, incumbent_ns=10**6 - number))
+                time.sleep(0.05)
+            store.finish(held, Outcome(state="failed"))
+            store.close()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        told = [time.monotonic() for event in client.follow(job_id) if event["kind"] == "incumbent"]
+        worker.join()
+    assert 2 <= len(told) <= 1 + (told[-1] - told[0] + 1.0)
 
 
 def test_stop_returns_the_best_plan(running: Running):
@@ -259,6 +297,7 @@ def test_problems_name_the_place_not_the_value(running: Running):
     ("changes", "word"),
     [
         ({"num_microbatches": 10**6}, "actions"),
+        ({"num_microbatches": 50_000, "options": {"max_stages_per_device": 1000}}, "actions"),
         ({"limits": {"time_limit_s": 10**5}}, "time_limit_s"),
         ({"limits": {"gap": 2}}, "fraction"),
         ({"priority": 99}, "priority"),
@@ -270,6 +309,21 @@ def test_too_much_is_refused(running: Running, changes: dict[str, Any], word: st
     status, _, text = request(running, "POST", "/v1/plans", {**example_submission(), **changes})
     assert status == 422
     assert word in text.decode()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", 400),
+        (b'{"workload": ', 400),
+        (b'{"workload": "\xff"}', 400),
+        (b'{"workload": {"a": "\\u0000"}}', 422),
+        (b'{"workload": {"not JSON": "UTF-8"}}', 422),
+    ],
+)
+def test_unreadable_is_not_impossible(running: Running, body: bytes, expected: int):
+    """Tests that 400 is for what is no JSON at all, and 422 for what it says, whatever words that consists of."""
+    assert request(running, "POST", "/v1/plans", body)[0] == expected
 
 
 def test_demos_pipe_into_post(running: Running):
@@ -302,6 +356,20 @@ def test_the_document_is_committed():
     """Tests that docs/openapi.json is the interface: `pipeplan serve --openapi` prints it."""
     committed = (Path(__file__).parents[3] / "docs" / "openapi.json").read_text(encoding="utf-8")
     assert json.loads(committed) == make_document()
+
+
+def test_the_examples_are_valid_and_run(running: Running):
+    """Tests that every example of a body is what the document asks for, and is answered with what it promises."""
+    document, num_examples = make_document(), 0
+    for path, item in document["paths"].items():
+        content = item.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
+        for example in content.get("examples", {}).values():
+            schema = {**content["schema"], "components": document["components"]}
+            jsonschema.validate(example["value"], schema)
+            status, _, text = request(running, "POST", path, example["value"], {"Prefer": "wait=60"})
+            assert status == 200, text
+            num_examples += 1
+    assert num_examples
 
 
 def test_the_document_names_every_route(tmp_path: Path):

@@ -105,6 +105,34 @@ def test_side_by_side_by_hand():
     assert [(placed[n].start_ns, placed[n].end_ns) for n in range(3)] == [(0, 10), (15, 21), (0, 15)]
 
 
+def test_small_operations_on_siblings():
+    """Tests that a small operation runs on a sibling of busy cores, and one that would outlast them waits."""
+    operations = [
+        Operation(name="wide", kind="a", times_ns={1: 40, 2: 20}),
+        Operation(name="small", kind="b", times_ns={1: 10}),
+        Operation(name="medium", kind="c", times_ns={1: 15}),
+    ]
+    placed = {each.operation: each for each in run_side_by_side(operations, [2, 1, 1], cores=2, sibling_percent=160)}
+    assert [(placed[n].start_ns, placed[n].end_ns, placed[n].on_sibling) for n in range(3)] == [
+        (0, 20, False), (0, 16, True), (20, 35, False)
+    ]  # fmt: skip
+    assert find_mistakes(operations, list(placed.values()), cores=2, sibling_percent=160) == []
+    assert any("on a sibling" in each for each in find_mistakes(operations, list(placed.values()), cores=2))
+    many = [placed[1]] * 3
+    assert any("3 of 2 siblings" in each for each in find_mistakes(operations, many, cores=2, sibling_percent=160))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_siblings_are_never_worse(name: str):
+    """Tests that on every graph strategy 4 gives a valid schedule, and that none takes longer than without."""
+    operations = training_graph(GRAPHS[name](), cores=16)
+    for widths in (best_widths(operations), widths_by_kind(operations)):
+        without = run_side_by_side(operations, widths, cores=16)
+        placed = run_side_by_side(operations, widths, cores=16, sibling_percent=160)
+        assert find_mistakes(operations, placed, cores=16, sibling_percent=160) == []
+        assert makespan_ns(placed) <= makespan_ns(without)
+
+
 def test_one_width_per_kind():
     """Tests that the most expensive instance decides, and that others take the nearest width they were measured on."""
     operations = [

@@ -156,6 +156,24 @@ def test_plan_of_first_k():
         ) + sum(times.synchronisation_ns)
 
 
+def test_planner_decides_k():
+    """Tests that every plan is as short as the best k, which is sometimes neither 0 nor all, and some are shorter."""
+    chosen, gains = set(), []
+    for seed in range(6):
+        problem = first_k_problem(Random(seed), synchronisation="bucketed")
+        costs = CostModel(problem)
+        curve_ns = [simulate(problem, make_first_k_plan(costs, k=k)).makespan_ns for k in range(7)]
+        plan = plan_jointly(problem, limits=Limits(max_rounds=1, time_limit_s=10**5))
+        assert plan.evidence is not None
+        (row,) = [row for row in plan.evidence.baselines if row.name == "OOO reverse first-k"]
+        assert row.makespan_ns == min(curve_ns)
+        assert plan.evidence.makespan_ns <= min(curve_ns) <= curve_ns[0]
+        chosen.add(curve_ns.index(min(curve_ns)))
+        gains.append(plan.evidence.makespan_ns / min(curve_ns))
+    assert chosen - {0, 6}
+    assert min(gains) < 1
+
+
 def test_first_k_needs_buckets():
     """Tests that without bucketed synchronisation the method says that it does not apply."""
     with pytest.raises(DoesNotApplyError, match="needs synchronisation = bucketed"):

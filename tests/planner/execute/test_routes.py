@@ -1,6 +1,5 @@
 """Who sends which samples to whom, and in which order."""
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from planner.execute.route_check import check_routed_rows
 from planner.execute.routes import Cell, Part, Row, lower, make_routes
 from planner.execute.wiring import StageEdge
 from tests.planner.execute.orders import make_random_plan
+from tests.planner.execute.spoiling import spoiled
 
 
 def edges_of(text: str) -> tuple[StageEdge, ...]:
@@ -192,15 +192,5 @@ def test_lowered_rows_pass(case: tuple[Layout, tuple[StageEdge, ...]]):
 def test_a_missing_or_repeated_cell_is_found(case: tuple[Layout, tuple[StageEdge, ...]], seed: int):
     """Tests that no cell can be left out, repeated or moved to another rank unnoticed."""
     layout, edges = case
-    rng = random.Random(seed)
-    rows = lower(layout, edges)
-    rank = rng.randrange(len(rows))
-    place = rng.randrange(len(rows[rank]))
-    for change in ("drop", "repeat", "move"):
-        broken = [list(row) for row in rows]
-        cell = broken[rank].pop(place)
-        if change == "repeat":
-            broken[rank][place:place] = [cell, cell]
-        elif change == "move" and len(rows) > 1:
-            broken[(rank + 1) % len(rows)].append(cell)
+    for change, cell, broken in spoiled(lower(layout, edges), seed):
         assert faults(broken, layout, edges) != (), (change, cell)

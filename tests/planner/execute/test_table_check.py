@@ -16,6 +16,7 @@ from planner.execute.table_check import (
     parse_cell,
 )
 from tests.planner.execute.orders import make_random_plan
+from tests.planner.execute.spoiling import spoiled
 
 Table = list[list[str]]
 
@@ -158,17 +159,9 @@ def test_lowered_tables_pass(case: tuple[Table, int, int]):
 def test_a_missing_or_repeated_cell_is_found(case: tuple[Table, int, int], seed: int):
     """Tests that no cell can be left out, repeated or moved to another rank unnoticed."""
     table, num_stages, num_microbatches = case
-    rng = random.Random(seed)
-    rank = rng.randrange(len(table))
-    place = rng.randrange(len(table[rank]))
-    for change in ("drop", "repeat", "move"):
-        broken = [list(row) for row in table]
-        cell = broken[rank].pop(place)
-        if change == "repeat":
-            broken[rank][place:place] = [cell, cell]
-        elif change == "move" and len(table) > 1:
-            broken[(rank + 1) % len(table)].append(cell)
-        assert faults(broken, num_stages=num_stages, num_microbatches=num_microbatches) != ()
+    for change, cell, broken in spoiled(table, seed):
+        found = faults(broken, num_stages=num_stages, num_microbatches=num_microbatches)
+        assert found != (), (change, cell)
 
 
 def swappable(table: Table) -> list[tuple[int, int, int]]:

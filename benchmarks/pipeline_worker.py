@@ -1,0 +1,117 @@
+"""One rank that trains 80 steps in several orders of a pipeline: usual, fast-forwarded, modulo, and with tasks apart.
+
+`python -m benchmarks.pipeline_worker STORE RANK COUNT` runs plans of the chain of `layer_pipe_worker` over gloo, one
+after the other from the same weights; rank 0 prints whether losses, and parameters after 40 and 80 steps, are equal.
+"""
+
+import json
+import sys
+from dataclasses import replace
+
+import torch
+from torch import distributed
+
+from benchmarks.layer_pipe_worker import MICROBATCHES, Runner, make_problem, make_weights
+from planner.actions import Action
+from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
+from planner.baselines.out_of_order.pipelined import make_modulo_plan, order_fast_forward
+from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
+from planner.costs import CostModel
+from planner.plan import Plan, Stage
+
+STEPS, RATE = (40, 80), 0.002
+
+Trained = tuple[list[float], list[list[torch.Tensor]]]
+"""Losses of all steps, and the weights after each of `STEPS`."""
+
+
+def make_plans(costs: CostModel) -> dict[str, Plan]:
+    """Every layer is a stage: in a row and in turn on the ranks, in the usual order and out of it."""
+    modulo = make_modulo_plan(costs, mod=1)
+    names, layers = [device.name for device in costs.problem.cluster.devices], costs.problem.profile.topological_order
+    in_a_row = tuple(
+        Stage(layers=(layer,), replicas=((names[number * len(names) // len(layers)],),))
+        for number, layer in enumerate(layers)
+    )
+    pipeline = make_pipeline(costs, in_a_row)
+    return {
+        "usual": make_plan(costs, in_a_row, words=order_usually(pipeline)),
+        "fast-forward": make_plan(costs, in_a_row, words=order_fast_forward(pipeline)),
+        "modulo": modulo,
+        "tasks apart": make_layer_pipe_plan(costs),
+    }
+
+
+def order_usually(pipeline: Pipeline) -> Words:
+    """As GPipe: all forwards, then all backwards, each W after its I; stages of one rank in turn."""
+    microbatches = range(pipeline.num_microbatches)
+    words: Words = [[] for _ in range(pipeline.num_positions)]
+    for stage in range(pipeline.num_stages):
+        words[pipeline.position_of[stage]] += [Action("F", stage, m) for m in microbatches]
+    for stage in reversed(range(pipeline.num_stages)):
+        words[pipeline.position_of[stage]] += [Action(kind, stage, m) for m in microbatches for kind in ("I", "W")]
+    return words
+
+
+def train(plan: Plan, costs: CostModel, rank: int) -> Trained:
+    """Plain gradient steps on the same microbatches; every rank ends with all weights."""
+    weights, losses, kept = make_weights(), [], []
+    last = len(weights) - 1
+    for step in range(1, STEPS[-1] + 1):
+        runner = Runner(plan=plan, costs=costs, name=f"rank{rank}")
+        own = [stage for stage in range(len(weights)) if runner.owner(stage) == runner.name]
+        runner.weights = {stage: weights[stage] for stage in own}
+        runner.run()
+        for stage in own:
+            weights[stage] = weights[stage] - RATE * runner.gradients[stage]
+        if last in own:
+            losses.append(sum(float(runner.outputs[last, m].square().sum()) / 2 for m in range(MICROBATCHES)))
+        distributed.barrier()
+        if step in STEPS:
+            gathered: list[object] = [None] * distributed.get_world_size()
+            distributed.all_gather_object(gathered, ({stage: weights[stage] for stage in own}, losses))
+            everything = {stage: weight for part, _ in gathered for stage, weight in part.items()}  # type: ignore[misc]
+            kept.append([everything[stage] for stage in range(len(weights))])
+    return max((found for _, found in gathered), key=len), kept  # type: ignore[misc]
+
+
+def main() -> None:
+    """Train in all orders; rank 0 prints the answer."""
+    store, rank, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
+    problem = make_problem(count)
+    costs = CostModel(replace(problem, options=replace(problem.options, max_replicas=1)))
+    found = {name: train(plan, costs, rank) for name, plan in make_plans(costs).items()}
+    if rank == 0:
+        print(json.dumps(summarise(found)))
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def summarise(found: dict[str, Trained]) -> dict[str, object]:
+    """What is equal to the usual order, bit by bit, and the largest difference."""
+    losses, weights = found.pop("usual")
+    return {
+        "steps": list(STEPS),
+        "losses": [losses[0], losses[-1]],
+        "orders": {
+            name: {
+                "losses_equal": theirs == losses,
+                "parameters_equal": [
+                    all(torch.equal(a, b) for a, b in zip(mine, usual, strict=True))
+                    for mine, usual in zip(kept, weights, strict=True)
+                ],
+                "worst_relative_difference": max(
+                    float((a - b).abs().max() / b.abs().max())
+                    for mine, usual in zip(kept, weights, strict=True)
+                    for a, b in zip(mine, usual, strict=True)
+                ),
+            }
+            for name, (theirs, kept) in found.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""`pipeplan worker` with little patience, so that tests need not wait half a minute for whatever died or froze.
+
+python -m tests.api.jobs.hasty_worker URL
+"""
+
+import sys
+from pathlib import Path
+
+from api.jobs import postgres_worker
+from api.jobs.runner import Patience
+from api.service.settings import Settings
+
+LEASE_S = 6.0
+"""A job whose worker says nothing for so long is another's."""
+
+
+def main() -> None:
+    """Work until a signal comes."""
+    postgres_worker.LOOK_AROUND = "* * * * * */5"
+    patience = Patience(lease_s=LEASE_S, look_s=0.2, report_s=0.2)
+    postgres_worker.work(Settings(data=Path(), database_url=sys.argv[1], patience=patience))
+
+
+if __name__ == "__main__":
+    main()
