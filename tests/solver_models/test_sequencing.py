@@ -79,13 +79,18 @@ def chain_in_turns(num_microbatches: int) -> Case:
 
 def test_it_ends_when_told_to():
     """Tests that a search whose flag is set stops at its first node and leaves the case open."""
-    case = chain_in_turns(6)
+    case, stop = chain_in_turns(6), np.ones(1, np.int64)
     floor = case.searcher.exact_floor(case.candidate())
     assert floor is not None
-    assert case.searcher.sequence(case.candidate(), threshold=2 * floor, most_nodes=MANY)[0]
-    assert not case.searcher.sequence(
-        case.candidate(), threshold=floor + 3, most_nodes=MANY, stop=np.ones(1, np.int64)
-    )[0]
+    open_ones = [
+        threshold
+        for threshold in range(floor + 1, floor + 12)
+        if not case.searcher.sequence(case.candidate(), threshold=threshold, most_nodes=1)[0]
+    ]
+    assert open_ones
+    for threshold in open_ones:
+        assert case.searcher.sequence(case.candidate(), threshold=threshold, most_nodes=MANY)[0]
+        assert not case.searcher.sequence(case.candidate(), threshold=threshold, most_nodes=MANY, stop=stop)[0]
 
 
 def test_devices_with_too_many_actions_are_left_open():
