@@ -71,6 +71,7 @@ def warm_up() -> float:
     list(large_seeds(searcher, most_plays=1, until=time.monotonic()))
     searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
     searcher.enumerate_orders(candidate, threshold=10**9, most_words=100, most_plays=10_000)
+    searcher.sequence(candidate, threshold=10**9, most_nodes=10)
     space = make_space(searcher.instance)
     assert space is not None
     open_cases(searcher, space)
