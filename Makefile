@@ -44,7 +44,7 @@ test-long: setup ## brute force against the exact search on thousands of random 
 	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_exact.py -k exact_search
 
 test-crash: setup database ## kill solvers, workers, services and databases, a hundred times on each engine (about 20 minutes)
-	PIPEPLAN_KILLS=100 $(BIN)/python -m pytest --numprocesses 2 --dist load --durations 0 tests/api/service/test_crashes.py
+	PIPEPLAN_KILLS=100 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 0 tests/api/service/test_crashes.py
 
 # Each table has a module of its own; their docstrings say what is measured.
 TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large fidelity does_it_pay \

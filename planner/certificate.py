@@ -68,9 +68,9 @@ def make_bound(
     best = max(bounds, key=lambda bound: bound.value_ns)
     for prices in (weights, None):
         best = _climb(least, best, weights=prices, seconds=min(time_limit_s, MAX_CLIMB_S) / 2)
-    best = _tell_apart(least, best, seconds=min(time_limit_s, MAX_CLIMB_S) / 2)
     if _is_placed(problem):
         return _narrow(least, best, seconds=2 * time_limit_s)
+    best = _tell_apart(least, best, seconds=time_limit_s / 2)
     return best if make_covering is None else _pack(least, best, make=make_covering, seconds=time_limit_s)
 
 
@@ -127,8 +127,7 @@ def _tell_apart(least: Least, best: Bound, *, seconds: float) -> Bound:
     trunk, optimizer = Trunk(least), least.problem.profile.optimizer_ns
     for members in propose(trunk):
         classes, start = Classes(trunk, members), max(best.value_ns - optimizer, 1)
-        steps = min(MAX_STEPS, int(seconds * ENTRIES_PER_S / sequence.effort(classes, start)))
-        value = sequence.climb(classes, start, steps=steps) + optimizer
+        value = sequence.climb(classes, start, figures=seconds * ENTRIES_PER_S) + optimizer
         if value > start + optimizer:
             best = Bound(
                 kind="classes", value_ns=value, certificate={"kind": "classes", "value_ns": value, "classes": members}

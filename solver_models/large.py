@@ -1,15 +1,15 @@
 """First candidates for problems whose plans take long to play: many cuts rated in closed form, the best few played."""
 
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from solver_models.annealing import evaluate
 from solver_models.best_fit import best_fits
+from solver_models.cuts import Seats, Sums, best_cut
 from solver_models.device_orders import device_orders
 from solver_models.instance import Instance, Integers
 from solver_models.kernels import FAR, assemble
@@ -43,24 +43,6 @@ KNOBS = (STANDARD_KNOBS[1], STANDARD_KNOBS[4], STANDARD_KNOBS[0], STANDARD_KNOBS
 """Policies that are played, the most promising first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
-    """Prefix sums over the layers, from 0, as lists: what a stage of the layers i .. j - 1 costs on one device."""
-
-    load: list[list[int]]
-    """[T] ticks of F, I and W per microbatch by device type."""
-    trip: list[list[int]]
-    """[T] ticks of F and I."""
-    forward: list[list[int]]
-    """[T] ticks of F."""
-    state: list[int]
-    """Resident units."""
-    stash: list[int]
-    """Units per microbatch."""
-    crossing: list[int]
-    """[L + 1] units that cross each boundary, one way."""
-
-
 def _make_sums(instance: Instance) -> Sums:
     work = instance.work[0]
     backward = work[1] + work[2] if instance.can_split else work[3]
@@ -69,17 +51,19 @@ def _make_sums(instance: Instance) -> Sums:
         crossing[producer + 1] += size
         crossing[consumer + 1] -= size
     return Sums(
-        load=[_prefix(row) for row in work[0] + backward],
-        trip=[_prefix(row) for row in work[0] + work[1]],
-        forward=[_prefix(row) for row in work[0]],
+        load=_prefix(work[0] + backward),
+        trip=_prefix(work[0] + work[1]),
+        forward=_prefix(work[0]),
         state=_prefix(instance.state),
         stash=_prefix(instance.stash),
-        crossing=np.cumsum(crossing)[:-1].tolist(),
+        crossing=np.cumsum(crossing)[:-1],
     )
 
 
-def _prefix(values: Integers) -> list[int]:
-    sums: list[int] = [0, *np.cumsum(values).tolist()]
+def _prefix(values: Integers) -> Integers:
+    """Sums along the last axis, from 0."""
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
     return sums
 
 
@@ -88,89 +72,41 @@ class _Cutter:
 
     def __init__(self, instance: Instance, sums: Sums, *, groups: Groups) -> None:
         self.instance, self.sums, self.groups = instance, sums, groups
-        total = [row[-1] for row in sums.load]
-        types = instance.device_type
-        self.slowest = [max(types[list(group)].tolist(), key=lambda kind: total[kind]) for group in groups]
-        self.room = [int(instance.capacity[list(group)].min()) for group in groups]
+        total, types = sums.load[:, -1], instance.device_type
+        self.size = np.array([len(group) for group in groups])
+        starts = np.cumsum([0, *self.size[:-1].tolist()])
+        members = np.array([device for group in groups for device in group])
+        rank = np.argsort(np.argsort(total, kind="stable"), kind="stable")  # of a type, the slowest last
+        self.kind = np.argsort(rank)[np.maximum.reduceat(rank[types[members]], starts)]
+        self.room = np.minimum.reduceat(instance.capacity[members], starts)
 
-    def best(self, depth: float, slack: float) -> list[int] | None:
-        """The boundaries of the cut with the least largest load, [0, ..., L]; None if nothing fits into memory.
+    def best(self, depth: float, slack: float) -> list[int]:
+        """The boundaries of the cut with the least largest load, [0, ..., L]; empty if nothing fits into memory.
 
         With `slack` stages may end earlier, where less crosses.
         """
-        total = max(row[-1] for row in self.sums.load)
-        low, high = 0, total
-        found = self._within(high, depth, slack=slack)
-        while found is not None and len(self.groups) > 1 and high - low > max(1, total >> STEPS):
-            middle = (low + high) // 2
-            cut = self._within(middle, depth, slack=slack)
-            if cut is None:
-                low = middle
-            else:
-                found, high = cut, middle
-        return found
+        held = np.clip((depth * np.arange(len(self.groups), 0, -1)).astype(np.int64), 1, self.instance.num_microbatches)
+        seats = Seats(self.kind, self.size, self.room, held, self.instance.receive_buffers)
+        bounds: list[int] = best_cut(self.sums, seats, slack, STEPS).tolist()
+        return bounds
 
-    def _within(self, limit: int, depth: float, *, slack: float) -> list[int] | None:
-        """Every stage as long as its load stays within `limit` and its memory lasts."""
-        num_layers, bounds = len(self.instance.state), [0]
-        for number, group in enumerate(self.groups):
-            first = bounds[-1]
-            load = self.sums.load[self.slowest[number]]
-            end = bisect_right(load, load[first] + limit * len(group)) - 1
-            end = self._fitting(first, end, number=number, depth=depth)
-            if end <= first:
-                return None
-            if slack and end < num_layers:
-                least = bisect_left(load, load[first] + int((1 - slack) * (load[end] - load[first])), first + 1, end)
-                end = min(range(end, least - 1, -1), key=self.sums.crossing.__getitem__)
-            bounds.append(end)
-            if end == num_layers:
-                return bounds
-        return None
-
-    def _fitting(self, first: int, end: int, *, number: int, depth: float) -> int:
-        """The last end up to `end` at which the stage fits into memory."""
-        in_flight = max(1, min(self.instance.num_microbatches, int(depth * (len(self.groups) - number))))
-
-        def fits(last: int) -> bool:
-            stash = in_flight * self._stash(first, last, number=number)
-            return self._need(first, last, number=number) + stash <= self.room[number]
-
-        low = first
-        if fits(end):
-            return end
-        while end - low > 1:
-            middle = (low + end) // 2
-            low, end = (middle, end) if fits(middle) else (low, middle)
-        return low
-
-    def _stash(self, first: int, end: int, *, number: int) -> int:
-        return -(-(self.sums.stash[end] - self.sums.stash[first]) // len(self.groups[number]))
-
-    def _need(self, first: int, end: int, *, number: int) -> int:
-        buffers = self.instance.receive_buffers * (self.sums.crossing[first] + self.sums.crossing[end])
-        return self.sums.state[end] - self.sums.state[first] + -(-buffers // len(self.groups[number]))
-
-    def estimate(self, bounds: list[int]) -> int:
+    def estimate(self, bounds: Integers) -> int:
         """Ticks that the orders of a cut take, about: fill, work, and round trips of what memory holds at once."""
-        count = self.instance.num_microbatches
-        worst, head, trip = 0, 0, 0
-        stages = list(pairwise(bounds))
-        trips = []
-        for number, (first, end) in enumerate(stages):
-            kind, replicas = self.slowest[number], len(self.groups[number])
-            trips.append((self.sums.trip[kind][end] - self.sums.trip[kind][first]) // replicas)
-        rest = sum(trips)
-        for number, (first, end) in enumerate(stages):
-            kind, replicas = self.slowest[number], len(self.groups[number])
-            stash = self._stash(first, end, number=number)
-            held = max(1, (self.room[number] - self._need(first, end, number=number)) // max(stash, 1))
-            load = (self.sums.load[kind][end] - self.sums.load[kind][first]) // replicas
-            trip = rest // min(held, count)
-            worst = max(worst, head + count * max(load, trip))
-            head += (self.sums.forward[kind][end] - self.sums.forward[kind][first]) // replicas
-            rest -= trips[number]
-        return worst
+        count, firsts, ends = self.instance.num_microbatches, bounds[:-1], bounds[1:]
+        kind, size = self.kind[: len(ends)], self.size[: len(ends)]
+
+        def shares(sums: Integers) -> Integers:
+            found: Integers = (sums[kind, ends] - sums[kind, firsts]) // size
+            return found
+
+        trips, forwards = shares(self.sums.trip), shares(self.sums.forward)
+        rests = np.cumsum(trips[::-1])[::-1]
+        heads = np.cumsum(forwards) - forwards
+        buffers = self.instance.receive_buffers * (self.sums.crossing[firsts] + self.sums.crossing[ends])
+        need = self.sums.state[ends] - self.sums.state[firsts] + -(-buffers // size)
+        stash = -(-(self.sums.stash[ends] - self.sums.stash[firsts]) // size)
+        held = np.clip((self.room[: len(ends)] - need) // np.maximum(stash, 1), 1, count)
+        return int((heads + count * np.maximum(shares(self.sums.load), rests // held)).max(initial=0))
 
 
 def large_seeds(searcher: Searcher, *, most_plays: int, until: float) -> Iterator[Candidate]:
@@ -205,12 +141,12 @@ def _rated(searcher: Searcher) -> list[Candidate]:
         cutter = _Cutter(instance, sums, groups=groups)
         slacks = SLACKS if len(groups) <= MOST_SLACK_GROUPS else SLACKS[:1]
         cuts = (cutter.best(depth, slack) for depth in DEPTHS for slack in slacks)
-        for cut in dict.fromkeys(tuple(bounds) for bounds in cuts if bounds is not None):
+        for cut in dict.fromkeys(tuple(bounds) for bounds in cuts if bounds):
             used = groups[: len(cut) - 1]
             stage_of = np.repeat(np.arange(len(used)), np.diff(cut))
             candidate = searcher.make_candidate(stage_of, used, recompute=np.zeros(len(used), np.int64))
             if searcher.is_allowed(candidate):
-                found.append(replace(candidate, objective=cutter.estimate(list(cut))))
+                found.append(replace(candidate, objective=cutter.estimate(np.array(cut))))
     found.sort(key=lambda candidate: candidate.objective)
     rated = [replace(c, objective=max(c.objective, _floor(searcher, c))) for c in found[:MOST_FLOORS]]
     return sorted(rated, key=lambda candidate: candidate.objective)

@@ -16,7 +16,7 @@ from solver_models.annealing import longest_word
 from solver_models.blocks import find_blocks, make_block_words
 from solver_models.instance import Integers, ScheduleInstance, Word
 from solver_models.kernels import FAR, MICROBATCHES, SPLIT, Net, Policy, peak_excess, play
-from solver_models.policies import tune
+from solver_models.policies import play_filled, tune
 from solver_models.quick_floors import net_floor
 from solver_models.search import Candidate, Searcher, decode, encode
 from solver_models.words import follows_words, improve, polish
@@ -30,8 +30,11 @@ SAMPLES, PATIENCE = (60, 30, 120, 200), (300, 1000, 200, 3000)
 POOL_SIZE, BLOCK_SEEDS = 8, 4
 """Orders that are kept, and building blocks taken."""
 
-SLOPES = (4, 8, 6, 2, 12, 5)
-"""Slopes of the in-flight caps that policies are annealed from, in quarters."""
+SLOPES = (4, 8, 6, 2, 12, 5, 0)
+"""Slopes of the in-flight caps that policies are annealed from, in quarters; 0: those of `policies.fill_up`."""
+
+EXTRAS = (0, 1)
+"""Microbatches beyond the caps of `policies.fill_up` that are tried."""
 
 WINDOW_EVERY, WINDOW_ACTIONS, WINDOW_WORK, MAX_WINDOWED = 6, 120, 0.5, 30_000
 """Tasks between two with CP-SAT windows, free actions in a window, its deterministic limit, and the most actions."""
@@ -135,6 +138,14 @@ class OrderSearch:
         found.sort(key=lambda order: (order.objective, order.total))
         self._keep(found[:BLOCK_SEEDS])
 
+    def add_filled(self) -> None:
+        """Offer the orders in which every device runs as many F as end before the first gradient can be back."""
+        for extra in EXTRAS:
+            words, lengths = self._room()
+            if play_filled(self.net, words, lengths, extra, self.by_span)[0] < FAR:
+                self._keep([self._rate(words, lengths, origin=self.num_origins)])
+                self.num_origins += 1
+
     def add_repetends(self) -> None:
         """Offer the words that repeat a period found by CP-SAT."""
         found = list(self._repetends(seed=self.seed))
@@ -154,6 +165,7 @@ class OrderSearch:
         """Run every kernel once, a few steps each, so that it is compiled."""
         words, lengths = self._room()
         tune(self.net, words, lengths, SLOPES[0], 2, 0.02, 0, 0, self.by_span)
+        self.add_filled()
         improve(self.net, words, lengths, 2, 2, 2, 0, 0, self.by_span)
         polish(self.net, words, lengths, 2, 0.0, 0, self.by_span)
 

@@ -9,6 +9,7 @@ from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, mak
 from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.joint.floors import schedule_floor
+from solver_models.joint.sequencing import best_sequence
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
@@ -154,6 +155,23 @@ class Searcher:
         each = np.arange(len(found))
         words = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
         return True, replace(candidate, objective=int(value), words=words)
+
+    def sequence(
+        self, candidate: Candidate, *, threshold: int, most_nodes: int, stop: Integers | None = None
+    ) -> tuple[bool, Candidate | None]:
+        """Whether branch and bound has closed every order, and the best below `threshold` that it found, if any.
+
+        It looks at `most_nodes` nodes at most, for the makespan only, and ends early once `stop[0]` is set.
+        """
+        if self.by_span:
+            return False, None
+        net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        flag = np.zeros(1, np.int64) if stop is None else stop
+        value, words, lengths, _, is_closed = best_sequence(net, threshold, most_nodes, flag)
+        if value >= threshold:
+            return bool(is_closed), None
+        found = decode(net, words, lengths=lengths, first=self.first_member)
+        return bool(is_closed), replace(candidate, objective=int(value), words=found)
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
         start, devices = flatten(groups)

@@ -10,6 +10,7 @@ from solver_models.compiled import cache_folder
 from solver_models.instance import Instance
 from solver_models.joint.cases import open_cases
 from solver_models.joint.space import make_space
+from solver_models.large import large_seeds
 from solver_models.ordering import OrderSearch
 from solver_models.search import Searcher
 
@@ -67,8 +68,10 @@ def warm_up() -> float:
     order.add([words])
     order.warm_up()
     order.close()
+    list(large_seeds(searcher, most_plays=1, until=time.monotonic()))
     searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
     searcher.enumerate_orders(candidate, threshold=10**9, most_words=100, most_plays=10_000)
+    searcher.sequence(candidate, threshold=10**9, most_nodes=10)
     space = make_space(searcher.instance)
     assert space is not None
     open_cases(searcher, space)

@@ -45,6 +45,7 @@ class Master:
             if order["op"] == "stop":
                 self.stop.set()
             else:
+                self.stop.clear()  # here, not when work begins: a stop may come while the solvers are still loaded
                 self._inbox.put(order)
         os._exit(0)
 
@@ -142,7 +143,6 @@ def solve(master: Master, order: dict[str, Any]) -> dict[str, Any]:
 
 def carry_out(master: Master, order: dict[str, Any]) -> None:
     """One order, and one last word about it."""
-    master.stop.clear()
     try:
         if order["op"] == "solve":
             answer = solve(master, order)

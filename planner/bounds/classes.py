@@ -116,7 +116,7 @@ class Classes:
     def _transfer_ns(self, a: int, b: int, *, num_bytes: int) -> int:
         """No transfer of so many bytes from a device of class a to another one of class b is faster."""
         times = [
-            self.least.transfer_ns(num_bytes) if link is None else link[0] + num_bytes * SECOND // link[1]
+            self.least.transfer_ns(num_bytes) if link is None else link[0] - (-num_bytes * SECOND // link[1])
             for link in self._links[a][b]
         ]
         return min(times, default=UNLINKED)

@@ -58,12 +58,15 @@ class Ranks:
         self.classes, self.deadline, self.steps = classes, deadline, steps
         self.count, self.size = classes.count, classes.trunk.num_layers
         self.rank = numpy.arange(self.count, dtype=numpy.int64)
+        self.cost = 0
+        """Figures that were looked at, roughly."""
         self.shape = (self.size + 1, classes.num_states, classes.num_classes, self.count)
 
     def is_out_of_reach(self) -> bool:
         """Whether no way is left."""
         for _ in range(SWEEPS):
             before = sum(len(steps.after) for steps in self.steps)
+            self.cost += before * self.count**2 // 4
             self._come_back()
             self._go_down()
             if self.forward_ends[self.size, :, :, 0].min() >= NEVER:

@@ -25,6 +25,9 @@ MAX_MAGNITUDE = 1 << 56
 MAX_ENTRIES = 1 << 24
 """Most stages times states that are looked at for one answer."""
 
+MAX_STEPS = 48
+"""Deadlines that are tried."""
+
 MAX_RANKED, MAX_TABLE = 1 << 24, 1 << 22
 """Times by rank are left out where stages x squared microbatches, or entries of a table, would be more."""
 
@@ -60,6 +63,10 @@ class Sequence:
         self.count, self.size = classes.count, classes.trunk.num_layers
         self.shape = (self.size + 1, classes.num_states, classes.num_classes)
         self.trips = numpy.zeros(self.shape, dtype=numpy.int64)
+        self.steps: list[Steps] = []
+        """The stages that are left if the deadline is not out of reach."""
+        self.cost = SWEEPS * effort(classes, deadline)
+        """Figures that were looked at, roughly."""
 
     def is_out_of_reach(self) -> bool:
         """Whether no plan is done by the deadline."""
@@ -73,15 +80,14 @@ class Sequence:
     def _is_ranked_out(self, found: list[tuple[int, int, Open]]) -> bool:
         """Whether times by rank show the same of what is left, where that is not too much work."""
         entries = sum(int(possible.is_open.sum()) for _, _, possible in found)
+        self.steps = [_make_steps(start, number, possible=possible) for start, number, possible in found]
         if self.count > MAX_RANKS or entries * self.count**2 > MAX_RANKED or prod(self.shape) * self.count > MAX_TABLE:
             return False
-        steps = []
-        for start, number, possible in found:
-            end, state = numpy.nonzero(possible.is_open)
-            if len(end):
-                stages, after = possible.stages.keep(end), possible.after[state]
-                steps.append(Steps.untimed(start, number, stages=stages, after=after))
-        return Ranks(self.classes, self.deadline, steps=steps).is_out_of_reach()
+        ranks = Ranks(self.classes, self.deadline, steps=[steps for steps in self.steps if len(steps.after)])
+        is_out = ranks.is_out_of_reach()
+        self.steps = ranks.steps
+        self.cost += ranks.cost
+        return is_out
 
     def _go_down(self) -> list[tuple[int, int, Open]]:
         """Heads and tails from the first boundary on; the stages that are possible."""
@@ -155,6 +161,12 @@ class Sequence:
         self.trips = numpy.minimum(trips, self.deadline + 1)
 
 
+def _make_steps(start: int, number: int, *, possible: Open) -> Steps:
+    """What is possible from a boundary on a class, one entry per end and state."""
+    end, state = numpy.nonzero(possible.is_open)
+    return Steps.untimed(start, number, stages=possible.stages.keep(end), after=possible.after[state])
+
+
 def is_exact(classes: Classes, deadline: int) -> bool:
     """Whether no sum can leave 64 bits, and the answer is not too much work."""
     trunk, buffers = classes.trunk, classes.least.problem.options.receive_buffers
@@ -174,10 +186,17 @@ def effort(classes: Classes, deadline: int) -> int:
     return found * classes.num_states
 
 
-def climb(classes: Classes, start: int, *, steps: int) -> int:
-    """The largest deadline + 1 found out of reach, at least `start`."""
-    return largest_refuted(
-        lambda deadline: is_exact(classes, deadline) and Sequence(classes, deadline).is_out_of_reach(),
-        start,
-        steps=steps,
-    )
+def climb(classes: Classes, start: int, *, figures: float) -> int:
+    """The largest deadline + 1 found out of reach, at least `start`, looking at about so many figures."""
+    left = figures
+
+    def is_out(deadline: int) -> bool:
+        nonlocal left
+        if left < SWEEPS * effort(classes, deadline) or not is_exact(classes, deadline):
+            return False
+        sequence = Sequence(classes, deadline)
+        answer = sequence.is_out_of_reach()
+        left -= sequence.cost
+        return answer
+
+    return largest_refuted(is_out, start, steps=MAX_STEPS)

@@ -7,7 +7,10 @@ by its floor, by all of its orders, or by CP-SAT. What stays open when time is u
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
+
+import numpy as np
 
 from planner.costs import CostModel
 from planner.device_groups import list_groups, lists_every_group
@@ -22,6 +25,7 @@ from solver_models.joint.likeness import make_quotient, signature
 from solver_models.joint.space import make_space
 from solver_models.result import ScheduleResult
 from solver_models.search import Candidate, Searcher
+from solver_models.stoppable import run_stoppable
 
 MAX_WORDS, FEW_PLAYS, MANY_PLAYS, POLISH_ITERATIONS = 20_000, 3_000, 3_000_000, 50_000
 """Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed;
@@ -29,6 +33,12 @@ and steps of polishing its words."""
 
 EFFORTS = (0.3, 3.0, 30.0)
 """Work that CP-SAT may spend on an order, in its own deterministic seconds, in the first, second and third round."""
+
+SEQUENCE_NODES, SEQUENCE_BATCH = (5, 100, 2_000, 40_000), 16
+"""Nodes of the branch and bound over the orders of a case, round by round, before CP-SAT is asked; cases at a time."""
+
+FEW_NODES = 100
+"""So many nodes take no time worth stopping."""
 
 PROMISING, PROMISING_STEPS = 40, 3_000
 """Cases of least floor whose orders are polished first, and steps of that."""
@@ -117,6 +127,8 @@ class ExactSearch:
         self.plays_exactly = problem.cluster.overlap and (
             problem.options.synchronisation == "after" or problem.max_replicas == 1
         )
+        self.branches = self.plays_exactly and not searcher.by_span
+        """Whether orders are branched on, or all left to CP-SAT."""
 
     @property
     def below(self) -> int:
@@ -146,7 +158,7 @@ class ExactSearch:
             cases = [self._make_case(case) for case in opened]
             self.num_cases = max(self.num_cases, len(cases))
             self._rebound(threshold, cases)
-            if self.below == FAR or not self.num_orders:
+            if self.below == FAR or not (self.branches or self.num_orders):
                 yield from self._find(threshold, cases[:PROMISING])
             yield from self._close(threshold, cases)
         if not self.is_closed and not self._is_over():
@@ -185,6 +197,8 @@ class ExactSearch:
     def _close(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
         """Close the cases, least bound first, with more and more effort, two at a time."""
         with ThreadPoolExecutor(NUM_THREADS) as executor:
+            for nodes in SEQUENCE_NODES if self.branches else ():
+                yield from self._sequence_all(threshold, cases, nodes=nodes, executor=executor)
             for effort in EFFORTS:
                 while not self._is_over():
                     batch = self._next_batch(cases, effort=effort)
@@ -193,6 +207,39 @@ class ExactSearch:
                         break
                     yield from executor.map(self._settle, batch, repeat(effort))
                     self._rebound(threshold, cases)
+
+    def _sequence_all(
+        self, threshold: int, cases: Sequence[_Case], *, nodes: int, executor: ThreadPoolExecutor
+    ) -> Iterator[Plan | None]:
+        """Branch and bound over the orders of all open cases, least bound first."""
+        waiting = sorted((case for case in cases if case.bound < self.below), key=lambda case: case.bound)
+        for first in range(0, len(waiting), SEQUENCE_BATCH):
+            if self._is_over():
+                break
+            batch = [case for case in waiting[first : first + SEQUENCE_BATCH] if case.bound < self.below]
+            yield from list(executor.map(partial(self._sequence, nodes=nodes, below=self.below), batch))
+        self._rebound(threshold, cases)
+
+    def _sequence(self, case: _Case, *, nodes: int, below: int) -> Plan | None:
+        """The best order that branch and bound finds; the case is closed if it looked at all of them."""
+        found = self._stoppable_sequence(case, nodes=nodes, below=below)
+        if found is None:
+            return None
+        is_closed, better = found
+        if is_closed:
+            case.bound = max(case.bound, below if better is None else better.objective)
+        return None if better is None else self._to_plan(better)
+
+    def _stoppable_sequence(self, case: _Case, *, nodes: int, below: int) -> tuple[bool, Candidate | None] | None:
+        """What branch and bound makes of a case; None if it was stopped and did not obey."""
+        stop = np.zeros(1, np.int64)
+
+        def call() -> tuple[bool, Candidate | None]:
+            return self.searcher.sequence(case.candidate, threshold=below, most_nodes=nodes, stop=stop)
+
+        if nodes <= FEW_NODES:
+            return call()
+        return run_stoppable(call, stop=lambda: stop.fill(1), should_stop=self._is_over)
 
     def _ask_master(self) -> Iterator[Plan | None]:
         """Where the tree gave up: the integer programme names the next best case, hears what it takes, and goes on.

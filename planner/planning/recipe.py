@@ -11,6 +11,7 @@ from planner.certificate import make_bound, prove_infeasible
 from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
 from planner.plan import Plan
+from planner.planning.class_layouts import class_layouts
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import finish
 from planner.planning.proposals import Proposals
@@ -24,6 +25,9 @@ from solver_models.search import Searcher
 
 MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
 """Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
+
+MIN_LAYOUTS_S = 5.0
+"""Seconds that must be left for layouts near the bound to be looked for."""
 
 MIN_SEED_PLAYS, MAX_SEED_ACTIONS = 6, 200_000_000
 """First candidates of a large problem: how many are played at least, and how many actions that may be in all."""
@@ -135,10 +139,22 @@ def play_start(run: Run, start: Plan) -> None:
 
 
 def bound(run: Run) -> None:
-    """The certified bound over every plan that the options allow."""
-    seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
-    run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=seconds, make_covering=Covering)
+    """The certified bound over every plan that the options allow, or what of it is quick if nobody waits for more."""
+    if run.should_stop():
+        run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0)
+    else:
+        seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
+        run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=seconds, make_covering=Covering)
+        add_class_layouts(run)
     run.report("bound")
+
+
+def add_class_layouts(run: Run) -> None:
+    """Stages that a plan close to the bound could have, for the search to begin with."""
+    has_time = run.limits.max_rounds is not None or run.seconds_left > MIN_LAYOUTS_S
+    if run.lower_bound is not None and has_time and not run.is_large:
+        value_ns = run.lower_bound.value_ns
+        run.layouts += class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
 
 
 def search(run: Run) -> None:

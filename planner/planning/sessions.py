@@ -120,6 +120,7 @@ class Sessions:
         same = (plan for plan in self.run.played if is_laid_out(plan, stages))
         order.add([one_by_one(schedule), *(make_words(problem, plan) for plan in same)])
         order.add_blocks()
+        order.add_filled()
         return order
 
 

@@ -14,7 +14,7 @@ import pytest
 from api.doctor import make_toy_problem
 from api.jobs.job import Job, NewJob
 from api.jobs.pool import Pool
-from api.jobs.process import ProcessLimits
+from api.jobs.process import Child, ProcessLimits
 from api.jobs.request import PlanRequest
 from api.jobs.runner import Patience
 from api.jobs.sql_store import SqlStore
@@ -134,6 +134,20 @@ def test_a_killed_solver_costs_no_plan(store: SqlStore, make_pool: Callable[...,
     assert (done.incumbent_ns or 0) <= (found.incumbent_ns or 0)
     assert_verified(store, done, large_problem())
     assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
+
+
+def test_a_stop_is_heard_while_solvers_load():
+    """Tests that a stop that comes before a fresh process has begun with its order is not forgotten."""
+    request = PlanRequest(problem=large_problem(), limits=Limits(time_limit_s=600, patience_s=600))
+    child, until = Child(ProcessLimits()), time.monotonic() + 120
+    child.order(op="solve", request=request.render(), start=None)
+    child.ask_to_stop()
+    answer = None
+    while answer is None or answer["event"] == "progress":
+        assert time.monotonic() < until
+        answer = child.answer(0.1)
+    child.kill()
+    assert (answer["event"], answer["stopped_by"]) == ("done", "user")
 
 
 def test_a_solver_that_does_not_listen(store: SqlStore, make_pool: Callable[..., Pool]):

@@ -1,0 +1,83 @@
+"""Stages that the classes bound leaves possible close to its value, for the search to begin with."""
+
+from random import Random
+
+from planner.bounds.classes import Classes, propose
+from planner.bounds.least import Least
+from planner.bounds.schedule import Times, bound_of_times
+from planner.bounds.sequence import Sequence, applies_to, is_exact
+from planner.bounds.trunk import Trunk
+from planner.costs import CostModel
+from planner.plan import Stage
+from planner.problem import Problem
+
+SLACKS = (0.003, 0.01, 0.02)
+"""How far above the bound stages are looked for."""
+
+WAYS, LAYOUTS = 20, 12
+"""Ways through the stages that are rated for every slack, and how many of all are kept."""
+
+Way = tuple[tuple[int, int, int], ...]
+"""Start, end and class of every stage."""
+
+
+def class_layouts(problem: Problem, costs: CostModel, *, value_ns: int, seed: int) -> list[tuple[Stage, ...]]:
+    """Stages on devices whose schedule bounds are least among those tried, the best first.
+
+    `value_ns`: a lower bound on all plans. There are none where the classes bound does not hold, for graphs with
+    layers beside the trunk, and where stages or devices of layers are decided.
+    """
+    least, options = Least(problem, costs), problem.options
+    if options.pinned or options.partition is not None or not applies_to(least):
+        return []
+    trunk, rng = Trunk(least), Random(seed)
+    if not trunk.is_everything:
+        return []
+    classes = Classes(trunk, propose(trunk)[0])
+    rated: dict[tuple[Stage, ...], int] = {}
+    for slack in SLACKS:
+        deadline = int(value_ns * (1 + slack)) - problem.profile.optimizer_ns
+        for way in sorted(_ways(classes, deadline, rng=rng)):
+            stages = _stages(classes, way)
+            if stages not in rated:
+                rated[stages] = bound_of_times(Times.of(problem, stages, costs=costs))
+    return sorted(rated, key=lambda stages: rated[stages])[:LAYOUTS]
+
+
+def _ways(classes: Classes, deadline: int, *, rng: Random) -> set[Way]:
+    """Random ways through what is possible by the deadline."""
+    if deadline <= 0 or not is_exact(classes, deadline):
+        return set()
+    sequence = Sequence(classes, deadline)
+    if sequence.is_out_of_reach():
+        return set()
+    into: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for steps in sequence.steps:
+        for end, after in zip(steps.stages.ends.tolist(), steps.after.tolist(), strict=True):
+            into.setdefault((end, after), []).append((steps.start, steps.number))
+    last = [place for place in into if place[0] == sequence.size]
+    ways = (_way(classes, into, place=rng.choice(last), rng=rng) for _ in range(WAYS if last else 0))
+    return {way for way in ways if way}
+
+
+def _way(
+    classes: Classes, into: dict[tuple[int, int], list[tuple[int, int]]], *, place: tuple[int, int], rng: Random
+) -> Way:
+    """A random way back from a boundary and state to the beginning; empty where it ends before."""
+    way: list[tuple[int, int, int]] = []
+    while place[0]:
+        if place not in into:
+            return ()
+        start, number = rng.choice(into[place])
+        way.append((start, place[0], number))
+        place = start, place[1] - classes.unit[number]
+    return tuple(way[::-1]) if place[1] == 0 else ()
+
+
+def _stages(classes: Classes, way: Way) -> tuple[Stage, ...]:
+    """The stages of a way, on the devices of every class in their order."""
+    free = [[device.name for device in devices] for devices in classes.members]
+    names = [classes.least.layers[layer].name for layer in classes.trunk.path]
+    return tuple(
+        Stage(layers=tuple(names[start:end]), replicas=((free[number].pop(0),),)) for start, end, number in way
+    )

@@ -1,0 +1,108 @@
+"""Compiled cuts of the layers for groups of devices that are given in order, the least largest load first."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.compiled import kernel
+from solver_models.instance import Integers
+
+
+class Sums(NamedTuple):
+    """Prefix sums over the layers, from 0: what a stage of the layers i .. j - 1 costs on one device."""
+
+    load: Integers
+    """[T, L + 1] ticks of F, I and W per microbatch by device type."""
+    trip: Integers
+    """[T, L + 1] ticks of F and I."""
+    forward: Integers
+    """[T, L + 1] ticks of F."""
+    state: Integers
+    """[L + 1] resident units."""
+    stash: Integers
+    """[L + 1] units per microbatch."""
+    crossing: Integers
+    """[L + 1] units that cross each boundary, one way."""
+
+
+class Seats(NamedTuple):
+    """G groups of devices, one per stage; those left over at the end stay idle."""
+
+    kind: Integers
+    """[G] type of the slowest device."""
+    size: Integers
+    """[G] devices."""
+    room: Integers
+    """[G] units of the smallest memory."""
+    held: Integers
+    """[G] microbatches that the stage shall hold at once."""
+    buffers: int
+    """Receive buffers per edge."""
+
+
+@kernel
+def fits(sums, seats, g, first, end):
+    """Whether the layers first .. end - 1 have room on every device of group g."""
+    size = seats.size[g]
+    buffers = seats.buffers * (sums.crossing[first] + sums.crossing[end])
+    stash = -(-(sums.stash[end] - sums.stash[first]) // size)
+    return sums.state[end] - sums.state[first] + -(-buffers // size) + seats.held[g] * stash <= seats.room[g]
+
+
+@kernel
+def last_fitting(sums, seats, g, first, end):
+    """The last end up to `end` at which the stage fits into memory, as halving finds it; `first` if there is none."""
+    if fits(sums, seats, g, first, end):
+        return end
+    low = first
+    while end - low > 1:
+        middle = (low + end) // 2
+        if fits(sums, seats, g, first, middle):
+            low = middle
+        else:
+            end = middle
+    return low
+
+
+@kernel
+def cut_within(sums, seats, limit, slack, bounds):
+    """Every stage as long as its load stays within `limit` and its memory lasts; how many stages, 0 if that fails.
+
+    With `slack` stages may end so much earlier where less crosses. `bounds` [G + 1] are filled from the first on.
+    """
+    num_layers = sums.state.shape[0] - 1
+    bounds[0] = 0
+    for g in range(seats.kind.shape[0]):
+        first, load = bounds[g], sums.load[seats.kind[g]]
+        end = np.searchsorted(load, load[first] + limit * seats.size[g], side="right") - 1
+        end = last_fitting(sums, seats, g, first, end)
+        if end <= first:
+            return 0
+        if slack > 0 and end < num_layers:
+            enough = load[first] + np.int64((1 - slack) * (load[end] - load[first]))
+            least = first + 1 + np.searchsorted(load[first + 1 : end], enough)
+            for earlier in range(end - 1, least - 1, -1):
+                if sums.crossing[earlier] < sums.crossing[end]:
+                    end = earlier
+        bounds[g + 1] = end
+        if end == num_layers:
+            return g + 1
+    return 0
+
+
+@kernel
+def best_cut(sums, seats, slack, steps):
+    """The boundaries, from 0 to L, of the cut with the least largest load by `steps` halvings; empty if none fits."""
+    total = sums.load[:, -1].max()
+    trial, found = np.zeros(seats.kind.shape[0] + 1, np.int64), np.zeros(seats.kind.shape[0] + 1, np.int64)
+    low, high = np.int64(0), total
+    count = cut_within(sums, seats, high, slack, found)
+    while count > 0 and seats.kind.shape[0] > 1 and high - low > max(1, total >> steps):
+        middle = (low + high) // 2
+        trials = cut_within(sums, seats, middle, slack, trial)
+        if trials == 0:
+            low = middle
+        else:
+            high, count = middle, trials
+            found[:] = trial
+    return found[: count + 1] if count > 0 else found[:0]
