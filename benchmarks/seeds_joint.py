@@ -39,6 +39,9 @@ MOST_LAYERS = 100
 RANDOM = ((24, 8, (0, 1)), (32, 16, (0,)))
 """Layers, devices and seeds of the random chains; twice as many microbatches as devices."""
 
+LAYER_PIPE = {"split_placement": True, "max_stages_per_device": 1024}
+"""What LayerPipe is allowed; the joint planner beside it is allowed the first."""
+
 SPP = ("SPP", "SPP (least that fits)", "SPP, recomputing")
 OUT_OF_ORDER = ("OOO fast-forward", "OOO modulo", "OOO fast-forward, recomputing", "OOO modulo, recomputing")
 CONCURRENCY = ("concurrency control", "concurrency control, recomputing")
@@ -93,9 +96,12 @@ class Row:
 
     @property
     def is_never_worse(self) -> bool:
-        """Against all four; LayerPipe is allowed more than the joint planner."""
-        ours = self.planned.evidence.makespan_ns
-        return all(theirs is None or ours <= theirs for theirs in self.systems.values())
+        """Against all four; against LayerPipe, the plan that may place W elsewhere, too (in fewer stages per device)."""
+        ours, apart = self.planned.evidence.makespan_ns, self.apart.evidence.makespan_ns
+        return all(
+            theirs is None or (apart if name == "LayerPipe" else ours) <= theirs
+            for name, theirs in self.systems.items()
+        )
 
 
 def problems(folders: list[Path], *, quick: bool) -> Iterator[tuple[str, Problem]]:
@@ -167,7 +173,7 @@ def _spp_order(problem: Problem) -> str:
 
 def _play_layer_pipe(problem: Problem) -> LayerPipe:
     """LayerPipe's plan under the barrier; it is allowed split placement and any number of stages per device."""
-    options = replace(problem.options, split_placement=True, max_stages_per_device=1024)
+    options = replace(problem.options, **LAYER_PIPE)  # type: ignore[arg-type]
     asked = replace(problem, options=options)
     try:
         verdict = verify(asked, make_layer_pipe_plan(CostModel(asked)))
@@ -240,7 +246,7 @@ def _preface(seconds: float) -> list[str]:
         "(then SPP's best plan of those that fit stands beside it); a ratio counts plans that fit, with recomputation",
         "where that is an option. LayerPipe is allowed more than the others, split placement and any number of stages",
         "per device, and pays for all transfers under the barrier. *Joint, split placement*: the joint planner again,",
-        f"{APART_SHARE * seconds:g} s from its own plan on, free to put W, or half of I, on other devices. Concurrency",
+        f"{APART_SHARE * seconds:g} s from its own plan on, free to put W, or half of I, elsewhere. Concurrency",
         "control gives every stage a number of cores of its own, *even widths* the same to all: both need costs at",
         "several widths, which one sample has (`bert32-widths`, accelerators) and the hosts of cores in the last rows",
         "(times modelled, see `operation_graphs`); where a profile has one width alone there is nothing to choose,",
