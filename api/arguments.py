@@ -144,6 +144,12 @@ Recompute = Annotated[
     bool,
     typer.Option("--recompute", help="Stages may recompute their activations.", rich_help_panel=_WHAT),
 ]
+SplitPlacement = Annotated[
+    bool,
+    typer.Option(
+        "--split-placement", help="W, or half of I, of a stage may run on another device.", rich_help_panel=_WHAT
+    ),
+]
 ReceiveBuffers = Annotated[
     int | None,
     typer.Option(

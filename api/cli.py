@@ -187,6 +187,7 @@ def plan_command(
     no_skip_edges: arg.NoSkips = False,
     no_idle_devices: arg.NoIdle = False,
     recompute: arg.Recompute = False,
+    split_placement: arg.SplitPlacement = False,
     receive_buffers: arg.ReceiveBuffers = None,
     synchronisation: arg.Synchronisation = None,
     pin: arg.Pins = None,

@@ -148,12 +148,15 @@ ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_devices
 """Options that a switch `--no-...` of the command line turns off."""
 
 
+PERMISSIONS = ("recompute", "split_placement")
+"""Options that a switch of the same name turns on."""
+
+
 def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were asked for on the command line."""
     changes = {name: switches[name] for name in OPTION_SWITCHES if switches[name] is not None}
     changes |= {name: False for name in ABILITIES if switches[f"no_{name}"]}
-    if switches["recompute"]:
-        changes["recompute"] = True
+    changes |= {name: True for name in PERMISSIONS if switches[name]}
     if switches["no_replication"]:
         changes["max_replicas"] = 1
     if switches["pin"]:

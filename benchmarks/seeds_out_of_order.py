@@ -150,6 +150,17 @@ def run_page(count: int, *, rounds: int) -> Iterator[str]:
     )
 
 
+def orders_page(count: int) -> Iterator[str]:
+    """Exactness of the pipeline's orders, on processes."""
+    answer = json.loads(run_ranks("benchmarks.pipeline_worker", count))
+    for name, found in answer["orders"].items():
+        yield (
+            f"* {count} processes, {name} against the usual order: losses of 80 steps equal bit by bit: "
+            f"{found['losses_equal']}; parameters after 40 and 80: {found['parameters_equal']}; largest difference "
+            f"{found['worst_relative_difference']:.1e}"
+        )
+
+
 def one_device_page(networks: list[str]) -> Iterator[str]:
     """Exactness with every W put off into the next forward."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "OMP_NUM_THREADS": "1"}
@@ -183,6 +194,10 @@ def main() -> None:
     for num_microbatches, mod, expected in EXPECTED:
         table.add(ratio_cells(num_microbatches, mod, expected=expected, seconds=1.0 if given.quick else 5.0))
     table.close(
+        "Six layers over gloo, every layer a stage (*tasks apart*: LayerPipe's placement):",
+        "",
+        *orders_page(4),
+        "",
         "## Data parallel: reverse first-k",
         "",
         f"An estimate from shapes: {BATCH} samples on each of {WORKERS} workers, ring all-reduce layer by layer.",

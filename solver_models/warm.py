@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 
+from solver_models.apart_search import ApartSearcher
 from solver_models.compiled import cache_folder
 from solver_models.instance import Instance
 from solver_models.joint.cases import open_cases
@@ -59,6 +60,9 @@ def warm_up() -> float:
     candidate = searcher.rate(np.array([0, 1], np.int64), ((0,), (1,)))
     candidate = searcher.anneal(candidate, iterations=20, heat=(0.1, 0.01), seed=0)
     searcher.polish(candidate, iterations=20, heat=0.0, seed=0)
+    apart = ApartSearcher(searcher)
+    found = apart.anneal(apart.begin(candidate), iterations=20, heat=(0.1, 0.01), seed=0)
+    apart.order(found, iterations=20, heat=0.0, seed=0)
     order = OrderSearch(searcher, candidate, num_threads=1)
     words, _ = searcher.words(candidate)
     order.add([words])

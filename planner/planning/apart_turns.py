@@ -34,9 +34,10 @@ class ApartTurns:
 
     @property
     def is_open(self) -> bool:
-        """Whether the options leave open where I and W are."""
-        options = self.run.problem.options
-        return options.split_placement and options.split_backward and len(self.run.problem.cluster.devices) > 1
+        """Whether the options leave open where I and W are, and plans are small enough to be played event by event."""
+        run, options = self.run, self.run.problem.options
+        may_move = options.split_placement and options.split_backward and len(run.problem.cluster.devices) > 1
+        return may_move and not run.is_large
 
     def take_turn(self, starts: list[Candidate]) -> Iterator[tuple[Plan | None, str]]:
         """Anneal from one of `starts`, then from one of our own; what is found in better orders is proposed."""

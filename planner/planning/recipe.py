@@ -26,6 +26,9 @@ from solver_models.search import Searcher
 MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
 """Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
 
+MIN_LAYOUTS_S = 5.0
+"""Seconds that must be left for layouts near the bound to be looked for."""
+
 MIN_SEED_PLAYS, MAX_SEED_ACTIONS = 6, 200_000_000
 """First candidates of a large problem: how many are played at least, and how many actions that may be in all."""
 
@@ -118,8 +121,6 @@ def play_baselines(run: Run) -> None:
 
 def has_time_for_baseline(run: Run) -> bool:
     """Whether another baseline may be played: on large problems they get a part of the time limit only."""
-    if is_hurried(run):
-        return False
     if not run.is_large or run.limits.max_rounds is not None:
         return True
     return run.elapsed_s + 2 * run.offer_s < BASELINE_SHARE * run.limits.time_limit_s
@@ -137,14 +138,9 @@ def play_start(run: Run, start: Plan) -> None:
         run.layouts.append(plan.stages)
 
 
-def is_hurried(run: Run) -> bool:
-    """Whether somebody wants the plan that there is, now."""
-    return run.plan is not None and run.should_stop()
-
-
 def bound(run: Run) -> None:
     """The certified bound over every plan that the options allow, or what of it is quick if nobody waits for more."""
-    if is_hurried(run):
+    if run.should_stop():
         run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0)
     else:
         seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
@@ -155,7 +151,8 @@ def bound(run: Run) -> None:
 
 def add_class_layouts(run: Run) -> None:
     """Stages that a plan close to the bound could have, for the search to begin with."""
-    if run.lower_bound is not None and not run.is_large:
+    has_time = run.limits.max_rounds is not None or run.seconds_left > MIN_LAYOUTS_S
+    if run.lower_bound is not None and has_time and not run.is_large:
         value_ns = run.lower_bound.value_ns
         run.layouts += class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
 

@@ -8,8 +8,10 @@ import pytest
 from planner.document import parse_plan, render_plan
 from planner.verify import verify
 from profiles.load import load_workload
-from profiles.workload import dump_workload
+from profiles.workload import Workload, dump_workload
 from tests.api.worlds import WORDS, Shell, make_plan, make_problem, make_workload
+from tests.planner.builders import make_layer, make_link
+from tests.planner.builders import make_problem as make_small_problem
 
 PLAN = ("plan", "workload.json", "--time-limit", "1")
 
@@ -93,6 +95,23 @@ def test_switches_become_options(shell: Shell):
         "pinned": [{"layer": "embed", "device": "gpu1"}],
     }
     assert shell.run("verify", "p.json", "workload.json").code == 0
+
+
+def test_split_placement_is_a_switch(shell: Shell):
+    """Tests that W may go to another device where the switch allows it, and that the plan is verified and explained."""
+    layer = make_layer("x", (10, 10, 20), stash_bytes=1, weight_stash_bytes=1)
+    problem = make_small_problem([layer], [make_link("a b")])
+    workload = Workload(profile=problem.profile, cluster=problem.cluster, num_microbatches=8)
+    shell.write("w.json", dump_workload(workload))
+    apart = shell.run("plan", "w.json", "--split-placement", "--no-replication", "--max-rounds", "2", "-o", "p.json")
+    assert apart.code == 0, apart.err
+    plan = parse_plan((shell.folder / "p.json").read_text())
+    assert plan.problem.options == {"split_placement": True, "max_replicas": 1}
+    assert plan.stages[0].weight_grad_replicas
+    assert plan.evidence is not None
+    assert plan.evidence.makespan_ns < 8 * 40
+    for command in ("verify", "explain"):
+        assert shell.run(command, "p.json", "w.json").code == 0
 
 
 def test_gap_missed(shell: Shell):

