@@ -333,55 +333,6 @@ def merge_stages(stage_of, start, devices, recompute):
 
 
 @kernel
-def stage_powers(layers, start, devices):
-    """[S] how much of the work of all layers the devices of every stage do per tick."""
-    work = layers.work[0, :3].sum(axis=0).sum(axis=1)
-    powers = np.zeros(start.shape[0] - 1, np.float64)
-    for s in range(powers.shape[0]):
-        for n in range(start[s], start[s + 1]):
-            powers[s] += 1.0 / max(work[layers.device_type[devices[n]]], 1)
-    return powers
-
-
-@kernel
-def rebalance(layers, old_stage, old_powers, stage_of, powers):
-    """Cut the layers anew, so that the work of a stage fits its devices' speed, as busy as its layers were before.
-
-    Where a stage's devices had less to do than others', because of fill or memory, the layers' new ones have so, too.
-    """
-    num_layers, num_stages = stage_of.shape[0], powers.shape[0]
-    if np.any(stage_of[1:] < stage_of[:-1]):  # branches side by side are no matter of cuts
-        return stage_of
-    work = layers.work[0, :3].sum(axis=0).sum(axis=0).astype(np.float64) + 1.0
-    busy, own, target = np.zeros(old_powers.shape[0]), np.zeros(num_stages), np.zeros(num_stages)
-    for x in range(num_layers):
-        busy[old_stage[x]] += work[x] / old_powers[old_stage[x]]
-        own[stage_of[x]] += work[x]
-    for x in range(num_layers):
-        target[stage_of[x]] += powers[stage_of[x]] * busy[old_stage[x]] * work[x] / own[stage_of[x]]
-    ends = np.cumsum(target) * (work.sum() / target.sum())
-    result, s, done = np.empty(num_layers, np.int64), 0, 0.0
-    for x in range(num_layers):
-        is_full = done + work[x] / 2 > ends[s]
-        if s + 1 < num_stages and x > 0 and (is_full or num_layers - x < num_stages - s):
-            s += 1
-        result[x] = s
-        done += work[x]
-    return result
-
-
-@kernel
-def settle(layers, rules, old, new_stage, new_start, new_devices):
-    """The stages after a change of devices: as they are, or, every other time, cut anew for them."""
-    if rules[FIXED_PARTITION] or np.random.random() < 0.5:
-        return new_stage
-    old_powers, powers = stage_powers(layers, old[1], old[2]), stage_powers(layers, new_start, new_devices)
-    if powers.min() <= 0.0 or old_powers.min() <= 0.0:
-        return new_stage
-    return rebalance(layers, old[0], old_powers, new_stage, powers)
-
-
-@kernel
 def tune_knobs(knobs):
     """Change one number of the list-scheduling policy."""
     result = knobs.copy()
@@ -420,17 +371,15 @@ def neighbour(layers, rules, stage_of, start, devices, recompute, knobs):
         if draw < 0.55 or not rules[IS_DAG]:
             return recut(stage_of, num_stages), start, devices, recompute, knobs
         return move_layer(stage_of, num_stages, layers.edges), start, devices, recompute, knobs
-    old = (stage_of, start, devices)
     if draw < 0.78 or (rules[FIXED_PARTITION] and rules[MAX_REPLICAS] == 1):
-        result = swap_devices(devices, num_devices)
-        return settle(layers, rules, old, stage_of, start, result), start, result, recompute, knobs
+        return stage_of, start, swap_devices(devices, num_devices), recompute, knobs
     if (draw < 0.89 or rules[FIXED_PARTITION]) and rules[MAX_REPLICAS] > 1:
         starts, result = move_replica(start, devices, num_devices)
-        return settle(layers, rules, old, stage_of, starts, result), starts, result, recompute, knobs
+        return stage_of, starts, result, recompute, knobs
     if draw < 0.90 and rules[MAX_REPLICAS] > 1:
         return stage_of, start, reorder_replicas(start, devices), recompute, knobs
     if draw < 0.95 or num_stages == 1:
         split = split_stage(stage_of, start, devices, recompute, num_devices)
-        return settle(layers, rules, old, split[0], split[1], split[2]), split[1], split[2], split[3], knobs
+        return split[0], split[1], split[2], split[3], knobs
     merged = merge_stages(stage_of, start, devices, recompute)
-    return settle(layers, rules, old, merged[0], merged[1], merged[2]), merged[1], merged[2], merged[3], knobs
+    return merged[0], merged[1], merged[2], merged[3], knobs

@@ -61,6 +61,9 @@ STANDARD_KNOBS = tuple(
 ONE_AT_A_TIME = np.array((0, 1, 0, 0), dtype=np.int64)
 """The policy that needs the least memory: tried where all others deadlock."""
 
+LATEST = 1 << 59
+"""No order ends this late; the windows of branch and bound are counted from below it."""
+
 
 class Searcher:
     """The compiled search on one instance."""
@@ -166,9 +169,9 @@ class Searcher:
         if self.by_span:
             return False, None
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
-        flag = np.zeros(1, np.int64) if stop is None else stop
-        value, words, lengths, _, is_closed = best_sequence(net, threshold, most_nodes, flag)
-        if value >= threshold:
+        flag, limit = np.zeros(1, np.int64) if stop is None else stop, min(threshold, LATEST)
+        value, words, lengths, _, is_closed = best_sequence(net, limit, most_nodes, flag)
+        if value >= limit:
             return bool(is_closed), None
         found = decode(net, words, lengths=lengths, first=self.first_member)
         return bool(is_closed), replace(candidate, objective=int(value), words=found)

@@ -87,8 +87,8 @@ def make_decisions(windows, most):
 def draft_order(net, jobs, windows, order):
     """The actions of every device by the middle of their windows, but none before what must come first."""
     key, total = np.empty(MAX_JOBS, np.int64), net.scalars[MICROBATCHES]
-    for d in range(jobs.count.shape[0]):
-        count, done, glued = jobs.count[d], np.int64(0), -1
+    for d in range(jobs.length.shape[0]):
+        count, done, glued = jobs.length[d], np.int64(0), -1
         for x in range(count):
             job = jobs.own[d, x]
             key[x] = windows.start[job] + windows.end[job] - windows.time[job]
@@ -108,9 +108,9 @@ def draft_order(net, jobs, windows, order):
 def write_words(net, jobs, windows, draft, may_fuse):
     """The codes of a draft; `may_fuse`: a pass of which nothing is known is one where that would not be late."""
     total = net.scalars[MICROBATCHES]
-    for d in range(jobs.count.shape[0]):
+    for d in range(jobs.length.shape[0]):
         size, skipped = 0, -1
-        for x in range(jobs.count[d]):
+        for x in range(jobs.length[d]):
             job = jobs.own[d, draft.order[d, x]]
             if job == skipped:
                 continue
@@ -142,15 +142,15 @@ def time_of(net, windows, job, is_split):
 def run_draft(net, jobs, windows, draft, is_split):
     """(end, last action) of a draft on links that nobody shares; FAR if it waits for itself. Fills `begin`, `cause`."""
     total, size = net.scalars[MICROBATCHES], jobs.place.shape[0]
-    missing, position = np.zeros(size, np.int64), np.zeros(jobs.count.shape[0], np.int64)
+    missing, position = np.zeros(size, np.int64), np.zeros(jobs.length.shape[0], np.int64)
     for x in range(jobs.arcs.shape[0]):
         missing[jobs.arcs[x, 1]] += 1
     draft.begin[:], draft.cause[:] = 0, -1
-    end, last, moved, left = np.int64(0), -1, True, jobs.count.sum()
+    end, last, moved, left = np.int64(0), -1, True, jobs.length.sum()
     while moved:
         moved = False
-        for d in range(jobs.count.shape[0]):
-            while position[d] < jobs.count[d]:
+        for d in range(jobs.length.shape[0]):
+            while position[d] < jobs.length[d]:
                 job = jobs.own[d, draft.order[d, position[d]]]
                 if missing[job] > 0:
                     break
@@ -163,7 +163,7 @@ def run_draft(net, jobs, windows, draft, is_split):
                     missing[target] -= 1
                     push(draft, job, target, finish + jobs.arcs[x, 2] + jobs.arcs[x, 3] * windows.late[job])
                 position[d] += 1
-                if position[d] < jobs.count[d]:
+                if position[d] < jobs.length[d]:
                     push(draft, job, jobs.own[d, draft.order[d, position[d]]], finish)
     return (end if left == 0 else np.int64(FAR)), last
 
@@ -219,8 +219,8 @@ def is_branched_on(net, jobs, windows, i, j):
 def open_pair(net, jobs, windows, pair):
     """Fill `pair` (device, first, second) with the open pair that has the least room left; False if none is open."""
     found, least, has_gains = False, np.int64(0), jobs.gains.sum() > 0
-    for d in range(jobs.count.shape[0]):
-        count = jobs.count[d]
+    for d in range(jobs.length.shape[0]):
+        count = jobs.length[d]
         full = (np.int64(1) << count) - 1
         for a in range(count):
             rest = full & ~(windows.prior[d, a] | windows.after[d, a] | ((np.int64(2) << a) - 1))
@@ -242,7 +242,7 @@ def decide(net, jobs, windows, what, is_one):
     """Put a pair in order, or make a pass one or two; False if that contradicts what is known."""
     if what[0] >= 0:
         d = what[0]
-        return put_before(windows.prior[d], windows.after[d], jobs.count[d], what[1], what[2])
+        return put_before(windows.prior[d], windows.after[d], jobs.length[d], what[1], what[2])
     if is_one:
         fuse_pass(net, windows, what[1], what[2])
         return True

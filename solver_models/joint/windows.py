@@ -42,7 +42,7 @@ class Jobs(NamedTuple):
     order of the former."""
     span: Integers
     """[J, 2] where the arcs of an action begin and end."""
-    count: Integers
+    length: Integers
     """[D] actions of a device."""
     own: Integers
     """[D, X] its actions."""
@@ -180,7 +180,7 @@ def put_in_order(net, jobs, windows):
     num_lanes, total, mates = net.lane_stage.shape[0], net.scalars[MICROBATCHES], find_mates(net)
     for n in range(num_lanes):
         d = net.lane_device[n]
-        prior, after, count = windows.prior[d], windows.after[d], jobs.count[d]
+        prior, after, count = windows.prior[d], windows.after[d], jobs.length[d]
         for k in range(total):
             for kind in range(3):
                 a = jobs.place[job_of(n, kind, k, total)]
@@ -210,7 +210,7 @@ def split_pass(net, jobs, windows, n, k):
                 else (jobs.place[job_of(n, 2, other, total)], own)
             )
             if not windows.prior[d, b] >> a & 1 and not put_before(
-                windows.prior[d], windows.after[d], jobs.count[d], a, b
+                windows.prior[d], windows.after[d], jobs.length[d], a, b
             ):
                 return False
     return True
@@ -270,7 +270,7 @@ def decide_passes(net, jobs, windows):
                 and not split_pass(net, jobs, windows, n, k)
             ):
                 return False
-            if windows.way[n, k] == FUSED_PASS and not glue(windows, d, job, rest, a, b, jobs.count[d]):
+            if windows.way[n, k] == FUSED_PASS and not glue(windows, d, job, rest, a, b, jobs.length[d]):
                 return False
     return True
 
@@ -448,7 +448,7 @@ def force_room(net, m, is_own, bits, gains, prior, after, count, a, room):
 @kernel
 def narrow_device(net, jobs, windows, d, lanes, scratch):
     """Apply all rules of one device once; False if no order of it is left."""
-    count, own, prior, after = jobs.count[d], jobs.own[d], windows.prior[d], windows.after[d]
+    count, own, prior, after = jobs.length[d], jobs.own[d], windows.prior[d], windows.after[d]
     release, due, time, order = scratch[0], scratch[1], scratch[2], scratch[3]
     for x in range(count):
         release[x], due[x], time[x], order[x] = windows.start[own[x]], windows.end[own[x]], windows.time[own[x]], x
@@ -487,8 +487,8 @@ def narrow(net, jobs, windows):
         follow_arcs(jobs.arcs, windows.time, windows.late, windows.start, windows.end)
         if has_choice and not decide_passes(net, jobs, windows):
             return False
-        for d in range(jobs.count.shape[0]):
-            if jobs.count[d] > 0:
+        for d in range(jobs.length.shape[0]):
+            if jobs.length[d] > 0:
                 lanes = net.device_lanes[net.device_start[d] : net.device_start[d + 1]]
                 if not narrow_device(net, jobs, windows, d, lanes, scratch):
                     return False

@@ -13,8 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.actions import KINDS, Action
-from planner.costs import CostModel
-from planner.lowering import make_instance, make_stages
+from planner.lowering import make_stages
 from planner.simulate import memory_steps
 from planner.verify import verify
 from solver_models import moves
@@ -47,17 +46,6 @@ randoms = st.randoms(use_true_random=False)
 def set_seed(seed: int) -> None:
     """The moves draw from numba's own generator."""
     np.random.seed(seed)
-
-
-def test_layers_are_cut_for_the_devices_they_get():
-    """Tests that a stage twice as fast gets twice the layers, and one that was half as busy stays so."""
-    problem = make_problem([make_layer(f"l{n}") for n in range(12)], [make_link("a b"), make_link("b c")])
-    layers = Searcher(make_instance(problem, CostModel(problem))).layers
-    halves = np.repeat([0, 1], 6)
-    one_each, two_and_one = np.array([1.0, 1.0]), np.array([2.0, 1.0])
-    assert moves.rebalance(layers, halves, one_each, halves, two_and_one).tolist() == [0] * 8 + [1] * 4
-    third = np.repeat([0, 1], [4, 8])
-    assert moves.rebalance(layers, third, one_each, third, one_each).tolist() == third.tolist()
 
 
 def assert_sound(case: Case, candidate: Candidate) -> None:
