@@ -96,7 +96,7 @@ class Row:
 
     @property
     def is_never_worse(self) -> bool:
-        """Against all four; against LayerPipe, the plan that may place W elsewhere, too (in fewer stages per device)."""
+        """Against all four; against LayerPipe, the plan that may place W elsewhere (in fewer stages), too."""
         ours, apart = self.planned.evidence.makespan_ns, self.apart.evidence.makespan_ns
         return all(
             theirs is None or (apart if name == "LayerPipe" else ours) <= theirs
@@ -246,7 +246,7 @@ def _preface(seconds: float) -> list[str]:
         "(then SPP's best plan of those that fit stands beside it); a ratio counts plans that fit, with recomputation",
         "where that is an option. LayerPipe is allowed more than the others, split placement and any number of stages",
         "per device, and pays for all transfers under the barrier. *Joint, split placement*: the joint planner again,",
-        f"{APART_SHARE * seconds:g} s from its own plan on, free to put W, or half of I, elsewhere. Concurrency",
+        f"{APART_SHARE * seconds:g} s from its own plan on, W and halves of I placed. Concurrency",
         "control gives every stage a number of cores of its own, *even widths* the same to all: both need costs at",
         "several widths, which one sample has (`bert32-widths`, accelerators) and the hosts of cores in the last rows",
         "(times modelled, see `operation_graphs`); where a profile has one width alone there is nothing to choose,",
