@@ -153,7 +153,8 @@ def plan_row(name: str, problem: Problem, *, seconds: float) -> Row:
     """Plan in all ways."""
     planned = plan_and_check(problem, Limits(time_limit_s=seconds, patience_s=seconds))
     limits = Limits(time_limit_s=APART_SHARE * seconds, patience_s=seconds)
-    asked = replace(problem, options=replace(problem.options, split_placement=problem.options.split_backward))
+    allowed = LAYER_PIPE | {"split_placement": problem.options.split_backward}
+    asked = replace(problem, options=replace(problem.options, **allowed))  # type: ignore[arg-type]
     return Row(
         name=name,
         problem=problem,
@@ -246,7 +247,7 @@ def _preface(seconds: float) -> list[str]:
         "(then SPP's best plan of those that fit stands beside it); a ratio counts plans that fit, with recomputation",
         "where that is an option. LayerPipe is allowed more than the others, split placement and any number of stages",
         "per device, and pays for all transfers under the barrier. *Joint, split placement*: the joint planner again,",
-        f"{APART_SHARE * seconds:g} s from its own plan on, W and halves of I placed. Concurrency",
+        f"{APART_SHARE * seconds:g} s from its own plan on, allowed what LayerPipe is. Concurrency",
         "control gives every stage a number of cores of its own, *even widths* the same to all: both need costs at",
         "several widths, which one sample has (`bert32-widths`, accelerators) and the hosts of cores in the last rows",
         "(times modelled, see `operation_graphs`); where a profile has one width alone there is nothing to choose,",
