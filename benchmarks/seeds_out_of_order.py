@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from benchmarks.convnets import NETWORKS
 from benchmarks.one_device import NETWORKS as SMALL_NETWORKS
@@ -161,18 +162,53 @@ def orders_page(count: int) -> Iterator[str]:
         )
 
 
-def one_device_page(networks: list[str]) -> Iterator[str]:
-    """Exactness with every W put off into the next forward."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "OMP_NUM_THREADS": "1"}
+def one_device_page(networks: list[str], *, rounds: int) -> Iterator[str]:
+    """Exactness with every W put off into the next forward; then speed and exactness with W beside regions."""
     yield ""
     for network in networks:
-        command = [sys.executable, "-m", "benchmarks.one_device", network]
-        answer = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+        answer = _answer_of("benchmarks.one_device", network)
         yield (
             f"* {network}: {answer['weight gradients put off']} weight gradients put off; losses of 80 steps equal bit "
             f"by bit: {answer['losses equal']}; parameters after 40 and 80: "
             f"{answer['parameters equal after 40 and 80 steps']}"
         )
+    yield ""
+    yield "W of a block beside regions of the main thread, on a second thread, chosen from a measured table of co-runs"
+    yield "(`benchmarks/co_runs.py`); *all*: each W beside the region after its I. ms per step, predicted and measured;"
+    yield "savings against plain order round by round. A second stream of a GPU, and CUDA graphs, have not been run."
+    for network in networks:
+        yield ""
+        yield from _co_run_lines(network, _answer_of("benchmarks.co_runs", network, "--rounds", str(rounds)))
+
+
+def _answer_of(module: str, *arguments: str) -> dict[str, Any]:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", module, *arguments]
+    answer: dict[str, Any] = json.loads(
+        subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    )
+    return answer
+
+
+def _co_run_lines(network: str, answer: dict[str, Any]) -> Iterator[str]:
+    predicted, plain = answer["predicted_ns"], answer["seconds"]["plain"]
+    beside = sum(region is not None for region in answer["choice"])
+    yield (
+        f"* {network}: {beside} of {len(answer['choice'])} W beside a region; predicted {ms(predicted['chosen'])} "
+        f"(no choice takes less than {ms(answer['bound_ns'])}), greedy {ms(predicted['greedy'])}; losses of "
+        f"{answer['steps']} steps equal bit by bit: {answer['losses equal']}; parameters: {answer['parameters equal']}"
+    )
+    for name, values in answer["seconds"].items():
+        mean, half = interval(values)
+        line = (
+            f"* {network}, {name}: predicted {ms(predicted[name])}, measured {1000 * mean:.2f} ± {1000 * half:.2f} ms"
+        )
+        if name != "plain":
+            saved, about = paired(plain, values)
+            sign = "faster" if saved > about else "slower" if saved < -about else "NOT TOLD APART"
+            foreseen = percent(1 - predicted[name] / predicted["plain"])
+            line += f"; saves {percent(saved)} ± {percent(about)} (predicted {foreseen}): {sign}"
+        yield line
 
 
 def main() -> None:
@@ -211,7 +247,7 @@ def main() -> None:
         ),
         "",
         "## One device",
-        *one_device_page(["transformer"] if given.quick else list(SMALL_NETWORKS)),
+        *one_device_page(["transformer"] if given.quick else list(SMALL_NETWORKS), rounds=4 if given.quick else 16),
     )
 
 

@@ -5,22 +5,73 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.nn import functional
+
+from benchmarks.co_runs import Blocks
+from benchmarks.one_device import NETWORKS, Momentum
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def answer_of(module: str, *arguments: str) -> dict[str, Any]:
+    """What a fresh interpreter with one thread prints."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["DenseNet-121", "MobileNetV3", "transformer"])
 def test_training_is_the_same_to_the_bit(network: str):
     """Tests that losses, and parameters after 40 and 80 steps, are those of the plain order, W put off or not."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks.one_device", network]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    answer = answer_of("benchmarks.one_device", network)
     assert answer["losses equal"]
     assert answer["parameters equal after 40 and 80 steps"] == [True, True]
     assert answer["weight gradients put off"] >= 18
     assert answer["losses"][0] != answer["losses"][1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["DenseNet-121", "MobileNetV3", "transformer"])
+def test_weight_grads_beside_regions_train_the_same(network: str):
+    """Tests that training is the same to the bit with W on a second thread, and that the choice is the best foreseen.
+
+    Which order is faster depends on the machine, so that no time is asserted.
+    """
+    answer = answer_of("benchmarks.co_runs", network, "--rounds", "2")
+    assert answer["losses equal"]
+    assert answer["parameters equal"]
+    assert answer["steps"] == 9
+    assert answer["losses"][0] != answer["losses"][1]
+    predicted = answer["predicted_ns"]
+    assert answer["bound_ns"] == predicted["chosen"] <= min(predicted.values())
+    assert all(len(values) == 2 and min(values) > 0 for values in answer["seconds"].values())
+
+
+def test_blocks_train_as_the_whole_network_does():
+    """Tests that blocks with every W beside a region train in three steps as a plain backward of the whole does."""
+    blocks = Blocks("transformer")
+    blocks.choice = [blocks.window(block)[-1] if block else None for block in range(blocks.count)]
+    torch.manual_seed(5)
+    model, optimizer, losses = NETWORKS["transformer"](), Momentum(), []
+    for _ in range(3):
+        blocks.step()
+        loss = functional.cross_entropy(model(blocks.x), blocks.y)
+        loss.backward()
+        losses.append(float(loss.detach()))
+        for parameter in model.parameters():
+            optimizer.update(parameter)
+    blocks.finish()
+    whole = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    assert blocks.losses == pytest.approx(losses, rel=1e-5)
+    torch.testing.assert_close(blocks.parameters(), whole)
+    beside = {(block, region) for block, region in enumerate(blocks.choice) if region is not None}
+    assert len(beside) == blocks.count - 1
+    assert all(len(blocks.own_ns[pair]) == 2 for pair in beside)

@@ -72,7 +72,7 @@ def test_greed_is_not_always_best():
 
 
 def test_region_waits_for_both_streams():
-    """Tests the predicted time by hand: slowdowns and own times add up, a region takes the longer of the two sums."""
+    """Tests that slowdowns and own times add up, and that a region takes the longer of the two sums, by hand."""
     problem = RegionProblem(
         lengths_ns=(10, 20),
         weight_grads=(
