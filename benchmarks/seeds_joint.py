@@ -1,6 +1,6 @@
 """The joint planner beside the systems it grows from: `python -m benchmarks.seeds_joint [FOLDER ...] [-o TABLE.md]`.
 
-The workloads of the folders (by default the samples, and those of `benchmarks/workloads` with at most 100 layers), then
+The workloads of the folders; without any, the samples and those of `benchmarks/workloads` with at most 100 layers, then
 random chains on random connectivity (random graphs, two levels, rings, hybrid cube meshes), then hosts of CPU cores.
 """
 
@@ -105,8 +105,10 @@ class Row:
 
 
 def problems(folders: list[Path], *, quick: bool) -> Iterator[tuple[str, Problem]]:
-    """Names and problems: the workloads, the chains on random connectivity, the hosts of cores."""
+    """Names and problems: the folders' workloads alone, or ours, chains on random connectivity, and hosts of cores."""
     yield from islice(_workloads(folders), 3 if quick else None)
+    if folders:
+        return
     number = 0
     for num_layers, num_devices, seeds in RANDOM:
         for topology in TOPOLOGIES:
