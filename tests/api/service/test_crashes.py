@@ -196,29 +196,43 @@ def test_workers_freeze_and_thaw(make_site: Callable[..., Site], postgres: Postg
     """Tests that a worker stopped in the middle of a job for longer than its lease spoils nothing when it goes on."""
     site, chance = make_site(url=postgres.fresh_database(), num_workers=2), random.Random(3)
     site.start_all()
-    count = max(2, KILLS // 5)
+    takeovers, asks = max(2, KILLS // 5), 0
     with site.store() as store:
         storm = Storm(site, store, chance)
-        for number in range(count):
-            storm.ask(number, is_large=True).join()
-            freeze_whoever_works(storm)
-        storm.finish(count)
-        jobs = [store.get(job_id) for job_id in storm.asked]
-        assert any(job is not None and job.attempt > 1 for job in jobs), "nobody took over"
+        while takeovers:
+            assert asks < 10 * max(2, KILLS // 5), "nobody took over"
+            storm.ask(asks, is_large=True).join()
+            asks += 1
+            takeovers -= freeze_whoever_works(storm)
+        storm.finish(asks)
 
 
-def freeze_whoever_works(storm: Storm) -> None:
-    """Freeze the worker of the job that runs until another has taken it over, or for longer than the lease."""
+def freeze_whoever_works(storm: Storm) -> bool:
+    """Freeze the worker of the job that runs until another has taken it over, and a while longer.
+
+    Returns:
+        Whether it was: a job may have ended before the freeze.
+    """
     site, until = storm.site, time.monotonic() + SECONDS
     while not (running := [job for job in storm.store.recent("local", limit=9) if job.state == "running"]):
+        if all(job.is_finished for job in storm.store.recent("local", limit=9)):
+            return False
         assert time.monotonic() < until
         time.sleep(0.02)
     time.sleep(storm.chance.uniform(0.0, 1.5))
     pid = int((running[0].worker or "").split(":")[1])
     role = next(role for role, process in site.processes.items() if process.pid == pid)
     site.freeze(role)
-    time.sleep(LEASE_S + storm.chance.uniform(0.0, 4.0))
-    site.thaw(role)
+    try:
+        while (job := storm.store.get(running[0].id)) is not None and job.attempt == running[0].attempt:
+            if job.is_finished:
+                return False
+            assert time.monotonic() < until, "nobody took over"
+            time.sleep(0.1)
+        time.sleep(storm.chance.uniform(0.0, 4.0))
+        return True
+    finally:
+        site.thaw(role)
 
 
 def test_killed_between_commit_and_reply(make_site: Callable[..., Site]):
