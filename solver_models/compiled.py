@@ -21,6 +21,7 @@ _SOURCES = (
     "cuts.py",
     "joint/floors.py",
     "joint/sequencing.py",
+    "joint/shaving.py",
     "joint/tree.py",
     "joint/windows.py",
     "kernels.py",

@@ -1,5 +1,6 @@
 """The joint local search on one instance: candidates in, better ones out; the loops are compiled (`annealing`)."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -9,7 +10,8 @@ from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, mak
 from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.joint.floors import schedule_floor
-from solver_models.joint.sequencing import best_sequence
+from solver_models.joint.parts import likeness, split_net, twin_devices
+from solver_models.joint.sequencing import FIRST_RUN, best_sequence
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
@@ -38,6 +40,20 @@ class Candidate:
     def is_feasible(self) -> bool:
         """Whether it fits into memory and plays to its end."""
         return self.objective < PENALTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sequenced:
+    """What branch and bound made of a part of a net."""
+
+    net: Net
+    """The part."""
+    value: int
+    """Ticks of its best order that was found; at least the threshold if none was."""
+    words: dict[int, Word]
+    """That order, by device."""
+    is_closed: bool
+    """Whether no order is better."""
 
 
 SAMPLES, PATIENCE, STEP_PLAYS = 60, 300, 3
@@ -160,21 +176,38 @@ class Searcher:
         return True, replace(candidate, objective=int(value), words=words)
 
     def sequence(
-        self, candidate: Candidate, *, threshold: int, most_nodes: int, stop: Integers | None = None
+        self,
+        candidate: Candidate,
+        *,
+        threshold: int,
+        most_nodes: int,
+        first_run: int = FIRST_RUN,
+        stop: Integers | None = None,
     ) -> tuple[bool, Candidate | None]:
         """Whether branch and bound has closed every order, and the best below `threshold` that it found, if any.
 
-        It looks at `most_nodes` nodes at most, for the makespan only, and ends early once `stop[0]` is set.
+        It looks at `most_nodes` nodes at most, for the makespan only, and ends early once `stop[0]` is set; it starts
+        again after `first_run` nodes, and now and then.
         """
         if self.by_span:
             return False, None
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
         flag, limit = np.zeros(1, np.int64) if stop is None else stop, min(threshold, LATEST)
-        value, words, lengths, _, is_closed = best_sequence(net, limit, most_nodes, flag)
+        found, words = dict[Hashable, _Sequenced](), dict[int, Word]()
+        for part in split_net(net):
+            if likeness(part) not in found:
+                value, codes, lengths, _, is_closed = best_sequence(part, limit, most_nodes, first_run, flag)
+                if is_closed and value >= limit:
+                    return True, None
+                own = decode(part, codes, lengths=lengths, first=list(range(len(self.layers.capacity))))
+                found[likeness(part)] = _Sequenced(net=part, value=int(value), words=own, is_closed=bool(is_closed))
+            twin = found[likeness(part)]
+            words |= {self.first_member[d]: twin.words.get(x, []) for d, x in twin_devices(part, twin.net).items()}
+        value = max(each.value for each in found.values())
         if value >= limit:
-            return bool(is_closed), None
-        found = decode(net, words, lengths=lengths, first=self.first_member)
-        return bool(is_closed), replace(candidate, objective=int(value), words=found)
+            return False, None
+        is_closed = any(each.is_closed and each.value == value for each in found.values())
+        return is_closed, replace(candidate, objective=value, words=words)
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
         start, devices = flatten(groups)

@@ -4,11 +4,11 @@ The master (`solver_models.joint`) lists the partitions and mappings whose floor
 by its floor, by all of its orders, or by CP-SAT. What stays open when time is up bounds every plan from below.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 
 import numpy as np
 
@@ -32,10 +32,13 @@ MAX_WORDS, FEW_PLAYS, MANY_PLAYS, POLISH_ITERATIONS = 20_000, 3_000, 3_000_000, 
 and steps of polishing its words."""
 
 EFFORTS = (0.3, 3.0, 30.0)
-"""Work that CP-SAT may spend on an order, in its own deterministic seconds, in the first, second and third round."""
+"""Work that CP-SAT may spend on an order, in its own deterministic seconds, one after the other."""
 
-SEQUENCE_NODES, SEQUENCE_BATCH = (5, 100, 2_000, 40_000), 16
-"""Nodes of the branch and bound over the orders of a case, round by round, before CP-SAT is asked; cases at a time."""
+ROUNDS = ((5, None), (100, None), (2_000, EFFORTS[0]), (20_000, EFFORTS[1]), (200_000, EFFORTS[2]))
+"""Nodes of the branch and bound over the orders of a case, and then the effort of CP-SAT, round by round."""
+
+SEQUENCE_BATCH = 16
+"""Cases that are branched on at a time."""
 
 FEW_NODES = 100
 """So many nodes take no time worth stopping."""
@@ -197,22 +200,30 @@ class ExactSearch:
     def _close(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
         """Close the cases, least bound first, with more and more effort, two at a time."""
         with ThreadPoolExecutor(NUM_THREADS) as executor:
-            for nodes in SEQUENCE_NODES if self.branches else ():
-                yield from self._sequence_all(threshold, cases, nodes=nodes, executor=executor)
-            for effort in EFFORTS:
-                while not self._is_over():
-                    batch = self._next_batch(cases, effort=effort)
-                    self._rebound(threshold, cases)  # those with the key of a settled one may have been closed
-                    if not batch:
-                        break
-                    yield from executor.map(self._settle, batch, repeat(effort))
-                    self._rebound(threshold, cases)
+            for nodes, effort in ROUNDS:
+                if self.branches:
+                    yield from self._sequence_all(threshold, cases, nodes=nodes, executor=executor)
+                if effort is not None:
+                    yield from self._settle_all(threshold, cases, effort=effort, executor=executor)
+
+    def _settle_all(
+        self, threshold: int, cases: Sequence[_Case], *, effort: float, executor: ThreadPoolExecutor
+    ) -> Iterator[Plan | None]:
+        """CP-SAT for all open cases, least bound first."""
+        while not self._is_over():
+            batch = self._next_batch(cases, effort=effort)
+            self._rebound(threshold, cases)  # those with the key of a settled one may have been closed
+            if not batch:
+                break
+            yield from executor.map(self._settle, batch, repeat(effort))
+            self._rebound(threshold, cases)
 
     def _sequence_all(
         self, threshold: int, cases: Sequence[_Case], *, nodes: int, executor: ThreadPoolExecutor
     ) -> Iterator[Plan | None]:
-        """Branch and bound over the orders of all open cases, least bound first."""
+        """Branch and bound over the orders of all open cases, or of all unlike ones, least bound first."""
         waiting = sorted((case for case in cases if case.bound < self.below), key=lambda case: case.bound)
+        waiting = waiting if nodes <= FEW_NODES else list(self._unlike(waiting))
         for first in range(0, len(waiting), SEQUENCE_BATCH):
             if self._is_over():
                 break
@@ -228,6 +239,7 @@ class ExactSearch:
         is_closed, better = found
         if is_closed:
             case.bound = max(case.bound, below if better is None else better.objective)
+            self._note(case)
         return None if better is None else self._to_plan(better)
 
     def _stoppable_sequence(self, case: _Case, *, nodes: int, below: int) -> tuple[bool, Candidate | None] | None:
@@ -307,20 +319,23 @@ class ExactSearch:
 
     def _next_batch(self, cases: Sequence[_Case], *, effort: float) -> list[_Case]:
         """The open cases of least bound that have not been given so much effort yet, no two of them alike."""
-        batch: list[_Case] = []
-        for case in sorted(cases, key=lambda case: case.bound):
-            if case.bound >= self.below or len(batch) == NUM_THREADS:
-                break
-            if case.effort >= effort:
+        waiting = (case for case in sorted(cases, key=lambda case: case.bound) if case.effort < effort)
+        return list(islice(self._unlike(waiting), NUM_THREADS))
+
+    def _unlike(self, cases: Iterable[_Case]) -> Iterator[_Case]:
+        """The open ones of these cases, of those alike the first; what is alike to a settled one is settled with it."""
+        seen = set[Hashable]()
+        for case in cases:
+            if case.bound >= self.below:
                 continue
             if case.instance is None:
                 case.instance = make_schedule_instance(self.problem, self._stages(case.candidate), costs=self.costs)
                 case.key = signature(case.instance)
-            if case.key in self.settled:
-                case.bound = max(case.bound, self.settled[case.key])
-            elif case.key is None or all(other.key != case.key for other in batch):
-                batch.append(case)
-        return batch
+            if case.key is not None:
+                case.bound = max(case.bound, self.settled.get(case.key, 0))
+            if case.bound < self.below and (case.key is None or case.key not in seen):
+                seen.add(case.key)
+                yield case
 
     def _settle(self, case: _Case, effort: float) -> Plan | None:
         """The best order of a case if it beats the incumbent; raises the bound of the case as far as it can.
@@ -339,9 +354,13 @@ class ExactSearch:
             if result.status == "optimal" and case.bound < below and better is not None:
                 better = self._replay(case, better, below=below)
             plan = better or plan
+        self._note(case)
+        return plan
+
+    def _note(self, case: _Case) -> None:
+        """What is known of a case holds for all that are alike."""
         if case.key is not None:
             self.settled[case.key] = max(case.bound, self.settled.get(case.key, 0))
-        return plan
 
     def _settle_quotient(self, case: _Case, *, below: int, effort: float) -> tuple[Plan | None, int]:
         """The best plan in which alike devices run alike words, and what is worth finding after it."""

@@ -12,11 +12,13 @@ from solver_models.annealing import overflow
 from solver_models.compiled import kernel
 from solver_models.instance import Integers
 from solver_models.joint.floors import find_mates, most_in_flight, settle_times, split_backward
+from solver_models.joint.shaving import shave
 from solver_models.joint.windows import (
     FUSED_PASS,
     MAX_JOBS,
     OPEN_PASS,
     fuse_pass,
+    is_branched_on,
     is_late_as_one,
     job_of,
     make_jobs,
@@ -29,6 +31,13 @@ from solver_models.kernels import FAR, MICROBATCHES, SPLIT, TAIL, Policy, peak_e
 
 MAX_DEPTH = 600
 """Most decisions on a path; a device of 48 actions has 1,128 pairs, but few are open for long."""
+
+FIRST_RUN, RUN_GROWTH, SHAVED_RUN = 100, 4, 10
+"""Nodes until the search starts again, with what it has learnt of whom to blame; each run is so many times longer; from
+runs of so many times the first on, windows are shaved first."""
+
+PLAYED = 8
+"""After the first run, one in so many nodes plays an order, beside those in which nothing is open."""
 
 
 class Decisions(NamedTuple):
@@ -54,6 +63,8 @@ class Decisions(NamedTuple):
     """[X, D, Y] as in `Windows`."""
     after: Integers
     """[X, D, Y] as in `Windows`."""
+    seen: Integers
+    """[X, D] as in `Windows`."""
 
 
 class Draft(NamedTuple):
@@ -80,6 +91,7 @@ def make_decisions(windows, most):
         np.empty((most, size), np.int64), np.empty((most, size), np.int64), np.empty((most, size), np.int64),
         np.empty((most, size), np.int64), np.empty((most, ways[0], ways[1]), np.int64),
         np.empty((most, shape[0], shape[1]), np.int64), np.empty((most, shape[0], shape[1]), np.int64),
+        np.empty((most, shape[0]), np.int64),
     )  # fmt: skip
 
 
@@ -205,20 +217,12 @@ def any_pass(windows, pair):
 
 
 @kernel
-def is_branched_on(net, jobs, windows, i, j):
-    """Whether the order of two actions is worth deciding: not for W of one lane, nor for what is part of a B."""
-    total = net.scalars[MICROBATCHES]
-    n, m = i // total // 3, j // total // 3
-    one, two = i // total % 3 == 2, j // total % 3 == 2
-    if one and jobs.gains[n] and (windows.way[n, i % total] == FUSED_PASS or (two and n == m)):
-        return False
-    return not (two and jobs.gains[m] and windows.way[m, j % total] == FUSED_PASS)
-
-
-@kernel
 def open_pair(net, jobs, windows, pair):
-    """Fill `pair` (device, first, second) with the open pair that has the least room left; False if none is open."""
-    found, least, has_gains = False, np.int64(0), jobs.gains.sum() > 0
+    """Fill `pair` (device, first, second) with the open pair that has the least room left; False if none is open.
+
+    Room counts for less where the two have often been left without a window.
+    """
+    found, least, has_gains = False, 0.0, jobs.gains.sum() > 0
     for d in range(jobs.length.shape[0]):
         count = jobs.length[d]
         full = (np.int64(1) << count) - 1
@@ -230,7 +234,7 @@ def open_pair(net, jobs, windows, pair):
                     j = jobs.own[d, b]
                     both = windows.time[i] + windows.time[j]
                     one, two = windows.end[j] - windows.start[i] - both, windows.end[i] - windows.start[j] - both
-                    score = min(one, two) + (max(one, two) >> 1)
+                    score = (min(one, two) + 0.5 * max(one, two)) / (1 + windows.blame[i] + windows.blame[j])
                     if (not found or score < least) and (not has_gains or is_branched_on(net, jobs, windows, i, j)):
                         found, least, pair[0] = True, score, d
                         pair[1], pair[2] = (a, b) if one >= two else (b, a)
@@ -256,6 +260,7 @@ def go_down(net, jobs, windows, decisions, depth, best, pair):
     decisions.start[depth], decisions.end[depth] = windows.start, windows.end
     decisions.time[depth], decisions.late[depth] = windows.time, windows.late
     decisions.prior[depth], decisions.after[depth] = windows.prior, windows.after
+    decisions.seen[depth] = windows.seen
     decisions.way[depth], decisions.what[depth], decisions.due[depth] = windows.way, pair, best
     decisions.is_one[depth] = 0
     if pair[0] < 0:
@@ -266,15 +271,19 @@ def go_down(net, jobs, windows, decisions, depth, best, pair):
 
 
 @kernel
+def take_back(windows, decisions, depth, best):
+    """Make the windows what they were before a decision, but for what is better since then."""
+    windows.start[:], windows.end[:] = decisions.start[depth], decisions.end[depth] - (decisions.due[depth] - best)
+    windows.time[:], windows.late[:] = decisions.time[depth], decisions.late[depth]
+    windows.way[:] = decisions.way[depth]
+    windows.prior[:], windows.after[:] = decisions.prior[depth], decisions.after[depth]
+    windows.seen[:] = decisions.seen[depth]
+
+
+@kernel
 def go_back(net, jobs, windows, decisions, depth, best):
     """Take the decision back and decide the other way; False if that contradicts what is known."""
-    windows.start[:], windows.end[:] = decisions.start[depth], decisions.end[depth] - (decisions.due[depth] - best)
-    windows.time[:], windows.late[:], windows.way[:] = (
-        decisions.time[depth],
-        decisions.late[depth],
-        decisions.way[depth],
-    )
-    windows.prior[:], windows.after[:] = decisions.prior[depth], decisions.after[depth]
+    take_back(windows, decisions, depth, best)
     what = decisions.what[depth].copy()
     if what[0] >= 0:
         what[1], what[2] = what[2], what[1]
@@ -299,13 +308,15 @@ def play_draft(net, jobs, windows, draft, policy, best):
 
 
 @kernel
-def improve_drafts(net, jobs, windows, draft, best, words, lengths):
+def improve_drafts(net, jobs, windows, draft, best, words, lengths, is_quick):
     """(best objective, whether any order below it is left): narrow, draft, and again below what the draft reaches.
 
-    What is left after the last narrowing is always played.
+    What is left after the last narrowing is always played, unless a pair is open and `is_quick`.
     """
-    policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    policy, pair = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)), np.empty(3, np.int64)
     while narrow(net, jobs, windows):
+        if is_quick and open_pair(net, jobs, windows, pair):
+            return best, True
         value = play_draft(net, jobs, windows, draft, policy, best)
         if value >= best:
             return best, True
@@ -325,7 +336,7 @@ def longest_word(net):
 
 
 @kernel
-def best_sequence(net, threshold, most_nodes, stop):
+def best_sequence(net, threshold, most_nodes, first_run, stop):
     """(objective, words, lengths, nodes, is_complete): the best order below the threshold, if the search finds one.
 
     The objective is the threshold where none was found; there is none if the search is complete.
@@ -347,11 +358,19 @@ def best_sequence(net, threshold, most_nodes, stop):
         np.zeros(jobs.own.shape, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), words.copy(),
         lengths.copy(),
     )  # fmt: skip
-    alive = True
+    alive, run, last, always_plays = True, first_run, first_run, jobs.gains.sum() > 0
     while True:
         nodes += 1
+        if nodes >= last and depth > 0:
+            take_back(windows, decisions, 0, best)
+            depth, alive, run = 0, True, run * RUN_GROWTH
+            if run >= SHAVED_RUN * first_run:
+                trials, alive = shave(net, jobs, windows)
+                nodes += trials
+            last = nodes + run
         if alive:
-            best, alive = improve_drafts(net, jobs, windows, draft, best, words, lengths)
+            is_quick = not always_plays and nodes > first_run and nodes % PLAYED != 0
+            best, alive = improve_drafts(net, jobs, windows, draft, best, words, lengths, is_quick)
         if alive and (
             open_pass(net, jobs, windows, draft, best, pair)
             or open_pair(net, jobs, windows, pair)

@@ -71,6 +71,10 @@ class Windows(NamedTuple):
     """[D, X] bits: actions of the device that come before."""
     after: Integers
     """[D, X] bits: actions of the device that come after."""
+    seen: Integers
+    """[D] `mark_of` a device before its rules were last applied: if it is the same, they tell nothing new."""
+    blame: Integers
+    """[J] how often an action was left without a window, all over the search."""
 
 
 @kernel
@@ -168,8 +172,9 @@ def make_windows(net, jobs, times, threshold):
             end[returning] = last - max(0, times[RETURN_TAIL, n, total - 1 - k])
             end[rest] = last - net.synchronisation[net.lane_stage[n]]
     windows = Windows(
-        start, end, time, np.zeros(size, np.int64), way, np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    )
+        start, end, time, np.zeros(size, np.int64), way, np.zeros(shape, np.int64), np.zeros(shape, np.int64),
+        np.full(shape[0], np.int64(-1)), np.zeros(size, np.int64),
+    )  # fmt: skip
     put_in_order(net, jobs, windows)
     return windows
 
@@ -238,6 +243,17 @@ def is_late_as_one(jobs, windows, job, rest, start):
 
 
 @kernel
+def is_branched_on(net, jobs, windows, i, j):
+    """Whether the order of two actions is worth deciding: not for W of one lane, nor for what is part of a B."""
+    total = net.scalars[MICROBATCHES]
+    n, m = i // total // 3, j // total // 3
+    one, two = i // total % 3 == 2, j // total % 3 == 2
+    if one and jobs.gains[n] and (windows.way[n, i % total] == FUSED_PASS or (two and n == m)):
+        return False
+    return not (two and jobs.gains[m] and windows.way[m, j % total] == FUSED_PASS)
+
+
+@kernel
 def glue(windows, d, job, rest, a, b, count):
     """Let nothing come between I and W of a B, which are a and b on their device; False if something must."""
     prior, after = windows.prior[d], windows.after[d]
@@ -288,7 +304,7 @@ def follow_arcs(arcs, time, late, start, end):
 
 @kernel
 def decide_pairs(prior, after, count, release, due, time):
-    """Of two actions, the one that cannot come first comes second; False if neither can."""
+    """Of two actions, the one that cannot come first comes second; one of them if neither can, else -1."""
     full = (np.int64(1) << count) - 1
     for a in range(count):
         open_pairs = full & ~(prior[a] | after[a] | (np.int64(2) << a) - 1)
@@ -297,10 +313,10 @@ def decide_pairs(prior, after, count, release, due, time):
                 both = time[a] + time[b]
                 if release[a] + both > due[b]:
                     if release[b] + both > due[a] or not put_before(prior, after, count, b, a):
-                        return False
+                        return b
                 elif release[b] + both > due[a] and not put_before(prior, after, count, a, b):
-                    return False
-    return True
+                    return b
+    return -1
 
 
 @kernel
@@ -328,7 +344,8 @@ def wait_for_prior(prior, count, order, release, time, raised):
 
 @kernel
 def find_edges(count, order, release, due, time, later, raised):
-    """What cannot run within a set of actions, before the set's last due, runs after them; False if a set is too long.
+    """What cannot run within a set of actions, before the set's last due, runs after them; -1, or the last of a set
+    that is too long.
 
     Carlier and Pinson's rule as Baptiste, Le Pape and Nuijten give it; `order`: by release; `raised`, `later`: scratch.
     """
@@ -342,7 +359,7 @@ def find_edges(count, order, release, due, time, later, raised):
                 work += time[i]
                 latest = max(latest, release[i] + work)
                 if latest > limit:
-                    return False
+                    return order[y]
             later[x] = latest
         earlier = np.int64(-1) << 60
         for x in range(count):
@@ -356,7 +373,7 @@ def find_edges(count, order, release, due, time, later, raised):
                 if earlier + time[i] > limit:
                     raised[i] = max(raised[i], latest)
     release[:count] = raised[:count]
-    return True
+    return -1
 
 
 @kernel
@@ -446,53 +463,74 @@ def force_room(net, m, is_own, bits, gains, prior, after, count, a, room):
 
 
 @kernel
+def mark_of(jobs, windows, d):
+    """A number that grows with all that is known of a device, and with nothing else."""
+    mark = windows.prior[d].sum()
+    for x in range(jobs.length[d]):
+        job = jobs.own[d, x]
+        mark += windows.start[job] - windows.end[job] + windows.time[job]
+    return mark
+
+
+@kernel
+def narrow_ends(count, order, bounds, due, time, scratch):
+    """The rules on sums and edges, on releases, or on dues seen from the other end; as `find_edges`.
+
+    `bounds`: what comes before an action; `scratch` [6, X]: releases first.
+    """
+    release = scratch[0]
+    sort_by(order, count, release)
+    wait_for_prior(bounds, count, order, release, time, scratch[5])
+    sort_by(order, count, release)
+    return find_edges(count, order, release, due, time, scratch[4], scratch[5])
+
+
+@kernel
 def narrow_device(net, jobs, windows, d, lanes, scratch):
-    """Apply all rules of one device once; False if no order of it is left."""
+    """Apply all rules of one device once; an action that is left without a window, else -1."""
     count, own, prior, after = jobs.length[d], jobs.own[d], windows.prior[d], windows.after[d]
     release, due, time, order = scratch[0], scratch[1], scratch[2], scratch[3]
     for x in range(count):
         release[x], due[x], time[x], order[x] = windows.start[own[x]], windows.end[own[x]], windows.time[own[x]], x
         if release[x] + time[x] > due[x]:
-            return False
-    if not decide_pairs(prior, after, count, release, due, time):
-        return False
+            return x
+    lost = decide_pairs(prior, after, count, release, due, time)
+    if lost >= 0:
+        return lost
     if not make_room(net, lanes, jobs.kinds, jobs.gains, prior, after, count):
-        return False
-    sort_by(order, count, release)
-    wait_for_prior(prior, count, order, release, time, scratch[5])
-    sort_by(order, count, release)
-    if not find_edges(count, order, release, due, time, scratch[4], scratch[5]):
-        return False
+        return 0
+    lost = narrow_ends(count, order, prior, due, time, scratch)
+    if lost >= 0:
+        return lost
     for x in range(count):
         windows.start[own[x]] = release[x]
         release[x], due[x] = -due[x], -release[x]
-    sort_by(order, count, release)
-    wait_for_prior(after, count, order, release, time, scratch[5])
-    sort_by(order, count, release)
-    if not find_edges(count, order, release, due, time, scratch[4], scratch[5]):
-        return False
+    lost = narrow_ends(count, order, after, due, time, scratch)
+    if lost >= 0:
+        return lost
     for x in range(count):
         windows.end[own[x]] = -release[x]
-    return True
+    return -1
 
 
 @kernel
 def narrow(net, jobs, windows):
-    """Apply all rules until nothing changes; False if no order is left."""
+    """Apply all rules until nothing changes; False if no order is left, and somebody is to blame."""
     scratch, has_choice = np.empty((6, MAX_JOBS), np.int64), jobs.gains.sum() > 0
     for _ in range(MAX_NARROWINGS):
-        before = windows.start.sum() - windows.end.sum()
-        pairs = windows.prior.sum()
-        ways = windows.way.sum()
+        ways, is_same = windows.way.sum(), True
         follow_arcs(jobs.arcs, windows.time, windows.late, windows.start, windows.end)
         if has_choice and not decide_passes(net, jobs, windows):
             return False
         for d in range(jobs.length.shape[0]):
-            if jobs.length[d] > 0:
+            mark = mark_of(jobs, windows, d)
+            if jobs.length[d] > 0 and mark != windows.seen[d]:
+                windows.seen[d], is_same = mark, False
                 lanes = net.device_lanes[net.device_start[d] : net.device_start[d + 1]]
-                if not narrow_device(net, jobs, windows, d, lanes, scratch):
+                lost = narrow_device(net, jobs, windows, d, lanes, scratch)
+                if lost >= 0:
+                    windows.blame[jobs.own[d, lost]] += 1
                     return False
-        is_same = windows.start.sum() - windows.end.sum() == before and windows.prior.sum() == pairs
         if is_same and windows.way.sum() == ways:
             return True
     return True

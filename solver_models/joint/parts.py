@@ -1,0 +1,89 @@
+"""Lanes that have nothing to do with each other make nets of their own: each is searched by itself, and of twins one.
+
+A search that decides a pair of actions here and one there multiplies the orders of parts where it could add them.
+"""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from solver_models.instance import Integers
+from solver_models.kernels import Net
+
+_OF_LANES = ("lane_stage", "duration", "has_weight", "held", "stash", "weight_stash", "workspace")
+
+_OF_FLOWS = ("flow_start", "flow_target", "flow_duration")
+
+
+def split_net(net: Net) -> list[Net]:
+    """The parts of a net that share no devices, flows or links, on the same devices and with the same stage numbers."""
+    label = _labels(net)
+    if not np.any(label):
+        return [net]
+    return [_part(net, np.nonzero(label == number)[0]) for number in np.unique(label)]
+
+
+def likeness(net: Net) -> Hashable:
+    """Everything about a net but which devices it uses: if it is the same, so are the orders, device by device.
+
+    The devices as well where flows share links.
+    """
+    _, first, device = np.unique(net.lane_device, return_index=True, return_inverse=True)
+    rank = net.lane_device if np.any(net.flow_shared) else np.argsort(np.argsort(first))[device]
+    own = [getattr(net, name) for name in (*_OF_LANES, *_OF_FLOWS)]
+    arrays = [rank, net.budget[net.lane_device], net.synchronisation[net.lane_stage], net.scalars, *own]
+    return tuple(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+def twin_devices(net: Net, twin: Net) -> dict[int, int]:
+    """The device of a twin that stands for each device of a net."""
+    return dict(zip(net.lane_device.tolist(), twin.lane_device.tolist(), strict=True))
+
+
+def _labels(net: Net) -> Integers:
+    """[N] the first lane that each is connected to, by devices, flows and links."""
+    senders, label = _senders(net), np.arange(len(net.lane_stage))
+    flow, link = _links(net)
+    flows, devices = np.arange(len(senders)), len(net.budget)
+    number = np.concatenate((net.lane_device, devices + flows, devices + flows, devices + len(flows) + link))
+    lane = np.concatenate((np.arange(len(label)), senders, net.flow_target, senders[flow]))
+    while True:
+        before = label.copy()
+        least = np.full(number.max() + 1, len(label))
+        np.minimum.at(least, number, label[lane])
+        np.minimum.at(label, lane, least[number])
+        if np.array_equal(label, before):
+            return label
+
+
+def _links(net: Net) -> tuple[Integers, Integers]:
+    """The flows that use links, and the links they use, in pairs."""
+    pairs = [
+        (flow, link)
+        for flow, route in enumerate(net.flow_route.tolist())
+        for link in (net.route_links[net.route_start[route] : net.route_start[route + 1]] if route >= 0 else ())
+    ]
+    found = np.array(pairs, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
+def _senders(net: Net) -> Integers:
+    """[P] the lane that each flow comes from."""
+    senders: Integers = np.repeat(np.arange(len(net.lane_stage)), np.diff(net.flow_start[::2]))
+    return senders
+
+
+def _part(net: Net, lanes: Integers) -> Net:
+    """The net of these lanes alone."""
+    flows = np.isin(_senders(net), lanes)
+    place = np.searchsorted(lanes, np.arange(len(net.lane_stage)))
+    sent = np.diff(net.flow_start).reshape(-1, 2)[lanes]
+    held = np.bincount(net.lane_device[lanes], minlength=len(net.budget))
+    own = {name: getattr(net, name)[lanes] for name in (*_OF_LANES, "lane_device", "num_inputs", "num_gradients")}
+    sums = {
+        name: np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        for name, counts in (("flow_start", sent), ("device_start", held))
+    }
+    kept = {name: getattr(net, name)[flows] for name in ("flow_duration", "flow_route", "flow_shared")}
+    device_lanes = place[net.device_lanes[np.isin(net.device_lanes, lanes)]]
+    return net._replace(**own, **sums, **kept, flow_target=place[net.flow_target[flows]], device_lanes=device_lanes)
