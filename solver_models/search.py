@@ -10,8 +10,8 @@ from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, mak
 from solver_models.holders import make_holders
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.joint.floors import schedule_floor
-from solver_models.joint.parts import likeness, split_net, twin_devices
 from solver_models.joint.sequencing import FIRST_RUN, best_sequence
+from solver_models.joint.simpler import likeness, split_net, twin_devices, without_gains
 from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.moves import is_allowed
 from solver_models.orders import best_order, legal_words
@@ -58,6 +58,9 @@ class _Sequenced:
 
 SAMPLES, PATIENCE, STEP_PLAYS = 60, 300, 3
 """Polishing by tabu search: moves judged per step, steps before it starts again, and plays that a step is worth."""
+
+FEW_NODES = 100
+"""With so few nodes, a net is searched as a whole."""
 
 STANDARD_KNOBS = tuple(
     np.array(knobs, dtype=np.int64)
@@ -187,20 +190,23 @@ class Searcher:
         """Whether branch and bound has closed every order, and the best below `threshold` that it found, if any.
 
         It looks at `most_nodes` nodes at most, for the makespan only, and ends early once `stop[0]` is set; it starts
-        again after `first_run` nodes, and now and then.
+        again after `first_run` nodes, and now and then. Parts that have nothing to do with each other are
+        searched one by one.
         """
         if self.by_span:
             return False, None
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
         flag, limit = np.zeros(1, np.int64) if stop is None else stop, min(threshold, LATEST)
         found, words = dict[Hashable, _Sequenced](), dict[int, Word]()
-        for part in split_net(net):
+        for part in split_net(net) if most_nodes > FEW_NODES else [net]:
             if likeness(part) not in found:
-                value, codes, lengths, _, is_closed = best_sequence(part, limit, most_nodes, first_run, flag)
+                value, codes, lengths, is_closed = sequence_part(
+                    part, threshold=limit, most_nodes=most_nodes, first_run=first_run, stop=flag
+                )
                 if is_closed and value >= limit:
                     return True, None
                 own = decode(part, codes, lengths=lengths, first=list(range(len(self.layers.capacity))))
-                found[likeness(part)] = _Sequenced(net=part, value=int(value), words=own, is_closed=bool(is_closed))
+                found[likeness(part)] = _Sequenced(net=part, value=value, words=own, is_closed=is_closed)
             twin = found[likeness(part)]
             words |= {self.first_member[d]: twin.words.get(x, []) for d, x in twin_devices(part, twin.net).items()}
         value = max(each.value for each in found.values())
@@ -297,6 +303,21 @@ def flatten(groups: tuple[tuple[int, ...], ...]) -> tuple[Integers, Integers]:
 def unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]:
     """The inverse of `flatten`."""
     return tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
+
+
+def sequence_part(
+    net: Net, *, threshold: int, most_nodes: int, first_run: int, stop: Integers
+) -> tuple[int, Integers, Integers, bool]:
+    """(objective, words, lengths, whether it is closed) of the best order below the threshold, as `best_sequence`.
+
+    Where B gains by a little, first of all as if it did not: what is refuted then is refuted.
+    """
+    eased = without_gains(net)
+    for each in (net,) if eased is None else (eased, net):
+        value, words, lengths, _, is_closed = best_sequence(each, threshold, most_nodes, first_run, stop)
+        if value >= threshold:
+            break
+    return int(value), words, lengths, bool(is_closed)
 
 
 def decode(net: Net, words: Integers, *, lengths: Integers, first: list[int]) -> dict[int, Word]:

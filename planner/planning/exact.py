@@ -20,7 +20,7 @@ from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
 from solver_models.instance import ScheduleInstance, Word
-from solver_models.joint.cases import FAR, OpenCase, open_cases
+from solver_models.joint.cases import FAR, MAX_CASES, OpenCase, open_cases
 from solver_models.joint.likeness import make_quotient, signature
 from solver_models.joint.space import make_space
 from solver_models.result import ScheduleResult
@@ -34,11 +34,20 @@ and steps of polishing its words."""
 EFFORTS = (0.3, 3.0, 30.0)
 """Work that CP-SAT may spend on an order, in its own deterministic seconds, one after the other."""
 
-ROUNDS = ((5, None), (100, None), (2_000, EFFORTS[0]), (20_000, EFFORTS[1]), (200_000, EFFORTS[2]))
-"""Nodes of the branch and bound over the orders of a case, and then the effort of CP-SAT, round by round."""
+ROUNDS = (
+    (16, 1_000, None),
+    (4, None, EFFORTS[0]),
+    (MAX_CASES, 5, None),
+    (MAX_CASES, 100, None),
+    (MAX_CASES, 2_000, EFFORTS[0]),
+    (MAX_CASES, 20_000, EFFORTS[1]),
+    (MAX_CASES, 200_000, EFFORTS[2]),
+)
+"""How many cases, least floor first, nodes of the branch and bound over the orders of each, and the effort of CP-SAT
+afterwards, round by round. The first two are for good orders: they spare most of the other cases everything."""
 
-SEQUENCE_BATCH = 16
-"""Cases that are branched on at a time."""
+QUICK_BATCH, LONG_BATCH = 16, 4
+"""Cases that are branched on at a time, below the same incumbent: with at most `FEW_NODES`, and with more."""
 
 FEW_NODES = 100
 """So many nodes take no time worth stopping."""
@@ -200,36 +209,30 @@ class ExactSearch:
     def _close(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
         """Close the cases, least bound first, with more and more effort, two at a time."""
         with ThreadPoolExecutor(NUM_THREADS) as executor:
-            for nodes, effort in ROUNDS:
-                if self.branches:
-                    yield from self._sequence_all(threshold, cases, nodes=nodes, executor=executor)
-                if effort is not None:
-                    yield from self._settle_all(threshold, cases, effort=effort, executor=executor)
-
-    def _settle_all(
-        self, threshold: int, cases: Sequence[_Case], *, effort: float, executor: ThreadPoolExecutor
-    ) -> Iterator[Plan | None]:
-        """CP-SAT for all open cases, least bound first."""
-        while not self._is_over():
-            batch = self._next_batch(cases, effort=effort)
-            self._rebound(threshold, cases)  # those with the key of a settled one may have been closed
-            if not batch:
-                break
-            yield from executor.map(self._settle, batch, repeat(effort))
-            self._rebound(threshold, cases)
+            for most_cases, nodes, effort in ROUNDS:
+                chosen = sorted(cases, key=lambda case: case.bound)[:most_cases]
+                if self.branches and nodes is not None:
+                    yield from self._sequence_all(chosen, nodes=nodes, executor=executor)
+                    self._rebound(threshold, cases)
+                while effort is not None and not self._is_over():
+                    batch = self._next_batch(chosen, effort=effort)
+                    self._rebound(threshold, cases)  # those with the key of a settled one may have been closed
+                    if not batch:
+                        break
+                    yield from executor.map(self._settle, batch, repeat(effort))
+                    self._rebound(threshold, cases)
 
     def _sequence_all(
-        self, threshold: int, cases: Sequence[_Case], *, nodes: int, executor: ThreadPoolExecutor
+        self, cases: Sequence[_Case], *, nodes: int, executor: ThreadPoolExecutor
     ) -> Iterator[Plan | None]:
-        """Branch and bound over the orders of all open cases, or of all unlike ones, least bound first."""
-        waiting = sorted((case for case in cases if case.bound < self.below), key=lambda case: case.bound)
-        waiting = waiting if nodes <= FEW_NODES else list(self._unlike(waiting))
-        for first in range(0, len(waiting), SEQUENCE_BATCH):
+        """Branch and bound over the orders of the open ones of these cases; if it may take long, of unlike ones."""
+        waiting = list(cases if nodes <= FEW_NODES else self._unlike(cases))
+        size = QUICK_BATCH if nodes <= FEW_NODES else LONG_BATCH
+        for first in range(0, len(waiting), size):
             if self._is_over():
                 break
-            batch = [case for case in waiting[first : first + SEQUENCE_BATCH] if case.bound < self.below]
+            batch = [case for case in waiting[first : first + size] if case.bound < self.below]
             yield from list(executor.map(partial(self._sequence, nodes=nodes, below=self.below), batch))
-        self._rebound(threshold, cases)
 
     def _sequence(self, case: _Case, *, nodes: int, below: int) -> Plan | None:
         """The best order that branch and bound finds; the case is closed if it looked at all of them."""

@@ -1,6 +1,7 @@
 """Every partition and mapping that may still hold a plan below a threshold: the enumerated master."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,9 @@ FAR = 1 << 59
 
 MAX_CASES = 100_000
 """Most cases that are listed."""
+
+NUM_THREADS = 2
+"""Parts of the tree that are searched side by side."""
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -44,21 +48,30 @@ def open_cases(
 ) -> tuple[OpenCase, ...] | None:
     """The open cases below `threshold`, least floor first; None if there are too many, or if it was stopped.
 
-    Of cases that differ only by a symmetry of the devices, one is listed.
+    Of cases that differ only by a symmetry of the devices, one is listed. Each of `NUM_THREADS` has `most_nodes`.
     """
     _load(searcher, space)
-    stop = np.zeros(1, np.int64)
-    found = run_stoppable(
-        lambda: find_cases(
-            searcher.layers, searcher.rules, searcher.instance.pinned, space, searcher.by_span, threshold, most_nodes,
-            most_cases, stop,
-        ),
-        stop=lambda: stop.fill(1),
-        should_stop=should_stop,
-    )  # fmt: skip
-    if found is None or stop[0] or found[1] >= most_nodes:
+    given, stop = _given(searcher, space), np.zeros(1, np.int64)
+
+    def search(number: int) -> Integers:
+        share = np.array([number, NUM_THREADS], np.int64)
+        table, nodes = find_cases(*given, threshold, most_nodes, most_cases, share, stop)
+        if nodes >= most_nodes:
+            stop[0] = 1  # then nobody wants what the others find
+        return np.array(table, np.int64)
+
+    with ThreadPoolExecutor(NUM_THREADS) as executor:
+        found = run_stoppable(
+            lambda: list(executor.map(search, range(NUM_THREADS))), stop=lambda: stop.fill(1), should_stop=should_stop
+        )
+    if found is None or stop[0] or sum(map(len, found)) > most_cases:
         return None
-    return _read(searcher, space, table=found[0])
+    return _read(searcher, space, table=np.concatenate(found))
+
+
+def _given(searcher: Searcher, space: Space) -> tuple[object, ...]:
+    """What every part of the tree is searched for."""
+    return searcher.layers, searcher.rules, searcher.instance.pinned, space, searcher.by_span
 
 
 def _load(searcher: Searcher, space: Space) -> None:
@@ -66,10 +79,7 @@ def _load(searcher: Searcher, space: Space) -> None:
 
     One that was left behind at the end of the process brought it down, and the next process compiled again.
     """
-    find_cases(
-        searcher.layers, searcher.rules, searcher.instance.pinned, space, searcher.by_span, 0, 1, 1,
-        np.ones(1, np.int64),
-    )  # fmt: skip
+    find_cases(*_given(searcher, space), 0, 1, 1, np.array([0, 1], np.int64), np.ones(1, np.int64))
 
 
 def _read(searcher: Searcher, space: Space, *, table: Integers) -> tuple[OpenCase, ...]:

@@ -64,7 +64,7 @@ class Decisions(NamedTuple):
     after: Integers
     """[X, D, Y] as in `Windows`."""
     seen: Integers
-    """[X, D] as in `Windows`."""
+    """[X, 2, D] as in `Windows`."""
 
 
 class Draft(NamedTuple):
@@ -91,7 +91,7 @@ def make_decisions(windows, most):
         np.empty((most, size), np.int64), np.empty((most, size), np.int64), np.empty((most, size), np.int64),
         np.empty((most, size), np.int64), np.empty((most, ways[0], ways[1]), np.int64),
         np.empty((most, shape[0], shape[1]), np.int64), np.empty((most, shape[0], shape[1]), np.int64),
-        np.empty((most, shape[0]), np.int64),
+        np.empty((most, 2, shape[0]), np.int64),
     )  # fmt: skip
 
 

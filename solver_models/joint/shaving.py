@@ -8,8 +8,11 @@ from solver_models.compiled import kernel
 from solver_models.joint.windows import OPEN_PASS, Windows, is_branched_on, narrow, put_before
 from solver_models.kernels import MICROBATCHES
 
+STARTS_EARLY, ENDS_LATE, COMES_FIRST = 0, 1, 2
+"""What is supposed of an action: it starts in the first part of its room, ends in the last, or comes before another."""
+
 SHARE = 8
-"""A trial supposes that an action starts in the first, or ends in the last, of so many parts of its room."""
+"""Parts of the room of an action."""
 
 
 @kernel
@@ -30,69 +33,49 @@ def copy_into(spare, windows):
 
 
 @kernel
-def shave_end(net, jobs, windows, spare, job, side):
-    """(trials, whether any order is left): cut parts off one end of the window of an action; `side` 1: the late end."""
-    trials = 0
-    while True:
-        room = windows.end[job] - windows.start[job] - windows.time[job]
-        if room <= 0:
-            return trials, True
-        part = room // SHARE
-        copy_into(spare, windows)
-        if side == 0:
-            spare.end[job] = windows.start[job] + windows.time[job] + part
-        else:
-            spare.start[job] = windows.end[job] - windows.time[job] - part
-        trials += 1
-        if narrow(net, jobs, spare):
-            return trials, True
-        if side == 0:
-            windows.start[job] += part + 1
-        else:
-            windows.end[job] -= part + 1
-        if not narrow(net, jobs, windows):
-            return trials, False
+def is_open(net, jobs, windows, what, d, a, b):
+    """Whether a supposition on action a of a device (and b) would tell something.
+
+    An action whose ticks are open is left alone: that it does not end by a time would not say when it starts.
+    """
+    total, job = net.scalars[MICROBATCHES], jobs.own[d, a]
+    if what == COMES_FIRST:
+        is_known = a == b or (windows.prior[d, a] | windows.after[d, a]) >> b & 1
+        return not is_known and is_branched_on(net, jobs, windows, job, jobs.own[d, b])
+    n, kind, k = job // total // 3, job // total % 3, job % total
+    return windows.start[job] + windows.time[job] < windows.end[job] and (kind == 0 or windows.way[n, k] != OPEN_PASS)
 
 
 @kernel
-def shave_pairs(net, jobs, windows, spare, d, a):
-    """(trials, whether any order is left): suppose that an action comes before, or after, each one it may."""
-    trials, prior, after = 0, windows.prior[d], windows.after[d]
-    for b in range(a + 1, jobs.length[d]):
-        for side in range(2):
-            if (prior[a] | after[a]) >> b & 1 or not is_branched_on(net, jobs, windows, jobs.own[d, a], jobs.own[d, b]):
-                break
-            one, two = (a, b) if side == 0 else (b, a)
-            copy_into(spare, windows)
-            trials += 1
-            holds = put_before(spare.prior[d], spare.after[d], jobs.length[d], one, two)
-            if holds and narrow(net, jobs, spare):
-                continue
-            if not put_before(prior, after, jobs.length[d], two, one) or not narrow(net, jobs, windows):
-                return trials, False
-    return trials, True
+def suppose(jobs, windows, what, d, a, b, holds):
+    """Let a supposition hold, or not; False if that contradicts what is known."""
+    if what == COMES_FIRST:
+        one, two = (a, b) if holds else (b, a)
+        return put_before(windows.prior[d], windows.after[d], jobs.length[d], one, two)
+    job = jobs.own[d, a]
+    start, end, time = windows.start[job], windows.end[job], windows.time[job]
+    part = (end - start - time) // SHARE
+    if holds == (what == STARTS_EARLY):
+        windows.end[job] = start + time + part if holds else end - part - 1
+    else:
+        windows.start[job] = end - time - part if holds else start + part + 1
+    return True
 
 
 @kernel
 def shave(net, jobs, windows):
-    """(trials, whether any order is left): all windows at both ends, then all open pairs, once.
-
-    An action whose ticks are open is left alone: that it does not end by a time would not say when it starts.
-    """
-    total, trials, spare = net.scalars[MICROBATCHES], 0, copy_of(windows)
-    for d in range(jobs.length.shape[0]):
-        for x in range(jobs.length[d]):
-            job = jobs.own[d, x]
-            n, kind, k = job // total // 3, job // total % 3, job % total
-            for side in range(2 if kind == 0 or windows.way[n, k] != OPEN_PASS else 0):
-                more, is_left = shave_end(net, jobs, windows, spare, job, side)
-                trials += more
-                if not is_left:
-                    return trials, False
-    for d in range(jobs.length.shape[0]):
-        for a in range(jobs.length[d]):
-            more, is_left = shave_pairs(net, jobs, windows, spare, d, a)
-            trials += more
-            if not is_left:
-                return trials, False
+    """(trials, whether any order is left): all suppositions on all actions, each until it may hold."""
+    trials, spare = 0, copy_of(windows)
+    for what in range(3):
+        for d in range(jobs.length.shape[0]):
+            count = jobs.length[d]
+            for x in range(count * count if what == COMES_FIRST else count):
+                a, b = x % count, x // count
+                while is_open(net, jobs, windows, what, d, a, b):
+                    copy_into(spare, windows)
+                    trials += 1
+                    if suppose(jobs, spare, what, d, a, b, True) and narrow(net, jobs, spare):
+                        break
+                    if not suppose(jobs, windows, what, d, a, b, False) or not narrow(net, jobs, windows):
+                        return trials, False
     return trials, True

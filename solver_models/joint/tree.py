@@ -426,9 +426,10 @@ def is_promising(layers, rules, pinned, space, node, s, threshold, by_span):
 
 
 @kernel
-def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, most_cases, stop):
+def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, most_cases, share, stop):
     """[cases, 1 + L + 2 S] floor, stage of every layer, group and flag per stage (-1: none); and nodes looked at.
 
+    `share` [2]: of the choices of a first stage, dealt out to so many searches in turn, those of one of them.
     The number of nodes is `most_nodes` if that, or `most_cases`, was not enough, or if `stop` was set.
     """
     num_layers, num_devices, last = layers.trainable.shape[0], layers.capacity.shape[0], space.downset.shape[0] - 1
@@ -452,6 +453,8 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
         nodes += 1
         if nodes >= most_nodes or stop[0] != 0:
             return found[:count], most_nodes
+        if s == 0 and (arc[0, 1] + arc[0, 2]) % share[1] != share[0]:
+            continue
         g, fits = space.choice[arc[s, 2], 0], True
         node.group[s] = g
         is_known = sizes[s, 5] == 2 * group_size[g] + arc[s, 3] + 1024 * layers.width_row[group[g, 0]]

@@ -26,7 +26,7 @@ from solver_models.kernels import MICROBATCHES, SPLIT, TAIL
 MAX_JOBS = 62
 """Most actions of a device: sets of them are bits."""
 
-MAX_NARROWINGS = 40
+MAX_NARROWINGS = 80
 """Passes over all rules; each leaves valid windows."""
 
 
@@ -72,7 +72,8 @@ class Windows(NamedTuple):
     after: Integers
     """[D, X] bits: actions of the device that come after."""
     seen: Integers
-    """[D] `mark_of` a device before its rules were last applied: if it is the same, they tell nothing new."""
+    """[2, D] `mark_of` a device before its rules were last applied, without edges and with them: if it is still the
+    same, they tell nothing new."""
     blame: Integers
     """[J] how often an action was left without a window, all over the search."""
 
@@ -173,7 +174,7 @@ def make_windows(net, jobs, times, threshold):
             end[rest] = last - net.synchronisation[net.lane_stage[n]]
     windows = Windows(
         start, end, time, np.zeros(size, np.int64), way, np.zeros(shape, np.int64), np.zeros(shape, np.int64),
-        np.full(shape[0], np.int64(-1)), np.zeros(size, np.int64),
+        np.full((2, shape[0]), np.int64(-1)), np.zeros(size, np.int64),
     )  # fmt: skip
     put_in_order(net, jobs, windows)
     return windows
@@ -473,21 +474,24 @@ def mark_of(jobs, windows, d):
 
 
 @kernel
-def narrow_ends(count, order, bounds, due, time, scratch):
-    """The rules on sums and edges, on releases, or on dues seen from the other end; as `find_edges`.
+def narrow_ends(count, order, bounds, due, time, scratch, has_edges):
+    """The rule on sums, and that on edges if wanted, on releases, or on dues seen from the other end; as `find_edges`.
 
     `bounds`: what comes before an action; `scratch` [6, X]: releases first.
     """
     release = scratch[0]
     sort_by(order, count, release)
     wait_for_prior(bounds, count, order, release, time, scratch[5])
+    if not has_edges:
+        return -1
     sort_by(order, count, release)
     return find_edges(count, order, release, due, time, scratch[4], scratch[5])
 
 
 @kernel
-def narrow_device(net, jobs, windows, d, lanes, scratch):
-    """Apply all rules of one device once; an action that is left without a window, else -1."""
+def narrow_device(net, jobs, windows, d, scratch, has_edges):
+    """Apply the rules of one device once, edges if wanted; an action that is left without a window, else -1."""
+    lanes = net.device_lanes[net.device_start[d] : net.device_start[d + 1]]
     count, own, prior, after = jobs.length[d], jobs.own[d], windows.prior[d], windows.after[d]
     release, due, time, order = scratch[0], scratch[1], scratch[2], scratch[3]
     for x in range(count):
@@ -499,13 +503,13 @@ def narrow_device(net, jobs, windows, d, lanes, scratch):
         return lost
     if not make_room(net, lanes, jobs.kinds, jobs.gains, prior, after, count):
         return 0
-    lost = narrow_ends(count, order, prior, due, time, scratch)
+    lost = narrow_ends(count, order, prior, due, time, scratch, has_edges)
     if lost >= 0:
         return lost
     for x in range(count):
         windows.start[own[x]] = release[x]
         release[x], due[x] = -due[x], -release[x]
-    lost = narrow_ends(count, order, after, due, time, scratch)
+    lost = narrow_ends(count, order, after, due, time, scratch, has_edges)
     if lost >= 0:
         return lost
     for x in range(count):
@@ -514,23 +518,34 @@ def narrow_device(net, jobs, windows, d, lanes, scratch):
 
 
 @kernel
+def narrow_devices(net, jobs, windows, scratch, has_edges):
+    """Apply the rules of all devices where something is new: how many these are, or -1 if no order is left."""
+    count, seen = 0, windows.seen[1 if has_edges else 0]
+    for d in range(jobs.length.shape[0]):
+        mark = mark_of(jobs, windows, d)
+        if jobs.length[d] > 0 and mark != seen[d]:
+            seen[d], count = mark, count + 1
+            lost = narrow_device(net, jobs, windows, d, scratch, has_edges)
+            if lost >= 0:
+                windows.blame[jobs.own[d, lost]] += 1
+                return -1
+    return count
+
+
+@kernel
 def narrow(net, jobs, windows):
-    """Apply all rules until nothing changes; False if no order is left, and somebody is to blame."""
-    scratch, has_choice = np.empty((6, MAX_JOBS), np.int64), jobs.gains.sum() > 0
+    """Apply all rules until nothing changes, edges where the others tell nothing new; False if no order is left."""
+    scratch, has_choice, has_edges = np.empty((6, MAX_JOBS), np.int64), jobs.gains.sum() > 0, False
     for _ in range(MAX_NARROWINGS):
-        ways, is_same = windows.way.sum(), True
+        ways = windows.way.sum()
         follow_arcs(jobs.arcs, windows.time, windows.late, windows.start, windows.end)
         if has_choice and not decide_passes(net, jobs, windows):
             return False
-        for d in range(jobs.length.shape[0]):
-            mark = mark_of(jobs, windows, d)
-            if jobs.length[d] > 0 and mark != windows.seen[d]:
-                windows.seen[d], is_same = mark, False
-                lanes = net.device_lanes[net.device_start[d] : net.device_start[d + 1]]
-                lost = narrow_device(net, jobs, windows, d, lanes, scratch)
-                if lost >= 0:
-                    windows.blame[jobs.own[d, lost]] += 1
-                    return False
-        if is_same and windows.way.sum() == ways:
+        count = narrow_devices(net, jobs, windows, scratch, has_edges)
+        if count < 0:
+            return False
+        is_same = count == 0 and windows.way.sum() == ways
+        if is_same and has_edges:
             return True
+        has_edges = is_same
     return True

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Word
 from solver_models.joint.floors import find_mates, most_in_flight, settle_times, split_backward
-from solver_models.joint.parts import likeness, split_net
 from solver_models.joint.shaving import shave
+from solver_models.joint.simpler import likeness, split_net
 from solver_models.joint.windows import make_jobs, make_windows, narrow
 from solver_models.kernels import FAR, SPLIT
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage

@@ -1,6 +1,7 @@
-"""Lanes that have nothing to do with each other make nets of their own: each is searched by itself, and of twins one.
+"""Nets that are easier to search than the one that is asked for: its parts, and the net without gains.
 
-A search that decides a pair of actions here and one there multiplies the orders of parts where it could add them.
+A search that decides a pair of actions here and one there multiplies the orders of parts where it could add them: each
+is searched by itself, and of twins one.
 """
 
 from collections.abc import Hashable
@@ -8,7 +9,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from solver_models.instance import Integers
-from solver_models.kernels import Net
+from solver_models.kernels import SPLIT, Net
 
 _OF_LANES = ("lane_stage", "duration", "has_weight", "held", "stash", "weight_stash", "workspace")
 
@@ -87,3 +88,19 @@ def _part(net: Net, lanes: Integers) -> Net:
     kept = {name: getattr(net, name)[flows] for name in ("flow_duration", "flow_route", "flow_shared")}
     device_lanes = place[net.device_lanes[np.isin(net.device_lanes, lanes)]]
     return net._replace(**own, **sums, **kept, flow_target=place[net.flow_target[flows]], device_lanes=device_lanes)
+
+
+def without_gains(net: Net) -> Net | None:
+    """The net with W so short that B gains nothing, on links that nobody shares; None if B never does.
+
+    No order takes longer there, whether a backward pass is one action is no question, and W come in order.
+    """
+    duration, whole = net.duration.copy(), net.duration[:, 3]
+    gains = (net.has_weight == 1) & (net.scalars[SPLIT] == 1) & (whole < duration[:, 1] + duration[:, 2])
+    if not np.any(gains):
+        return None
+    duration[:, 1] = np.where(gains, np.minimum(duration[:, 1], whole), duration[:, 1])
+    duration[:, 2] = np.where(gains, whole - duration[:, 1], duration[:, 2])
+    empty = (net.lane_device * (len(net.budget) + 1))[_senders(net)]  # from a device to itself
+    route = np.where(net.flow_route >= 0, empty, net.flow_route)
+    return net._replace(duration=duration, flow_route=route, flow_shared=np.zeros_like(route))
