@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 
 import numpy as np
 
@@ -36,7 +36,7 @@ EFFORTS = (0.3, 3.0, 30.0)
 
 ROUNDS = (
     (16, 1_000, None),
-    (4, None, EFFORTS[0]),
+    (4, 0, EFFORTS[0]),
     (MAX_CASES, 5, None),
     (MAX_CASES, 100, None),
     (MAX_CASES, 2_000, EFFORTS[0]),
@@ -44,7 +44,7 @@ ROUNDS = (
     (MAX_CASES, 200_000, EFFORTS[2]),
 )
 """How many cases, least floor first, nodes of the branch and bound over the orders of each, and the effort of CP-SAT
-afterwards, round by round. The first two are for good orders: they spare most of the other cases everything."""
+where that does not do, round by round. The first two are for good orders: they spare most of the others everything."""
 
 QUICK_BATCH, LONG_BATCH = 16, 4
 """Cases that are branched on at a time, below the same incumbent: with at most `FEW_NODES`, and with more."""
@@ -211,7 +211,7 @@ class ExactSearch:
         with ThreadPoolExecutor(NUM_THREADS) as executor:
             for most_cases, nodes, effort in ROUNDS:
                 chosen = sorted(cases, key=lambda case: case.bound)[:most_cases]
-                if self.branches and nodes is not None:
+                if effort is None:
                     yield from self._sequence_all(chosen, nodes=nodes, executor=executor)
                     self._rebound(threshold, cases)
                 while effort is not None and not self._is_over():
@@ -219,22 +219,33 @@ class ExactSearch:
                     self._rebound(threshold, cases)  # those with the key of a settled one may have been closed
                     if not batch:
                         break
-                    yield from executor.map(self._settle, batch, repeat(effort))
+                    for plans in executor.map(partial(self._attack, nodes=nodes, effort=effort), batch):
+                        yield from plans
                     self._rebound(threshold, cases)
 
     def _sequence_all(
         self, cases: Sequence[_Case], *, nodes: int, executor: ThreadPoolExecutor
     ) -> Iterator[Plan | None]:
         """Branch and bound over the orders of the open ones of these cases; if it may take long, of unlike ones."""
+        if not self.branches:
+            return
         waiting = list(cases if nodes <= FEW_NODES else self._unlike(cases))
         size = QUICK_BATCH if nodes <= FEW_NODES else LONG_BATCH
         for first in range(0, len(waiting), size):
             if self._is_over():
                 break
             batch = [case for case in waiting[first : first + size] if case.bound < self.below]
-            yield from list(executor.map(partial(self._sequence, nodes=nodes, below=self.below), batch))
+            for better in list(executor.map(partial(self._sequence, nodes=nodes, below=self.below), batch)):
+                yield None if better is None else self._to_plan(better)
 
-    def _sequence(self, case: _Case, *, nodes: int, below: int) -> Plan | None:
+    def _attack(self, case: _Case, *, nodes: int, effort: float) -> list[Plan | None]:
+        """A better order by branch and bound, and by CP-SAT where that cannot close the case."""
+        better = self._sequence(case, nodes=nodes, below=self.below) if self.branches and nodes else None
+        below = self.below if better is None else better.objective
+        plans: list[Plan | None] = [None if better is None else self._to_plan(better)]
+        return plans if case.bound >= below else [*plans, self._settle(case, effort, below=below)]
+
+    def _sequence(self, case: _Case, *, nodes: int, below: int) -> Candidate | None:
         """The best order that branch and bound finds; the case is closed if it looked at all of them."""
         found = self._stoppable_sequence(case, nodes=nodes, below=below)
         if found is None:
@@ -243,7 +254,7 @@ class ExactSearch:
         if is_closed:
             case.bound = max(case.bound, below if better is None else better.objective)
             self._note(case)
-        return None if better is None else self._to_plan(better)
+        return better
 
     def _stoppable_sequence(self, case: _Case, *, nodes: int, below: int) -> tuple[bool, Candidate | None] | None:
         """What branch and bound makes of a case; None if it was stopped and did not obey."""
@@ -294,7 +305,7 @@ class ExactSearch:
         case.bound = FAR if floor is None else max(case.bound, floor)
         for effort in EFFORTS:
             for open_case in () if self._is_over() else self._next_batch([case], effort=effort):
-                yield self._settle(open_case, effort)
+                yield self._settle(open_case, effort, below=self.below)
 
     def _is_over(self) -> bool:
         return self.should_stop() or self.seconds_left() <= 0
@@ -340,13 +351,13 @@ class ExactSearch:
                 seen.add(case.key)
                 yield case
 
-    def _settle(self, case: _Case, effort: float) -> Plan | None:
-        """The best order of a case if it beats the incumbent; raises the bound of the case as far as it can.
+    def _settle(self, case: _Case, effort: float, *, below: int) -> Plan | None:
+        """The best order of a case if it beats `below`; raises the bound of the case as far as it can.
 
         Few orders are played one by one; more are given to CP-SAT, alike devices as one first; where its words, which
         may use shared links in any order, do not replay to what it claims, all are played after all, or polished.
         """
-        case.effort, below = effort, self.below
+        case.effort = effort
         plan = self._enumerate(case, below=below, most_plays=FEW_PLAYS)
         if case.bound < below:
             plan, below = self._settle_quotient(case, below=below, effort=effort)
