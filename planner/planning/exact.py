@@ -35,7 +35,7 @@ EFFORTS = (0.3, 3.0, 30.0)
 """Work that CP-SAT may spend on an order, in its own deterministic seconds, one after the other."""
 
 ROUNDS = (
-    (16, 1_000, None),
+    (8, 300, None),
     (4, 0, EFFORTS[0]),
     (MAX_CASES, 5, None),
     (MAX_CASES, 100, None),
