@@ -14,7 +14,7 @@ from planner.problem import Problem
 SLACKS = (0.003, 0.01, 0.02)
 """How far above the bound stages are looked for."""
 
-WAYS, LAYOUTS = 20, 12
+WAYS, LAYOUTS = 50, 40
 """Ways through the stages that are rated for every slack, and how many of all are kept."""
 
 Way = tuple[tuple[int, int, int], ...]

@@ -154,7 +154,8 @@ def add_class_layouts(run: Run) -> None:
     has_time = run.limits.max_rounds is not None or run.seconds_left > MIN_LAYOUTS_S
     if run.lower_bound is not None and has_time and not run.is_large:
         value_ns = run.lower_bound.value_ns
-        run.layouts += class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
+        run.near_bound = class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
+        run.layouts += run.near_bound
 
 
 def search(run: Run) -> None:
