@@ -8,8 +8,8 @@ from planner.planning.conversions import rate
 from planner.planning.run import Run
 from solver_models.portfolio import JointSearch
 
-MAX_FIRST_PLAYS, TURN_ACTIONS = 900, 60_000_000
-"""Most work on an order in the first turn, in plays; and work of a turn on all of them, in played actions."""
+FIRST_PLAYS, TURN_ACTIONS = 900, 60_000_000
+"""Work on every order in the first turn, in plays; and most work of a turn on all of them, in played actions."""
 
 TRIAL_SHARE = 0.2
 """Part of the time that is left after which no turn begins."""
@@ -17,10 +17,10 @@ TRIAL_SHARE = 0.2
 
 def try_orders(run: Run, search: JointSearch) -> None:
     """Offer the best orders found for the stages near the bound to the search."""
-    rated = (rate(run.problem, search.searcher, stages=stages) for stages in dict.fromkeys(run.near_bound))
     until = run.elapsed_s + TRIAL_SHARE * run.seconds_left
-    live = [candidate for candidate in rated if candidate.is_feasible]
-    plays = min(MAX_FIRST_PLAYS, TURN_ACTIONS // (run.num_actions * max(len(live), 1)))
+    most = max(1, TURN_ACTIONS // (FIRST_PLAYS * run.num_actions))
+    rated = (rate(run.problem, search.searcher, stages=stages) for stages in run.near_bound[:most])
+    live, plays = [candidate for candidate in rated if candidate.is_feasible], FIRST_PLAYS
     while live and not run.should_stop() and (run.limits.max_rounds is not None or run.elapsed_s < until):
         live = search.polish_each(live, iterations=plays)
         search.take(live[:1])
