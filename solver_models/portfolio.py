@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -91,6 +92,11 @@ class JointSearch:
         """The best feasible candidate so far."""
         found = [c for c in (*self.pool[:1], *self.polished[:1]) if c.is_feasible]
         return min(found, key=lambda candidate: candidate.objective, default=None)
+
+    def polish_each(self, candidates: Iterable[Candidate], *, iterations: int) -> list[Candidate]:
+        """The candidates with words of their own, each polished for the work of `iterations` plays, the best first."""
+        polish = partial(self.searcher.polish, iterations=iterations, heat=0.0, seed=self.seed)
+        return sorted(self._executor.map(polish, candidates), key=lambda candidate: candidate.objective)
 
     def start_round(self) -> list["Future[Candidate]"]:
         """Begin one round on every thread."""

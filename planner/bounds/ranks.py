@@ -172,6 +172,7 @@ class Ranks:
         forward, returning = stages.forward, stages.returning
         due_forward, due_return = (self.deadline - tail[:, ::-1] for tail in tails)
         in_time: Mask = numpy.logical_and((times[0] <= due_forward).all(axis=1), (times[1] <= due_return).all(axis=1))
+        in_time &= self._has_time_left(stages, times)
         trips = self.trips[stages.ends, steps.after, steps.number, 0]
         idle = numpy.maximum(trips - (stages.in_flight - 1) * forward, 0)
         for n in range(self.count):
@@ -181,6 +182,20 @@ class Ranks:
             work = numpy.maximum(num_return * returning, stages.between[:, n]) + (n + 1) * forward
             in_time &= begin + work + numpy.where(num_return > 0, idle, 0) <= due_forward[:, n]
         return in_time
+
+    def _has_time_left(self, stages: Stages, times: tuple[Integers, Integers]) -> Mask:
+        """Whether all that cannot start before some F or I can, W included, has time until the deadline."""
+        forward, backward = stages.forward, stages.returning + stages.rest
+        starts = times[0] - forward[:, None], times[1] - stages.returning[:, None]
+        has_time = numpy.ones(len(forward), dtype=numpy.bool_)
+        for n in range(self.count):
+            for own, own_work, other, other_work in (
+                (starts[0], forward, starts[1], backward),
+                (starts[1], backward, starts[0], forward),
+            ):
+                num_others = (other >= own[:, n, None]).sum(axis=1)
+                has_time &= own[:, n] + (self.count - n) * own_work + num_others * other_work <= self.deadline
+        return has_time
 
 
 def _chain(first: Integers, then: Integers) -> Integers:

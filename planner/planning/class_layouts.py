@@ -14,8 +14,9 @@ from planner.problem import Problem
 SLACKS = (0.003, 0.01, 0.02)
 """How far above the bound stages are looked for."""
 
-WAYS, LAYOUTS = 20, 12
-"""Ways through the stages that are rated for every slack, and how many of all are kept."""
+MIN_WAYS, MAX_WAYS, WAY_ACTIONS, LAYOUTS = 20, 50, 100_000, 40
+"""Ways through the stages that are rated for every slack: as many as have so many actions in all, within limits; and
+how many of all ways are kept."""
 
 Way = tuple[tuple[int, int, int], ...]
 """Start, end and class of every stage."""
@@ -56,7 +57,9 @@ def _ways(classes: Classes, deadline: int, *, rng: Random) -> set[Way]:
         for end, after in zip(steps.stages.ends.tolist(), steps.after.tolist(), strict=True):
             into.setdefault((end, after), []).append((steps.start, steps.number))
     last = [place for place in into if place[0] == sequence.size]
-    ways = (_way(classes, into, place=rng.choice(last), rng=rng) for _ in range(WAYS if last else 0))
+    num_actions = 3 * classes.count * sum(len(devices) for devices in classes.members)
+    num_ways = max(MIN_WAYS, min(MAX_WAYS, WAY_ACTIONS // num_actions))
+    ways = (_way(classes, into, place=rng.choice(last), rng=rng) for _ in range(num_ways if last else 0))
     return {way for way in ways if way}
 
 

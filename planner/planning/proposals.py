@@ -11,6 +11,7 @@ from planner.planning.intervals import add_intervals
 from planner.planning.orders import MAX_ORDER_ACTIONS, OrderSolver
 from planner.planning.run import Run
 from planner.planning.sessions import SESSION_EVERY_ROUNDS, Sessions
+from planner.planning.trials import try_orders
 from solver_models.portfolio import JointSearch
 from solver_models.search import Candidate
 from solver_models.seeds import make_seeds
@@ -60,6 +61,8 @@ class Proposals:
             yield self._best_plan(), source
         self.sessions.note_sequential()
         yield self._best_plan(), "sequential planner"
+        try_orders(self.run, self.search)
+        yield self._best_plan(), "stages near the bound"
         yield from self._rounds()
 
     def _add_seeds(self) -> list[Candidate]:

@@ -26,8 +26,8 @@ from solver_models.search import Searcher
 MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
 """Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
 
-MIN_LAYOUTS_S = 5.0
-"""Seconds that must be left for layouts near the bound to be looked for."""
+MIN_LAYOUTS_S, SEED_LAYOUTS = 5.0, 12
+"""Seconds that must be left for layouts near the bound to be looked for; how many the joint search begins with."""
 
 MIN_SEED_PLAYS, MAX_SEED_ACTIONS = 6, 200_000_000
 """First candidates of a large problem: how many are played at least, and how many actions that may be in all."""
@@ -154,7 +154,8 @@ def add_class_layouts(run: Run) -> None:
     has_time = run.limits.max_rounds is not None or run.seconds_left > MIN_LAYOUTS_S
     if run.lower_bound is not None and has_time and not run.is_large:
         value_ns = run.lower_bound.value_ns
-        run.layouts += class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
+        run.near_bound = class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
+        run.layouts += run.near_bound[:SEED_LAYOUTS]
 
 
 def search(run: Run) -> None:

@@ -214,6 +214,14 @@ def test_hosts_of_two_speeds(memory, above):
     assert check_certificate(problem, json.loads(json.dumps(bound.certificate))) == bound.value_ns
 
 
+def test_devices_wait_for_a_slower_one_before_them():
+    """Tests that a device is seen to stand idle while a stage with a longer F fills it, though it has work later."""
+    problem = make_one_by_one(parse_family("chain-96x16-m32-loose-homogeneous-equal"))
+    trunk = Trunk(Least(problem, CostModel(problem)))
+    head_and_work = 784_200_000
+    assert Sequence(Classes(trunk, propose(trunk)[0]), head_and_work + 16_000_000).is_out_of_reach()
+
+
 def test_many_types_are_merged():
     """Tests that devices all of different speed are put into as many classes as tables hold."""
     problem = make_one_by_one(parse_family("chain-24x16-m16-loose-random-different"))
