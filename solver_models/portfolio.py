@@ -38,6 +38,9 @@ PARTS = 2
 NARROW_ROUNDS, WIDE_EVERY_ROUNDS = 8, 2
 """Where widths are open: first rounds on single devices alone; after those, one round in so many looks at groups."""
 
+POLISH_HEATS, MOST_POLISHED = (0.0, 0.0003, 0.001, 0.0001), 3
+"""Temperatures of polishing, which take turns, and how many of the pool it chooses from."""
+
 HEATS = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
 """First and last temperature of a round, as parts of the objective; rounds take turns."""
 
@@ -131,11 +134,12 @@ class JointSearch:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _task(self, number: int) -> Candidate:
-        """One thread's share of a round: every third polishes words, the others anneal."""
+        """One thread's share of a round: every third polishes words if any are open, the others anneal."""
         seed = (self.seed * 1_000_003 + number) % 2**31
-        feasible = [candidate for candidate in self.pool if candidate.is_feasible]
-        if number % 3 == 2 and feasible:
-            return self._polish(feasible, number, seed=seed)
+        start = self._choose_polish(number) if number % 3 == 2 else None
+        if start is not None:
+            heat = POLISH_HEATS[number // 3 % len(POLISH_HEATS)]
+            return self.searcher.polish(start, iterations=2 * self.steps, heat=heat, seed=seed)
         searcher, pool = self._scope()
         start = _draw(pool, seed=seed)
         if number % 4 == 1 or self.round == self.epoch_begin + 1:
@@ -165,14 +169,12 @@ class JointSearch:
         rated = searcher.rate(found.stage_of, found.groups, recompute=found.recompute)
         return self._anneal(rated, number, searcher=searcher, seed=seed)
 
-    def _polish(self, feasible: list[Candidate], number: int, *, seed: int) -> Candidate:
-        turn = (number // 3) % 4
-        heat = (0.0, 0.0003, 0.001, 0.0001)[(number // 3) % 4]
-        if self.polished and turn % 2:
-            start = self.polished[(number // 6) % len(self.polished)]
-        else:
-            start = feasible[(number // 6) % min(3, len(feasible))]
-        return self.searcher.polish(start, iterations=2 * self.steps, heat=heat, seed=seed)
+    def _choose_polish(self, number: int) -> Candidate | None:
+        """The candidate whose words are polished; None where no other order can be better, and annealing is."""
+        best = [candidate for candidate in self.pool if candidate.is_feasible][:MOST_POLISHED]
+        sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, self.polished)]
+        found = sources[number // 3 % 2] or sources[0] or sources[1]
+        return found[number // 6 % len(found)] if found else None
 
 
 def _draw(pool: list[Candidate], *, seed: int) -> Candidate:
@@ -203,8 +205,8 @@ def _signature(candidate: Candidate) -> tuple[bytes, tuple[tuple[int, ...], ...]
 
 
 def _keep(polished: list[Candidate], candidate: Candidate) -> list[Candidate]:
-    """The best three polished candidates, at most one per partition and mapping."""
+    """The best polished candidates, at most one per partition and mapping."""
     others = [c for c in polished if _signature(c) != _signature(candidate)]
     same = [c for c in polished if _signature(c) == _signature(candidate)]
     winner = min([*same, candidate], key=lambda c: c.objective)
-    return sorted([*others, winner], key=lambda c: c.objective)[:3]
+    return sorted([*others, winner], key=lambda c: c.objective)[:MOST_POLISHED]

@@ -52,14 +52,16 @@ class Sessions:
     def take_turn(self) -> Iterator[tuple[Plan | None, str]]:
         """In turn, the order of the best candidate, and that of every contender that is not hopeless yet."""
         turn = self.search.round // SESSION_EVERY_ROUNDS - 1
-        if self.search.best is not None and (not self.contenders or turn % 2):
-            yield from self._session(self.search.best)
+        best = self.search.best
+        if best is not None and (not self.contenders or turn % 2):
+            if self.search.searcher.is_open(best):
+                yield from self._session(best)
         elif self.contenders:
             key = list(self.contenders)[turn // 2 % len(self.contenders)]
             yield from self._session(self.contenders[key])
             order = self.orders[key]
-            best, incumbent = order.pool[0].objective if order.pool else FAR, self.run.incumbent_ns
-            if incumbent is not None and (best > HOPELESS * incumbent or order.floor >= incumbent):
+            reached, incumbent = order.pool[0].objective if order.pool else FAR, self.run.incumbent_ns
+            if incumbent is not None and (reached > HOPELESS * incumbent or order.floor >= incumbent):
                 del self.contenders[key]
 
     def _session(self, candidate: Candidate) -> Iterator[tuple[Plan | None, str]]:
@@ -100,12 +102,13 @@ def begin_order_search(
     stages = stages_of(run.problem, candidate)
     schedule = make_schedule_instance(run.problem, stages, costs=run.costs)
     assert run.lower_bound is not None
+    floor = None if searcher.by_span else searcher.exact_floor(candidate)
     order = OrderSearch(
         searcher,
         candidate,
         seed=run.limits.seed,
         schedule=schedule,
-        floor=run.lower_bound.value_ns,
+        floor=max(run.lower_bound.value_ns, floor or 0),
         most_actions=most_actions,
     )
     same = (plan for plan in plans if is_laid_out(plan, stages))
