@@ -89,7 +89,8 @@ class SequentialTurns:
         self.order.run_round()
         self._take_best()
         best = self.order.best
-        yield best and plan_of(self.run.problem, self.search.searcher, candidate=best), "order of sequential stages"
+        plan = None if best is None else plan_of(self.run.problem, self.search.searcher, candidate=best)
+        yield plan, "order of sequential stages"
 
     def _is_due(self, order: OrderSearch) -> bool:
         is_late = order.round >= EQUAL_ROUNDS
