@@ -441,7 +441,7 @@ async def _final_plan(service: Service, job: Job) -> str:
         raise ServiceError(409, "not_finished", detail=detail, headers={"Retry-After": "2"})
     text = await service.executor.call(service.store.plan_text, job.id)
     if job.state != "succeeded" or text is None:
-        raise ServiceError(404, "no_plan", detail="the job ended without a plan")
+        raise ServiceError(409, "no_plan", detail="the job is there and ended without a plan; its status says why")
     return text
 
 

@@ -19,7 +19,7 @@ TITLES = {
     405: "Not a method of this resource",
     406: "Not available in that form",
     408: "The request came too slowly",
-    409: "In conflict with another request",
+    409: "In conflict with what is there",
     410: "Gone",
     413: "The request is too large",
     415: "Not a form that is read here",

@@ -31,7 +31,7 @@ NUM_RANDOM = int(os.environ.get("PIPEPLAN_EXACT_CASES", "60"))
 def planned(problem: Problem) -> int | None:
     """The planner's makespan; None if it says that there is no plan."""
     try:
-        plan = make_plan(problem, limits=Limits(time_limit_s=30))
+        plan = make_plan(problem, limits=Limits(time_limit_s=60, patience_s=60))
     except InfeasibleProblemError:
         return None
     assert plan.evidence is not None

@@ -31,7 +31,6 @@ from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.workload import Workload, dump_workload
-from tests.api.jobs.hasty_worker import LEASE_S
 from tests.api.jobs.test_pool import large_problem, submit
 from tests.api.postgres import PostgresServer
 from tests.api.service.site import Site

@@ -170,6 +170,17 @@ def test_not_finished_is_a_conflict(running: Running):
     client.delete(job["id"])
 
 
+def test_ended_without_a_plan_is_a_conflict(running: Running):
+    """Tests that a job that fits nowhere is there to be looked at, and only its plan is not."""
+    client, toy = running.client(), make_toy_problem()
+    devices = tuple(replace(device, memory_bytes=1) for device in toy.cluster.devices)
+    job = client.submit(replace(toy, cluster=replace(toy.cluster, devices=devices)), limits=QUICK)
+    assert client.job(job["id"], wait_s=60)["state"] == "failed"
+    with pytest.raises(ServerError) as refusal:
+        client.fetch(job["id"], "plan")
+    assert (refusal.value.status, refusal.value.code) == (409, "no_plan")
+
+
 @pytest.fixture(scope="module")
 def done(running: Running) -> Any:
     """A finished plan without replicas, which torch can run."""
