@@ -27,6 +27,9 @@ RANK_WEIGHT = 0.7
 ROUNDS_PER_STEP, MOST_STEPS = 8, 6
 """Every so many rounds, rounds become one step longer, up to so many steps: late improvements need long anneals."""
 
+STALE_ROUNDS, PROGRESS = 5, 1000
+"""Rounds without progress after which the pool begins afresh; progress is one part in so many of the objective."""
+
 FLOOR_HEATS, FLOOR_TICKS = ((0.01, 0.0005), (0.03, 0.0005), (0.003, 0.0002), (0.1, 0.0005)), 1_000
 """Temperatures of anneals on the floor, which take turns; and the work of such a step, in played actions."""
 
@@ -35,6 +38,9 @@ PARTS = 2
 
 NARROW_ROUNDS, WIDE_EVERY_ROUNDS = 8, 2
 """Where widths are open: first rounds on single devices alone; after those, one round in so many looks at groups."""
+
+POLISH_HEATS, MOST_POLISHED = (0.0, 0.0003, 0.001, 0.0001), 3
+"""Temperatures of polishing, which take turns, and how many of the pool it chooses from."""
 
 HEATS = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
 """First and last temperature of a round, as parts of the objective; rounds take turns."""
@@ -52,7 +58,11 @@ class JointSearch:
         self.num_threads = num_threads
         self.pool: list[Candidate] = []
         self.polished: list[Candidate] = []
-        self.round = 0
+        self.starts: list[Candidate] = []
+        """What was offered before the first round."""
+        self.elite: list[Candidate] = []
+        """The best of the pools that were left."""
+        self.epoch = self.epoch_begin = self.progress_round = self.round = 0
         self.round_s = 0.0
         self.num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
         self.iterations = int(min(max(ROUND_TICKS // (self.num_actions + 150), 2), 20_000))
@@ -61,21 +71,10 @@ class JointSearch:
 
     def add(self, candidates: Iterable[Candidate]) -> None:
         """Offer candidates to the pool; those that break a rule are dropped, the best of different shapes are kept."""
-        best = {_signature(candidate): candidate for candidate in self.pool}
-        for candidate in candidates:
-            if not self.searcher.is_allowed(candidate):
-                continue
-            key = _signature(candidate)
-            if key not in best or candidate.objective < best[key].objective:
-                best[key] = candidate
-        shapes: Counter[tuple[int, ...]] = Counter()
-        kept = []
-        for candidate in sorted(best.values(), key=lambda candidate: candidate.objective):
-            shape = tuple(len(group) for group in candidate.groups)
-            shapes[shape] += 1
-            if shapes[shape] <= PER_SHAPE:
-                kept.append(candidate)
-        self.pool = kept[:POOL_SIZE]
+        allowed = [candidate for candidate in candidates if self.searcher.is_allowed(candidate)]
+        if not self.round:
+            self.starts += allowed
+        self.pool = _best_shapes([*self.pool, *allowed])
 
     def keep(self, candidate: Candidate) -> None:
         """Offer a candidate that has orders of its own."""
@@ -90,7 +89,7 @@ class JointSearch:
     @property
     def best(self) -> Candidate | None:
         """The best feasible candidate so far."""
-        found = [c for c in (*self.pool[:1], *self.polished[:1]) if c.is_feasible]
+        found = [c for c in (*self.pool[:1], *self.polished[:1], *self.elite[:1]) if c.is_feasible]
         return min(found, key=lambda candidate: candidate.objective, default=None)
 
     def polish_each(self, candidates: Iterable[Candidate], *, iterations: int) -> list[Candidate]:
@@ -106,12 +105,29 @@ class JointSearch:
 
     def end_round(self, futures: list["Future[Candidate]"]) -> None:
         """Wait for the whole round, so that no task sees what another one found, and take it in."""
+        before = self.pool[0].objective
         for candidate in [future.result() for future in futures]:
             if candidate.words is None:
                 self.add([candidate])
             else:
                 self.polished = _keep(self.polished, candidate)
+        if before - self.pool[0].objective > before // PROGRESS or not self.pool[0].is_feasible:
+            self.progress_round = self.round
+        elif self.round - self.progress_round >= STALE_ROUNDS:
+            self._begin_afresh()
         self.round_s = time.monotonic() - self._begin
+
+    def _begin_afresh(self) -> None:
+        """Leave a pool that finds nothing better: for one of other starts, and every other time for all pools' best."""
+        self.epoch += 1
+        self.epoch_begin = self.progress_round = self.round
+        self.elite = _best_shapes([*self.elite, *self.pool])
+        if self.epoch % 2:
+            rng = np.random.default_rng((self.seed * 1_000_003 + self.epoch) % 2**31)
+            chosen = rng.choice(len(self.starts), size=-(-len(self.starts) // 2), replace=False)
+            self.pool = _best_shapes(self.starts[index] for index in chosen.tolist())
+        else:
+            self.pool = self.elite
 
     def take(self, candidates: Iterable[Candidate]) -> None:
         """Offer candidates with words, found elsewhere."""
@@ -124,14 +140,15 @@ class JointSearch:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _task(self, number: int) -> Candidate:
-        """One thread's share of a round: every third polishes words, the others anneal."""
+        """One thread's share of a round: every third polishes words if any are open, the others anneal."""
         seed = (self.seed * 1_000_003 + number) % 2**31
-        feasible = [candidate for candidate in self.pool if candidate.is_feasible]
-        if number % 3 == 2 and feasible:
-            return self._polish(feasible, number, seed=seed)
+        start = self._choose_polish(number) if number % 3 == 2 else None
+        if start is not None:
+            heat = POLISH_HEATS[number // 3 % len(POLISH_HEATS)]
+            return self.searcher.polish(start, iterations=2 * self.steps, heat=heat, seed=seed)
         searcher, pool = self._scope()
         start = _draw(pool, seed=seed)
-        if number % 4 == 1 or number < 2 * self.num_threads:
+        if number % 4 == 1 or self.round == self.epoch_begin + 1:
             return self._restart(start, number, searcher=searcher, seed=seed)
         return self._anneal(start, number, searcher=searcher, seed=seed)
 
@@ -158,14 +175,12 @@ class JointSearch:
         rated = searcher.rate(found.stage_of, found.groups, recompute=found.recompute)
         return self._anneal(rated, number, searcher=searcher, seed=seed)
 
-    def _polish(self, feasible: list[Candidate], number: int, *, seed: int) -> Candidate:
-        turn = (number // 3) % 4
-        heat = (0.0, 0.0003, 0.001, 0.0001)[(number // 3) % 4]
-        if self.polished and turn % 2:
-            start = self.polished[(number // 6) % len(self.polished)]
-        else:
-            start = feasible[(number // 6) % min(3, len(feasible))]
-        return self.searcher.polish(start, iterations=2 * self.steps, heat=heat, seed=seed)
+    def _choose_polish(self, number: int) -> Candidate | None:
+        """The candidate whose words are polished; None where no other order can be better, and annealing is."""
+        best = [candidate for candidate in self.pool if candidate.is_feasible][:MOST_POLISHED]
+        sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, self.polished)]
+        found = sources[number // 3 % 2] or sources[0] or sources[1]
+        return found[number // 6 % len(found)] if found else None
 
 
 def _draw(pool: list[Candidate], *, seed: int) -> Candidate:
@@ -174,13 +189,30 @@ def _draw(pool: list[Candidate], *, seed: int) -> Candidate:
     return pool[int(np.random.default_rng(seed).choice(len(pool), p=weights / weights.sum()))]
 
 
+def _best_shapes(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The best of different shapes, each partition and mapping once."""
+    best: dict[tuple[bytes, tuple[tuple[int, ...], ...], bytes], Candidate] = {}
+    for candidate in candidates:
+        key = _signature(candidate)
+        if key not in best or candidate.objective < best[key].objective:
+            best[key] = candidate
+    shapes: Counter[tuple[int, ...]] = Counter()
+    kept = []
+    for candidate in sorted(best.values(), key=lambda candidate: candidate.objective):
+        shape = tuple(len(group) for group in candidate.groups)
+        shapes[shape] += 1
+        if shapes[shape] <= PER_SHAPE:
+            kept.append(candidate)
+    return kept[:POOL_SIZE]
+
+
 def _signature(candidate: Candidate) -> tuple[bytes, tuple[tuple[int, ...], ...], bytes]:
     return candidate.stage_of.tobytes(), candidate.groups, candidate.recompute.tobytes()
 
 
 def _keep(polished: list[Candidate], candidate: Candidate) -> list[Candidate]:
-    """The best three polished candidates, at most one per partition and mapping."""
+    """The best polished candidates, at most one per partition and mapping."""
     others = [c for c in polished if _signature(c) != _signature(candidate)]
     same = [c for c in polished if _signature(c) == _signature(candidate)]
     winner = min([*same, candidate], key=lambda c: c.objective)
-    return sorted([*others, winner], key=lambda c: c.objective)[:3]
+    return sorted([*others, winner], key=lambda c: c.objective)[:MOST_POLISHED]

@@ -151,6 +151,11 @@ class Searcher:
             return None
         return max(int(net_floor(net)), int(schedule_floor(net, FAR)))
 
+    def is_open(self, candidate: Candidate) -> bool:
+        """Whether orders of the same partition and mapping could be better, as far as the schedule bound knows."""
+        floor = None if self.by_span else self.exact_floor(candidate)
+        return floor is None or candidate.objective > floor
+
     def enumerate_orders(
         self, candidate: Candidate, *, threshold: int, most_words: int, most_plays: int
     ) -> tuple[bool, Candidate | None]:

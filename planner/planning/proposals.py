@@ -10,6 +10,7 @@ from planner.planning.exact_turns import ExactTurns
 from planner.planning.intervals import add_intervals
 from planner.planning.orders import MAX_ORDER_ACTIONS, OrderSolver
 from planner.planning.run import Run
+from planner.planning.sequential_turns import SequentialTurns
 from planner.planning.sessions import SESSION_EVERY_ROUNDS, Sessions
 from planner.planning.trials import try_orders
 from solver_models.portfolio import JointSearch
@@ -37,6 +38,7 @@ class Proposals:
         self.run = run
         self.search = JointSearch(run.instance, seed=run.limits.seed)
         self.sessions = Sessions(run, self.search)
+        self.sequential = SequentialTurns(run, self.search)
         self.apart = ApartTurns(run, self.search)
         self.offered: Candidate | None = run.seeds[-1] if run.seeds else None
         """The last candidate whose plan was proposed."""
@@ -48,6 +50,7 @@ class Proposals:
         finally:
             self.search.close()
             self.sessions.close()
+            self.sequential.close()
 
     def _seeded(self) -> Iterator[Proposal]:
         seeds = self._add_seeds()
@@ -59,7 +62,7 @@ class Proposals:
         self.sessions.note_vees(seeds)
         for source in add_intervals(self.run, self.search):
             yield self._best_plan(), source
-        self.sessions.note_sequential()
+        self.sequential.begin()
         yield self._best_plan(), "sequential planner"
         try_orders(self.run, self.search)
         yield self._best_plan(), "stages near the bound"
@@ -95,6 +98,7 @@ class Proposals:
         while not run.rounds_are_over(search.round, search.round_s):
             search.end_round(search.start_round())
             yield self._best_plan(), "joint search"
+            yield from self.sequential.take_turn()
             if search.round % APART_EVERY_ROUNDS == 1:
                 yield from self.apart.take_turn([*search.polished[:1], *search.pool])
             if search.round >= EXACT_AFTER_ROUNDS:

@@ -2,23 +2,18 @@
 
 from collections.abc import Iterator
 
-from planner.baselines.applicability import DoesNotApplyError
-from planner.baselines.sequential import sequential_seating
 from planner.lowering import make_schedule_instance, make_words
 from planner.plan import Plan
-from planner.planning.conversions import is_laid_out, plan_of, rate, stages_of
+from planner.planning.conversions import is_laid_out, plan_of, stages_of
 from planner.planning.run import Run
 from solver_models.kernels import FAR
 from solver_models.ordering import MOST_ACTIONS, OrderSearch
 from solver_models.portfolio import JointSearch
 from solver_models.schedule.one_by_one import one_by_one
-from solver_models.search import Candidate
+from solver_models.search import Candidate, Searcher
 
 SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS, SESSION_ACTIONS = 4, 2, 4, 4_000_000
 """Joint rounds between two sessions of order search, their rounds, how many are under way, and work per round."""
-
-MAX_SEQUENTIAL_CELLS, SEQUENTIAL_WORK = 500_000, 200
-"""Most devices x layers x layers for which the sequential planner is asked; how often it may look at all of them."""
 
 MAX_VEES, MAX_VEE_ACTIONS, HOPELESS = 2, 30_000, 1.05
 """Two-chunk V that get sessions of their own, their most actions, and the ratio to the incumbent that ends them."""
@@ -54,32 +49,19 @@ class Sessions:
                     rated.append((floor, len(rated), seed))
         self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[:MAX_VEES]}
 
-    def note_sequential(self) -> None:
-        """Start also from the best that deciding stages first and the order afterwards can do: never lose to it."""
-        problem = self.run.problem
-        num_cells = len(problem.cluster.devices) * len(problem.profile.layers) ** 2
-        if num_cells > MAX_SEQUENTIAL_CELLS or problem.options.partition is not None:
-            return
-        try:
-            stages = sequential_seating(self.run.costs, max_cells=SEQUENTIAL_WORK * MAX_SEQUENTIAL_CELLS).stages
-        except DoesNotApplyError:
-            return
-        candidate = rate(problem, self.search.searcher, stages=stages)
-        if self.search.searcher.is_allowed(candidate):
-            self.search.add([candidate])
-            self.contenders[key_of(candidate)] = candidate
-
     def take_turn(self) -> Iterator[tuple[Plan | None, str]]:
         """In turn, the order of the best candidate, and that of every contender that is not hopeless yet."""
         turn = self.search.round // SESSION_EVERY_ROUNDS - 1
-        if self.search.best is not None and (not self.contenders or turn % 2):
-            yield from self._session(self.search.best)
+        best = self.search.best
+        if best is not None and (not self.contenders or turn % 2):
+            if self.search.searcher.is_open(best):
+                yield from self._session(best)
         elif self.contenders:
             key = list(self.contenders)[turn // 2 % len(self.contenders)]
             yield from self._session(self.contenders[key])
             order = self.orders[key]
-            best, incumbent = order.pool[0].objective if order.pool else FAR, self.run.incumbent_ns
-            if incumbent is not None and (best > HOPELESS * incumbent or order.floor >= incumbent):
+            reached, incumbent = order.pool[0].objective if order.pool else FAR, self.run.incumbent_ns
+            if incumbent is not None and (reached > HOPELESS * incumbent or order.floor >= incumbent):
                 del self.contenders[key]
 
     def _session(self, candidate: Candidate) -> Iterator[tuple[Plan | None, str]]:
@@ -106,22 +88,34 @@ class Sessions:
         return self.orders[key]
 
     def _begin(self, candidate: Candidate) -> OrderSearch:
-        problem, stages = self.run.problem, stages_of(self.run.problem, candidate)
-        schedule = make_schedule_instance(problem, stages, costs=self.run.costs)
-        assert self.run.lower_bound is not None
-        order = OrderSearch(
-            self.search.searcher,
-            candidate,
-            seed=self.run.limits.seed,
-            schedule=schedule,
-            floor=self.run.lower_bound.value_ns,
-            most_actions=MOST_ACTIONS if problem.options.placement is not None else SESSION_ACTIONS,
+        is_given = self.run.problem.options.placement is not None
+        most_actions = MOST_ACTIONS if is_given else SESSION_ACTIONS
+        return begin_order_search(
+            self.run, self.search.searcher, candidate=candidate, plans=self.run.played, most_actions=most_actions
         )
-        same = (plan for plan in self.run.played if is_laid_out(plan, stages))
-        order.add([one_by_one(schedule), *(make_words(problem, plan) for plan in same)])
-        order.add_blocks()
-        order.add_filled()
-        return order
+
+
+def begin_order_search(
+    run: Run, searcher: Searcher, *, candidate: Candidate, plans: list[Plan], most_actions: int
+) -> OrderSearch:
+    """The order search of a candidate's partition and mapping, with the orders of those of `plans` that share them."""
+    stages = stages_of(run.problem, candidate)
+    schedule = make_schedule_instance(run.problem, stages, costs=run.costs)
+    assert run.lower_bound is not None
+    floor = None if searcher.by_span else searcher.exact_floor(candidate)
+    order = OrderSearch(
+        searcher,
+        candidate,
+        seed=run.limits.seed,
+        schedule=schedule,
+        floor=max(run.lower_bound.value_ns, floor or 0),
+        most_actions=most_actions,
+    )
+    same = (plan for plan in plans if is_laid_out(plan, stages))
+    order.add([one_by_one(schedule), *(make_words(run.problem, plan) for plan in same)])
+    order.add_blocks()
+    order.add_filled()
+    return order
 
 
 def key_of(candidate: Candidate) -> Key:

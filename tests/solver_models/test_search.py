@@ -16,7 +16,7 @@ from planner.actions import KINDS, Action
 from planner.lowering import make_stages
 from planner.simulate import memory_steps
 from planner.verify import verify
-from solver_models import moves
+from solver_models import moves, portfolio
 from solver_models.annealing import overflow
 from solver_models.instance import Word
 from solver_models.kernels import FAR
@@ -327,6 +327,47 @@ def test_rounds_are_reproducible(num_threads: int):
         assert best == sorted(best, reverse=True)
         found.append([describe(candidate) for candidate in (*search.pool, *search.polished)])
     assert found[0] == found[1]
+
+
+def test_a_pool_that_is_stuck_begins_afresh(monkeypatch: pytest.MonkeyPatch):
+    """Tests that pools are left in turn for other starts and for the best of all, the same way again, losing none."""
+    monkeypatch.setattr(portfolio, "STALE_ROUNDS", 1)
+    problem = random_exact_problem(Random(4), num_microbatches=6)
+    found = []
+    for _ in range(2):
+        search = JointSearch(Case(problem, ()).instance, seed=2, num_threads=2)
+        search.iterations = 50
+        search.add(make_seeds(search.searcher))
+        best, pools = [], []
+        for _ in range(8):
+            search.end_round(search.start_round())
+            assert search.best is not None
+            best.append(search.best.objective)
+            pools.append((search.epoch, [describe(candidate) for candidate in search.pool]))
+        search.close()
+        assert best == sorted(best, reverse=True)
+        assert search.epoch >= 2
+        assert best[-1] <= search.elite[0].objective <= min(candidate.objective for candidate in search.starts)
+        found.append(pools)
+    assert found[0] == found[1]
+
+
+def test_closed_orders_are_not_polished():
+    """Tests that only words are polished that the schedule bound leaves open, and that others are annealed from."""
+    search = JointSearch(Case(random_exact_problem(Random(3), num_microbatches=8), ()).instance, num_threads=1)
+    search.add(make_seeds(search.searcher))
+    search.close()
+    feasible = [candidate for candidate in search.pool if candidate.is_feasible]
+    floors = [search.searcher.exact_floor(candidate) for candidate in feasible]
+    is_open = [floor is None or candidate.objective > floor for candidate, floor in zip(feasible, floors, strict=True)]
+    assert [search.searcher.is_open(candidate) for candidate in feasible] == is_open
+    search.pool = [candidate for candidate, flag in zip(feasible, is_open, strict=True) if flag]
+    for number in range(12) if search.pool else ():
+        chosen = search._choose_polish(number)
+        assert any(candidate is chosen for candidate in search.pool)
+    search.pool = [replace(feasible[0], objective=floor) for floor in floors[:1] if floor is not None]
+    assert search.pool
+    assert [search._choose_polish(number) for number in range(12)] == [None] * 12
 
 
 def describe(candidate: Candidate) -> tuple[object, ...]:
