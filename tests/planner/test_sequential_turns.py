@@ -81,6 +81,7 @@ def test_keeps_pace_with_the_joint_search():
     run = make_turns(make_chain(FAMILIES[1])).run
     run.limits = replace(run.limits, max_rounds=3)
     bound(run)
+    run.near_bound = []  # the joint search would leave these stages behind at once
     proposals, rounds = Proposals(run), set[tuple[int, int]]()
     for plan, source in proposals.all():
         if plan is not None:
