@@ -70,7 +70,7 @@ def make_bound(
         best = _climb(least, best, weights=prices, seconds=min(time_limit_s, MAX_CLIMB_S) / 2)
     if _is_placed(problem):
         return _narrow(least, best, seconds=2 * time_limit_s)
-    best = _tell_apart(least, best, seconds=time_limit_s / 2)
+    best = _tell_apart(least, best, seconds=time_limit_s)
     return best if make_covering is None else _pack(least, best, make=make_covering, seconds=time_limit_s)
 
 

@@ -15,6 +15,9 @@ from planner.bounds.trunk import NEVER
 SWEEPS = 3
 """Times that the stages are gone through, from the end and from the beginning."""
 
+CALLS = 800
+"""What the calls for one rank of the stages of one boundary and class take, in figures."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Steps:
@@ -66,7 +69,7 @@ class Ranks:
         """Whether no way is left."""
         for _ in range(SWEEPS):
             before = sum(len(steps.after) for steps in self.steps)
-            self.cost += before * self.count**2 // 4
+            self.cost += before * self.count**2 // 4 + CALLS * self.count * len(self.steps)
             self._come_back()
             self._go_down()
             if self.forward_ends[self.size, :, :, 0].min() >= NEVER:
