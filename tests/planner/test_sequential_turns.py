@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.generate import make_workload, parse_family
 from planner.baselines.sequential import sequential_seating
 from planner.costs import CostModel
 from planner.planning import Limits, make_plan
@@ -12,27 +11,16 @@ from planner.planning.proposals import Proposals
 from planner.planning.recipe import bound
 from planner.planning.run import Run
 from planner.planning.sequential_turns import SequentialTurns, play_baselines_on
-from planner.problem import Options, Problem
+from planner.problem import Problem
 from planner.verify import verify
 from solver_models.portfolio import JointSearch
+from tests.planner.baselines.test_sequential import make_problem
 
 FAMILIES = (
     "chain-12x4-m6-loose-homogeneous-classes",
     "chain-16x4-m8-tight-two-level-equal",
     "chain-24x8-m16-loose-random-different",
 )
-
-
-def make_chain(name: str) -> Problem:
-    """One stage per device and no replicas: what the sequential planner plans."""
-    workload = make_workload(parse_family(name))
-    assert workload.cluster is not None
-    return Problem(
-        profile=workload.profile,
-        cluster=workload.cluster,
-        num_microbatches=workload.num_microbatches or 1,
-        options=Options(max_replicas=1, max_stages_per_device=1),
-    )
 
 
 def make_given(problem: Problem) -> Problem:
@@ -56,7 +44,7 @@ def makespan_of(problem: Problem, limits: Limits) -> int:
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_never_longer_than_the_order_alone(family: str, rounds: int):
     """Tests that with as many rounds the joint plan is not longer than the best order on the sequential stages."""
-    problem = make_chain(family)
+    problem = make_problem(family)
     limits = Limits(time_limit_s=600, max_rounds=rounds, seed=rounds)
     assert makespan_of(problem, limits) <= makespan_of(make_given(problem), limits)
 
@@ -68,7 +56,7 @@ def make_turns(problem: Problem) -> SequentialTurns:
 
 def test_baselines_on_the_stages():
     """Tests that the orders it begins with are those of several baselines, all on the same stages, within memory."""
-    problem = make_chain(FAMILIES[0])
+    problem = make_problem(FAMILIES[0])
     stages = sequential_seating(CostModel(problem)).stages
     plans = list(play_baselines_on(make_turns(problem).run, stages))
     same = [plan for plan in plans if plan.stages == stages]
@@ -78,7 +66,7 @@ def test_baselines_on_the_stages():
 
 def test_keeps_pace_with_the_joint_search():
     """Tests that every joint round is followed by a round of order search, as long as both are close."""
-    run = make_turns(make_chain(FAMILIES[1])).run
+    run = make_turns(make_problem(FAMILIES[1])).run
     run.limits = replace(run.limits, max_rounds=3)
     bound(run)
     run.near_bound = []  # the joint search would leave these stages behind at once
