@@ -1,11 +1,12 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long test-crash lint bench gpu-profiles clean browser slurm parsers database
+.PHONY: help setup demo test test-long test-crash lint bench bench-age gpu-profiles clean browser slurm parsers database
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.stamp
+PLANNER := .venv/.planner
 KERNELS := .venv/.kernels
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
@@ -14,22 +15,36 @@ help: ## list the targets
 
 setup: $(STAMP) $(KERNELS) ## make .venv with exact versions and compile the kernels (nothing to do the second time)
 
+define NEW_VENV
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make setup PYTHON=python3.11")'
+	@$(PYTHON) -m venv .venv
+endef
+
+# A plan needs no torch, no database and no test tools. The kernels of the search compile while the rest is downloaded;
+# the demo waits for them when it comes to them.
+$(PLANNER): pyproject.toml constraints.txt
+	@echo 'Setting up .venv for planning (half a minute the first time)'
+	$(NEW_VENV)
+	@$(PIP_INSTALL) --no-compile setuptools numpy numba
+	@nohup $(BIN)/python -m solver_models.precompile joint orders >/dev/null 2>&1 &
+	@$(PIP_INSTALL) --no-compile --no-build-isolation --editable '.[solve]'
+	@touch $@
+
 # Setuptools comes first and the project is built without isolation, so that a repeated install needs no network.
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make setup PYTHON=python3.11")'
 	@echo 'Setting up .venv (a minute or two the first time)'
-	@$(PYTHON) -m venv .venv
+	$(NEW_VENV)
 	@$(PIP_INSTALL) setuptools
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,serve,postgres,oidc]'
-	@touch $@
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces]'
+	@touch $(PLANNER) $@
 
 $(KERNELS): $(STAMP) $(wildcard solver_models/*.py solver_models/joint/*.py solver_models/partition/*.py)
-	@$(BIN)/python -m solver_models.warm
+	@$(BIN)/python -m solver_models.precompile
 	@touch $@
 
-demo: setup ## plan a real measured workload: table on the screen, picture and trace in out/
+demo: $(PLANNER) ## plan a real measured workload: table on the screen, picture and trace in out/
 	@mkdir -p out
-	@$(BIN)/pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o out/plan.json --html out/plan.html --trace out/trace.json
+	@$(BIN)/pipeplan plan demo:resnet50-two-hosts --time-limit 20 --gap 0.004 -o out/plan.json --html out/plan.html --trace out/trace.json
 
 lint: setup ## style, types and import contracts
 	$(BIN)/ruff check .
@@ -40,14 +55,17 @@ lint: setup ## style, types and import contracts
 test: setup browser slurm parsers database lint ## every check and every test, two files at a time
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-test-long: setup ## brute force against the exact search on thousands of random problems (about five minutes)
-	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_exact.py -k exact_search
+test-long: setup ## brute force against the exact search on thousands of random problems, and no sample cut on 5,000 (hours)
+	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_branch_and_check.py -k exact_search
+	PIPEPLAN_SAMPLE_CASES=5000 $(BIN)/python -m pytest tests/planner/test_whole_samples.py
+	PIPEPLAN_CAPPED_PROBLEMS=10000 $(BIN)/python -m pytest tests/planner/baselines/test_capped.py -k never_above
 
 test-crash: setup database ## kill solvers, workers, services and databases, a hundred times on each engine (about 20 minutes)
-	PIPEPLAN_KILLS=100 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 0 tests/api/service/test_crashes.py
+	PIPEPLAN_KILLS=100 PIPEPLAN_STARTS=20 PIPEPLAN_HELD_S=60 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 0 \
+	  tests/api/service/test_crashes.py tests/api/service/test_first_posts.py tests/api/service/test_connections.py
 
 # Each table has a module of its own; their docstrings say what is measured.
-TABLES := joint_small order_only two_chunks zero_bubble_span piper sequential families large fidelity does_it_pay \
+TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sequential families large fidelity does_it_pay \
   seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency service
 
 bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)
@@ -56,6 +74,9 @@ bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in d
 .PHONY: $(TABLES:%=docs/benchmarks/%.md)
 $(TABLES:%=docs/benchmarks/%.md): docs/benchmarks/%.md: setup
 	@$(BIN)/python -m benchmarks.$* -o $@
+
+bench-age: $(PLANNER) ## list the committed tables that are older than the code they measure
+	@$(BIN)/python -m benchmarks.age
 
 gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, three microbatch sizes) into out/
 	@$(BIN)/python -m benchmarks.gpu_profiles

@@ -17,6 +17,38 @@ Workload = Annotated[
         show_default=False,
     ),
 ]
+ImportSource = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKLOAD",
+        help="A workload (our form, the neutral one or PipeDream's graph.txt), demo:NAME, - for standard input, or the "
+        "word trace.",
+        show_default=False,
+    ),
+]
+TraceFiles = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TRACES...]",
+        help="After the word trace: parquet of all ranks, a trace of torch's profiler per rank (.json, .json.gz), or "
+        "folders of them or of the executor's --trace.",
+        show_default=False,
+    ),
+]
+TraceFile = Annotated[
+    str,
+    typer.Argument(metavar="TRACE", help="Every operation of every rank of some steps (parquet).", show_default=False),
+]
+BlocksPerStage = Annotated[
+    int,
+    typer.Option(
+        "--blocks",
+        metavar="N",
+        min=1,
+        max=64,
+        help="Equal blocks that a stage is assumed to consist of, since a trace does not show layers.",
+    ),
+]
 PlansWorkload = Annotated[
     str | None,
     typer.Argument(
@@ -86,6 +118,16 @@ MaxRounds = Annotated[
         metavar="N",
         help="Deterministic limit: rounds of the search; the same input and seed then give the same plan.",
         min=0,
+        rich_help_panel=_HOW,
+    ),
+]
+PatienceRounds = Annotated[
+    int | None,
+    typer.Option(
+        "--patience",
+        metavar="N",
+        help="Stop after N rounds of the search without a better plan (200 unless --max-rounds is given).",
+        min=1,
         rich_help_panel=_HOW,
     ),
 ]
@@ -456,16 +498,11 @@ NoRecompute = Annotated[
 EachLayer = Annotated[
     bool, typer.Option("--each-layer", help="Measure layers that are alike one by one.", rich_help_panel=_MEASURED)
 ]
-Rounds = Annotated[
+Alone = Annotated[
     bool,
-    typer.Option("--rounds", help="Time all layers in turn, as an iteration does: all are held.", rich_help_panel=_HOW),
-]
-Neighbours = Annotated[
-    int,
     typer.Option(
-        "--neighbours",
-        metavar="N",
-        help="Time in rounds while N processes go through the model, too: devices that share caches or power.",
+        "--alone",
+        help="Time layers one by one on an idle host, not as run beside the other devices of the host.",
         rich_help_panel=_HOW,
     ),
 ]

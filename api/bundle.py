@@ -10,7 +10,8 @@ from planner.document import plan_to_plain
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.progress import Limits
-from profiles.document import to_plain
+from profiles.canonical_json import to_plain
+from profiles.workload import WORKLOAD_FORMAT, profile_to_plain
 
 BUNDLE_FORMAT = "pipeplan-bundle/1"
 
@@ -24,8 +25,8 @@ def render_bundle(problem: Problem, limits: Limits, *, error: BaseException) -> 
         "limits": to_plain(limits),
         "versions": {"python": platform.python_version(), **_versions()},
         "workload": {
-            "format": "pipeline-workload/1",
-            "profile": to_plain(problem.profile),
+            "format": WORKLOAD_FORMAT,
+            "profile": profile_to_plain(problem.profile),
             "cluster": to_plain(problem.cluster),
             "num_microbatches": problem.num_microbatches,
             "options": to_plain(problem.options),

@@ -23,12 +23,12 @@ if TYPE_CHECKING:  # every command imports what it needs: the help must not wait
     from rich.console import Console, RenderableType
 
     from api.launching import Launch
-    from api.planning_run import Wishes
-    from api.progress import Run, Voice
+    from api.planning_run import Effort
+    from api.progress import ReportStyle, RunSummary
     from api.replanning import Again
     from planner.export.targets import Target
-    from planner.launch.job import Submission
-    from planner.launch.verbs import Submitted
+    from planner.launch.job_commands import Submitted
+    from planner.launch.launch_job import LaunchSubmission
     from planner.plan import Plan
     from planner.problem import Problem
 
@@ -176,6 +176,7 @@ def plan_command(
     gap: arg.Gap = None,
     seed: arg.Seed = 0,
     max_rounds: arg.MaxRounds = None,
+    patience: arg.PatienceRounds = None,
     server: arg.Server = None,
     objective: arg.Objective = None,
     max_stages_per_device: arg.MaxStages = None,
@@ -198,8 +199,8 @@ def plan_command(
     Ctrl+C ends the search with the best verified plan, a second one aborts. With --json every step is a line of JSON
     on standard error; the last one has "event": "done".
     """
-    from api.planning_run import Wishes, run_plan
-    from api.questions import make_problem, parse_changes, read_workload, require_limits, require_writable
+    from api.inputs import make_problem, parse_changes, read_workload, require_limits, require_writable
+    from api.planning_run import Effort, run_plan
 
     require_writable(output, html, trace)
     require_limits(time_limit_s=time_limit, gap=gap, seed=seed)
@@ -210,38 +211,43 @@ def plan_command(
     )
     if target is not None and server is not None:
         raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
-    problem, program = _restricted(problem, target)
+    problem, program = _restricted(problem, target, decides_chunks=max_stages_per_device is None)
     console = _console(is_report=False)
-    voice = _voice(console, is_json=json, is_quiet=quiet)
-    wishes = Wishes(time_limit_s=time_limit, gap=gap, seed=seed, max_rounds=max_rounds, voice=voice)
+    style = _report_style(console, is_json=json, is_quiet=quiet)
+    effort = Effort(time_limit_s=time_limit, gap=gap, seed=seed, max_rounds=max_rounds, patience=patience, style=style)
     if server is None:
-        plan, run = run_plan(problem, wishes, console=console, target=program)
+        plan, run = run_plan(problem, effort, console=console, target=program)
     else:
-        plan, run = _plan_there(problem, wishes, console=console, url=server)
-    pictures = {"picture": html, "trace": trace}
-    _deliver(problem, plan, run=run, output=output, pictures=pictures, voice=wishes.voice)
-    if wishes.is_missed_by(plan):
+        plan, run = _plan_there(problem, effort, console=console, url=server)
+    _deliver(problem, plan, run=run, output=output, pictures={"picture": html, "trace": trace}, style=effort.style)
+    if effort.is_missed_by(plan):
         raise typer.Exit(Exit.GAP_MISSED)
 
 
-def _restricted(problem: "Problem", target: str | None) -> "tuple[Problem, Target | None]":
-    """The problem with no more freedom than the program that the plan is for can execute."""
+def _restricted(
+    problem: "Problem", target: str | None, *, decides_chunks: bool = False
+) -> "tuple[Problem, Target | None]":
+    """The problem with no more freedom than the program that the plan is for can execute.
+
+    `decides_chunks`: nobody said how many stages a device may hold.
+    """
     if target is None:
         return problem, None
-    from planner.export.targets import TARGETS, restrict
+    from planner.export.targets import TARGETS, restrict_problem, with_chunks
 
     program = TARGETS[target]
-    return replace(problem, options=restrict(problem.options, program)), program
+    options = with_chunks(problem.options, program) if decides_chunks else problem.options
+    return restrict_problem(replace(problem, options=options), program), program
 
 
-def _plan_there(problem: "Problem", wishes: "Wishes", *, console: "Console", url: str) -> "tuple[Plan, Run]":
+def _plan_there(problem: "Problem", effort: "Effort", *, console: "Console", url: str) -> "tuple[Plan, RunSummary]":
     """The service's plan."""
     from api.remote import run_remotely
 
-    return run_remotely(problem, wishes, console=console, url=url)
+    return run_remotely(problem, effort, console=console, url=url)
 
 
-def _voice(console: "Console", *, is_json: bool, is_quiet: bool) -> "Voice":
+def _report_style(console: "Console", *, is_json: bool, is_quiet: bool) -> "ReportStyle":
     if is_json:
         return "json"
     if is_quiet:
@@ -250,7 +256,13 @@ def _voice(console: "Console", *, is_json: bool, is_quiet: bool) -> "Voice":
 
 
 def _deliver(
-    problem: "Problem", plan: "Plan", *, run: "Run", output: str | None, pictures: dict[str, str | None], voice: "Voice"
+    problem: "Problem",
+    plan: "Plan",
+    *,
+    run: "RunSummary",
+    output: str | None,
+    pictures: dict[str, str | None],
+    style: "ReportStyle",
 ) -> None:
     """Write the plan and its pictures, then say what was made."""
     from planner.document import render_plan
@@ -262,7 +274,7 @@ def _deliver(
         if target is not None:
             _write(_draw(problem, plan, what=what), target)
             files[what] = target
-    _tell(problem, plan, run=replace(run, files=files), voice=voice)
+    _tell(problem, plan, run=replace(run, files=files), style=style)
 
 
 def _draw(problem: "Problem", plan: "Plan", *, what: str) -> str:
@@ -277,13 +289,13 @@ def _draw(problem: "Problem", plan: "Plan", *, what: str) -> str:
     return render_picture(problem, plan, timeline=simulate(problem, plan))
 
 
-def _tell(problem: "Problem", plan: "Plan", *, run: "Run", voice: "Voice") -> None:
+def _tell(problem: "Problem", plan: "Plan", *, run: "RunSummary", style: "ReportStyle") -> None:
     """The closing words of a planning run, on standard error."""
-    if voice == "json":
+    if style == "json":
         from api.summaries import summarise_plan
 
         print(jsonlib.dumps(summarise_plan(plan, run), ensure_ascii=False), file=sys.stderr)
-    elif voice != "quiet":
+    elif style != "quiet":
         from api.screen import render_screen
 
         _console(is_report=False).print(render_screen(problem, plan, run=run))
@@ -306,8 +318,7 @@ def profile_command(
     no_recompute: arg.NoRecompute = False,
     each_layer: arg.EachLayer = False,
     no_split: arg.WholeBackward = False,
-    rounds: arg.Rounds = False,
-    neighbours: arg.Neighbours = 0,
+    alone: arg.Alone = False,
     device: arg.Device = "auto",
     devices: arg.NumDevices = None,
     device_type: arg.DeviceType = None,
@@ -324,23 +335,24 @@ def profile_command(
 ) -> None:
     """Measure a model's layers and the links between devices, and write the workload that `plan` takes.
 
-    Layers are timed one at a time, as the executor runs them: F, I, W, B and recomputation; layers that are alike are
-    timed once. A run that is killed goes on where it was when it is started again.
+    Layers are timed as the executor runs them: F, I, W, B and recomputation, at every size that a replica may get, by
+    as many processes at once as the host has devices; layers that are alike are timed once. A run that is killed goes
+    on where it was when it is started again.
     """
+    from api.inputs import require_writable
     from api.profiling import Wanted, forget_journal, render_summary, run_profile, summarise_profile
-    from api.questions import require_writable
     from profiles.workload import dump_workload
 
     require_writable(output, links, journal)
     wanted = Wanted.of(context.params)
     console = _console(is_report=False)
-    voice = _voice(console, is_json=json, is_quiet=quiet)
-    outcome = run_profile(wanted, console=console, voice=voice)
+    style = _report_style(console, is_json=json, is_quiet=quiet)
+    outcome = run_profile(wanted, console=console, style=style)
     _write(dump_workload(outcome.workload), output)
     forget_journal(wanted)
-    if voice == "json":
+    if style == "json":
         print(jsonlib.dumps(summarise_profile(outcome, output=output), ensure_ascii=False), file=sys.stderr)
-    elif voice != "quiet":
+    elif style != "quiet":
         print(render_summary(outcome, output=output), file=sys.stderr)
 
 
@@ -362,7 +374,7 @@ def verify_command(
     With --certificate also derive everything that its evidence states anew, without a solver, and exit with 6 if
     anything is stated otherwise.
     """
-    from api.questions import read_plan_and_problem
+    from api.inputs import read_plan_and_problem
 
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
     if server is not None:
@@ -391,7 +403,7 @@ def verify_command(
 
 def _verify_evidence(problem: "Problem", plan: "Plan", *, with_baselines: bool | None, is_json: bool) -> None:
     """The verdict on the plan and on every figure of its evidence."""
-    from planner.rederivation import rederive
+    from planner.check_evidence import rederive
 
     outcome = rederive(problem, plan, with_baselines=with_baselines)
     if is_json:
@@ -415,7 +427,7 @@ def simulate_command(
     json: arg.Json = False,
 ) -> None:
     """Play a plan: makespan, work and memory of every device."""
-    from api.questions import play, read_plan_and_problem
+    from api.inputs import play, read_plan_and_problem
 
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
     if server is not None:
@@ -452,7 +464,7 @@ def explain_command(
     With --shadow-prices also what a little more of each resource is worth: the plan is made again with it, from the
     present one on, for --time-limit seconds in all.
     """
-    from api.questions import play, read_plan_and_problem, require_limits
+    from api.inputs import play, read_plan_and_problem, require_limits
     from planner.explain import explain
 
     require_limits(time_limit_s=time_limit, gap=None, seed=0)
@@ -466,7 +478,7 @@ def explain_command(
     explanation = explain(problem, answer, timeline=timeline)
     prices = []
     if shadow_prices:
-        from api.prices import find_prices
+        from api.sensitivity import find_prices
 
         prices = find_prices(
             problem,
@@ -521,7 +533,7 @@ def compare_command(
     A run is the folder that the executor's --trace wrote. The difference between predicted and measured iteration is
     told in parts that add up; --calibrate writes the profile with what the run took.
     """
-    from api.executed import split_files
+    from api.run_comparison import split_files
 
     run = split_files(files)
     if run is not None:
@@ -562,8 +574,8 @@ def _compare_run(
     is_json: bool,
 ) -> None:
     """A plan against its run: the report, and the picture and the calibrated profile where they are asked for."""
-    from api.executed import calibrate, compare_run, render_run_picture, summarise_run
-    from api.questions import require_writable
+    from api.inputs import require_writable
+    from api.run_comparison import calibrate, compare_run, render_run_picture, summarise_run
 
     plan, folder, workload = run
     if (targets["calibrate"] is None) != (targets["output"] is None):
@@ -597,7 +609,7 @@ def export_trace_command(
     output: arg.Output = None,
 ) -> None:
     """Write the timeline as a Chrome trace, for Perfetto or chrome://tracing."""
-    from api.questions import play, read_plan_and_problem, require_writable
+    from api.inputs import play, read_plan_and_problem, require_writable
     from planner.export.trace import render_trace
 
     require_writable(output)
@@ -621,7 +633,7 @@ def export_torch_command(
     communication: arg.Communication = False,
 ) -> None:
     """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
-    from api.questions import read_plan_and_problem, require_writable
+    from api.inputs import read_plan_and_problem, require_writable
     from planner.export.torch_table import render_torch_table, torch_ranks
 
     require_writable(output)
@@ -636,7 +648,7 @@ def export_torch_command(
     except ValueError as refusal:
         raise InputError(str(refusal)) from refusal
     if communication:
-        from api.lowering import lower
+        from api.torch_lowering import lower
 
         table = lower(table)
     _write(table, output)
@@ -675,8 +687,8 @@ def launch_torchrun_command(
         run_agents,
         start_locally,
     )
+    from planner.launch.job_commands import Submitted
     from planner.launch.torchrun import render_torchrun
-    from planner.launch.verbs import Submitted
 
     where = Whereabouts(cluster=cluster, folder=folder, hosts=host or (), plan_url=plan_url)
     launch = make_launch(plan, program, name=name, where=where, python=python or own_python(), on_processors=processors)
@@ -712,8 +724,8 @@ def launch_slurm_command(
 ) -> None:
     """One Slurm task per device, each on the node where the plan has it; prints the job's folder."""
     from api.launching import Whereabouts, make_launch
+    from planner.launch.job_commands import Submitted
     from planner.launch.slurm import render_slurm
-    from planner.launch.verbs import Submitted
 
     where = Whereabouts(cluster=cluster, folder=folder, hosts=host or (), plan_url=plan_url)
     launch = make_launch(plan, program, name=name, where=where, python=python, on_processors=processors)
@@ -747,8 +759,8 @@ def launch_kubernetes_command(
 ) -> None:
     """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
     from api.launching import Whereabouts, make_launch, render_pods
+    from planner.launch.job_commands import Submitted
     from planner.launch.kubernetes import PodNeeds
-    from planner.launch.verbs import Submitted
 
     where = Whereabouts(cluster=cluster, folder=folder, hosts=host or (), plan_url=plan_url)
     launch = make_launch(plan, program, name=name, where=where, python=python, on_processors=processors)
@@ -767,7 +779,7 @@ def _refusals() -> Iterator[None]:
         raise InputError(str(refusal)) from refusal
 
 
-def _hand_over(launch: "Launch", submission: "Submission", *, submitted: "Submitted", dry_run: bool) -> None:
+def _hand_over(launch: "Launch", submission: "LaunchSubmission", *, submitted: "Submitted", dry_run: bool) -> None:
     """To the scheduler, or to the screen."""
     from api.launching import describe_start, submit, write_files
 
@@ -778,7 +790,7 @@ def _hand_over(launch: "Launch", submission: "Submission", *, submitted: "Submit
     print(describe_start(submit(submission, submitted=submitted, folder=launch.folder), launch.folder))
 
 
-def _show_submission(launch: "Launch", submission: "Submission") -> None:
+def _show_submission(launch: "Launch", submission: "LaunchSubmission") -> None:
     print(f"# {launch.folder}/plan.json: the plan, {len(launch.plan_text):,} characters")
     print(submission.render(folder=str(launch.folder)), end="")
 
@@ -812,7 +824,7 @@ def export_megatron_command(
     plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
 ) -> None:
     """Write Megatron-LM's layout and flags, one per line; the device of every rank goes to standard error."""
-    from api.questions import read_plan_and_problem, require_writable
+    from api.inputs import read_plan_and_problem, require_writable
     from planner.export.megatron import make_megatron_job, render_megatron
 
     require_writable(output)
@@ -829,7 +841,7 @@ def export_torchtitan_command(
     plan: arg.PlanFile, output: arg.ExportFolder, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None
 ) -> None:
     """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
-    from api.questions import read_plan_and_problem
+    from api.inputs import read_plan_and_problem
     from planner.export.torchtitan import make_torchtitan_files
 
     answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
@@ -846,7 +858,7 @@ def export_deepspeed_command(
     plan: arg.PlanFile, workload: arg.PlansWorkload = None, cluster: arg.Cluster = None, output: arg.Output = None
 ) -> None:
     """Write a module whose PlannedPipelineModule cuts the layers as planned."""
-    from api.questions import read_plan_and_problem, require_writable
+    from api.inputs import read_plan_and_problem, require_writable
     from planner.export.deepspeed import render_deepspeed
 
     require_writable(output)
@@ -859,7 +871,7 @@ def export_deepspeed_command(
 @export_app.command("zero-bubble", epilog="Example: pipeplan export zero-bubble plan.json -o schedule.json")
 def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) -> None:
     """Write the schedule as nodes of the zero-bubble fork of Megatron, a list per rank."""
-    from api.questions import read_plan, require_writable
+    from api.inputs import read_plan, require_writable
     from planner.export.zero_bubble import render_zero_bubble
 
     require_writable(output)
@@ -887,21 +899,21 @@ def watch_command(
     target: arg.TargetName = None,
     json: arg.Json = False,
 ) -> None:
-    """Hold a running plan against what was measured: drift, what it costs now, what re-planning can gain at most.
+    """Hold a running plan against the traces of all ranks: which device, layers or link are slow, what no plan beats.
 
-    If costs have drifted, or with -o, plans again from the present plan on, at the measured costs and without what is
-    --lost: that says what the best plan would take, and -o keeps it.
+    If anything has drifted, or with -o, plans again from the present plan on, on the cluster as measured and without
+    what is --lost: that says what the best plan would take, and -o keeps it.
     """
-    from api.questions import read_plan_and_problem, require_limits, require_writable
-    from api.watching import describe_outlook, look_at, read_measurements, summarise_outlook
+    from api.inputs import read_plan_and_problem, require_limits, require_writable
+    from api.run_watch import describe_outlook, look_at, read_timings, summarise_outlook
 
     require_writable(output, recipe)
     require_limits(time_limit_s=time_limit, gap=None, seed=seed)
     if lost and output is None:
         raise InputError("--lost: a new plan is wanted; add -o FILE")
     present, problem = read_plan_and_problem(plan, workload, cluster=cluster)
-    measured = read_measurements(timings) if timings else None
-    outlook = look_at(problem, present, measured=measured, source=plan)
+    seen = read_timings(timings, present) if timings else None
+    outlook = look_at(problem, present, seen=seen, source=plan)
     again = None
     if output is not None or outlook.has_drifted(tolerance):
         limits = (time_limit, seed)
@@ -919,19 +931,19 @@ def _plan_again(
     problem: "Problem", present: "Plan", *, lost: list[str], program: str | None, limits: tuple[float, int]
 ) -> "Again":
     """A new plan from the present one on, and what has to move for it."""
-    from api.planning_run import Wishes
+    from api.planning_run import Effort
     from api.replanning import plan_again
 
     console = _console(is_report=False)
-    wishes = Wishes(time_limit_s=limits[0], gap=None, seed=limits[1], voice="quiet")
+    effort = Effort(time_limit_s=limits[0], gap=None, seed=limits[1], style="quiet")
     with _refusals():
-        return plan_again(problem, present, lost=lost, wishes=wishes, target=program, console=console)
+        return plan_again(problem, present, lost=lost, effort=effort, target=program, console=console)
 
 
 def _deliver_again(again: "Again", *, output: str | None, recipe: str | None) -> None:
     """The new plan and its recipe where they are wanted; what they save goes to standard error."""
     from planner.document import render_plan
-    from planner.replanning.moves import render_recipe
+    from planner.replanning.migration import render_recipe
 
     if output is not None:
         _write(render_plan(again.plan), output)
@@ -939,6 +951,40 @@ def _deliver_again(again: "Again", *, output: str | None, recipe: str | None) ->
         _write(render_recipe(again.recipe), recipe)
     for line in again.describe():
         print(line, file=sys.stderr)
+
+
+@app.command(
+    "advise",
+    epilog="Examples:\n\npipeplan advise trace.parquet\n\npipeplan advise trace.parquet --blocks 4 -t 30 -o plan.json",
+)
+def advise_command(
+    trace: arg.TraceFile,
+    blocks: arg.BlocksPerStage = 8,
+    time_limit: arg.TimeLimit = 10.0,
+    output: arg.Output = None,
+    json: arg.Json = False,
+) -> None:
+    """Say what binds a job, by its trace: what is slow, and what other orders, dealings and cuts would bring at most.
+
+    Where all microbatches are alike, a plan that Megatron runs is made, for layers that are assumed equal blocks.
+    """
+    from api.advising import advise_on, describe_advice, summarise_advice
+    from api.inputs import require_limits, require_writable
+    from planner.document import render_plan
+
+    require_writable(output)
+    require_limits(time_limit_s=time_limit, gap=None, seed=0)
+    with _refusals():
+        said = advise_on(trace, blocks_per_stage=blocks, time_limit_s=time_limit, console=_console(is_report=False))
+    if output is not None:
+        if said.plan is None:
+            raise InputError(f"{trace}: microbatches differ, so that there is no plan to write; leave -o out")
+        _write(render_plan(said.plan), output)
+    if json:
+        _report_json(summarise_advice(said))
+    else:
+        for line in describe_advice(said):
+            print(line, file=sys.stderr if output == "-" else sys.stdout)
 
 
 @cluster_app.command(
@@ -962,9 +1008,9 @@ def cluster_discover_command(
 
     Links have nominal speeds, or with --links those that the link benchmark measured.
     """
-    from api.discovering import discover
-    from api.questions import require_writable
-    from profiles.discovery.hosts import NominalSpeeds, Sizes
+    from api.cluster_discovery import discover
+    from api.inputs import require_writable
+    from profiles.discovery.hosts import DeviceDefaults, NominalSpeeds
     from profiles.workload import dump_cluster
 
     require_writable(output)
@@ -972,7 +1018,7 @@ def cluster_discover_command(
     found = discover(
         source,
         file=file,
-        sizes=Sizes(memory_bytes=memory, workers_per_host=workers_per_host),
+        sizes=DeviceDefaults(memory_bytes=memory, workers_per_host=workers_per_host),
         speeds=NominalSpeeds(host_bytes_per_s=round(host_gbps * 1e9), network_bytes_per_s=round(network_gbps * 1e9)),
         kind=device_type,
         name=name,
@@ -1004,7 +1050,7 @@ def view_command(
     open_it: arg.OpenIt = False,
 ) -> None:
     """Draw the timeline of a plan: one HTML file that works offline."""
-    from api.questions import play, read_plan, read_plan_and_problem, require_writable
+    from api.inputs import play, read_plan, read_plan_and_problem, require_writable
     from api.viewer import render_picture
 
     if output is None and (open_it or sys.stdout.isatty()):
@@ -1023,25 +1069,62 @@ def view_command(
         webbrowser.open(Path(str(output)).resolve().as_uri())
 
 
-@app.command("import", epilog="Example: pipeplan import graph.txt --cluster cluster.json -m 32 -o workload.json")
+@app.command(
+    "import",
+    epilog="Examples:\n\npipeplan import graph.txt --cluster cluster.json -m 32 -o workload.json\n\n"
+    "pipeplan import trace traces/ -o workload.json",
+)
 def import_command(
-    source: arg.Workload,
+    source: arg.ImportSource,
+    traces: arg.TraceFiles = None,
     cluster: arg.Cluster = None,
     num_microbatches: arg.NumMicrobatches = None,
     device_type: arg.DeviceType = None,
     output: arg.Output = None,
+    json: arg.Json = False,
 ) -> None:
-    """Turn a workload in any form that is read here into a document in ours."""
-    from api.questions import read_workload, rename_device_type, require_writable
+    """Turn a workload in any form that is read here into a document in ours, or traces of a job: `import trace FILE`.
+
+    Of traces a summary is printed; with -o the profile that they give is written, a layer per stage as run.
+    """
+    from api.inputs import UNKNOWN_SIZE, read_workload, rename_device_type, require_writable
     from profiles.workload import dump_workload
 
     require_writable(output)
+    if traces:
+        _import_traces(source, traces, cluster=cluster, output=output, is_json=json)
+        return
     workload = read_workload(source, cluster=cluster)
     if device_type is not None:
         workload = rename_device_type(workload, device_type)
     if num_microbatches is not None:
         workload = replace(workload, num_microbatches=num_microbatches)
+    if workload.profile.microbatch_size is None:
+        print(f"{source}: {UNKNOWN_SIZE}", file=sys.stderr)
     _write(dump_workload(workload), output)
+
+
+def _import_traces(what: str, traces: list[str], *, cluster: str | None, output: str | None, is_json: bool) -> None:
+    """A summary of traces, and the workload that they give where it is wanted."""
+    from api.inputs import reading
+    from api.traces import describe_trace, summarise_trace
+    from profiles.importers.trace_summary import make_traced_workload, summarise_traces
+    from profiles.workload import dump_workload
+
+    if what != "trace":
+        raise InputError(f"import {what}: takes one workload; for traces of a job: pipeplan import trace FILE")
+    if cluster is not None:
+        raise InputError("--cluster: traces bring their devices along; leave it out")
+    with reading():
+        summary = summarise_traces([Path(trace) for trace in traces])
+        document = dump_workload(make_traced_workload(summary))
+    if output is not None:
+        _write(document, output)
+    if is_json:
+        _report_json(summarise_trace(summary))
+    else:
+        for line in describe_trace(summary):
+            print(line, file=sys.stderr if output == "-" else sys.stdout)
 
 
 @app.command("demos", epilog="Example: pipeplan plan demo:resnet50-two-hosts --time-limit 20")
@@ -1052,7 +1135,7 @@ def demos_command(server: arg.Server = None, json: arg.Json = False) -> None:
 
         _report_summary({name: f"demo:{name}" for name in connect(server).demos()}, is_json=json)
         return
-    from api.questions import describe_demos
+    from api.inputs import describe_demos
 
     demos = describe_demos()
     if json:
@@ -1109,14 +1192,14 @@ def serve_command(
     Jobs are kept in SQLite in the data folder and solved by processes of this machine; with --database-url they are
     kept in PostgreSQL, and `pipeplan worker` solves them, here or on other machines. SIGTERM loses nothing.
     """
-    from api import operations
+    from api import service_commands
 
     if openapi:
-        print(operations.render_openapi(), end="")
+        print(service_commands.render_openapi(), end="")
         return
-    settings = operations.make_settings(dict(locals()))
+    settings = service_commands.make_settings(dict(locals()))
     print(f"pipeplan serves http://{host}:{port}", file=sys.stderr)
-    operations.run_server(settings, host=host, port=port)
+    service_commands.run_server(settings, host=host, port=port)
 
 
 @app.command("worker", epilog="Example: pipeplan worker --database-url postgresql://pipeplan@db/pipeplan --workers 4")
@@ -1127,9 +1210,9 @@ def worker_command(
     data: serving.Data = serving.DATA,
 ) -> None:
     """Solve jobs that wait in PostgreSQL; any number of workers on any number of machines."""
-    from api import operations
+    from api import service_commands
 
-    operations.run_worker(operations.make_settings(dict(locals())))
+    service_commands.run_worker(service_commands.make_settings(dict(locals())))
 
 
 @keys_app.command("create", epilog="Example: pipeplan keys create --tenant research --scope plans:read")
@@ -1144,10 +1227,10 @@ def create_key_command(
     database_url: serving.DatabaseUrl = None,
 ) -> None:
     """Make an API key; it is shown once, and only its hash is kept."""
-    from api import operations
+    from api import service_commands
 
-    with operations.key_ring(data, database_url) as keys:
-        key, text = operations.create_key(keys, dict(locals()))
+    with service_commands.key_ring(data, database_url) as keys:
+        key, text = service_commands.create_key(keys, dict(locals()))
     print(text)
     print(f"key {key.id} of tenant {key.tenant}: {', '.join(key.scopes)}", file=sys.stderr)
 
@@ -1157,9 +1240,9 @@ def list_keys_command(
     data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None, json: arg.Json = False
 ) -> None:
     """List the API keys, without their secrets."""
-    from api import operations
+    from api import service_commands
 
-    with operations.key_ring(data, database_url) as keys:
+    with service_commands.key_ring(data, database_url) as keys:
         rows = [asdict(key) for key in keys.listed()]
     _report_summary(rows, is_json=json)
 
@@ -1169,9 +1252,9 @@ def revoke_key_command(
     key_id: serving.KeyId, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
 ) -> None:
     """End an API key at once."""
-    from api import operations
+    from api import service_commands
 
-    with operations.key_ring(data, database_url) as keys:
+    with service_commands.key_ring(data, database_url) as keys:
         if not keys.revoke(key_id):
             raise InputError(f"{key_id}: there is no such key that is not revoked yet; see pipeplan keys list")
 

@@ -5,7 +5,8 @@
     print(job["incumbent_ns"], job["gap"])
     plan = client.fetch_plan(job["id"])
 
-Requests that could not be answered are sent again: submissions carry an idempotency key, so that none is done twice.
+Requests that could not be answered are sent again. Looking twice changes nothing, stopping or deleting twice is as
+once, and whatever else is asked for carries an idempotency key, so that none is done twice.
 """
 
 import http.client
@@ -22,13 +23,19 @@ from planner.document import parse_plan, plan_to_plain
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.progress import Limits
-from profiles.document import to_plain
-from profiles.workload import WORKLOAD_FORMAT
+from profiles.canonical_json import to_plain
+from profiles.workload import WORKLOAD_FORMAT, profile_to_plain
 
 What = Literal["simulation", "explanation", "report", "view", "trace", "torch"]
 """What `Client.play` makes of a plan."""
 
 MAX_ANSWER_BYTES = 512 * 2**20
+
+PASSING = (0, 408, 429, 500, 502, 503, 504)
+"""Statuses after which a request is sent again; 0: there was no answer."""
+
+MAX_WAIT_S = 5.0
+"""However long a service asks to be left alone, a client tries again after so much."""
 
 
 class JobDocument(TypedDict):
@@ -38,6 +45,8 @@ class JobDocument(TypedDict):
     name: str
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     solution_status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    proved_by: Literal["certificate", "complete search"] | None
+    solver_bound_ns: int | None
     stopped_by: str | None
     phase: str | None
     incumbent_ns: int | None
@@ -71,6 +80,11 @@ class ServerError(Exception):
     def code(self) -> str:
         """The service's word for it."""
         return str(self.document.get("code", "unreachable"))
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may be answered later: nobody was there, or was busy, or failed under way."""
+        return self.status in PASSING or self.code == "in_flight"
 
 
 class Client:
@@ -109,8 +123,7 @@ class Client:
             "limits": to_plain(limits or Limits(time_limit_s=10.0)),
             "priority": priority,
         }
-        headers = {"Idempotency-Key": uuid.uuid4().hex}
-        return cast(JobDocument, self._json("POST", "/v1/plans", body=body, headers=headers))
+        return cast(JobDocument, self._json("POST", "/v1/plans", body=body))
 
     def job(self, job_id: str, *, wait_s: int = 0) -> JobDocument:
         """How a plan stands."""
@@ -194,23 +207,24 @@ class Client:
         return json.loads(self._bytes(method, path, body=body, headers=headers))
 
     def _bytes(self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> bytes:
-        """The answer's body; tries again while the service cannot be reached or says that it is busy."""
+        """The answer's body; tries again while the service cannot be reached, fails or says that it is busy."""
         data = None if body is None else json.dumps(body).encode()
+        sent = ({"Idempotency-Key": uuid.uuid4().hex} if method == "POST" else {}) | dict(headers or {})
         for number in range(self._num_tries):
-            is_last = number == self._num_tries - 1
             try:
-                with self._response(method, path, data=data, headers=headers) as response:
+                with self._response(method, path, data=data, headers=sent) as response:
                     text = response.read(MAX_ANSWER_BYTES)
             except (OSError, http.client.HTTPException) as error:
-                if is_last:
-                    raise ServerError(0, {"detail": f"{self._parts.netloc} cannot be reached: {error}"}) from None
+                refusal = ServerError(0, {"detail": f"{self._parts.netloc} cannot be reached: {error}"})
+                wait_s = 0.0
             else:
-                if response.status < 400:
+                if response.status < 400 or (response.status == 404 and method == "DELETE" and number):
                     return text
                 refusal = ServerError(response.status, _problem(text))
-                if response.status not in (429, 503) or is_last:
-                    raise refusal
-            time.sleep(0.3 * 2**number)
+                wait_s = _asked_wait_s(response)
+            if not refusal.is_passing or number == self._num_tries - 1:
+                raise refusal from None
+            time.sleep(max(0.3 * 2**number, wait_s))
         raise AssertionError("the last try returns or raises")
 
     @contextmanager
@@ -260,7 +274,7 @@ def workload_document(problem: Problem) -> dict[str, Any]:
     """The document that states a problem."""
     return {
         "format": WORKLOAD_FORMAT,
-        "profile": to_plain(problem.profile),
+        "profile": profile_to_plain(problem.profile),
         "cluster": to_plain(problem.cluster),
         "num_microbatches": problem.num_microbatches,
         "options": to_plain(problem.options),
@@ -270,6 +284,12 @@ def workload_document(problem: Problem) -> dict[str, Any]:
 def _checked(plan: Plan, problem: Problem | None) -> dict[str, Any]:
     body: dict[str, Any] = {"plan": plan_to_plain(plan)}
     return body if problem is None else body | {"workload": workload_document(problem)}
+
+
+def _asked_wait_s(response: http.client.HTTPResponse) -> float:
+    """Seconds of Retry-After, as far as they are waited for."""
+    asked = response.headers.get("Retry-After", "")
+    return min(MAX_WAIT_S, float(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 9 else 0.0
 
 
 def _problem(text: bytes) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api.failures import InputError
-from api.questions import play, question_of, read_plan, read_workload
-from planner.baselines.portfolio import make_baselines
+from api.inputs import play, question_of, read_plan, read_workload
+from planner.baselines.registry import make_baselines
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem

@@ -45,13 +45,13 @@ def _memory() -> str:
 
 
 def _kernel_cache() -> Check:
-    from solver_models.compiled import cache_folder
+    from solver_models.jit import cache_folder
 
     folder = cache_folder()
     count = sum(1 for _ in folder.rglob("*.nbi"))
     if count:
         return "kernels", True, f"{count} compiled and cached in {folder}"
-    return "kernels", None, "not compiled yet; the first run does it (or: python -m solver_models.warm)"
+    return "kernels", None, "not compiled yet; the first run does it (or: python -m solver_models.precompile)"
 
 
 def _toy_plan() -> Check:

@@ -43,6 +43,22 @@ class Failure:
     """What the user reads, after `error: `."""
 
 
+EXTRAS = {
+    "solve": ("numba", "llvmlite", "ortools", "pulp", "highspy"),
+    "torch": ("torch",),
+    "serve": ("fastapi", "uvicorn", "starlette"),
+    "postgres": ("procrastinate", "psycopg"),
+    "oidc": ("jwt",),
+}
+"""What may be left out of an installation, and the packages that are missing then."""
+
+
+def missing_extra(error: BaseException) -> str | None:
+    """The extra whose packages a failed import was looking for, if it is one of ours."""
+    root = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return next((extra for extra, packages in EXTRAS.items() if root in packages), None)
+
+
 def describe_failure(error: BaseException) -> Failure:
     """Exit code and message of an exception that reached the command line."""
     text = str(error).strip() or type(error).__name__
@@ -57,6 +73,9 @@ def describe_failure(error: BaseException) -> Failure:
         return Failure(code=Exit.NOT_FOUND, message=f"no plan found: {text}; a longer --time-limit may help")
     if isinstance(error, PlanError):
         return Failure(code=Exit.REJECTED, message=f"our own verifier rejected the plan: {text}; please report this")
+    if extra := missing_extra(error):
+        message = f"{text}; this needs the extra {extra!r}: pip install 'pipeline-planner[{extra}]'"
+        return Failure(code=Exit.USAGE, message=message)
     if isinstance(error, KeyboardInterrupt):
         return Failure(code=Exit.INTERRUPTED, message="interrupted")
     if isinstance(error, MemoryError):

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TextIO
 
 from api.failures import Exit, InputError
-from api.questions import read_plan, reading
+from api.inputs import read_plan, reading
 from planner.document import plan_sha256, render_plan
-from planner.launch.job import Command, Job, Submission, make_job_name
+from planner.launch.job_commands import Submitted, cancel_command, logs_command, status_command
 from planner.launch.kubernetes import Kind, PodNeeds, plan_path, render_kubernetes
-from planner.launch.seats import place_ranks
-from planner.launch.verbs import Submitted, cancel_command, logs_command, status_command
+from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, make_job_name
+from planner.launch.rank_mapping import place_ranks
 from planner.plan import Plan
 
 FOLDERS = "pipeplan-jobs"
@@ -32,7 +32,7 @@ _KEEPER = 'trap : TERM; folder=$1; number=$2; shift 2; "$@" >>"$folder/log" 2>&1
 class Launch:
     """A job with its documents and its folder."""
 
-    job: Job
+    job: LaunchJob
     """What is launched."""
     plan_text: str
     """The plan, as it travels."""
@@ -73,7 +73,7 @@ def make_launch(
     names = _host_names(where.hosts)
     with reading():
         cluster_text = None if where.cluster is None else Path(where.cluster).read_text(encoding="utf-8")
-        job = Job(
+        job = LaunchJob(
             name=name,
             placement=place_ranks(plan, _places(plan, cluster_text, source=source)),
             program=tuple(program),
@@ -101,7 +101,7 @@ def _host_names(pairs: Sequence[str]) -> dict[str, str]:
 
 def _places(plan: Plan, cluster_text: str | None, *, source: str) -> dict[str, tuple[str, int]]:
     """Host, and index there, of every device; without any cluster all devices are on one host."""
-    from planner.enclosed import enclosed_tree
+    from planner.embedded_document import enclosed_tree
     from planner.execute.placement import hosts_of, parse_hosts
 
     if cluster_text is not None:
@@ -112,7 +112,7 @@ def _places(plan: Plan, cluster_text: str | None, *, source: str) -> dict[str, t
     return hosts_of(tree["cluster"], source=source)
 
 
-def write_files(launch: Launch, submission: Submission) -> None:
+def write_files(launch: Launch, submission: LaunchSubmission) -> None:
     """Fill the job's folder; refuses one whose job may still be running."""
     folder = launch.folder
     if (folder / RECORD).exists():
@@ -130,7 +130,7 @@ def write_files(launch: Launch, submission: Submission) -> None:
             (folder / name).write_text(text, encoding="utf-8")
 
 
-def start_locally(launch: Launch, submission: Submission) -> tuple[Command, ...]:
+def start_locally(launch: Launch, submission: LaunchSubmission) -> tuple[Command, ...]:
     """Write the job's files; returns the commands as they run from here: those of other hosts through ssh."""
     from planner.launch.torchrun import over_ssh
 
@@ -142,7 +142,7 @@ def start_locally(launch: Launch, submission: Submission) -> tuple[Command, ...]
     )
 
 
-def render_pods(launch: Launch, *, kind: Kind, needs: PodNeeds, is_fetched: bool) -> tuple[Launch, Submission]:
+def render_pods(launch: Launch, *, kind: Kind, needs: PodNeeds, is_fetched: bool) -> tuple[Launch, LaunchSubmission]:
     """The Kubernetes job, and the launch with the plan where the pods find it."""
     if launch.cluster_text is not None:
         raise InputError("--cluster: a pod knows the plan alone; plan again, so that the plan brings its cluster along")
@@ -173,7 +173,7 @@ def read_submitted(folder: Path) -> Submitted:
         return validate(Submitted, json.loads((folder / RECORD).read_text(encoding="utf-8")), source=str(folder))
 
 
-def submit(submission: Submission, *, submitted: Submitted, folder: Path) -> Submitted:
+def submit(submission: LaunchSubmission, *, submitted: Submitted, folder: Path) -> Submitted:
     """Hand the job to Slurm or Kubernetes."""
     from planner.launch.slurm import find_job_id
 

@@ -1,13 +1,13 @@
 """One planning run: progress told, Ctrl+C heard, a rejected plan kept as a bundle."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rich.console import Console
 
 from api.bundle import render_bundle, save_bundle
 from api.interrupts import Interrupts
-from api.progress import Reporter, Run, Voice
+from api.progress import Reporter, ReportStyle, RunSummary
 from planner.errors import NoPlanFoundError, PlanError
 from planner.export.targets import Target, fitted
 from planner.plan import Plan
@@ -16,7 +16,7 @@ from planner.progress import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class Effort:
     """How a run shall go."""
 
     time_limit_s: float
@@ -25,10 +25,23 @@ class Wishes:
     """The gap asked for, if one was."""
     seed: int
     """Seed of every random choice."""
-    voice: Voice
+    style: ReportStyle
     """How it reports."""
     max_rounds: int | None = None
     """Deterministic limit, if one was given."""
+    patience: int | None = None
+    """Rounds without a better plan that end the search, if a number was given."""
+
+    @property
+    def limits(self) -> Limits:
+        """What the planner is told."""
+        return Limits(
+            time_limit_s=self.time_limit_s,
+            gap=self.gap or 0.0,
+            seed=self.seed,
+            max_rounds=self.max_rounds,
+            patience=self.patience,
+        )
 
     def is_missed_by(self, plan: Plan) -> bool:
         """Whether a gap was asked for that the plan does not reach."""
@@ -36,16 +49,16 @@ class Wishes:
 
 
 def run_plan(
-    problem: Problem, wishes: Wishes, *, console: Console, target: Target | None = None, start: Plan | None = None
-) -> tuple[Plan, Run]:
-    """The best plan found under `wishes`, and how the run went; raises as `make_plan` does, or KeyboardInterrupt."""
+    problem: Problem, effort: Effort, *, console: Console, target: Target | None = None, start: Plan | None = None
+) -> tuple[Plan, RunSummary]:
+    """The best plan found under `effort`, and how the run went; raises as `make_plan` does, or KeyboardInterrupt."""
     fit = None if target is None else partial(fitted, problem, target=target)
-    with Reporter(console, wishes.voice) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
+    with Reporter(console, effort.style) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
         from planner.planning import make_plan  # the solvers come with it, so the live line comes first
 
-        limits = Limits(
-            time_limit_s=wishes.time_limit_s, gap=wishes.gap or 0.0, seed=wishes.seed, max_rounds=wishes.max_rounds
-        )
+        # importing the solvers belongs to the time that the caller waits
+        left_s = max(effort.time_limit_s - reporter.elapsed_s, effort.time_limit_s / 2)
+        limits = effort.limits if effort.max_rounds is not None else replace(effort.limits, time_limit_s=left_s)
         try:
             plan = make_plan(
                 problem,
@@ -54,6 +67,7 @@ def run_plan(
                 on_progress=reporter.hear,
                 should_stop=interrupts.is_asked_to_stop,
                 fit=fit,
+                is_looped=target is not None and target.is_looped,
             )
         except NoPlanFoundError:
             if interrupts.is_asked_to_stop():
@@ -62,4 +76,4 @@ def run_plan(
         except PlanError as error:
             path = save_bundle(render_bundle(problem, limits, error=error))
             raise PlanError(f"{error}; what it takes to see it again is in {path}") from error
-    return plan, Run(elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s)
+    return plan, RunSummary(elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s)

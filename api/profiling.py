@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,19 +12,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from api.failures import InputError
-from api.figures import render_ms
-from api.progress import MIN_PAUSE_S, Voice
-from api.questions import reading
+from api.formatting import render_ms
+from api.inputs import reading
+from api.progress import MIN_PAUSE_S, ReportStyle
+from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
-from profiles.document import to_plain
-from profiles.model_profile import MAX_NAME_LENGTH
+from profiles.model_profile import MAX_NAME_LENGTH, Layer
 from profiles.workload import Workload
 
 if TYPE_CHECKING:
-    from profiles.measure.intake import Intake
     from profiles.measure.links import LinkTables
+    from profiles.measure.load_model import Intake
+    from profiles.measure.measure_layers import Findings, Survey
     from profiles.measure.record import Clock, Journal
-    from profiles.measure.survey import Findings, Survey
 
 MAX_SIZES = 16
 """Most microbatch sizes, or widths, of one run."""
@@ -54,8 +54,7 @@ class Wanted:
     seconds: float = 20.0
     no_recompute: bool = False
     each_layer: bool = False
-    rounds: bool = False
-    neighbours: int = 0
+    alone: bool = False
     no_split: bool = False
     no_links: bool = False
     links: str | None = None
@@ -70,7 +69,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ProfilingResult:
     """What a run made."""
 
     workload: Workload
@@ -86,7 +85,7 @@ def require_torch() -> None:
         raise InputError("profiling needs torch, which is not installed; run: pip install 'pipeline-planner[torch]'")
 
 
-def run_profile(wanted: Wanted, *, console: Console, voice: Voice) -> Outcome:
+def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> ProfilingResult:
     """Measure what is wanted; raises InputError where it cannot be measured."""
     require_torch()
     from profiles.measure.record import open_journal
@@ -98,12 +97,14 @@ def run_profile(wanted: Wanted, *, console: Console, voice: Voice) -> Outcome:
         survey, count = _plan_survey(wanted, intake)
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
-        with Telling(console, voice) as telling:
+        with Telling(console, style) as telling:
             findings = _survey(wanted.model, intake, survey=survey, journal=journal, telling=telling)
             cluster = _cluster(wanted, survey, journal=journal, telling=telling)
-        workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)
+            workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)
+            if findings.conditions == "busy" and intake.kind == "training":
+                workload = _add_overheads(wanted, workload, telling=telling)
     records = findings.records
-    return Outcome(
+    return ProfilingResult(
         workload=workload,
         num_estimated=len({name for (name, _, _), record in records.items() if not record.is_measured}),
         worst_spread=max((t.spread for record in records.values() for t in record.timings.values()), default=0.0),
@@ -131,10 +132,6 @@ def _require_sane(wanted: Wanted) -> None:
         raise InputError(f"--repetitions {wanted.repetitions} is out of range; give 1 to 10,000")
     if not 0 <= wanted.seconds <= 86_400:
         raise InputError(f"--seconds {wanted.seconds} is out of range; give 0 to 86,400")
-    if not 0 <= wanted.neighbours <= 1024:
-        raise InputError(f"--neighbours {wanted.neighbours} is out of range; give 0 to 1,024 processes")
-    if (wanted.rounds or wanted.neighbours) and wanted.estimate is not None:
-        raise InputError("--rounds and --neighbours measure; leave out --estimate")
     if wanted.devices is not None and not 1 <= wanted.devices <= 4096:
         raise InputError(f"--devices {wanted.devices} is out of range; give 1 to 4,096")
     if wanted.memory is not None and not 0 < wanted.memory <= 2**20:
@@ -152,15 +149,15 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def _load(wanted: Wanted) -> "Intake":
-    from profiles.measure.intake import load_model
+    from profiles.measure.load_model import load_model
 
     return load_model(wanted.model)
 
 
 def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]":
     from profiles.measure.devices import device_name
-    from profiles.measure.segment import Effort
-    from profiles.measure.survey import Survey
+    from profiles.measure.measure_layers import Survey
+    from profiles.measure.segment import MeasuringEffort
 
     sizes, count = _sizes(wanted, intake)
     device = _device(wanted)
@@ -175,15 +172,23 @@ def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]
         device_type=wanted.device_type or (device_name(device) if sheet is None else sheet.name),
         dtype=_dtype(wanted, intake),
         clock=wanted.clock,
-        effort=Effort(repetitions=wanted.repetitions, seconds=wanted.seconds),
+        effort=MeasuringEffort(repetitions=wanted.repetitions, seconds=wanted.seconds),
         recomputes=not wanted.no_recompute,
         each_layer=wanted.each_layer,
-        in_rounds=wanted.rounds or wanted.neighbours > 0,
-        neighbours=wanted.neighbours,
+        busy_processes=_num_busy(wanted, device=device, widths=widths),
         memory_bytes=None if wanted.memory is None else round(wanted.memory * 2**30),
         sheet=sheet if sheet is None or wanted.device_type is None else replace(sheet, name=wanted.device_type),
     )
     return survey, count
+
+
+def _num_busy(wanted: Wanted, *, device: str, widths: tuple[int, ...]) -> int:
+    """The devices of this host that will be at work at once; accelerators do not share what layers are timed on."""
+    from profiles.measure.devices import count_devices
+
+    if wanted.alone or wanted.estimate is not None or device != "cpu" or widths != (1,):
+        return 1
+    return min(wanted.devices or MAX_SIZES, count_devices(device))
 
 
 def _dtype(wanted: Wanted, intake: "Intake") -> str | None:
@@ -207,7 +212,24 @@ def _sizes(wanted: Wanted, intake: "Intake") -> tuple[tuple[int, ...], int | Non
         )
     if samples % count:
         raise InputError(f"-m {count}: the batch's {samples} samples cannot be cut into {count} equal microbatches")
-    return (samples // count,), count
+    return shares(samples // count, num_devices=_num_devices(wanted)), count
+
+
+def shares(size: int, *, num_devices: int) -> tuple[int, ...]:
+    """The sizes that a replica on so many devices may get of a microbatch, falling: whole samples, so r divides it.
+
+    Of more than `MAX_SIZES` the smallest is kept, and between them those of the fewest replicas: costs in between
+    are interpolated.
+    """
+    sizes = [size // r for r in range(1, min(size, num_devices) + 1) if size % r == 0]
+    return tuple(sizes if len(sizes) <= MAX_SIZES else [*sizes[: MAX_SIZES - 1], sizes[-1]])
+
+
+def _num_devices(wanted: Wanted) -> int:
+    """Devices that a plan may use: those asked for, or those of this host."""
+    from profiles.measure.devices import count_devices
+
+    return wanted.devices or (1 if wanted.estimate is not None else count_devices(_device(wanted)))
 
 
 def _device(wanted: Wanted) -> str:
@@ -230,24 +252,33 @@ def _sheet(name: str | None) -> Any:
 
 def _survey(name: str, intake: "Intake", *, survey: "Survey", journal: "Journal", telling: "Telling") -> "Findings":
     """I and W are split by the executor's own hand: that is what will run."""
-    from planner.execute.deferred import WeightGradStore, defer_weight_grads
-    from profiles.measure.neighbour import neighbours
-    from profiles.measure.survey import survey_model
+    from planner.execute.deferred import make_deferring
+    from profiles.measure.background_load import BusyWork, time_busy
+    from profiles.measure.measure_layers import survey_model
 
-    def defer(module: Any) -> WeightGradStore:
-        store = WeightGradStore()
-        defer_weight_grads(module, store)
-        return store
+    def crowd(takes: Mapping[str, tuple[str, ...]], repetitions: int) -> Any:
+        telling.hear("rounds", 0, total=1, label=f"{survey.busy_processes} processes at work")
+        work = BusyWork(
+            model=name,
+            takes=takes,
+            sizes=survey.microbatch_sizes,
+            device=survey.device,
+            dtype=survey.dtype,
+            repetitions=repetitions,
+            recomputes=survey.recomputes,
+            defer=f"{make_deferring.__module__}:{make_deferring.__name__}",
+        )
+        found = time_busy(work, processes=survey.busy_processes)
+        telling.hear("rounds", 1, total=1, label=f"{survey.busy_processes} processes at work")
+        return found
 
     return survey_model(
         intake.model,
         survey,
-        defer=defer,
+        defer=make_deferring,
         journal=journal,
         hear=lambda step: telling.hear("layers", step.done, total=step.total, label=f"{step.label} {step.how}"),
-        company=lambda size: neighbours(
-            survey.neighbours, model=name, size=size, device=survey.device, dtype=survey.dtype
-        ),
+        crowd=crowd,
     )
 
 
@@ -292,8 +323,8 @@ def _assemble(
 
     dtype = findings.survey.dtype
     notes: tuple[str, ...] = () if dtype is None else (f"weights and activations in {dtype}",)
-    if findings.survey.in_rounds:
-        notes += (f"layers timed in rounds, {findings.survey.neighbours} neighbours at work",)
+    if findings.conditions == "busy":
+        notes += (f"layers timed by {findings.survey.busy_processes} processes at once",)
     profile = make_profile(
         wanted.model[:MAX_NAME_LENGTH],
         takes=findings.takes,
@@ -302,6 +333,7 @@ def _assemble(
         origin=Origin(model=wanted.model, machine=findings.machine, notes=notes),
         num_devices=len(cluster.devices) if cluster is not None else wanted.devices or 1,
         is_split=not wanted.no_split,
+        conditions=findings.conditions if findings.survey.sheet is None else None,
     )
     options: dict[str, object] = {}
     if intake.kind == "training" and num_microbatches is not None:
@@ -311,18 +343,31 @@ def _assemble(
     return Workload(profile=profile, cluster=cluster, num_microbatches=num_microbatches, options=options)
 
 
+def _add_overheads(wanted: Wanted, workload: Workload, *, telling: "Telling") -> Workload:
+    """With what actions and messages cost in the real executor; where that fails, the provenance says why."""
+    from api.executor_probe import probe, with_overheads
+
+    telling.hear("executor", 0, total=1, label="a short pipeline")
+    found, reason = probe(workload, model=wanted.model, by_wall=wanted.clock == "wall")
+    telling.hear("executor", 1, total=1, label="a short pipeline")
+    if found is not None:
+        return with_overheads(workload, found)
+    note = f"Overhead of actions and messages not measured: {reason}."
+    return replace(workload, profile=replace(workload.profile, provenance=f"{workload.profile.provenance} {note}"))
+
+
 class Telling:
     """Tells how far the run has come, in its voice."""
 
-    def __init__(self, console: Console, voice: Voice) -> None:
-        self.console, self.voice = console, voice
+    def __init__(self, console: Console, style: ReportStyle) -> None:
+        self.console, self.style = console, style
         self._bar: Progress | None = None
         self._tasks: dict[str, Any] = {}
         self._last_line_at = 0.0
         self._told: set[tuple[str, int]] = set()
 
     def __enter__(self) -> "Telling":
-        if self.voice == "live":
+        if self.style == "live":
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             self._bar = Progress(*columns, console=self.console, transient=True)
             self._bar.start()
@@ -338,10 +383,10 @@ class Telling:
             if what not in self._tasks:
                 self._tasks[what] = self._bar.add_task(what, total=total)
             self._bar.update(self._tasks[what], completed=done, description=f"{what}: {label}")
-        elif self.voice != "quiet" and (what, done) not in self._told and self._is_time(done == total):
+        elif self.style != "quiet" and (what, done) not in self._told and self._is_time(done == total):
             self._told.add((what, done))
             event = {"event": "progress", "what": what, "done": done, "total": total, "label": label}
-            line = json.dumps(event, ensure_ascii=False) if self.voice == "json" else f"{what} {done}/{total}  {label}"
+            line = json.dumps(event, ensure_ascii=False) if self.style == "json" else f"{what} {done}/{total}  {label}"
             self.console.file.write(line + "\n")
             self.console.file.flush()
 
@@ -352,7 +397,7 @@ class Telling:
         return is_time
 
 
-def summarise_profile(outcome: Outcome, *, output: str | None) -> dict[str, Any]:
+def summarise_profile(outcome: ProfilingResult, *, output: str | None) -> dict[str, Any]:
     """The closing words as data."""
     profile, cluster = outcome.workload.profile, outcome.workload.cluster
     sums = {
@@ -378,7 +423,12 @@ def summarise_profile(outcome: Outcome, *, output: str | None) -> dict[str, Any]
     }
 
 
-def render_summary(outcome: Outcome, *, output: str | None) -> str:
+def _warn_of_unsplit(layers: Sequence[Layer]) -> str:
+    modules = ", ".join(dict.fromkeys(layer.unsplit_module for layer in layers))
+    return f"  {len(layers)} layers cannot be split into I and W, W is part of I: {modules}"
+
+
+def render_summary(outcome: ProfilingResult, *, output: str | None) -> str:
     """The closing words for people."""
     said = summarise_profile(outcome, output=output)
     times = "  ".join(
@@ -388,6 +438,7 @@ def render_summary(outcome: Outcome, *, output: str | None) -> str:
         )
     )
     estimated = f", {said['estimated_layers']} of them ESTIMATED" if said["estimated_layers"] else ""
+    unsplit = [layer for layer in outcome.workload.profile.layers if not layer.splittable]
     machine = f"{said['devices']} devices, {said['links']} links" if said["devices"] else "no cluster: add one to plan"
     lines = [
         f"{said['profile']}: {said['layers']} layers{estimated}; microbatches of {said['microbatch_size']}",
@@ -395,5 +446,6 @@ def render_summary(outcome: Outcome, *, output: str | None) -> str:
         f"  weights {said['parameter_bytes'] / 2**20:.1f} MiB, stash {said['stash_bytes'] / 2**20:.1f} MiB, "
         f"widest spread {100 * said['worst_spread']:.0f} %",
         f"  {machine}",
+        *([_warn_of_unsplit(unsplit)] if unsplit else []),
     ]
     return "\n".join([*lines, f"  written to {output}"] if output not in (None, "-") else lines)

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from threading import Event, RLock, Thread
 from types import TracebackType
 from typing import Literal
 
@@ -11,20 +12,23 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from api.figures import ABSENT, render_ms, render_percent
+from api.formatting import ABSENT, render_ms, render_percent
 from planner.progress import Progress
 
-Voice = Literal["live", "lines", "json", "quiet"]
+ReportStyle = Literal["live", "lines", "json", "quiet"]
 """How a run reports: see the module."""
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+MAX_PAUSE_S = 3.0
+"""A line comes at least this often, whatever the run is busy with."""
 
 MIN_PAUSE_S = 1.0
 """Plain lines come at most once in this time; JSON lines without news too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunSummary:
     """How a planning run went, as far as the plan itself does not say."""
 
     elapsed_s: float
@@ -71,14 +75,17 @@ def _news(progress: Progress) -> tuple[object, ...]:
 class Reporter:
     """Hears of every step of a run and tells the console in its voice."""
 
-    def __init__(self, console: Console, voice: Voice) -> None:
-        self.console, self.voice = console, voice
+    def __init__(self, console: Console, style: ReportStyle) -> None:
+        self.console, self.style = console, style
         self.started = time.monotonic()
         self.first_plan_s: float | None = None
         self.is_stopping = False
         self._last: Progress | None = None
         self._last_line_at = 0.0
         self._live: Live | None = None
+        self._ended = Event()
+        self._writing = RLock()
+        self._ticker = Thread(target=self._tick, daemon=True)
 
     @property
     def elapsed_s(self) -> float:
@@ -92,19 +99,26 @@ class Reporter:
         self._last = progress
         if self.first_plan_s is None and progress.incumbent_ns is not None:
             self.first_plan_s = self.elapsed_s
-        if self.voice == "json" and (is_news or is_time):
+        if self.style == "json" and (is_news or is_time):
             self._tell(render_event(progress))
-        elif self.voice == "lines" and is_time:
+        elif self.style == "lines" and is_time:
             self._tell(render_progress(progress, self.elapsed_s))
 
     def _tell(self, line: str) -> None:
-        self._last_line_at = time.monotonic()
-        self.write(line)
+        with self._writing:
+            self._last_line_at = time.monotonic()
+            self.write(line)
+
+    def _tick(self) -> None:
+        """Say again how far the run is where nothing was said for a while: it may be in the midst of a long step."""
+        while not self._ended.wait(MAX_PAUSE_S / 4):
+            if time.monotonic() - self._last_line_at >= MAX_PAUSE_S:
+                self._tell(render_progress(self._last, self.elapsed_s))
 
     def stop(self) -> None:
         """Say that the first Ctrl+C was heard."""
         self.is_stopping = True
-        if self.voice == "lines":
+        if self.style == "lines":
             self.write("stopping with the best plan so far; Ctrl+C again aborts")
 
     def write(self, line: str) -> None:
@@ -113,11 +127,13 @@ class Reporter:
         self.console.file.flush()
 
     def __enter__(self) -> "Reporter":
-        if self.voice == "live":
+        if self.style == "live":
             self._live = Live(
                 get_renderable=self._render_live, console=self.console, transient=True, refresh_per_second=8
             )
             self._live.start()
+        if self.style == "lines":
+            self._ticker.start()
         return self
 
     def __exit__(
@@ -125,6 +141,9 @@ class Reporter:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+        self._ended.set()
+        if self._ticker.is_alive():
+            self._ticker.join()
 
     def _render_live(self) -> Text:
         frame = _FRAMES[int(10 * self.elapsed_s) % len(_FRAMES)]

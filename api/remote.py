@@ -11,13 +11,13 @@ from rich.text import Text
 from api.client import Client, JobDocument, ServerError, ServerEvent, What
 from api.failures import InputError
 from api.interrupts import Interrupts
-from api.planning_run import Wishes
-from api.progress import Reporter, Run
+from api.planning_run import Effort
+from api.progress import Reporter, RunSummary
 from api.screen import make_table
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.progress import Limits, Progress
+from planner.progress import Progress
 
 KEY = "PIPEPLAN_KEY"
 """Environment variable that holds the API key."""
@@ -33,25 +33,22 @@ def connect(url: str) -> Client:
         raise InputError(str(error)) from None
 
 
-def run_remotely(problem: Problem, wishes: Wishes, *, console: Console, url: str) -> tuple[Plan, Run]:
+def run_remotely(problem: Problem, effort: Effort, *, console: Console, url: str) -> tuple[Plan, RunSummary]:
     """As `run_plan`, but the service solves; Ctrl+C asks it for its best plan."""
     client = connect(url)
-    limits = Limits(
-        time_limit_s=wishes.time_limit_s, gap=wishes.gap or 0.0, seed=wishes.seed, max_rounds=wishes.max_rounds
-    )
-    job = client.submit(problem, limits=limits)
+    job = client.submit(problem, limits=effort.limits)
 
     def stop() -> None:
         reporter.stop()
         client.stop(job["id"])
 
-    with Reporter(console, wishes.voice) as reporter, Interrupts(on_first=stop):
+    with Reporter(console, effort.style) as reporter, Interrupts(on_first=stop):
         if job["state"] in ("queued", "running"):
             _follow(client, job, reporter=reporter)
         done = client.job(job["id"])
     if done["state"] != "succeeded":
         raise failure_of(done)
-    return client.fetch_plan(job["id"]), Run(elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s)
+    return client.fetch_plan(job["id"]), RunSummary(elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s)
 
 
 def _follow(client: Client, job: JobDocument, *, reporter: Reporter) -> None:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
-from api.planning_run import Wishes, run_plan
+from api.planning_run import Effort, run_plan
 from planner.costs import CostModel
-from planner.export.targets import TARGETS, restrict
+from planner.export.targets import TARGETS, restrict_problem
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.replanning.loss import adapt_plan, find_lost, without_devices
-from planner.replanning.moves import Recipe, make_recipe
+from planner.replanning.device_loss import adapt_plan, find_lost, without_devices
+from planner.replanning.migration import Recipe, make_recipe
 from planner.simulate import simulate
 from planner.verify import verify
 
@@ -53,20 +53,20 @@ class Again:
 
 
 def plan_again(
-    problem: Problem, present: Plan, *, lost: Sequence[str], wishes: Wishes, target: str | None, console: Console
+    problem: Problem, present: Plan, *, lost: Sequence[str], effort: Effort, target: str | None, console: Console
 ) -> Again:
     """Plan for what is left, from the present plan on; ValueError for names that are neither device nor host."""
     gone = find_lost(problem, lost)
     program = None if target is None else TARGETS[target]
     left = without_devices(problem, gone) if gone else problem
     if program is not None:
-        left = replace(left, options=restrict(left.options, program))
+        left = restrict_problem(left, program)
     start = adapt_plan(present, gone) if gone else present
     stays = None
     if start is not None:
         start = replace(start, problem=left.reference(), evidence=None)
         stays = start if verify(left, start).passed else None
-    plan, run = run_plan(left, wishes, console=console, target=program, start=stays)
+    plan, run = run_plan(left, effort, console=console, target=program, start=stays)
     return Again(
         plan=plan,
         recipe=make_recipe(left, before=present, after=plan, lost=gone),

@@ -8,15 +8,15 @@ from rich.table import Table
 from rich.text import Text
 
 from api.comparison import Contender
-from api.figures import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
+from api.formatting import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
 from api.screen import make_table, one_line, render_header, render_memory
 from planner.explain import DeviceTime, Explanation
 from planner.problem import Problem
 from planner.simulate import Timeline
 
 if TYPE_CHECKING:
-    from planner.rederivation import Rederivation
-    from planner.shadow_prices import ShadowPrice
+    from planner.check_evidence import Rederivation
+    from planner.sensitivity import ShadowPrice
     from planner.verify import Verdict
 
 MAX_VIOLATIONS = 40

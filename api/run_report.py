@@ -4,10 +4,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from api.executed import Run
-from api.figures import render_ms, render_percent
+from api.formatting import render_ms, render_percent
+from api.run_comparison import PlanAndRun
 from api.screen import make_table, render_header
-from planner.fidelity.calibration import Finding
+from planner.fidelity.calibration import CalibratedQuantity
 
 MAX_ROWS = 30
 """Rows per table; of more, those are shown that differ most."""
@@ -28,7 +28,7 @@ _HEADINGS = {
 }
 
 
-def render_run(run: Run) -> RenderableType:
+def render_run(run: PlanAndRun) -> RenderableType:
     """What was predicted and measured, the parts of the difference, and where they are."""
     attribution, iterations = run.attribution, run.comparison.iterations
     durations = sorted(iteration.duration_ns for iteration in iterations)
@@ -45,7 +45,7 @@ def render_run(run: Run) -> RenderableType:
     return Group(header, "", summary, "", _render_parts(run), *tables)
 
 
-def _render_parts(run: Run) -> Table:
+def _render_parts(run: PlanAndRun) -> Table:
     attribution = run.attribution
     table = make_table("part", "ms", "of measured", "what it is")
     for column in table.columns[1:3]:
@@ -62,7 +62,7 @@ def _render_parts(run: Run) -> Table:
     return table
 
 
-def _render_findings(findings: list[Finding]) -> Table:
+def _render_findings(findings: list[CalibratedQuantity]) -> Table:
     table = make_table("where", "samples", "predicted", "median", "quartiles", "difference")
     for column in table.columns[1:]:
         column.justify = "right"

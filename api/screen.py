@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from api.figures import (
+from api.formatting import (
     ABSENT,
     render_bar,
     render_groups,
@@ -17,7 +17,7 @@ from api.figures import (
     render_ratio,
     render_seconds,
 )
-from api.progress import Run
+from api.progress import RunSummary
 from planner.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan
 from planner.problem import Objective, Problem
@@ -32,7 +32,7 @@ MAX_BASELINE_ROWS = 16
 """Rows of the table of baselines; of more the slowest that fit are left out first."""
 
 
-def render_screen(problem: Problem, plan: Plan, *, run: Run) -> RenderableType:
+def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> RenderableType:
     """Everything a person wants to know about a plan that was just made."""
     evidence = plan.evidence
     assert evidence is not None, "a finished plan carries its evidence"
@@ -54,7 +54,7 @@ def render_header(problem: Problem) -> Text:
         f"{sum(device.type == kind for device in cluster.devices)} × {kind}" for kind in cluster.device_types
     )
     shape = "chain" if profile.is_chain else "graph"
-    size = f" of {profile.microbatch_size} samples" if profile.microbatch_size > 1 else ""
+    size = "" if profile.microbatch_size is None else f" of {profile.microbatch_size} samples"
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(profile.name, style="bold")
     text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {types} · ")
@@ -179,7 +179,7 @@ def _memory_style(row: BaselineResult) -> str:
     return "red" if row.makespan_ns is not None and not row.fits_memory else ""
 
 
-def _render_outcome(problem: Problem, evidence: Evidence, *, run: Run) -> Table:
+def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -188,15 +188,39 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: Run) -> Table:
     first = "" if run.first_plan_s is None else f", first plan after {render_seconds(run.first_plan_s)}"
     table.add_row(
         "search",
-        f"{render_seconds(run.elapsed_s)}{first}; stopped by {_STOPS.get(evidence.stopped_by, evidence.stopped_by)}",
+        f"{render_seconds(run.elapsed_s)}{first}; {_render_end(evidence)}",
     )
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
-    notes = evidence.interpolated_costs
-    hidden = len(notes) - MAX_NOTES + 1
-    for note in notes if hidden <= 1 else (*notes[: MAX_NOTES - 1], f"{hidden} more such"):
+    for note in _notes(evidence):
         table.add_row("note", one_line(note, style="yellow"))
     return table
+
+
+def _describe_timings(evidence: Evidence) -> list[str]:
+    """What may keep a measured profile from what will run; nothing where the profile is none of `pipeplan profile`."""
+    if evidence.timings.get("conditions") not in ("busy", "alone"):
+        return []
+    notes = ["layers were timed alone: beside busy neighbours they take longer"]
+    notes = notes if evidence.timings["conditions"] == "alone" else []
+    for what in ("action_overhead", "message_overhead"):
+        if evidence.timings.get(what) == "not measured":
+            notes.append(f"{what.replace('_', ' ')} not measured: what an action or message costs beyond this counts 0")
+    return notes
+
+
+def _notes(evidence: Evidence) -> list[str]:
+    """What of a plan was not measured: what is between two sizes, what rests on `scaling: linear`, what on a guess."""
+    scaled = [note for note in evidence.interpolated_costs if ": scaled to " in note]
+    notes = [note for note in evidence.interpolated_costs if note not in scaled] + _describe_timings(evidence)
+    if scaled:
+        more = f"; and {len(scaled) - 1} more such" if len(scaled) > 1 else ""
+        notes.insert(0, f"rests on scaling: linear, not on measurements: {scaled[0]}{more}")
+    if evidence.assumed_divisible:
+        stages = ", ".join(map(str, evidence.assumed_divisible[:8]))
+        notes.insert(0, f"the profile says microbatch_size = null: nobody can run the replicas of stage {stages}")
+    hidden = len(notes) - MAX_NOTES + 1
+    return notes if hidden <= 1 else [*notes[: MAX_NOTES - 1], f"{hidden} more such"]
 
 
 def _render_result(evidence: Evidence, *, objective: Objective) -> str:
@@ -207,7 +231,18 @@ def _render_result(evidence: Evidence, *, objective: Objective) -> str:
     if ours <= evidence.lower_bound_ns:
         return f"{lines[0]}\noptimal: no plan can be faster {kind}"
     bound = f"no plan can be below {render_ms(evidence.lower_bound_ns)} ms {kind}"
+    if evidence.proved_by == "complete search":
+        lines.append("optimal: a complete search found nothing faster")
+        lines.append(
+            f"the certified bound is lower, {render_ms(evidence.lower_bound_ns)} ms {kind}: it leaves a gap of "
+            f"{render_percent(evidence.gap)}, which the complete search closed"
+        )
+        return "\n".join(lines)
     lines.append(f"{bound}: gap {render_percent(evidence.gap)}")
+    if evidence.solver_bound_ns is not None and evidence.solver_bound_ns > evidence.lower_bound_ns:
+        lines.append(
+            f"the complete search, not at its end, rules out less than {render_ms(evidence.solver_bound_ns)} ms"
+        )
     if evidence.schedule_bound_ns is not None:
         is_tight = ours <= evidence.schedule_bound_ns
         best = "faster" if is_tight else f"below {render_ms(evidence.schedule_bound_ns)} ms"
@@ -230,6 +265,13 @@ def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
     return f", as fast as {name}" if lead < 0.0005 else f", {render_percent(lead)} less than {name}, the best that fits"
 
 
+def _render_end(evidence: Evidence) -> str:
+    """Why the search ended."""
+    if evidence.proved_by == "complete search":
+        return "proved optimal (complete search)"
+    return f"stopped by {_STOPS.get(evidence.stopped_by, evidence.stopped_by)}"
+
+
 _STOPS = {
     "proof": "proof: nothing can be faster",
     "gap": "the gap asked for",
@@ -237,6 +279,7 @@ _STOPS = {
     "rounds": "the number of rounds asked for",
     "internal_error": "a failure inside the search; please report it",
     "no_improvement": "lack of improvement",
+    "complete_search": "the end of the complete search of all plans that it covers",
     "user": "you",
 }
 

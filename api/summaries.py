@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from api.progress import Run
+from api.progress import RunSummary
+from planner.check_evidence import HISTORY, Rederivation
 from planner.explain import Explanation
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.rederivation import HISTORY, Rederivation
-from planner.shadow_prices import ShadowPrice
+from planner.sensitivity import ShadowPrice
 from planner.simulate import Timeline
 
 _LEFT_OUT = {"certificate", "verdict", "baselines", "peak_bytes"}
 
 
-def summarise_plan(plan: Plan, run: Run) -> dict[str, Any]:
+def summarise_plan(plan: Plan, run: RunSummary) -> dict[str, Any]:
     """The evidence of a plan without its longest parts, and how the run went."""
     evidence = {} if plan.evidence is None else asdict(plan.evidence)
     return {

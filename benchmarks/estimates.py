@@ -83,7 +83,9 @@ def two_towers() -> Workload:
         "microbatch."
     )
     layers = vision + words + fusion
-    return _workload("Image and text towers", layers, edges, shapes=shapes, hosts=(3, 3), num_microbatches=24)
+    return _workload(
+        "Image and text towers", layers, edges, shapes=shapes, hosts=(3, 3), num_microbatches=24, microbatch_size=8
+    )
 
 
 SAMPLES = {
@@ -111,6 +113,7 @@ def _workload(
     shapes: str,
     hosts: Sequence[int],
     num_microbatches: int,
+    microbatch_size: int = 1,
 ) -> Workload:
     cluster = _cluster(hosts)
     return Workload(
@@ -118,6 +121,8 @@ def _workload(
             name=name,
             layers=tuple(layers),
             edges=tuple(edges),
+            microbatch_size=microbatch_size,
+            scaling="linear",
             provenance=PROVENANCE.format(shapes=shapes, cluster=cluster.name),
         ),
         cluster=cluster,

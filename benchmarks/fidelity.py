@@ -295,7 +295,7 @@ def _preface() -> tuple[str, ...]:
         "",
         f"{NUM_MICROBATCHES} microbatches per iteration, gloo, one thread per process. Every plan: up to {BLOCKS} "
         f"blocks, in turns with the other plans of its model, of {REPETITIONS} rounds through all layers by all "
-        "processes at once (profiles.measure, as `pipeplan profile --neighbours` times them), "
+        "processes at once (profiles.measure, as `pipeplan profile` times them), "
         f"{WARM_UP} iteration that does not count, and {ITERATIONS} that do. Predicted: the plan played with "
         "the medians of these timings. Measured: the median from the begin of the first process to the end of the "
         "last, optimizer included. Error: (predicted - measured) / measured. The parts, as shares of the measured "

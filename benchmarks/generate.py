@@ -22,6 +22,10 @@ Links = Literal["homogeneous", "two-level", "random", "sparse"]
 Speeds = Literal["equal", "classes", "four", "different"]
 
 
+MICROBATCH_SIZE = 16
+"""Samples of a microbatch, so that 2, 4, 8 and 16 devices can share it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """What a random workload looks like."""
@@ -120,6 +124,8 @@ def make_workload(family: Family) -> Workload:
         name=family.name,
         layers=layers,
         edges=_edges(family, rng),
+        microbatch_size=MICROBATCH_SIZE,
+        scaling="linear",
         provenance=f"generated: benchmarks/generate.py, family {family.name}, seed {family.seed}",
     )
     return Workload(

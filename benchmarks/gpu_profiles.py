@@ -68,7 +68,7 @@ def write(target: Path, model: str, *, sizes: str, options: argparse.Namespace, 
         no_links=True,
     )
     target.parent.mkdir(parents=True, exist_ok=True)
-    outcome = run_profile(wanted, console=console, voice="lines")
+    outcome = run_profile(wanted, console=console, style="lines")
     target.write_text(dump_workload(outcome.workload), encoding="utf-8")
     target.with_suffix(".partial").unlink(missing_ok=True)
 

@@ -19,7 +19,7 @@ from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Options, Problem
-from planner.split_placement import Part
+from planner.split_placement import SplitPart
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 
@@ -72,7 +72,7 @@ def make_inputs() -> list[torch.Tensor]:
     return [torch.randn(BATCH, WIDTHS[0], generator=generator) for _ in range(MICROBATCHES)]
 
 
-def rows(part: Part) -> slice:
+def rows(part: SplitPart) -> slice:
     """The samples of a share of I."""
     return slice(int(part.start * BATCH), int(part.end * BATCH))
 
@@ -93,17 +93,17 @@ class Rank:
     sent: list[object] = field(default_factory=list)
     num_bytes: int = 0
 
-    def parts(self, stage: int) -> tuple[Part, ...]:
+    def parts(self, stage: int) -> tuple[SplitPart, ...]:
         """Who works for a stage; a stage that is not split has one part for everything."""
         placed = self.plan.stages[stage]
         if placed.is_split:
             return self.costs.parts(placed)
-        return (Part(placed.replicas[0][0], "FIW", Fraction(0), Fraction(1)),)
+        return (SplitPart(placed.replicas[0][0], "FIW", Fraction(0), Fraction(1)),)
 
     def owner(self, stage: int) -> str:
         return self.parts(stage)[0].device
 
-    def shares(self, stage: int) -> list[tuple[int, Part]]:
+    def shares(self, stage: int) -> list[tuple[int, SplitPart]]:
         return [(number, part) for number, part in enumerate(self.parts(stage)) if part.share]
 
     def weight_device(self, stage: int) -> str:
@@ -193,7 +193,7 @@ class Runner(Rank):
             tag = self.tag("weight stash", stage, microbatch=microbatch, share=share)
             self.send(torch.cat([x, grad], dim=1), to=self.weight_device(stage), tag=tag)
 
-    def _send_grad(self, x_grad: torch.Tensor, maker: tuple[int, int, int], *, to: tuple[int, Part]) -> None:
+    def _send_grad(self, x_grad: torch.Tensor, maker: tuple[int, int, int], *, to: tuple[int, SplitPart]) -> None:
         """The samples that both shares have, to where the producer's I runs."""
         stage, microbatch, share = maker
         number, other = to

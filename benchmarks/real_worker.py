@@ -19,11 +19,11 @@ from benchmarks.real_torch import Contender, TorchSchedule, make_contender
 from planner.document import parse_plan
 from planner.execute.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.execution import Execution, prepare
+from profiles.measure.measure_layers import Survey, survey_model
 from profiles.measure.model import Model, as_model, num_samples
 from profiles.measure.record import to_tree
-from profiles.measure.rounds import Rounds
-from profiles.measure.segment import Effort
-from profiles.measure.survey import Survey, survey_model
+from profiles.measure.repeated_runs import RepeatedRuns
+from profiles.measure.segment import MeasuringEffort
 
 SIZES = (1 << 10, 1 << 16, 1 << 18, 1 << 20)
 """Bytes of the messages that are timed."""
@@ -34,7 +34,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.rank, self.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        self.rounds: dict[tuple[str, int, int], Rounds] = {}
+        self.rounds: dict[tuple[str, int, int], RepeatedRuns] = {}
         self.contenders: list[Contender] = []
 
     def survey(self, *, model: str, num_microbatches: int, replicas: int) -> Any:
@@ -43,7 +43,7 @@ class Worker:
         """
         found = _load(model, num_microbatches)
         size = num_samples(found) // num_microbatches // replicas
-        survey = Survey(microbatch_sizes=(size,), clock="wall", effort=Effort(repetitions=5, seconds=1))
+        survey = Survey(microbatch_sizes=(size,), clock="wall", effort=MeasuringEffort(repetitions=5, seconds=1))
         distributed.barrier()
         findings = survey_model(found, survey, defer=defer)
         records = {name: to_tree(record) for (name, _, _), record in findings.records.items()}
@@ -56,7 +56,7 @@ class Worker:
             self.rounds.clear()
             found = _load(model, num_microbatches)
             size = num_samples(found) // num_microbatches // replicas
-            self.rounds[key] = Rounds(found, size=size, defer=defer, device=torch.device("cpu"))
+            self.rounds[key] = RepeatedRuns(found, size=size, defer=defer, device=torch.device("cpu"))
             self.rounds[key].repeat(1)
         distributed.barrier()
         samples = self.rounds[key].repeat(repetitions, recomputes=recomputes)

@@ -4,6 +4,7 @@ import argparse
 import os
 import platform
 import resource
+import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,16 @@ def describe_machine() -> str:
     return f"{os.cpu_count()} cores ({model}), Python {platform.python_version()}, {platform.system()}"
 
 
+def describe_commit() -> str:
+    """The commit a table was made on, as `make bench-age` reads it."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(("git", *arguments), capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = " with changes" if git("status", "--porcelain", "--untracked-files=no", "--", "*.py") else ""
+    return (git("rev-parse", "--short=12", "HEAD") or "unknown") + changed
+
+
 def _cpu_lines() -> list[str]:
     path = Path("/proc/cpuinfo")
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -107,7 +118,13 @@ class Table:
     def __init__(self, *, preface: Sequence[str], header: Sequence[str], output: Path | None = None) -> None:
         self.output = output
         self.lines: list[str] = []
-        self._append(*preface, f"Machine: {describe_machine()}.", "", line(header), "|" + " --- |" * len(header))
+        self._append(
+            *preface,
+            f"Machine: {describe_machine()}. Commit: {describe_commit()}.",
+            "",
+            line(header),
+            "|" + " --- |" * len(header),
+        )
 
     def add(self, cells: Iterable[str]) -> None:
         """One more row."""

@@ -14,7 +14,7 @@ from benchmarks.report import Table, line, make_parser, ms
 from planner.baselines.layer_pipe.loads import as_work, load_ratio
 from planner.baselines.layer_pipe.plans import bytes_moved, make_layer_pipe_plan
 from planner.baselines.layouts import ONE_EACH, SMALLEST_LARGEST
-from planner.baselines.portfolio import METHODS, make_method_plan
+from planner.baselines.registry import METHODS, make_method_plan
 from planner.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.planning import Limits

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from planner.baselines.layouts import EVEN
-from planner.baselines.portfolio import METHODS, make_method_plan
+from planner.baselines.registry import METHODS, make_method_plan
 from planner.costs import CostModel
 from planner.problem import Objective, Options, Problem
 from planner.simulate import Timeline, simulate

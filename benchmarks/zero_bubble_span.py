@@ -6,7 +6,7 @@ from benchmarks.orders import Solved, solve
 from benchmarks.report import Table, make_parser, percent
 from benchmarks.zero_bubble import METHOD_OF, SPAN_ROWS, Setting, make_problem, play, span_bubble
 from planner.baselines.layouts import EVEN
-from planner.baselines.portfolio import make_method_plan
+from planner.baselines.registry import make_method_plan
 from planner.costs import CostModel
 from planner.planning import Limits
 from planner.problem import Problem

@@ -4,11 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.bounds import memory, packing, packing_search, paths, pipeline, schedule, sequence, windows, work
+from planner.bounds import (
+    classes_bound,
+    counting,
+    memory,
+    packing,
+    packing_search,
+    paths,
+    pipeline_bound,
+    schedule,
+    windows,
+    work,
+)
 from planner.bounds.boundaries import Boundaries
-from planner.bounds.classes import Classes, fits, propose
-from planner.bounds.least import Least
-from planner.bounds.trunk import Trunk
+from planner.bounds.device_classes import Classes, fits, propose
+from planner.bounds.heaviest_path import Trunk
+from planner.bounds.minimum_costs import Least
+from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
@@ -20,7 +32,7 @@ MAX_VALUE_NS = 1 << 60
 """No bound is as large; what is stated beyond is refused before it is looked at."""
 
 ENCLOSED = "enclosed"
-"""Where a plan's certificate has the question that it is about (`planner.enclosure`); no bound looks at it."""
+"""Where a plan's certificate has the question that it is about (`planner.embedded_problem`); no bound looks at it."""
 
 MAX_CLIMB_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
@@ -49,10 +61,15 @@ def make_bound(
     *,
     time_limit_s: float = 2.0,
     make_covering: packing_search.MakeCovering | None = None,
+    has_time: HasTime = always,
+    reached: int | None = None,
 ) -> Bound:
     """The largest bound found on the objective of every plan that the options allow.
 
+    The work is counted, about as much as takes `time_limit_s`, so that it leads to the same bound everywhere; where it
+    takes longer, `has_time` ends it between two steps.
     `make_covering`: makes the linear programmes that propose prices for the packing bound; without it there is none.
+    `reached`: the objective of a plan; a bound that is as large ends the search for larger ones.
     """
     least = Least(problem, costs)
     weights = work.find_weights(least)
@@ -65,13 +82,32 @@ def make_bound(
     if _is_placed(problem):
         certificates.append({"kind": "schedule"})
     bounds = [_make(least, certificate) for certificate in certificates]
-    best = max(bounds, key=lambda bound: bound.value_ns)
+    best = _count(least, max(bounds, key=lambda bound: bound.value_ns), reached=reached)
+    if reached is not None and best.value_ns >= reached:
+        return best
     for prices in (weights, None):
-        best = _climb(least, best, weights=prices, seconds=min(time_limit_s, MAX_CLIMB_S) / 2)
+        best = _climb(least, best, weights=prices, seconds=min(time_limit_s, MAX_CLIMB_S) / 2, has_time=has_time)
+    if not has_time():
+        return best
     if _is_placed(problem):
         return _narrow(least, best, seconds=2 * time_limit_s)
-    best = _tell_apart(least, best, seconds=time_limit_s)
-    return best if make_covering is None else _pack(least, best, make=make_covering, seconds=time_limit_s)
+    best = _tell_apart(least, best, seconds=time_limit_s, has_time=has_time)
+    if make_covering is None or not has_time():
+        return best
+    return _pack(least, best, make=make_covering, seconds=time_limit_s)
+
+
+def _count(least: Least, best: Bound, *, reached: int | None) -> Bound:
+    """The counting bound, if it is above the best so far."""
+    optimizer = least.problem.profile.optimizer_ns
+    if not counting.applies_to(least):
+        return best
+    limit = None if reached is None else reached - optimizer
+    found = counting.climb(least, max(best.value_ns - optimizer, 0), reached=limit)
+    if found is None:
+        return best
+    value = found[0] + optimizer
+    return Bound(kind="counting", value_ns=value, certificate={"kind": "counting", "value_ns": value, **found[1]})
 
 
 def _pack(least: Least, best: Bound, *, make: packing_search.MakeCovering, seconds: float) -> Bound:
@@ -106,28 +142,27 @@ def _make(least: Least, certificate: dict[str, Any]) -> Bound:
     return Bound(kind=certificate["kind"], value_ns=value, certificate={**certificate, "value_ns": value})
 
 
-def _climb(least: Least, best: Bound, *, weights: dict[str, int] | None, seconds: float) -> Bound:
+def _climb(least: Least, best: Bound, *, weights: dict[str, int] | None, seconds: float, has_time: HasTime) -> Bound:
     """The pipeline bound at one price, if it is above the best so far; the steps are counted, not timed."""
     trunk = Trunk(least)
-    price = pipeline.make_price(least, best.value_ns, weights=weights)
-    effort = pipeline.Division(trunk, best.value_ns, price=price).effort
-    value = pipeline.climb(
-        trunk, best.value_ns, price=price, steps=min(MAX_STEPS, int(seconds * ENTRIES_PER_S / effort))
-    )
+    price = pipeline_bound.make_price(least, best.value_ns, weights=weights)
+    effort = pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price).effort
+    steps = min(MAX_STEPS, int(seconds * ENTRIES_PER_S / effort))
+    value = pipeline_bound.climb(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
     if value <= best.value_ns:
         return best
     certificate = {"kind": "pipeline", "value_ns": value, "price": asdict(price)}
     return Bound(kind="pipeline", value_ns=value, certificate=certificate)
 
 
-def _tell_apart(least: Least, best: Bound, *, seconds: float) -> Bound:
+def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:
     """The classes bound, first with few classes, then with more, if it is above the best so far."""
-    if not sequence.applies_to(least):
+    if not classes_bound.applies_to(least):
         return best
     trunk, optimizer = Trunk(least), least.problem.profile.optimizer_ns
     for members in propose(trunk):
         classes, start = Classes(trunk, members), max(best.value_ns - optimizer, 1)
-        value = sequence.climb(classes, start, figures=seconds * ENTRIES_PER_S) + optimizer
+        value = classes_bound.climb(classes, start, figures=seconds * ENTRIES_PER_S, has_time=has_time) + optimizer
         if value > start + optimizer:
             best = Bound(
                 kind="classes", value_ns=value, certificate={"kind": "classes", "value_ns": value, "classes": members}
@@ -230,7 +265,7 @@ def _layer(least: Least, certificate: Mapping[str, Any]) -> int:
 def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if no plan can have an objective below it."""
     stated, price = _positive(certificate), _read_price(least, certificate["price"])
-    division = pipeline.Division(Trunk(least), stated - 1, price=price)
+    division = pipeline_bound.DivisionProgramme(Trunk(least), stated - 1, price=price)
     if not division.is_exact:
         raise ValueError("certificate: its price leaves 64 bits; make the bound again")
     _require_ruled_out(stated, is_out=division.is_out_of_reach())
@@ -240,16 +275,16 @@ def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
 def _classes(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if no plan on devices of these classes can have a makespan below it."""
     stated = _positive(certificate)
-    if not sequence.applies_to(least):
+    if not classes_bound.applies_to(least):
         raise ValueError("certificate: a bound of kind 'classes' does not hold for this problem; make the bound again")
     trunk, deadline = Trunk(least), stated - 1 - least.problem.profile.optimizer_ns
     members = _read_members(least, certificate["classes"])
     if not fits(trunk, members):
         raise ValueError("certificate: its classes are too many; make the bound again")
     classes = Classes(trunk, members)
-    if deadline >= 0 and not sequence.is_exact(classes, deadline):
+    if deadline >= 0 and not classes_bound.is_exact(classes, deadline):
         raise ValueError("certificate: its value leaves 64 bits, or is too much work; make the bound again")
-    _require_ruled_out(stated, is_out=deadline < 0 or sequence.Sequence(classes, deadline).is_out_of_reach())
+    _require_ruled_out(stated, is_out=deadline < 0 or classes_bound.Sequence(classes, deadline).is_out_of_reach())
     return stated
 
 
@@ -290,6 +325,17 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     return stated
 
 
+def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if devices cannot hold all layers and end before it."""
+    stated = _positive(certificate)
+    if not counting.applies_to(least):
+        raise ValueError("certificate: a bound of kind 'counting' does not hold for this problem; make the bound again")
+    deadline = stated - 1 - least.problem.profile.optimizer_ns
+    is_out = deadline < 0 or counting.read(least, certificate).is_out_of_reach(deadline)
+    _require_ruled_out(stated, is_out=is_out)
+    return stated
+
+
 def _positive(certificate: Mapping[str, Any]) -> int:
     stated = _stated(certificate)
     if not stated:
@@ -304,7 +350,7 @@ def _require_ruled_out(stated: int, *, is_out: bool) -> None:
         )
 
 
-def _read_price(least: Least, plain: object) -> pipeline.Price:
+def _read_price(least: Least, plain: object) -> pipeline_bound.Price:
     if not isinstance(plain, Mapping) or set(plain) != {"weights", "memory", "shift"}:
         raise ValueError(f"certificate: price = {str(plain)[:60]!r} is no price; make the bound again")
     weights = plain["weights"]
@@ -315,7 +361,7 @@ def _read_price(least: Least, plain: object) -> pipeline.Price:
         raise ValueError(
             f"certificate: price = {str(plain)[:60]!r} needs integers from 0, and a weight for every device type"
         )
-    return pipeline.Price(weights=dict(weights), memory=plain["memory"], shift=plain["shift"])
+    return pipeline_bound.Price(weights=dict(weights), memory=plain["memory"], shift=plain["shift"])
 
 
 def _path(least: Least, certificate: Mapping[str, Any]) -> int:
@@ -347,6 +393,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "windows": _windows,
     "classes": _classes,
     "packing": _packing,
+    "counting": _counting,
 }
 
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -358,5 +405,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "windows": ("probes",),
     "classes": ("classes",),
     "packing": ("cases",),
+    "counting": ("unit", "special"),
 }
 """What a certificate of every kind has besides its kind and its value."""

@@ -3,13 +3,15 @@
 Durations are rounded up to whole nanoseconds, byte counts to whole bytes (MODEL.md sections 1, 2 and 5).
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Problem
-from planner.split_placement import Part, common, input_grad_ranges, make_parts, part_of
+from planner.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of
 from profiles.model_profile import Layer, LayerCost, WidthBytes
 
 
@@ -27,7 +29,8 @@ class LayerWork:
     backward_ns: int
     recompute_ns: int
     source: str
-    """`measured`, `interpolated` (between two measured sizes) or `scaled` (linearly, from the nearest size)."""
+    """`measured`, `interpolated` (between two measured sizes) or `scaled` (in proportion, from the nearest size, as
+    the profile's `scaling: linear` says)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,7 @@ class StageCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class StageTraffic:
     """What flows between two stages per microbatch, before it is cut over replicas."""
 
     forward_bytes: int
@@ -76,11 +79,13 @@ class Traffic:
     """Whether a gradient flows back at all."""
 
 
-def layer_work(layer: Layer, *, device_type: str, width: int, replicas: int, microbatch_size: int) -> LayerWork | None:
-    """Work of `layer` when each of `replicas` groups of `width` devices takes `microbatch_size / replicas` samples.
+def layer_work(
+    layer: Layer, *, device_type: str, width: int, replicas: int | Fraction, microbatch_size: int, is_linear: bool
+) -> LayerWork | None:
+    """Work of `layer` when each of `replicas` groups of `width` devices takes 1 / `replicas` of the microbatch.
 
     The profile's figures at exactly that size are used where they exist, else those interpolated between the two
-    neighbouring sizes, else those of the nearest size scaled linearly; None if nothing was measured there.
+    neighbouring sizes, else, if costs scale linearly, those of the nearest size in proportion; otherwise None.
     """
     points = {
         cost.microbatch_size or microbatch_size: cost
@@ -97,15 +102,18 @@ def layer_work(layer: Layer, *, device_type: str, width: int, replicas: int, mic
         shares = (replicas * above - microbatch_size, microbatch_size - replicas * below, above - below)
         return _work(points[below], points[above], shares=shares, source="interpolated")
     nearest = above if above is not None else below
-    assert nearest is not None
+    if nearest is None or not is_linear:
+        return None
     return _work(points[nearest], points[nearest], shares=(microbatch_size, 0, nearest), source="scaled")
 
 
-def _work(low: LayerCost, high: LayerCost, *, shares: tuple[int, int, int], source: str) -> LayerWork:
+def _work(
+    low: LayerCost, high: LayerCost, *, shares: tuple[int | Fraction, int | Fraction, int], source: str
+) -> LayerWork:
     """(low * shares[0] + high * shares[1]) / shares[2], rounded up."""
 
     def mix(a: int, b: int) -> int:
-        return -(-(a * shares[0] + b * shares[1]) // shares[2])
+        return int(-(-(a * shares[0] + b * shares[1]) // shares[2]))
 
     return LayerWork(
         forward_ns=mix(low.forward_ns, high.forward_ns),
@@ -125,15 +133,25 @@ class CostModel:
         self.layer_work = cache(self._layer_work)
         self._cost_on = cache(self._make_stage_cost)
 
-    def _layer_work(self, name: str, device_type: str, *, width: int, replicas: int) -> LayerWork | None:
-        """`layer_work` of the layer `name`, or None if it was not measured at that type and width."""
+    def _layer_work(self, name: str, device_type: str, *, width: int, replicas: int | Fraction) -> LayerWork | None:
+        """`layer_work` of the layer `name`, or None if it has no cost at that type, width and share."""
         profile = self.problem.profile
         return layer_work(
             profile.by_name[name],
             device_type=device_type,
             width=width,
             replicas=replicas,
-            microbatch_size=profile.microbatch_size,
+            microbatch_size=profile.microbatch_size or 1,
+            is_linear=profile.scales_linearly,
+        )
+
+    def has_share(self, share: Fraction) -> bool:
+        """Whether such a part of a microbatch is whole samples, and every layer has a cost for it on every type."""
+        problem = self.problem
+        return problem.profile.is_whole(share) and all(
+            self.layer_work(name, device_type, width=1, replicas=1 / share) is not None
+            for name in problem.profile.by_name
+            for device_type in problem.cluster.device_types
         )
 
     def group_type(self, group: DeviceGroup) -> str:
@@ -151,23 +169,24 @@ class CostModel:
         group = stage.replicas[replica]
         return self._cost_on(stage, device_type=self.group_type(group), width=len(group))
 
-    def parts(self, stage: Stage) -> tuple[Part, ...]:
+    def parts(self, stage: Stage) -> tuple[SplitPart, ...]:
         """The devices that work for a stage with split placement."""
         has_weight_grad = any(self.problem.profile.by_name[name].is_trainable for name in stage.layers)
         return make_parts(stage, has_weight_grad=has_weight_grad)
 
-    def part_cost(self, stage: Stage, part: Part) -> StageCost:
+    def part_cost(self, stage: Stage, part: SplitPart) -> StageCost:
         """What one device does and holds for a stage with split placement.
 
         The owner takes the stash with F and keeps it until its own next action of the microbatch has ended, or gives it
         back with the end of F if it has none. Others hold what they received while they run I or W. Who runs both I and
         W keeps its share of the weight stash from one to the other.
         """
-        whole = self._cost_on(stage, device_type=self.group_type((part.device,)), width=1)
+        device_type = self.group_type((part.device,))
+        whole = self._cost_on(stage, device_type=device_type, width=1)
         kept = part_of(part.share, whole.weight_stash_bytes) if "W" in part.kinds else 0
         cost = replace(
             whole,
-            input_grad_ns=part_of(part.share, whole.input_grad_ns),
+            input_grad_ns=self._shared_input_grad_ns(stage, part, device_type=device_type),
             held_bytes=0,
             stash_bytes=part_of(part.share, whole.stash_bytes),
             weight_stash_bytes=kept,
@@ -181,6 +200,14 @@ class CostModel:
             return replace(cost, held_bytes=whole.stash_bytes, stash_bytes=whole.stash_bytes)
         return cost
 
+    def _shared_input_grad_ns(self, stage: Stage, part: SplitPart, *, device_type: str) -> int:
+        """I of the part's share of the samples, at what a share of that size costs."""
+        if not part.share:
+            return 0
+        works = [self._require_work(name, device_type, width=1, replicas=1 / part.share) for name in stage.layers]
+        overhead = self.problem.profile.overhead_ns(device_type, "I")
+        return part_of(part.share, sum(work.input_grad_ns for work in works)) + overhead
+
     def _make_stage_cost(self, stage: Stage, *, device_type: str, width: int) -> StageCost:
         replicas = len(stage.replicas)
         layers = [self.problem.profile.by_name[name] for name in stage.layers]
@@ -189,11 +216,12 @@ class CostModel:
         has_weight_grad = any(layer.is_trainable for layer in layers)
         recompute = sum(work.recompute_ns for work in works) if stage.recompute else 0
         stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
+        forward, input_grad, weight_grad, backward = (self.problem.profile.overhead_ns(device_type, k) for k in "FIWB")
         return StageCost(
-            forward_ns=_ceil(sum(work.forward_ns for work in works), replicas),
-            input_grad_ns=_ceil(sum(work.input_grad_ns for work in works) + recompute, replicas),
-            weight_grad_ns=_ceil(sum(work.weight_grad_ns for work in works), replicas),
-            backward_ns=_ceil(sum(work.backward_ns for work in works) + recompute, replicas),
+            forward_ns=_ceil(sum(work.forward_ns for work in works), replicas) + forward,
+            input_grad_ns=_ceil(sum(work.input_grad_ns for work in works) + recompute, replicas) + input_grad,
+            weight_grad_ns=_ceil(sum(work.weight_grad_ns for work in works), replicas) + weight_grad,
+            backward_ns=_ceil(sum(work.backward_ns for work in works) + recompute, replicas) + backward,
             has_weight_grad=has_weight_grad,
             state_bytes=sum(size.state_bytes for size in sizes),
             held_bytes=_ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash,
@@ -202,15 +230,16 @@ class CostModel:
             workspace_bytes=max(size.workspace_bytes for size in sizes),
         )
 
-    def _require_work(self, name: str, device_type: str, *, width: int, replicas: int) -> LayerWork:
+    def _require_work(self, name: str, device_type: str, *, width: int, replicas: int | Fraction) -> LayerWork:
         work = self.layer_work(name, device_type, width=width, replicas=replicas)
         if work is None:
             raise ValueError(
-                f"layer {name!r} has no cost on {device_type!r} at width {width}; measure it or use another width"
+                f"layer {name!r} has no cost on {device_type!r} at width {width} for 1/{replicas} of the microbatch; "
+                "measure it there, or use another width or number of replicas"
             )
         return work
 
-    def traffic(self, stages: Sequence[Stage]) -> dict[tuple[int, int], Traffic]:
+    def traffic(self, stages: Sequence[Stage]) -> dict[tuple[int, int], StageTraffic]:
         """Traffic for every pair (producing, consuming stage) that an edge connects, in order of their first edge."""
         stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
         sent: dict[tuple[int, int], dict[str, tuple[int, int, bool]]] = {}
@@ -225,7 +254,7 @@ class CostModel:
                     has_gradient or edge.has_gradient,
                 )
         return {
-            pair: Traffic(
+            pair: StageTraffic(
                 forward_bytes=sum(size[0] for size in outputs.values()),
                 backward_bytes=sum(size[1] for size in outputs.values()),
                 has_gradient=any(size[2] for size in outputs.values()),
@@ -332,20 +361,47 @@ class CostModel:
         latency = max(route.latency_ns for route in routes)
         return _ceil(2 * (replicas - 1) * size * 10**9, replicas * slowest) + 2 * (replicas - 1) * latency
 
+    def describe_timings(self) -> dict[str, str]:
+        """How the times of the problem were taken, for a plan's evidence."""
+        profile, cluster = self.problem.profile, self.problem.cluster
+        known = {each.device_type for each in profile.action_overhead_ns}
+        links = [link.message_overhead_ns is not None for link in cluster.links]
+        return {
+            "conditions": profile.conditions or "not stated",
+            "action_overhead": _how_many([name in known for name in cluster.device_types]),
+            "message_overhead": _how_many(links),
+        }
+
     def unmeasured_costs(self, stages: Sequence[Stage]) -> tuple[str, ...]:
         """The costs among `stages` that were interpolated or scaled, in words, for a plan's evidence."""
-        found: dict[tuple[str, str, int, int], int] = {}
+        found: dict[tuple[str, str, int, Fraction], int] = {}
         for stage in stages:
+            shares = {Fraction(1, len(stage.replicas)), *(part.share for part in self._input_grad_parts(stage))}
             for group in dict.fromkeys((self.group_type(g), len(g)) for g in stage.groups):
-                for name in stage.layers:
-                    work = self.layer_work(name, group[0], width=group[1], replicas=len(stage.replicas))
+                for name, share in itertools.product(stage.layers, sorted(shares, reverse=True)):
+                    work = self.layer_work(name, group[0], width=group[1], replicas=1 / share)
                     if work is not None and work.source != "measured":
-                        key = (work.source, *group, len(stage.replicas))
+                        key = (work.source, *group, share)
                         found[key] = found.get(key, 0) + 1
         return tuple(
-            f"{count} layers on {device_type} at width {width}: {source} to 1/{replicas} of the microbatch"
-            for (source, device_type, width, replicas), count in found.items()
+            f"{count} layers on {device_type} at width {width}: {source} to {share.numerator}/{share.denominator} of "
+            "the microbatch"
+            for (source, device_type, width, share), count in found.items()
         )
+
+    def assumed_divisible(self, stages: Sequence[Stage]) -> tuple[int, ...]:
+        """The stages of which several devices take equal parts of a microbatch of unknown size."""
+        if self.problem.profile.microbatch_size is not None:
+            return ()
+        return tuple(
+            number
+            for number, stage in enumerate(stages)
+            if len(stage.replicas) > 1 or len(self._input_grad_parts(stage)) > 1
+        )
+
+    def _input_grad_parts(self, stage: Stage) -> list[SplitPart]:
+        """The parts that share I of a stage with split placement."""
+        return [part for part in self.parts(stage) if part.share] if stage.is_split else []
 
 
 def overlap(i: int, j: int, *, num_senders: int, num_receivers: int) -> tuple[int, int]:
@@ -366,6 +422,12 @@ def overlaps(num_senders: int, num_receivers: int) -> list[tuple[int, int, int, 
         for j in range(first, -(-(i + 1) * num_receivers // num_senders)):
             pairs.append((i, j, *overlap(i, j, num_senders=num_senders, num_receivers=num_receivers)))
     return pairs
+
+
+def _how_many(measured: Sequence[bool]) -> str:
+    if not any(measured):
+        return "not measured"
+    return "measured" if all(measured) else "measured in part"
 
 
 def _require_bytes(layer: Layer, width: int) -> Layer | WidthBytes:

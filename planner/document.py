@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from planner.actions import parse_action
@@ -67,10 +67,17 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _evidence_to_plain(evidence: Evidence) -> dict[str, Any]:
-    return _fields(evidence) | {
+    plain = _fields(evidence) | {
         "baselines": [_fields(row) for row in evidence.baselines],
         "interpolated_costs": list(evidence.interpolated_costs),
+        "assumed_divisible": None if evidence.assumed_divisible is None else list(evidence.assumed_divisible),
+        "timings": dict(evidence.timings) or None,
     }
+    return {key: value for key, value in plain.items() if value is not None or key not in _LEFT_OUT}
+
+
+_LEFT_OUT = {"proved_by", "assumed_divisible", "timings"}
+"""Fields of the evidence that are left out where there is nothing to say."""
 
 
 def parse_plan(text: str | bytes, *, source: str = "plan") -> Plan:
@@ -98,7 +105,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
     """Build a plan from the parsed document; raises ValueError as `parse_plan` does."""
-    top = _Reader(document, dict, source=source, path="")
+    top = _DocumentReader(document, dict, source=source, path="")
     if top.get("format", str).value != PLAN_FORMAT:
         raise top.get("format", str).error(f"is not {PLAN_FORMAT!r}; convert the document or use a matching version")
     evidence = top.optional("evidence", dict)
@@ -113,7 +120,7 @@ def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
     )
 
 
-def _read_problem(reader: "_Reader") -> ProblemReference:
+def _read_problem(reader: "_DocumentReader") -> ProblemReference:
     return ProblemReference(
         profile=reader.get("profile", str).value,
         profile_sha256=reader.get("profile_sha256", str).value,
@@ -123,7 +130,7 @@ def _read_problem(reader: "_Reader") -> ProblemReference:
     )
 
 
-def _read_stage(reader: "_Reader") -> Stage:
+def _read_stage(reader: "_DocumentReader") -> Stage:
     recompute = reader.optional("recompute", bool)
     return Stage(
         layers=tuple(item.value for item in reader.get("layers", list).items(str)),
@@ -136,12 +143,12 @@ def _read_stage(reader: "_Reader") -> Stage:
     )
 
 
-def _read_shares(reader: "_Reader", key: str) -> tuple[Share, ...]:
+def _read_shares(reader: "_DocumentReader", key: str) -> tuple[Share, ...]:
     shares = reader.optional(key, list)
     return () if shares is None else tuple(_read_share(item) for item in shares.items(dict))
 
 
-def _read_share(reader: "_Reader") -> Share:
+def _read_share(reader: "_DocumentReader") -> Share:
     numbers = [item.value for item in reader.get("share", list).items(int)]
     if len(numbers) != 2 or min(numbers) < 1:
         raise reader.get("share", list).error("is not two positive integers, as [1, 2]; see the plan format")
@@ -149,21 +156,29 @@ def _read_share(reader: "_Reader") -> Share:
     return Share(group=group, numerator=numbers[0], denominator=numbers[1])
 
 
-def _read_evidence(reader: "_Reader") -> Evidence:
+def _read_evidence(reader: "_DocumentReader") -> Evidence:
     """Evidence is taken as it stands: the verifier recomputes whatever matters."""
-    values = {field.name: reader.get(field.name, object).value for field in fields(Evidence)}
+    required = (
+        field.name for field in fields(Evidence) if field.default is MISSING and field.default_factory is MISSING
+    )
+    values = {name: reader.get(name, object).value for name in required}
+    proof, assumed = reader.optional("proved_by", str), reader.optional("assumed_divisible", list)
+    values["proved_by"] = None if proof is None else proof.value
+    values["assumed_divisible"] = None if assumed is None else tuple(item.value for item in assumed.items(int))
+    if (timings := reader.optional("timings", dict)) is not None:
+        values["timings"] = {str(key): timings.get(key, str).value for key in timings.value}
     values["baselines"] = tuple(_read_baseline(item) for item in reader.get("baselines", list).items(dict))
     values["interpolated_costs"] = tuple(item.value for item in reader.get("interpolated_costs", list).items(str))
     return Evidence(**values)
 
 
-def _read_baseline(reader: "_Reader") -> BaselineResult:
+def _read_baseline(reader: "_DocumentReader") -> BaselineResult:
     reader.get("name", str), reader.get("makespan_ns", object)
     known = {field.name for field in fields(BaselineResult)}
     return BaselineResult(**{key: value for key, value in reader.value.items() if key in known})
 
 
-class _Reader:
+class _DocumentReader:
     """A value of a parsed document together with the path that led to it."""
 
     def __init__(self, value: Any, kind: type, *, source: str, path: str) -> None:
@@ -174,17 +189,17 @@ class _Reader:
     def error(self, problem: str) -> ValueError:
         return ValueError(f"{self.source}: {self.path or 'the document'} = {repr(self.value)[:60]} {problem}")
 
-    def get(self, key: str, kind: type) -> "_Reader":
+    def get(self, key: str, kind: type) -> "_DocumentReader":
         if key not in self.value:
             raise ValueError(f"{self.source}: {self._at(key)} is missing; see the plan format")
-        return _Reader(self.value[key], kind, source=self.source, path=self._at(key))
+        return _DocumentReader(self.value[key], kind, source=self.source, path=self._at(key))
 
-    def optional(self, key: str, kind: type) -> "_Reader | None":
+    def optional(self, key: str, kind: type) -> "_DocumentReader | None":
         return None if self.value.get(key) is None else self.get(key, kind)
 
-    def items(self, kind: type) -> list["_Reader"]:
+    def items(self, kind: type) -> list["_DocumentReader"]:
         return [
-            _Reader(item, kind, source=self.source, path=f"{self.path}[{index}]")
+            _DocumentReader(item, kind, source=self.source, path=f"{self.path}[{index}]")
             for index, item in enumerate(self.value)
         ]
 

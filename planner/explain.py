@@ -22,8 +22,7 @@ from planner.actions import Action, Kind
 from planner.costs import CostModel, StageCost
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
-from planner.replay import make_legs, make_seats
-from planner.simulate import TimedAction, TimedTransfer, Timeline, memory_steps
+from planner.simulate import TimedAction, TimedTransfer, Timeline, make_lanes, memory_steps
 from planner.split_placement import BEFORE_FIRST
 
 
@@ -122,14 +121,14 @@ class Explanation:
 
 def explain(problem: Problem, plan: Plan, *, timeline: Timeline) -> Explanation:
     """Where the time of `plan` goes; `timeline` is the plan played on `problem`."""
-    game = _Game(problem, plan, timeline=timeline)
-    devices = tuple(_device_time(game, device) for device in timeline.actions)
-    path = tuple(_critical_path(game))[::-1]
+    replayed = _PlayedPlan(problem, plan, timeline=timeline)
+    devices = tuple(_device_time(replayed, device) for device in timeline.actions)
+    path = tuple(_critical_path(replayed))[::-1]
     return Explanation(
         makespan_ns=timeline.makespan_ns,
         devices=devices,
         path=path,
-        binds=(*_bound_by_time(path), *_bound_by_memory(game, devices)),
+        binds=(*_bound_by_time(path), *_bound_by_memory(replayed, devices)),
     )
 
 
@@ -143,23 +142,23 @@ def _bound_by_time(path: Sequence[PathStep]) -> list[Binding]:
     return [Binding(kind=kind, subject=place, nanoseconds=each) for (kind, place), each in found.most_common() if each]
 
 
-def _bound_by_memory(game: "_Game", devices: Sequence[DeviceTime]) -> Iterator[Binding]:
+def _bound_by_memory(replayed: "_PlayedPlan", devices: Sequence[DeviceTime]) -> Iterator[Binding]:
     """Devices on which the smallest stash of theirs no longer fits beside the peak, or which waited for memory."""
     for row in devices:
-        headroom = game.problem.cluster.by_name[row.device].memory_bytes - game.timeline.peak_bytes[row.device]
-        stashes = [seat.cost.held_bytes for (device, _), seat in game.seat_of.items() if device == row.device]
+        headroom = replayed.problem.cluster.by_name[row.device].memory_bytes - replayed.timeline.peak_bytes[row.device]
+        stashes = [seat.cost.held_bytes for (device, _), seat in replayed.seat_of.items() if device == row.device]
         if row.memory_ns or headroom < min(stashes, default=0):
             yield Binding(kind="memory", subject=row.device, nanoseconds=row.memory_ns, headroom_bytes=headroom)
 
 
-class _Game:
+class _PlayedPlan:
     """A played plan with the indices that the questions below need."""
 
     def __init__(self, problem: Problem, plan: Plan, *, timeline: Timeline) -> None:
         self.problem, self.plan, self.timeline = problem, plan, timeline
         self.costs = CostModel(problem)
         self.work_end_ns = timeline.makespan_ns - problem.profile.optimizer_ns
-        self.seats = make_seats(plan, costs=self.costs)
+        self.seats = make_lanes(problem, plan, costs=self.costs)
         self.seat_of = {(device, seat.stage): seat for seat in self.seats for device in seat.group}
         self.static = self.costs.static_bytes(plan.stages)
         self.times = {d: {timed.action: timed for timed in word} for d, word in timeline.actions.items()}
@@ -185,10 +184,12 @@ class _Game:
     def _local_inputs(self) -> dict[tuple[str, int, bool], list[int]]:
         """Stages whose outputs reach (device, stage, is gradient) without a transfer."""
         found: dict[tuple[str, int, bool], list[int]] = {}
-        for leg in make_legs(self.problem, self.seats, plan=self.plan, costs=self.costs):
-            if leg.is_local:
-                sender, receiver = self.seats[leg.sender], self.seats[leg.receiver]
-                found.setdefault((receiver.group[0], receiver.stage, leg.is_backward), []).append(sender.stage)
+        for lane in self.seats:
+            for is_backward, receivers in ((False, lane.forward_to), (True, lane.backward_to)):
+                for receiver, _, route in receivers:
+                    if route is None:
+                        at = receiver.group[0], receiver.stage, is_backward
+                        found.setdefault(at, []).append(lane.stage)
         return found
 
     def _consumers(self, transfer: TimedTransfer) -> tuple[Action, ...]:
@@ -307,35 +308,35 @@ class _Idle:
         return next(starts, None)
 
 
-def _device_time(game: _Game, device: str) -> DeviceTime:
-    word = game.timeline.actions[device]
+def _device_time(replayed: _PlayedPlan, device: str) -> DeviceTime:
+    word = replayed.timeline.actions[device]
     parts = dict.fromkeys((field.name for field in fields(DeviceTime) if field.name != "device"), 0)
     names = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}
     for timed in word:
         parts[names[timed.action.kind]] += timed.end_ns - timed.start_ns
-    tail = _Idle(word[-1].end_ns if word else 0, game.work_end_ns)
-    held = {stage for (name, stage) in game.seat_of if name == device}
+    tail = _Idle(word[-1].end_ns if word else 0, replayed.work_end_ns)
+    held = {stage for (name, stage) in replayed.seat_of if name == device}
     parts["synchronisation_ns"] = sum(
-        tail.take(sync.start_ns, sync.end_ns) for sync in game.timeline.synchronisations if sync.stage in held
+        tail.take(sync.start_ns, sync.end_ns) for sync in replayed.timeline.synchronisations if sync.stage in held
     )
     parts["drain_ns"] = tail.rest_ns
-    parts["optimizer_ns"] = game.problem.profile.optimizer_ns
+    parts["optimizer_ns"] = replayed.problem.profile.optimizer_ns
     if word:
         parts["fill_ns"] = word[0].start_ns
-        _Gaps(game, device, parts=parts).cut()
+        _Gaps(replayed, device, parts=parts).cut()
     return DeviceTime(device=device, **parts)
 
 
 class _Gaps:
     """The idle times between the actions of one device; `cut` adds them to `parts` by the four rules."""
 
-    def __init__(self, game: _Game, device: str, *, parts: dict[str, int]) -> None:
-        self.game, self.device, self.parts = game, device, parts
-        self.word = game.timeline.actions[device]
-        self.limit_bytes = game.problem.cluster.by_name[device].memory_bytes
-        self.steps = [memory_steps(game.cost(device, t.action.stage), t.action.kind) for t in self.word]
-        self.held = list(accumulate((after for _, after in self.steps), initial=game.static[device]))
-        self.own = deque(game.own_transfers[device])
+    def __init__(self, replayed: _PlayedPlan, device: str, *, parts: dict[str, int]) -> None:
+        self.replayed, self.device, self.parts = replayed, device, parts
+        self.word = replayed.timeline.actions[device]
+        self.limit_bytes = replayed.problem.cluster.by_name[device].memory_bytes
+        self.steps = [memory_steps(replayed.cost(device, t.action.stage), t.action.kind) for t in self.word]
+        self.held = list(accumulate((after for _, after in self.steps), initial=replayed.static[device]))
+        self.own = deque(replayed.own_transfers[device])
         self.moved: set[int] = set()
         self.later: dict[tuple[str, int], deque[int]] = {}
         for position, timed in enumerate(self.word):
@@ -365,7 +366,7 @@ class _Gaps:
             if queue[0] > position:
                 timed = self.word[queue[0]]
                 duration = timed.end_ns - timed.start_ns
-                start = idle.fit(self.game.ready_ns(self.device, timed.action), duration)
+                start = idle.fit(self.replayed.ready_ns(self.device, timed.action), duration)
                 if start is None or not duration:
                     return
                 idle.take(start, start + duration)
@@ -385,39 +386,39 @@ class _Gaps:
 
     def _wait(self, idle: _Idle, action: Action) -> None:
         """Rules 3 and 4."""
-        last = self.game.last_input.get((self.game.group(self.device, action.stage)[0], action))
+        last = self.replayed.last_input.get((self.replayed.group(self.device, action.stage)[0], action))
         if last is not None:
             self.parts["transfer_ns"] += idle.take(last.start_ns, last.end_ns)
             self.parts["link_ns"] += idle.take(last.ready_ns, last.start_ns)
         self.parts["others_ns"] += idle.rest_ns
 
 
-def _critical_path(game: _Game) -> Iterator[PathStep]:
+def _critical_path(replayed: _PlayedPlan) -> Iterator[PathStep]:
     """From the makespan back to 0, one step at a time."""
-    if game.work_end_ns < game.timeline.makespan_ns:
-        yield PathStep("optimizer", None, game.work_end_ns, game.timeline.makespan_ns)
-    sync = next((s for s in game.timeline.synchronisations if s.end_ns == game.work_end_ns), None)
-    end_ns = game.work_end_ns
+    if replayed.work_end_ns < replayed.timeline.makespan_ns:
+        yield PathStep("optimizer", None, replayed.work_end_ns, replayed.timeline.makespan_ns)
+    sync = next((s for s in replayed.timeline.synchronisations if s.end_ns == replayed.work_end_ns), None)
+    end_ns = replayed.work_end_ns
     if sync is not None:
         yield PathStep("synchronisation", *sync)
-        end_ns = game.stage_end_ns(sync.stage)
+        end_ns = replayed.stage_end_ns(sync.stage)
         if end_ns < sync.start_ns:
             yield PathStep("link", sync.stage, end_ns, sync.start_ns)
-    at = game.last_action(end_ns, None if sync is None else sync.stage)
-    if at is None and (last := game.last_gradient()):
+    at = replayed.last_action(end_ns, None if sync is None else sync.stage)
+    if at is None and (last := replayed.last_gradient()):
         yield from _transfer_steps(last)
-        at = game.producer(last)
+        at = replayed.producer(last)
     while at is not None:
         device, timed = at
         yield PathStep(timed.action.kind, timed.action.stage, timed.start_ns, timed.end_ns, place=device)
-        at = game.previous_on_device(device, timed)
+        at = replayed.previous_on_device(device, timed)
         if at is None and timed.start_ns > 0:
-            cause = game.cause(device, timed)
+            cause = replayed.cause(device, timed)
             if cause is None:
                 yield PathStep("wait", timed.action.stage, 0, timed.start_ns)
                 return
             yield from _transfer_steps(cause)
-            at = game.producer(cause)
+            at = replayed.producer(cause)
 
 
 def _transfer_steps(sent: TimedTransfer) -> Iterator[PathStep]:

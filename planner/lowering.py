@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
 
 import numpy
 
@@ -10,8 +12,17 @@ from planner.costs import CostModel, overlap
 from planner.device_groups import list_groups
 from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Problem
-from solver_models.apart_search import ApartOrders
-from solver_models.instance import Flow, Instance, Integers, Lane, ScheduleInstance, WideGroups, Word
+from solver_models.instance import (
+    NO_TABLE,
+    Instance,
+    Integers,
+    ScheduleInstance,
+    StageReplica,
+    Transfer,
+    WideGroups,
+    Word,
+)
+from solver_models.split_placement_search import ApartOrders
 
 MAX_EXACT_ROUTES = 64
 """Up to so many devices routes are exactly the simulator's; among more, equally short paths may be others."""
@@ -23,15 +34,18 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
     layers = [profile.by_name[name] for name in profile.topological_order]
     groups = list_groups(problem)
     widths = tuple(sorted({len(group) for group in groups}))
-    work, table_of_replicas = _work_tables(problem, costs, widths=(1, *widths))
+    tables = _work_tables(problem, costs, widths=(1, *widths))
     num_types = len(cluster.device_types)
     latency, bandwidth, route_start, route_links = _route_tables(problem)
     device_index = {device.name: number for number, device in enumerate(cluster.devices)}
     pins = {pin.layer: device_index[pin.device] for pin in options.pinned}
     return Instance(
         num_microbatches=problem.num_microbatches,
-        work=numpy.ascontiguousarray(work[:, :, :num_types]),
-        table_of_replicas=table_of_replicas,
+        work=numpy.ascontiguousarray(tables.work[:, :, :num_types]),
+        table_of_replicas=tables.of_replicas,
+        overhead=_overhead_table(problem),
+        measured=numpy.ascontiguousarray(tables.measured[:, :num_types]),
+        can_halve=_can_halve(problem, costs),
         gradient=_column(layer.gradient_bytes for layer in layers),
         state=_column(layer.state_bytes for layer in layers),
         stash=_column(layer.stash_bytes for layer in layers),
@@ -60,25 +74,29 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         given_stages=_given_stages(problem),
         given_groups=_given_groups(problem),
         objective=options.objective,
-        wide=_make_wide(problem, costs, groups=groups, work=work[:, :, num_types:]) if groups else None,
+        wide=_make_wide(problem, tables, groups=groups) if groups else None,
     )
 
 
-def _make_wide(problem: Problem, costs: CostModel, *, groups: tuple[DeviceGroup, ...], work: Integers) -> WideGroups:
+def _can_halve(problem: Problem, costs: CostModel) -> bool:
+    """Whether half of an I takes half of its work everywhere, as the search counts it, and whole samples."""
+    if not costs.has_share(Fraction(1, 2)):
+        return False
+    works = (
+        [costs.layer_work(name, device_type, width=1, replicas=replicas) for replicas in (1, Fraction(2))]
+        for name in problem.profile.by_name
+        for device_type in problem.cluster.device_types
+    )
+    return all(len({work.input_grad_ns for work in pair if work is not None}) == 1 for pair in works)
+
+
+def _make_wide(problem: Problem, tables: "_Tables", *, groups: tuple[DeviceGroup, ...]) -> WideGroups:
     """The groups of several devices, and what the layers cost and hold on them."""
     profile, types = problem.profile, problem.cluster.device_types
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     layers = [profile.by_name[name] for name in profile.topological_order]
     widths = tuple(sorted({len(group) for group in groups}))
-    measured = [
-        [
-            layer.bytes_at(width) is not None
-            and costs.layer_work(layer.name, device_type, width=width, replicas=1) is not None
-            for layer in layers
-        ]
-        for width in widths
-        for device_type in types
-    ]
+    has_bytes = [[layer.bytes_at(width) is not None for layer in layers] for width in widths for _ in types]
     sizes = [
         [[getattr(layer.bytes_at(width), field, 0) for layer in layers] for field in _SIZE_FIELDS] for width in widths
     ]
@@ -94,8 +112,8 @@ def _make_wide(problem: Problem, costs: CostModel, *, groups: tuple[DeviceGroup,
         groups=tuple(tuple(index[name] for name in group) for group in groups),
         width_row=_column(1 + widths.index(len(group)) for group in groups),
         widths=widths,
-        work=numpy.ascontiguousarray(work),
-        measured=numpy.array(measured, dtype=numpy.int64),
+        work=numpy.ascontiguousarray(tables.work[:, :, len(types) :]),
+        measured=tables.measured[:, len(types) :] * numpy.array(has_bytes, dtype=numpy.int64),
         sizes=numpy.array(sizes, dtype=numpy.int64),
         gradient=numpy.array(gradient, dtype=numpy.int64),
     )
@@ -128,20 +146,27 @@ def _column(values: Iterable[int]) -> Integers:
     return numpy.array(list(values), dtype=numpy.int64)
 
 
-def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -> tuple[Integers, Integers]:
-    """Work per number of replicas, on all types at the first width, then at the next; 0 where it was not measured.
+class _Tables(NamedTuple):
+    """Work per number of replicas, on all types at the first width, then at the next."""
 
-    Numbers of replicas with the same figures share a table.
-    """
+    work: Integers
+    """[tables, 5, rows, L] 0 where there is no cost."""
+    measured: Integers
+    """[tables, rows, L] 1 where there is a cost."""
+    of_replicas: Integers
+    """[max replicas + 1] which table holds; `NO_TABLE` for numbers that a stage may not have."""
+
+
+def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -> _Tables:
+    """Numbers of replicas with the same figures share a table; one at which no layer has a cost has none."""
     names, types = problem.profile.topological_order, problem.cluster.device_types
     tables: dict[bytes, int] = {}
     arrays: list[Integers] = []
-    table_of_replicas = [0]
-    sizes = {cost.microbatch_size for layer in problem.profile.layers for cost in layer.costs}
-    is_linear = sizes <= {None, problem.profile.microbatch_size}
-    for replicas in range(1, problem.max_replicas + 1):
+    of_replicas = [0, *[NO_TABLE] * problem.max_replicas]
+    is_linear = problem.profile.has_one_size and problem.profile.scales_linearly
+    for replicas in problem.allowed_replicas:
         if is_linear and arrays:
-            table_of_replicas.append(0)
+            of_replicas[replicas] = 0
             continue
         rows = [
             [costs.layer_work(name, t, width=width, replicas=replicas) for name in names]
@@ -149,17 +174,27 @@ def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -
             for t in types
         ]
         array = numpy.array(
-            [[[getattr(work, field, 0) for work in row] for row in rows] for field in _WORK_FIELDS], dtype=numpy.int64
+            [[[getattr(work, field, 0) for work in row] for row in rows] for field in _WORK_FIELDS]
+            + [[[int(work is not None) for work in row] for row in rows]],
+            dtype=numpy.int64,
         )
+        if not array[-1].any():
+            continue
         key = array.tobytes()
         if key not in tables:
             tables[key] = len(arrays)
             arrays.append(array)
-        table_of_replicas.append(tables[key])
-    return numpy.stack(arrays), _column(table_of_replicas)
+        of_replicas[replicas] = tables[key]
+    stacked = numpy.stack(arrays)
+    return _Tables(stacked[:, :-1], stacked[:, -1], _column(of_replicas))
 
 
 _WORK_FIELDS = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", "recompute_ns")
+
+
+def _overhead_table(problem: Problem) -> Integers:
+    rows = [[problem.profile.overhead_ns(name, kind) for kind in KINDS] for name in problem.cluster.device_types]
+    return numpy.array(rows, dtype=numpy.int64)
 
 
 def _edge_table(problem: Problem) -> Integers:
@@ -262,14 +297,14 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
     """
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     static = costs.static_bytes(stages)
-    lanes: list[Lane] = []
+    lanes: list[StageReplica] = []
     lane_of: dict[tuple[int, int], int] = {}
     for number, stage in enumerate(stages):
         for replica, group in enumerate(stage.replicas):
             cost = costs.stage_cost(stage, replica)
             lane_of[number, replica] = len(lanes)
             lanes.append(
-                Lane(
+                StageReplica(
                     stage=number,
                     device=index[group[0]],
                     forward=cost.forward_ns,
@@ -301,7 +336,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
 
 def _make_flows(
     problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel, lane_of: dict[tuple[int, int], int]
-) -> list[Flow]:
+) -> list[Transfer]:
     flows = []
     for (a, b), traffic in costs.traffic(stages).items():
         senders, receivers = stages[a].replicas, stages[b].replicas
@@ -318,7 +353,7 @@ def _make_flows(
                     route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
                     duration = 0 if route is None else route.duration_ns(part)
                     flows.append(
-                        Flow(
+                        Transfer(
                             sender=lane_of[from_lane],
                             receiver=lane_of[to_lane],
                             is_backward=is_backward,

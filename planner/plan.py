@@ -1,10 +1,12 @@
 """The answer: stages on device groups, one order of actions per device, and the evidence (MODEL.md section 7)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from planner.actions import Action
+
+ProvedBy = Literal["certificate", "complete search"]
 
 PLAN_FORMAT = "pipeline-plan/1"
 
@@ -117,15 +119,19 @@ class Evidence:
     solver_bound_ns: int | None
     """A bound that a solver claims; not re-derived."""
     solution_status: str
-    """`optimal` (gap 0) or `feasible`."""
+    """`optimal` (`proved_by` says how that is known) or `feasible`."""
     stopped_by: str
-    """`proof`, `gap`, `time`, `rounds`, `no_improvement`, `user`, or `internal_error` (the search broke off)."""
+    """`proof` (the certificate closes the gap), `complete_search` (no partition, mapping or order is left), `gap`,
+    `time`, `rounds`, `no_improvement`, `user`, or `internal_error` (the search broke off)."""
     source: str
     """Which part of the planner found the plan."""
     baselines: tuple[BaselineResult, ...]
     """Every baseline on the same problem."""
     interpolated_costs: tuple[str, ...]
     """Costs that were interpolated or scaled rather than measured."""
+    assumed_divisible: tuple[int, ...] | None = None
+    """Stages of which several devices take equal parts of a microbatch whose size the profile does not state; None: the
+    document says nothing about it (version 1)."""
     planner_version: str
     """Version of this distribution."""
     solver_versions: Mapping[str, str]
@@ -134,6 +140,12 @@ class Evidence:
     """Seed of the search."""
     verdict: Mapping[str, Any]
     """Result of the independent verifier: `{"passed": true, "violations": []}`."""
+    proved_by: ProvedBy | None = None
+    """How a plan is known to be optimal: by its certificate, or by a complete search, whose word it is. None if it is
+    not, and in documents from before this field."""
+    timings: Mapping[str, str] = field(default_factory=dict)
+    """How the times were taken: `conditions` (`busy`, `alone`, `not stated`), and of `action_overhead` and
+    `message_overhead` whether they were `measured`; empty in documents of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

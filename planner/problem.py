@@ -1,13 +1,14 @@
 """The question: a model profile, a cluster, a number of microbatches, and what may be decided."""
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
 from planner.plan import ProblemReference
+from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
-from profiles.document import content_sha256, to_plain
-from profiles.model_profile import ModelProfile, require_distinct, require_integer
+from profiles.model_profile import Layer, ModelProfile, require_distinct, require_integer
 
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is planned: microbatches x devices x 3 actions (or x stages, if a partition is given)."""
@@ -121,6 +122,20 @@ class Problem:
                         f"(device {device.name!r}); measured types: {', '.join(sorted(measured)) or 'none'}; "
                         "measure it there or mend the device's type"
                     )
+            for device_type in self.cluster.device_types:
+                self._require_whole_cost(layer, device_type)
+
+    def _require_whole_cost(self, layer: Layer, device_type: str) -> None:
+        """A whole microbatch lies within the sizes that were measured on one device."""
+        size, profile = self.profile.microbatch_size, self.profile
+        sizes = {c.microbatch_size or size for c in layer.costs if (c.device_type, c.width) == (device_type, 1)}
+        known = sorted(found for found in sizes if found is not None)
+        if size is not None and not profile.scales_linearly and not known[0] <= size <= known[-1]:
+            raise ValueError(
+                f"profile {profile.name!r}: microbatch_size = {size}, but layer {layer.name!r} was measured on "
+                f"{device_type!r} at sizes {', '.join(map(str, known))} only; measure it at {size}, or state "
+                '"scaling": "linear"'
+            )
 
     def _require_known_choices(self) -> None:
         layers, devices = self.profile.by_name, self.cluster.by_name
@@ -141,11 +156,31 @@ class Problem:
             for name in (name for group in groups for name in group):
                 if name not in devices:
                     raise ValueError(f"options: placement names the unknown device {name!r}; use a name of the cluster")
+        for number, groups in enumerate(self.options.placement or ()):
+            if groups and not self.profile.is_whole(Fraction(1, len(groups))):
+                raise ValueError(
+                    f"options: placement gives stage {number} {len(groups)} replicas, which cannot take equal parts of "
+                    f"microbatch_size = {self.profile.microbatch_size} samples; use a number that divides it"
+                )
+
+    @property
+    def replica_limit(self) -> int:
+        """Largest number of replicas that the options and the cluster leave."""
+        return min(self.options.max_replicas or len(self.cluster.devices), len(self.cluster.devices))
+
+    @cached_property
+    def allowed_replicas(self) -> tuple[int, ...]:
+        """The numbers of replicas that a stage may have, ascending: those that leave each of them whole samples.
+
+        All up to the limit where the size of a microbatch is unknown.
+        """
+        numbers = range(1, self.replica_limit + 1)
+        return tuple(count for count in numbers if self.profile.is_whole(Fraction(1, count)))
 
     @property
     def max_replicas(self) -> int:
         """Largest number of replicas a stage may have."""
-        return min(self.options.max_replicas or len(self.cluster.devices), len(self.cluster.devices))
+        return self.allowed_replicas[-1]
 
     @cached_property
     def profile_sha256(self) -> str:

@@ -1,9 +1,12 @@
-"""What a caller may ask of the planner's patience, and what it hears meanwhile."""
+"""When a run shall stop, and what its caller hears meanwhile."""
 
 from dataclasses import dataclass
 
 from planner.plan import Plan
 from profiles.model_profile import require_integer
+
+DEFAULT_PATIENCE = 200
+"""Rounds without a better plan after which a search ends by itself: about two minutes on two cores."""
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
@@ -15,15 +18,18 @@ class Limits:
     __pydantic_config__ = _STRICT
 
     time_limit_s: float = 60.0
-    """Wall-clock seconds from the call on."""
+    """Wall-clock seconds from the call on; while kernels are compiled, which happens once, the clock stands still."""
     gap: float = 0.0
     """Stop once (objective - lower bound) / objective is at most this."""
     seed: int = 0
     """Seed of every random choice."""
     max_rounds: int | None = None
     """Deterministic limit: rounds of the joint search; None: as many as the time allows."""
+    patience: int | None = None
+    """Stop after so many rounds of the search without a better plan; None: `DEFAULT_PATIENCE`, unless `max_rounds` or
+    `patience_s` is given."""
     patience_s: float | None = None
-    """Stop after so many seconds without improvement; None: half of the time limit, at least 10 s."""
+    """Stop after so many seconds of search without a better plan, but not before the end of a round; None: never."""
 
     def __post_init__(self) -> None:
         if not 0 < self.time_limit_s <= 10**6:
@@ -35,6 +41,15 @@ class Limits:
         require_integer("limits: seed", self.seed, most=2**31 - 1)
         if self.max_rounds is not None:
             require_integer("limits: max_rounds", self.max_rounds, most=10**9)
+        if self.patience is not None:
+            require_integer("limits: patience", self.patience, least=1, most=10**9)
+
+    @property
+    def patience_rounds(self) -> int | None:
+        """Rounds without a better plan after which the search ends, if any number of them ends it."""
+        if self.patience is not None or self.max_rounds is not None or self.patience_s is not None:
+            return self.patience
+        return DEFAULT_PATIENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +59,7 @@ class Progress:
     elapsed_s: float
     """Seconds since the call."""
     phase: str
-    """What is running: `baselines`, `start`, `bound`, `search` or `exact`."""
+    """What is running: `compiling kernels (once)`, `baselines`, `start`, `bound`, `search` or `exact`."""
     incumbent: Plan | None
     """The best verified plan so far (its evidence is filled in at the end only)."""
     incumbent_ns: int | None

@@ -11,10 +11,10 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from planner.actions import Action
-from planner.costs import CostModel, StageCost, Traffic, overlaps
-from planner.course import make_course
+from planner.costs import CostModel, StageCost, StageTraffic, overlaps
 from planner.encoding import Words, encode
 from planner.errors import PlanError
+from planner.fast_evaluation import make_fast_evaluation
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
 from planner.split_placement import BEFORE_FIRST, common, input_grad_ranges, part_of
@@ -30,8 +30,8 @@ from profiles.cluster import Route
 
 __all__ = [
     "Direction",
-    "Lane",
     "MemoryPoint",
+    "StageReplica",
     "TimedAction",
     "TimedSynchronisation",
     "TimedTransfer",
@@ -46,16 +46,16 @@ _Call = tuple[Callable[[int, Any], None], object]
 
 
 @dataclass(slots=True, kw_only=True)
-class Lane:
+class StageReplica:
     """One replica of one stage while it is played."""
 
     stage: int
     replica: int
     group: DeviceGroup
     cost: StageCost
-    forward_to: list[tuple["Lane", int, Route | None]]
+    forward_to: list[tuple["StageReplica", int, Route | None]]
     """Receivers of its activations: (lane, bytes, route; None inside the same group)."""
-    backward_to: list[tuple["Lane", int, Route | None]]
+    backward_to: list[tuple["StageReplica", int, Route | None]]
     """Receivers of its gradients."""
     kinds: str = "FIWB"
     """The kinds of its actions."""
@@ -79,8 +79,8 @@ class Lane:
 class _Parcel(NamedTuple):
     """What one lane sends another for one microbatch; no route: inside a device."""
 
-    sender: Lane
-    target: Lane
+    sender: StageReplica
+    target: StageReplica
     microbatch: int
     direction: Direction
     num_bytes: int
@@ -94,14 +94,14 @@ def simulate(problem: Problem, plan: Plan, *, costs: CostModel | None = None, wo
     """
     model = costs or CostModel(problem)
     lanes = make_lanes(problem, plan, costs=model)
-    course = make_course(plan, lanes=lanes, words=words or encode(plan.schedule), costs=model)
+    course = make_fast_evaluation(plan, lanes=lanes, words=words or encode(plan.schedule), costs=model)
     return _Player(problem, plan, costs=model, lanes=lanes).play() if course is None else course.play()
 
 
 class _Player:
     """The state of one game: what has happened up to the event at hand."""
 
-    def __init__(self, problem: Problem, plan: Plan, *, costs: CostModel, lanes: list[Lane]) -> None:
+    def __init__(self, problem: Problem, plan: Plan, *, costs: CostModel, lanes: list[StageReplica]) -> None:
         self.problem, self.plan, self.costs, self.lanes = problem, plan, costs, lanes
         for lane in lanes:
             lane.reset(problem.num_microbatches)
@@ -123,7 +123,7 @@ class _Player:
         self.events: list[tuple[int, int, tuple[int, ...], int, _Call]] = []
         self.num_events = 0
 
-    def _lane(self, device: str, action: Action) -> Lane:
+    def _lane(self, device: str, action: Action) -> StageReplica:
         lane = self.lane_of.get((device, action.stage))
         if lane is None or not 0 <= action.microbatch < self.problem.num_microbatches:
             raise PlanError(f"{device} cannot run {action}: it holds no such stage, or there is no such microbatch")
@@ -173,7 +173,7 @@ class _Player:
         word = self.words[device]
         return position < len(word) and word[position] == action
 
-    def _on_end(self, now: int, ended: tuple[Lane, Action]) -> None:
+    def _on_end(self, now: int, ended: tuple[StageReplica, Action]) -> None:
         lane, action = ended
         microbatch = action.microbatch
         if action.kind == "F":
@@ -190,7 +190,7 @@ class _Player:
                 self._send(now, self.finished[lane.stage], rank=0)
         self._resume(now, lane.group)
 
-    def _send_all(self, now: int, lane: Lane, *, microbatch: int, direction: Direction) -> None:
+    def _send_all(self, now: int, lane: StageReplica, *, microbatch: int, direction: Direction) -> None:
         receivers = lane.backward_to if direction == "backward" else lane.forward_to
         for rank, (target, num_bytes, route) in enumerate(receivers):
             self._send(now, _Parcel(lane, target, microbatch, direction, num_bytes, route), rank=rank)
@@ -240,7 +240,7 @@ class _Player:
             missing[parcel.microbatch] -= 1
         self._resume(now, lane.group)
 
-    def _on_arrival_within(self, lane: Lane, microbatch: int, *, direction: Direction) -> None:
+    def _on_arrival_within(self, lane: StageReplica, microbatch: int, *, direction: Direction) -> None:
         """With split placement: weights, stash or weight stash have arrived (the finished gradient: all is done)."""
         if microbatch == BEFORE_FIRST:
             lane.missing_gradients = [missing - 1 for missing in lane.missing_gradients]
@@ -326,7 +326,7 @@ def memory_steps(cost: StageCost, kind: str) -> tuple[int, int]:
     return rest + cost.workspace_bytes, -cost.held_bytes
 
 
-def _is_ready(lane: Lane, action: Action) -> bool:
+def _is_ready(lane: StageReplica, action: Action) -> bool:
     microbatch = action.microbatch
     if action.kind == "F":
         return lane.missing_inputs[microbatch] == 0
@@ -335,7 +335,7 @@ def _is_ready(lane: Lane, action: Action) -> bool:
     return lane.forward_done[microbatch] and lane.missing_gradients[microbatch] == 0
 
 
-def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> list[Lane]:
+def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> list[StageReplica]:
     """One lane per stage and replica, connected by the transfers between them."""
     costs.find_routes(plan.stages)
     lanes = [_stage_lanes(plan, number, costs=costs) for number in range(len(plan.stages))]
@@ -357,7 +357,7 @@ def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> list[Lane]:
     return [lane for group in lanes for lane in group]
 
 
-def _stage_lanes(plan: Plan, number: int, *, costs: CostModel) -> list[Lane]:
+def _stage_lanes(plan: Plan, number: int, *, costs: CostModel) -> list[StageReplica]:
     """One lane per replica; with split placement one per device that works for the stage, its owner first."""
     stage = plan.stages[number]
     if not stage.is_split:
@@ -367,7 +367,9 @@ def _stage_lanes(plan: Plan, number: int, *, costs: CostModel) -> list[Lane]:
     return [_new_lane((number, replica), seat) for replica, seat in enumerate(seats)]
 
 
-def _connect_split(plan: Plan, ends: tuple[list[Lane], list[Lane]], *, traffic: Traffic, costs: CostModel) -> None:
+def _connect_split(
+    plan: Plan, ends: tuple[list[StageReplica], list[StageReplica]], *, traffic: StageTraffic, costs: CostModel
+) -> None:
     """Activations go between owners, gradients between the lanes that run I for the same samples."""
     problem = costs.problem
     stages = [plan.stages[lanes[0].stage] for lanes in ends]
@@ -386,7 +388,7 @@ def _connect_split(plan: Plan, ends: tuple[list[Lane], list[Lane]], *, traffic: 
                 receiver.num_gradients += 1
 
 
-def _connect_parts(plan: Plan, lanes: list[Lane], *, costs: CostModel) -> None:
+def _connect_parts(plan: Plan, lanes: list[StageReplica], *, costs: CostModel) -> None:
     """With split placement: the stash goes from the owner to every other I, the weight stash from every I to W."""
     stage = plan.stages[lanes[0].stage]
     if not stage.is_split:
@@ -406,7 +408,7 @@ def _connect_parts(plan: Plan, lanes: list[Lane], *, costs: CostModel) -> None:
 
 
 def _make_single_parcels(
-    problem: Problem, plan: Plan, *, costs: CostModel, lanes: list[Lane]
+    problem: Problem, plan: Plan, *, costs: CostModel, lanes: list[StageReplica]
 ) -> tuple[list[_Parcel], dict[int, _Parcel]]:
     """What travels once per iteration with split placement: the weights, and per stage the finished gradient."""
     weights, finished = [], {}
@@ -426,8 +428,8 @@ def _make_single_parcels(
     return weights, finished
 
 
-def _new_lane(where: tuple[int, int], seat: tuple[DeviceGroup, StageCost, str]) -> Lane:
-    return Lane(
+def _new_lane(where: tuple[int, int], seat: tuple[DeviceGroup, StageCost, str]) -> StageReplica:
+    return StageReplica(
         stage=where[0],
         replica=where[1],
         group=seat[0],
@@ -438,7 +440,7 @@ def _new_lane(where: tuple[int, int], seat: tuple[DeviceGroup, StageCost, str]) 
     )
 
 
-def _route(problem: Problem, ends: tuple[Lane, Lane], *, num_bytes: int) -> Route | None:
+def _route(problem: Problem, ends: tuple[StageReplica, StageReplica], *, num_bytes: int) -> Route | None:
     """Transfers go between the first devices of the groups; inside one device nothing moves."""
     a, b = ends[0].group[0], ends[1].group[0]
     return None if a == b else problem.cluster.route(a, b, num_bytes=num_bytes)

@@ -12,7 +12,7 @@ BEFORE_FIRST = -1
 """The microbatch of the transfer of a stage's weights; that of its finished gradient is the number of microbatches."""
 
 
-class Part(NamedTuple):
+class SplitPart(NamedTuple):
     """What one device does for a stage with split placement."""
 
     device: str
@@ -38,7 +38,7 @@ class Range(NamedTuple):
     end: Fraction
 
 
-def make_parts(stage: Stage, *, has_weight_grad: bool) -> tuple[Part, ...]:
+def make_parts(stage: Stage, *, has_weight_grad: bool) -> tuple[SplitPart, ...]:
     """The devices that work for a stage with split placement: its owner first, then as the stage names them."""
     owner = stage.replicas[0][0]
     ranges: dict[str, tuple[Fraction, Fraction]] = {}
@@ -52,7 +52,7 @@ def make_parts(stage: Stage, *, has_weight_grad: bool) -> tuple[Part, ...]:
     found = []
     for device in dict.fromkeys([owner, *ranges, weight]):
         kinds = "F" * (device == owner) + "I" * (device in ranges) + "W" * (device == weight and has_weight_grad)
-        found.append(Part(device, kinds, *ranges.get(device, (Fraction(0), Fraction(0)))))
+        found.append(SplitPart(device, kinds, *ranges.get(device, (Fraction(0), Fraction(0)))))
     return tuple(found)
 
 

@@ -9,24 +9,25 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from planner.plan import Plan
-from planner.problem import Problem
-from planner.replay import Replay
-from planner.rules import (
+from planner.errors import PlanError
+from planner.judge import (
+    agreement,
+    deadlock_rules,
     evidence,
     groups,
     lists,
     options,
-    orders,
     partition,
     reference,
     shape,
     split_placement,
-    timeline,
 )
-from planner.rules.case import Case, Findings, shown
-from planner.simulate import Timeline
-from profiles.document import to_plain
+from planner.judge.case import Case, Findings, Played, shown
+from planner.judge.times import Judgement
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.simulate import Timeline, simulate
+from profiles.canonical_json import to_plain
 
 MAX_VIOLATIONS_PER_RULE = 20
 """A rule that is broken more often reports no more than this."""
@@ -58,8 +59,8 @@ class Verdict:
     """The plan as played; None if it cannot be played."""
     subject: tuple[Problem, Plan] | None = field(default=None, repr=False, compare=False)
     """What was judged."""
-    replayed: Replay | None = field(default=None, repr=False, compare=False)
-    """The second evaluation."""
+    judgement: Judgement | None = field(default=None, repr=False, compare=False)
+    """The judge's figures."""
 
     def covers(self, problem: Problem, plan: Plan) -> bool:
         """Whether it has passed the very same stages and words as an answer to the very same problem."""
@@ -84,10 +85,10 @@ def verify(problem: Problem, plan: Plan, *, earlier: Verdict | None = None) -> V
 
     Where an `earlier` verdict has passed the same stages and words, only what the evidence states is checked anew.
     """
-    case = Case(problem, plan)
+    case = Case(problem, plan, play=lambda: _play(problem, plan))
     chosen = GROUPS
     if earlier is not None and earlier.covers(problem, plan) and earlier.timeline is not None:
-        case.__dict__.update(played=earlier.timeline, replayed=earlier.replayed)
+        case.__dict__.update(played=earlier.timeline, judgement=earlier.judgement)
         chosen = (GROUPS[0], GROUPS[-1])
     violations: list[Violation] = []
     for is_gate, rules in chosen:
@@ -96,8 +97,16 @@ def verify(problem: Problem, plan: Plan, *, earlier: Verdict | None = None) -> V
         if is_gate and found:
             return Verdict(violations=tuple(violations), timeline=None)
     return Verdict(
-        violations=tuple(violations), timeline=case.timeline, subject=(problem, plan), replayed=case.replayed
+        violations=tuple(violations), timeline=case.timeline, subject=(problem, plan), judgement=case.judgement
     )
+
+
+def _play(problem: Problem, plan: Plan) -> Played:
+    """The core's timeline of a plan, or why it has none: a cost that the core does not find is a reason, too."""
+    try:
+        return simulate(problem, plan)
+    except (PlanError, ValueError) as error:
+        return str(error)
 
 
 def _apply(rule: Callable[[Case], Findings], case: Case) -> Iterator[Violation]:
@@ -122,13 +131,13 @@ GROUPS: tuple[tuple[bool, tuple[Rule, ...]], ...] = (
     (False, reference.RULES),
     (True, (*partition.RULES, *groups.RULES, *split_placement.RULES)),
     (False, options.RULES),
-    (True, (timeline.route_missing,)),
+    (True, (agreement.route_missing,)),
     (True, lists.RULES),
-    (True, (orders.forward_first, orders.input_grad_first)),
-    (True, (orders.deadlock,)),
-    (False, (timeline.memory_exceeded,)),
-    (True, (timeline.timeline_broken,)),
-    (False, (timeline.span_differs, timeline.peaks_differ)),
+    (True, (deadlock_rules.forward_first, deadlock_rules.input_grad_first)),
+    (True, (deadlock_rules.deadlock,)),
+    (False, (agreement.memory_exceeded,)),
+    (True, (agreement.timeline_broken,)),
+    (False, (agreement.span_differs, agreement.bubble_differs, agreement.peaks_differ)),
     (False, evidence.RULES),
 )
 """The rules in the order in which they are applied; the flag says whether a group is a gate."""

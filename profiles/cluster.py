@@ -7,7 +7,7 @@ from functools import cached_property
 import networkx
 
 from profiles.model_profile import MAX_BYTES, MAX_NANOSECONDS, require_distinct, require_integer, require_name
-from profiles.routing import Network, RouteTables, Way
+from profiles.routing import DirectedLink, Network, RouteTables
 
 FEW_SEARCHES = 8
 """So many searches for routes are not worth doing at once."""
@@ -58,6 +58,8 @@ class Link:
     """Time before the first byte arrives."""
     duplex: bool = True
     """Whether the two directions are links of their own; otherwise they take turns."""
+    message_overhead_ns: int | None = None
+    """What a message costs the executor beyond the link itself, once per message; None: not measured, 0."""
 
     def __post_init__(self) -> None:
         owner = f"link {str(self.a)[:80]!r} - {str(self.b)[:80]!r}"
@@ -65,6 +67,8 @@ class Link:
         require_name(f"{owner}: b", self.b)
         require_integer(f"{owner}: bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, least=1)
         require_integer(f"{owner}: latency_ns", self.latency_ns, most=MAX_NANOSECONDS)
+        if self.message_overhead_ns is not None:
+            require_integer(f"{owner}: message_overhead_ns", self.message_overhead_ns, most=MAX_NANOSECONDS)
         if self.a == self.b:
             raise ValueError(f"{owner}: both ends are the same; remove the link")
 
@@ -76,7 +80,7 @@ class Route:
     links: tuple[int, ...]
     """Resources it occupies: `2 * index` for a link used from a to b, `2 * index + 1` for b to a (duplex)."""
     latency_ns: int
-    """Sum of the latencies of its links."""
+    """Sum of the latencies of its links, and the largest of their message overheads, once."""
     bandwidth_bytes_per_s: int
     """Least bandwidth among its links."""
 
@@ -168,7 +172,14 @@ class Cluster:
             ends[link.a, link.b] = (2 * index, link)
             ends[link.b, link.a] = (2 * index + (1 if link.duplex else 0), link)
         ways = [
-            Way(self._node_of[a], self._node_of[b], link.latency_ns, link.bandwidth_bytes_per_s, resource)
+            DirectedLink(
+                self._node_of[a],
+                self._node_of[b],
+                link.latency_ns,
+                link.bandwidth_bytes_per_s,
+                resource,
+                link.message_overhead_ns or 0,
+            )
             for (a, b), (resource, link) in ends.items()
         ]
         return Network(len(self._nodes), ways)
@@ -208,7 +219,7 @@ class Cluster:
         used = [self._network.ways[number] for number in path]
         return Route(
             links=tuple(way.resource for way in used),
-            latency_ns=sum(way.latency_ns for way in used),
+            latency_ns=sum(way.latency_ns for way in used) + max(way.message_overhead_ns for way in used),
             bandwidth_bytes_per_s=min(way.bandwidth_bytes_per_s for way in used),
         )
 

@@ -15,7 +15,7 @@ from profiles.model_profile import ModelProfile
 from profiles.refusal import refusal, render_value
 from profiles.strict_json import MAX_DOCUMENT_BYTES, decode_text, parse_json
 from profiles.validation import validate
-from profiles.workload import WORKLOAD_FORMAT, Workload, dump_workload
+from profiles.workload import CLUSTER_FORMAT, WORKLOAD_FORMAT, Workload, dump_workload
 
 __all__ = [
     "Workload",
@@ -33,9 +33,15 @@ Source = str | os.PathLike[str]
 
 _KINDS: dict[str, type[Workload | ModelProfile | Cluster]] = {
     WORKLOAD_FORMAT: Workload,
-    "pipeline-profile/1": ModelProfile,
-    "pipeline-cluster/1": Cluster,
+    "pipeline-profile/2": ModelProfile,
+    CLUSTER_FORMAT: Cluster,
 }
+
+_OLD_KINDS: dict[str, type[Workload | ModelProfile]] = {
+    "pipeline-workload/1": Workload,
+    "pipeline-profile/1": ModelProfile,
+}
+"""Version 1 may leave out the size of a microbatch: then it is unknown."""
 
 
 def load_workload(source: Source) -> Workload:
@@ -127,7 +133,9 @@ def _document_of(tree: object, *, source: str) -> Workload | Cluster:
     if "format" not in tree and is_piper(tree):
         return import_piper(tree, source=source)
     kind = _kind(tree, source=source)
-    document = validate(kind, {key: value for key, value in tree.items() if key != "format"}, source=source)
+    plain = {key: value for key, value in tree.items() if key != "format"}
+    _settle_size(plain, kind=kind, is_old=tree["format"] in _OLD_KINDS, source=source)
+    document = validate(kind, plain, source=source)
     return Workload(profile=document) if isinstance(document, ModelProfile) else document
 
 
@@ -135,9 +143,39 @@ def _kind(tree: dict[str, object], *, source: str) -> type[Workload | ModelProfi
     form, forms = tree.get("format"), ", ".join(_KINDS)
     if form is None:
         raise refusal(source, f"format is missing; give one of {forms}, or the neutral form (layers with forward_ms)")
-    if not isinstance(form, str) or form not in _KINDS:
+    if not isinstance(form, str) or form not in _KINDS | _OLD_KINDS:
         raise refusal(source, f"format = {render_value(form)} is not a form that is read here; give one of {forms}")
-    return _KINDS[form]
+    return (_KINDS | _OLD_KINDS)[form]
+
+
+def _settle_size(plain: dict[str, object], *, kind: type, is_old: bool, source: str) -> None:
+    """A profile states the size of a microbatch, or null; one of version 1 that does not has an unknown one.
+
+    Where it has costs at several sizes, it meant 1.
+    """
+    place, profile = ("", plain) if kind is ModelProfile else ("profile.", plain.get("profile"))
+    if kind is Cluster or not isinstance(profile, dict) or "microbatch_size" in profile or "layers" not in profile:
+        return
+    if not is_old:
+        raise refusal(
+            source,
+            f"{place}microbatch_size is missing; state the samples of a microbatch, or null if nobody knows (then no "
+            "executor runs replicas)",
+        )
+    if _has_sizes(profile["layers"]):
+        profile = {**profile, "microbatch_size": 1}
+        plain.update(profile if kind is ModelProfile else {"profile": profile})
+
+
+def _has_sizes(layers: object) -> bool:
+    """Whether some cost states the size it was measured at."""
+    costs = [layer.get("costs") for layer in layers if isinstance(layer, dict)] if isinstance(layers, list) else []
+    return any(
+        isinstance(cost, dict) and cost.get("microbatch_size") is not None
+        for each in costs
+        if isinstance(each, list)
+        for cost in each
+    )
 
 
 def _is_neutral(tree: dict[str, object]) -> bool:

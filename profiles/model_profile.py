@@ -7,8 +7,10 @@ Every time is an integer number of nanoseconds, every size an integer number of 
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from heapq import heapify, heappop, heappush
+from typing import Literal
 
 MAX_NANOSECONDS = 10**13
 """Largest time a document may state (about 2.8 hours), so that every sum stays below 2**53."""
@@ -18,6 +20,13 @@ MAX_BYTES = 2**50
 
 MAX_NAME_LENGTH = 300
 """Longest name of a layer, device, host or switch."""
+
+MAX_SAMPLES = 2**30
+"""Most samples in one microbatch."""
+
+Scaling = Literal["linear", "measured"]
+"""What a cost is at a number of samples outside the measured ones: `linear`: in proportion from the nearest one;
+`measured`: there is none, and no stage works on so many samples."""
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
@@ -74,7 +83,7 @@ class LayerCost:
         require_name(f"{owner}: device_type", self.device_type)
         require_integer(f"{owner}: width", self.width, least=1, most=4096)
         if self.microbatch_size is not None:
-            require_integer(f"{owner}: microbatch_size", self.microbatch_size, least=1, most=2**30)
+            require_integer(f"{owner}: microbatch_size", self.microbatch_size, least=1, most=MAX_SAMPLES)
         for field in ("forward_ns", "input_grad_ns", "weight_grad_ns", "recompute_ns"):
             require_integer(f"{owner}: {field}", getattr(self, field), most=MAX_NANOSECONDS)
         if self.backward_ns is not None:
@@ -144,6 +153,10 @@ class Layer:
     """Held only while an action of the layer runs."""
     frozen: bool = False
     """The weights are not trained: no W and no gradient to synchronise."""
+    splittable: bool = True
+    """Whether the executor can put the weight gradients off; otherwise they are computed within I, and W is empty."""
+    unsplit_module: str = ""
+    """Class of the module whose weights keep the layer from being split; empty if it can be."""
     wider: tuple[WidthBytes, ...] = ()
     """The same bytes at widths above 1, one entry per width."""
 
@@ -226,6 +239,43 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActionOverhead:
+    """What an action costs beyond its layers on one device type: the executor's own work in it and before it."""
+
+    __pydantic_config__ = _STRICT
+
+    device_type: str
+    """The device type it was measured on."""
+    forward_ns: int = 0
+    """Added to every F."""
+    input_grad_ns: int = 0
+    """Added to every I."""
+    weight_grad_ns: int = 0
+    """Added to every W."""
+    backward_ns: int = 0
+    """Added to every B, at most what I and W have together."""
+
+    def __post_init__(self) -> None:
+        owner = f"action overhead on {str(self.device_type)[:80]!r}"
+        require_name(f"{owner}: device_type", self.device_type)
+        for field in ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns"):
+            require_integer(f"{owner}: {field}", getattr(self, field), most=MAX_NANOSECONDS)
+        if self.backward_ns > self.input_grad_ns + self.weight_grad_ns:
+            raise ValueError(
+                f"{owner}: backward_ns = {self.backward_ns} exceeds input_grad_ns + weight_grad_ns = "
+                f"{self.input_grad_ns + self.weight_grad_ns}; one action costs no more than two: measure it again"
+            )
+
+    def of(self, kind: str) -> int:
+        """What is added to an action of kind F, I, W or B."""
+        if kind == "F":
+            return self.forward_ns
+        if kind == "I":
+            return self.input_grad_ns
+        return self.weight_grad_ns if kind == "W" else self.backward_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What a run of a plan took: where figures of a calibrated profile come from. No figure is read from here."""
 
@@ -267,23 +317,38 @@ class ModelProfile:
     """The layers, in any order; at least one."""
     edges: tuple[Edge, ...]
     """The tensors between them; together acyclic."""
-    microbatch_size: int = 1
-    """Samples in one microbatch."""
+    microbatch_size: int | None = None
+    """Samples in one microbatch, which replicas take whole; None: unknown, and assumed to be cut evenly by any number
+    of them, which no executor can rely on."""
+    scaling: Scaling | None = None
+    """What costs are outside the measured sizes; None (documents of version 1): `linear` where no layer was measured at
+    several sizes on one type and width, otherwise `measured`."""
     optimizer_ns: int = 0
     """Time of the optimizer step on every device, after the last gradient is synchronised."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
     measurements: tuple[Measurement, ...] = ()
     """What the runs took that the profile was calibrated with."""
+    action_overhead_ns: tuple[ActionOverhead, ...] = ()
+    """What every action costs beyond its layers, one entry per device type; a type without one: not measured, 0."""
+    conditions: Literal["busy", "alone"] | None = None
+    """Whether layers of devices that share a host were timed while the others were busy; None: not stated."""
 
     def __post_init__(self) -> None:
         owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"
         require_name(f"{owner}: name", self.name)
-        require_integer(f"{owner}: microbatch_size", self.microbatch_size, least=1, most=2**30)
+        if self.microbatch_size is not None:
+            require_integer(f"{owner}: microbatch_size", self.microbatch_size, least=1, most=MAX_SAMPLES)
+        else:
+            self._require_one_size(owner)
         require_integer(f"{owner}: optimizer_ns", self.optimizer_ns, most=MAX_NANOSECONDS)
         if not self.layers:
             raise ValueError(f"{owner}: layers is empty; a profile needs at least one layer")
         require_distinct(f"{owner}: layer", (layer.name for layer in self.layers))
+        require_distinct(f"{owner}: action overhead on", (each.device_type for each in self.action_overhead_ns))
+        if self.conditions not in (None, "busy", "alone"):
+            shown = str(self.conditions)[:60]
+            raise ValueError(f"{owner}: conditions = {shown!r}; write 'busy' or 'alone', or leave it out")
         require_distinct(f"{owner}: edge", (f"{edge.producer!r} -> {edge.consumer!r}" for edge in self.edges))
         known = {layer.name for layer in self.layers}
         for position, edge in enumerate(self.edges):
@@ -294,10 +359,42 @@ class ModelProfile:
                     )
         _ = self.topological_order
 
+    def overhead_ns(self, device_type: str, kind: str) -> int:
+        """What an action of a kind costs beyond its layers on a device type; 0 where it was not measured."""
+        return next((each.of(kind) for each in self.action_overhead_ns if each.device_type == device_type), 0)
+
+    def _require_one_size(self, owner: str) -> None:
+        """Sizes of single costs say nothing without the size of a microbatch."""
+        for layer in self.layers:
+            for cost in layer.costs:
+                if cost.microbatch_size is not None:
+                    raise ValueError(
+                        f"{owner}: microbatch_size = null, but layer {layer.name!r} has a cost at microbatch_size = "
+                        f"{cost.microbatch_size}; state the samples of a microbatch"
+                    )
+
     @cached_property
     def by_name(self) -> dict[str, Layer]:
         """The layers by their names."""
         return {layer.name: layer for layer in self.layers}
+
+    @cached_property
+    def scales_linearly(self) -> bool:
+        """Whether costs outside the measured sizes are in proportion to those of the nearest size."""
+        if self.scaling is not None:
+            return self.scaling == "linear"
+        kinds = [(layer.name, cost.device_type, cost.width) for layer in self.layers for cost in layer.costs]
+        return len(set(kinds)) == len(kinds)
+
+    @property
+    def has_one_size(self) -> bool:
+        """Whether all costs were measured at the size of a microbatch."""
+        sizes = {cost.microbatch_size for layer in self.layers for cost in layer.costs}
+        return sizes <= {None, self.microbatch_size}
+
+    def is_whole(self, share: Fraction) -> bool:
+        """Whether such a part of a microbatch is a whole number of samples, as far as that is known."""
+        return self.microbatch_size is None or (self.microbatch_size * share).denominator == 1
 
     @cached_property
     def topological_order(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ ENTRIES_AT_ONCE = 4_000_000
 """Table entries (searches x link directions) that are held in memory at a time."""
 
 
-class Way(NamedTuple):
+class DirectedLink(NamedTuple):
     """One direction of a link: the nodes it leads from and to, what it costs, and its resource."""
 
     tail: int
@@ -24,6 +24,7 @@ class Way(NamedTuple):
     latency_ns: int
     bandwidth_bytes_per_s: int
     resource: int
+    message_overhead_ns: int = 0
 
     def weight(self, num_bytes: int) -> int:
         """Nanoseconds x 2**20, plus one per link: of paths of equal time the one with fewer links is shorter."""
@@ -42,7 +43,7 @@ class Trees(NamedTuple):
 class Network:
     """Nodes 0 .. N - 1 and the ways between them, in the order in which a search looks at them."""
 
-    def __init__(self, num_nodes: int, ways: Sequence[Way]) -> None:
+    def __init__(self, num_nodes: int, ways: Sequence[DirectedLink]) -> None:
         self.num_nodes, self.ways = num_nodes, ways
         self._last: tuple[int, list[int]] | None = None
         self.leaving: list[list[int]] = [[] for _ in range(num_nodes)]
@@ -170,7 +171,7 @@ class RouteTables(NamedTuple):
     """The paths between all pairs of nodes 0 .. D - 1."""
 
     latency: Integers
-    """[D, D] nanoseconds of a path."""
+    """[D, D] nanoseconds of a path, the largest message overhead of its ways included."""
     bandwidth: Integers
     """[D, D] bytes per second of its narrowest way; 1 from a node to itself."""
     start: Integers
@@ -190,7 +191,7 @@ class Hop(NamedTuple):
 
 
 def _walk(
-    ways: Sequence[Way], way: Integers, *, shortcuts: list[tuple[int, int, int]], pairs: tuple[int, int]
+    ways: Sequence[DirectedLink], way: Integers, *, shortcuts: list[tuple[int, int, int]], pairs: tuple[int, int]
 ) -> Iterator[Hop]:
     """All paths of some sources back from their targets; `pairs`: index of the first pair, and number of ends."""
     tails = numpy.array([each.tail for each in ways], dtype=numpy.int64)
@@ -209,15 +210,17 @@ def _walk(
         distance += 1
 
 
-def _collect(ways: Sequence[Way], hops: list[Hop], *, num_ends: int) -> RouteTables:
+def _collect(ways: Sequence[DirectedLink], hops: list[Hop], *, num_ends: int) -> RouteTables:
     """The tables of paths that are given hop by hop."""
-    latencies, bandwidths, resources = (
-        numpy.array([way[column] for way in ways], dtype=numpy.int64) for column in (2, 3, 4)
+    latencies, bandwidths, resources, overheads = (
+        numpy.array([way[column] for way in ways], dtype=numpy.int64) for column in (2, 3, 4, 5)
     )
     latency, bandwidth = numpy.zeros(num_ends**2, numpy.int64), numpy.full(num_ends**2, FAR)
+    overhead = numpy.zeros(num_ends**2, numpy.int64)
     count = numpy.zeros(num_ends**2 + 1, numpy.int64)
     for hop in hops:
         latency[hop.pairs] += latencies[hop.ways]
+        overhead[hop.pairs] = numpy.maximum(overhead[hop.pairs], overheads[hop.ways])
         bandwidth[hop.pairs] = numpy.minimum(bandwidth[hop.pairs], bandwidths[hop.ways])
         count[hop.pairs + 1] += 1
     bandwidth[bandwidth == FAR] = 1
@@ -226,4 +229,4 @@ def _collect(ways: Sequence[Way], hops: list[Hop], *, num_ends: int) -> RouteTab
     for hop in hops:
         found[start[hop.pairs + 1] - 1 - hop.distance] = resources[hop.ways]
     shape = num_ends, num_ends
-    return RouteTables(latency.reshape(shape), bandwidth.reshape(shape), start, found)
+    return RouteTables((latency + overhead).reshape(shape), bandwidth.reshape(shape), start, found)

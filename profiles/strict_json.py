@@ -107,7 +107,7 @@ def _require_size(text: str, ceiling: Ceiling, *, source: str) -> None:
 
 def _decode(text: str) -> tuple[object, bool]:
     """The tree, and whether something stands in it that no document may hold."""
-    reader = _Reader()
+    reader = _JsonReader()
     is_suspicious = _LONG_NUMBER.search(text) is not None
     decoder = json.JSONDecoder(
         object_pairs_hook=reader.read_object,
@@ -125,7 +125,7 @@ class _Fault:
     problem: str
 
 
-class _Reader:
+class _JsonReader:
     """Reads what Python's parser passes on, and remembers whether any of it was a fault."""
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 import difflib
 import json
 import re
+import threading
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -51,7 +52,13 @@ def validate(kind: type[T], tree: object, *, source: str) -> T:
 
 
 def _validate_json(kind: type, text: str) -> Any:
-    return _validator(kind).validate_json(text, strict=True)
+    with _BUILDING:
+        validator = _validator(kind)
+    return validator.validate_json(text, strict=True)
+
+
+_BUILDING = threading.Lock()
+"""Validators are built by one thread at a time: pydantic's building of them is not safe in several at once."""
 
 
 @cache

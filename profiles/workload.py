@@ -4,11 +4,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
-from profiles.document import to_plain
 from profiles.model_profile import ModelProfile, require_integer
 
-WORKLOAD_FORMAT = "pipeline-workload/1"
+WORKLOAD_FORMAT = "pipeline-workload/2"
 """The `format` of the documents that `dump_workload` writes."""
 
 CLUSTER_FORMAT = "pipeline-cluster/1"
@@ -39,8 +39,19 @@ class Workload:
 
 def dump_workload(workload: Workload) -> str:
     """The document of a workload: stable order, defaults left out, one line per layer, edge, device and link."""
+    return _render(workload_to_plain(workload), levels=3) + "\n"
+
+
+def workload_to_plain(workload: Workload) -> dict[str, Any]:
+    """The document as plain dictionaries and lists; the size of a microbatch is stated even where it is unknown."""
     plain = {key: value for key, value in to_plain(workload).items() if value != {}}
-    return _render({"format": WORKLOAD_FORMAT, **plain}, levels=3) + "\n"
+    return {"format": WORKLOAD_FORMAT, **plain, "profile": profile_to_plain(workload.profile)}
+
+
+def profile_to_plain(profile: ModelProfile) -> dict[str, Any]:
+    """A profile as documents of version 2 state it: with the size of a microbatch, or null."""
+    plain = to_plain(profile)
+    return {**plain, "microbatch_size": profile.microbatch_size}
 
 
 def dump_cluster(cluster: Cluster) -> str:

@@ -5,10 +5,10 @@ Every step is evaluated by playing the whole iteration (`kernels.play`).
 
 import numpy as np
 
-from solver_models.compiled import kernel
-from solver_models.kernels import FAR, Policy, assemble, play
-from solver_models.moves import CAP_OFFSET, CAP_SLOPE, LAG, MODE, is_allowed, neighbour
-from solver_models.quick_floors import net_floors
+from solver_models.evaluator import FAR, Policy, assemble, play
+from solver_models.jit import kernel
+from solver_models.lower_bounds import net_floors
+from solver_models.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, is_allowed, neighbour
 
 PENALTY = 1 << 56
 """Added to the objective of a candidate that deadlocks for want of memory, and twice where one microbatch of one stage
@@ -17,13 +17,13 @@ is too much for a device; the rest of the objective is then `shortage`, so that 
 
 
 @kernel
-def make_policy(net, knobs, num_stages):
-    """The policy that four knobs stand for."""
+def make_policy(net, policy_params, num_stages):
+    """The policy that four policy_params stand for."""
     num_lanes, num_devices = net.lane_stage.shape[0], net.budget.shape[0]
     cap = np.empty(num_lanes, np.int64)
     for n in range(num_lanes):
-        cap[n] = max(1, knobs[CAP_SLOPE] * (num_stages - net.lane_stage[n]) // 4 + knobs[CAP_OFFSET])
-    return Policy(cap, np.full(num_devices, knobs[LAG]), np.full(num_devices, knobs[MODE]))
+        cap[n] = max(1, policy_params[CAP_SLOPE] * (num_stages - net.lane_stage[n]) // 4 + policy_params[CAP_OFFSET])
+    return Policy(cap, np.full(num_devices, policy_params[LAG]), np.full(num_devices, policy_params[MODE]))
 
 
 @kernel
@@ -60,7 +60,7 @@ def longest_word(net):
 
 
 @kernel
-def evaluate(layers, stage_of, start, devices, recompute, knobs, threshold, by_span, by_floor):
+def evaluate(layers, stage_of, start, devices, recompute, policy_params, threshold, by_span, by_floor):
     """(objective, sum of last ends) of a candidate; anything from `threshold` on may be an underestimate.
 
     `by_floor`: what no order is below (for the makespan) instead of what the policy reaches.
@@ -74,7 +74,7 @@ def evaluate(layers, stage_of, start, devices, recompute, knobs, threshold, by_s
             return floor, total
     words = np.empty((net.budget.shape[0], longest_word(net)), np.int32)
     lengths = np.zeros(net.budget.shape[0], np.int64)
-    policy = make_policy(net, knobs, start.shape[0] - 1)
+    policy = make_policy(net, policy_params, start.shape[0] - 1)
     makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold)
     if makespan == FAR:
         return PENALTY + shortage(net), PENALTY
@@ -83,7 +83,7 @@ def evaluate(layers, stage_of, start, devices, recompute, knobs, threshold, by_s
 
 @kernel
 def anneal(
-    layers, rules, pinned, stage_of, start, devices, recompute, knobs, iterations, heat, seed, by_span, by_floor
+    layers, rules, pinned, stage_of, start, devices, recompute, policy_params, iterations, heat, seed, by_span, by_floor
 ):
     """`iterations` steps of simulated annealing; `heat` = first and last temperature as parts of the objective (of
     what lacks where nothing fits yet).
@@ -91,20 +91,20 @@ def anneal(
     Returns the best candidate and its objective.
     """
     np.random.seed(seed)
-    value, total = evaluate(layers, stage_of, start, devices, recompute, knobs, FAR, by_span, by_floor)
-    best = (stage_of, start, devices, recompute, knobs)
+    value, total = evaluate(layers, stage_of, start, devices, recompute, policy_params, FAR, by_span, by_floor)
+    best = (stage_of, start, devices, recompute, policy_params)
     best_value = value
     for step in range(iterations):
         temperature = heat[0] * (heat[1] / heat[0]) ** (step / iterations)
         allowance = np.int64(-np.log(1 - np.random.random()) * temperature * (value % PENALTY))
-        a, b, c, d, e = neighbour(layers, rules, stage_of, start, devices, recompute, knobs)
+        a, b, c, d, e = neighbour(layers, rules, stage_of, start, devices, recompute, policy_params)
         if not is_allowed(layers, rules, pinned, a, b, c):
             continue
         new_value, new_total = evaluate(layers, a, b, c, d, e, value + allowance + 1, by_span, by_floor)
         if new_value < value + allowance or (new_value == value and new_total <= total):
-            stage_of, start, devices, recompute, knobs = a, b, c, d, e
+            stage_of, start, devices, recompute, policy_params = a, b, c, d, e
             value, total = new_value, new_total
             if value < best_value:
                 best_value = value
-                best = (stage_of, start, devices, recompute, knobs)
+                best = (stage_of, start, devices, recompute, policy_params)
     return best[0], best[1], best[2], best[3], best[4], best_value

@@ -14,12 +14,15 @@ Integers = NDArray[numpy.int64]
 FORWARD, INPUT_GRAD, WEIGHT_GRAD, BACKWARD = 0, 1, 2, 3
 """Codes of the action kinds F, I, W and B in words."""
 
+NO_TABLE = -1
+"""In the place of a table of work: a stage may not have so many replicas (their samples would not be whole)."""
+
 Word = list[tuple[int, int, int]]
 """The order of one device: (kind, stage, microbatch) triples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class StageReplica:
     """One replica of one stage: a sequence of F, I, W (or B) per microbatch on one device (or one group as a whole)."""
 
     stage: int
@@ -47,7 +50,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class Transfer:
     """What one lane sends another for every microbatch, after its F (forward) or its I or B (backward)."""
 
     sender: int
@@ -68,9 +71,9 @@ class ScheduleInstance:
 
     num_microbatches: int
     """Identical microbatches, taken in order by every lane."""
-    lanes: tuple[Lane, ...]
+    lanes: tuple[StageReplica, ...]
     """Ordered by stage, then replica."""
-    flows: tuple[Flow, ...]
+    flows: tuple[Transfer, ...]
     """All transfers, same-device ones included (duration 0, no links)."""
     budgets: tuple[int, ...]
     """Per device: units left for stashes and workspace once everything resident is subtracted."""
@@ -100,7 +103,7 @@ class WideGroups:
     work: Integers
     """[tables, 5, (V - 1) * T, L] as in `Instance.work`: all types of a width, then those of the next."""
     measured: Integers
-    """[(V - 1) * T, L] 1 where the layer was measured on the type at the width."""
+    """[tables, (V - 1) * T, L] 1 where the layer has a cost and bytes on the type at the width."""
     sizes: Integers
     """[V - 1, 5, L] state, stash, weight stash, checkpoint and workspace units on each device."""
     gradient: Integers
@@ -119,7 +122,10 @@ class Instance:
     work: Integers
     """[tables, 5, T, L] ticks of F, I, W, B and recomputation of a microbatch, summed over the replicas of a stage."""
     table_of_replicas: Integers
-    """[max replicas + 1] which table of `work` holds for a number of replicas; its length limits the replicas."""
+    """[max replicas + 1] which table of `work` holds for a number of replicas, or `NO_TABLE`; its length limits the
+    replicas."""
+    overhead: Integers
+    """[T, 4] ticks that an action of kind F, I, W, B costs beyond its layers, on a device or group of that type."""
     gradient: Integers
     """[L] units that replicas synchronise."""
     state: Integers
@@ -179,8 +185,24 @@ class Instance:
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """What is minimised."""
+    measured: Integers | None = None
+    """[tables, T, L] 1 where the layer has a cost on the type; None: everywhere."""
+    can_halve: bool = True
+    """Whether half of an I takes half of its work, on whole samples."""
     wide: WideGroups | None = None
     """Groups of several devices, if widths are open."""
+
+    @property
+    def allowed_replicas(self) -> tuple[int, ...]:
+        """The numbers of replicas that a stage may have, ascending; 1 is always one of them."""
+        tables = self.table_of_replicas.tolist()
+        return tuple(count for count in range(1, len(tables)) if tables[count] != NO_TABLE)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a layer has no cost on some type, width or number of replicas."""
+        tables = [self.measured, None if self.wide is None else self.wide.measured]
+        return any(table is not None and not table.all() for table in tables)
 
     def members_of(self, holder: int) -> tuple[int, ...]:
         """The devices of a holder of lanes: itself, or the members of the group of that number."""

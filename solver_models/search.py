@@ -7,16 +7,16 @@ from itertools import pairwise
 import numpy as np
 
 from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, overflow
-from solver_models.holders import make_holders
+from solver_models.critical_path_search import follows_words, improve, polish
+from solver_models.device_groups import make_holders
+from solver_models.evaluator import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
-from solver_models.joint.floors import schedule_floor
-from solver_models.joint.sequencing import FIRST_RUN, best_sequence
-from solver_models.joint.simpler import likeness, split_net, twin_devices, without_gains
-from solver_models.kernels import FAR, Layers, Net, assemble, peak_excess, play
-from solver_models.moves import is_allowed
-from solver_models.orders import best_order, legal_words
-from solver_models.quick_floors import net_floor
-from solver_models.words import follows_words, improve, polish
+from solver_models.joint.branch_and_bound import FIRST_RUN, best_sequence
+from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_gains
+from solver_models.joint.lower_bounds import schedule_floor
+from solver_models.lower_bounds import net_floor
+from solver_models.neighbourhood import is_allowed
+from solver_models.order_enumeration import best_order, legal_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Candidate:
     """Devices of every stage."""
     recompute: Integers
     """[S] 1 where the stage recomputes."""
-    knobs: Integers
+    policy_params: Integers
     """[4] list-scheduling policy."""
     objective: int
     """Ticks, as far as the search knows; at least PENALTY if it does not fit into memory or deadlocks."""
@@ -62,9 +62,9 @@ SAMPLES, PATIENCE, STEP_PLAYS = 60, 300, 3
 FEW_NODES = 100
 """With so few nodes, a net is searched as a whole."""
 
-STANDARD_KNOBS = tuple(
-    np.array(knobs, dtype=np.int64)
-    for knobs in (
+STANDARD_POLICY_PARAMS = tuple(
+    np.array(policy_params, dtype=np.int64)
+    for policy_params in (
         (4, 0, 0, 0),  # 1F1B: as many in flight as there are stages left
         (4, 0, 1 << 20, 0),  # W only where nothing else can run
         (8, 0, 1 << 20, 0),  # twice the memory
@@ -101,25 +101,29 @@ class Searcher:
         flags = np.zeros(len(groups), np.int64) if recompute is None else recompute
         start, devices = flatten(groups)
         if not is_allowed(self.layers, self.rules, self.instance.pinned, stage_of, start, devices):
-            knobs = STANDARD_KNOBS[0]
-            return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=knobs, objective=4 * PENALTY)
-        best = (4 * PENALTY, STANDARD_KNOBS[0])
-        for knobs in (*STANDARD_KNOBS, ONE_AT_A_TIME):
-            if knobs is ONE_AT_A_TIME and best[0] < PENALTY:
+            policy_params = STANDARD_POLICY_PARAMS[0]
+            return Candidate(
+                stage_of=stage_of, groups=groups, recompute=flags, policy_params=policy_params, objective=4 * PENALTY
+            )
+        best = (4 * PENALTY, STANDARD_POLICY_PARAMS[0])
+        for policy_params in (*STANDARD_POLICY_PARAMS, ONE_AT_A_TIME):
+            if policy_params is ONE_AT_A_TIME and best[0] < PENALTY:
                 break
-            value, _ = evaluate(self.layers, stage_of, start, devices, flags, knobs, FAR, self.by_span, False)
+            value, _ = evaluate(self.layers, stage_of, start, devices, flags, policy_params, FAR, self.by_span, False)
             if value < best[0]:
-                best = int(value), knobs
+                best = int(value), policy_params
             if value >= 2 * PENALTY:
                 break
-        return Candidate(stage_of=stage_of, groups=groups, recompute=flags, knobs=best[1], objective=best[0])
+        return Candidate(stage_of=stage_of, groups=groups, recompute=flags, policy_params=best[1], objective=best[0])
 
     def make_candidate(
         self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers
     ) -> Candidate:
         """A partition and mapping whose orders nobody has looked at yet."""
-        knobs = STANDARD_KNOBS[0]
-        return Candidate(stage_of=stage_of, groups=groups, recompute=recompute, knobs=knobs, objective=4 * PENALTY)
+        policy_params = STANDARD_POLICY_PARAMS[0]
+        return Candidate(
+            stage_of=stage_of, groups=groups, recompute=recompute, policy_params=policy_params, objective=4 * PENALTY
+        )
 
     def is_allowed(self, candidate: Candidate) -> bool:
         """Whether the candidate keeps the rules of the instance."""
@@ -131,12 +135,16 @@ class Searcher:
     ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
         start, devices = flatten(candidate.groups)
-        stage_of, start, devices, recompute, knobs, value = anneal(
+        stage_of, start, devices, recompute, policy_params, value = anneal(
             self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices, candidate.recompute,
-            candidate.knobs, iterations, np.array(heat), seed, self.by_span, by_floor,
+            candidate.policy_params, iterations, np.array(heat), seed, self.by_span, by_floor,
         )  # fmt: skip
         return Candidate(
-            stage_of=stage_of, groups=unflatten(start, devices), recompute=recompute, knobs=knobs, objective=int(value)
+            stage_of=stage_of,
+            groups=unflatten(start, devices),
+            recompute=recompute,
+            policy_params=policy_params,
+            objective=int(value),
         )
 
     def floor(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> int | None:
@@ -247,7 +255,7 @@ class Searcher:
             stage_of=candidate.stage_of,
             groups=candidate.groups,
             recompute=candidate.recompute,
-            knobs=candidate.knobs,
+            policy_params=candidate.policy_params,
             objective=int(value),
             words=decode(net, words, lengths=lengths, first=self.first_member),
         )
@@ -262,7 +270,7 @@ class Searcher:
         lengths = np.zeros(len(self.layers.capacity), np.int64)
         if candidate.words is not None:
             encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
-        policy = make_policy(net, candidate.knobs, len(candidate.groups))
+        policy = make_policy(net, candidate.policy_params, len(candidate.groups))
         makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR)
         if peak_excess(net, words, lengths) > 0:
             return net, words, lengths, 2 * PENALTY
@@ -294,6 +302,7 @@ def make_rules(instance: Instance) -> Integers:
             instance.max_stages_per_device, len(instance.table_of_replicas) - 1, instance.uneven_replication,
             instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
             instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
+            instance.has_gaps, instance.can_halve,
         ],
         dtype=np.int64,
     )  # fmt: skip

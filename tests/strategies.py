@@ -5,15 +5,17 @@ Everything is drawn from a `random.Random`; under hypothesis it is one of `RANDO
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 
 from hypothesis import strategies as st
 
 from planner.actions import Action
+from planner.costs import CostModel
 from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 AMPLE = 2**40
 """More memory than any plan here needs."""
@@ -96,7 +98,7 @@ def random_chain(rng: Random, *, sizes: tuple[int, int, int], tight: bool) -> Pr
     )
     edges = tuple(Edge(producer=f"l{i}", consumer=f"l{i + 1}", bytes=rng.randint(0, 8)) for i in range(len(layers) - 1))
     return Problem(
-        profile=ModelProfile(name="chain", layers=layers, edges=edges),
+        profile=ModelProfile(name="chain", layers=layers, edges=edges, microbatch_size=1),
         cluster=Cluster(name="cluster", devices=devices, links=random_links(rng, [d.name for d in devices])),
         num_microbatches=rng.randint(1, sizes[2]),
         options=Options(max_stages_per_device=1, max_replicas=1, receive_buffers=rng.randint(0, 2)),
@@ -107,7 +109,7 @@ def random_problem(rng: Random) -> Problem:
     """A chain or a graph of up to six layers on up to four devices, with everything the model knows."""
     types = ("fast", "slow")[: rng.randint(1, 2)]
     widths = (1, 2) if rng.random() < 0.3 else (1,)
-    size = rng.choice([1, 1, 2, 4, 6])
+    size = rng.choice([None, 1, 2, 4, 6, 12])
     layers = tuple(random_layer(rng, f"l{i}", types=types, widths=widths, size=size) for i in range(rng.randint(1, 6)))
     return Problem(
         profile=ModelProfile(
@@ -115,7 +117,9 @@ def random_problem(rng: Random) -> Problem:
             layers=layers,
             edges=random_edges(rng, [layer.name for layer in layers]),
             microbatch_size=size,
+            scaling=rng.choice([None, "linear", "measured"]),
             optimizer_ns=rng.choice([0, 0, 5]),
+            action_overhead_ns=random_overheads(types, like=layers),
         ),
         cluster=random_cluster(rng, types),
         num_microbatches=rng.randint(1, 4),
@@ -131,24 +135,63 @@ def random_problem(rng: Random) -> Problem:
     )
 
 
-def random_layer(rng: Random, name: str, *, types: Iterable[str], widths: Sequence[int], size: int) -> Layer:
-    """A layer, now and then without weights or frozen, measured on every type and width."""
+def random_layer(rng: Random, name: str, *, types: Iterable[str], widths: Sequence[int], size: int | None) -> Layer:
+    """A layer, now and then without weights or frozen, measured on every type and width at the size of a microbatch.
+
+    Now and then at others too, and not at the same ones everywhere.
+    """
     parameter_bytes = rng.choice([0, 3, 8, 20])
     frozen = rng.random() < 0.15
     has_weight_grad = parameter_bytes > 0 and not frozen
-    sizes = [None, *rng.sample([s for s in (1, 2, 3, 8) if s != size], rng.choice([0, 0, 1, 2]))]
+    others = [] if size is None else [s for s in (1, 2, 3, 8) if s != size]
+    some = rng.sample(others, min(len(others), rng.choice([0, 0, 1, 2])))
+    sizes = {
+        (device_type, width): [None, *(some if rng.random() < 0.9 else some[:1])]
+        for device_type in types
+        for width in widths
+    }
     return Layer(
         name=name,
         parameter_bytes=parameter_bytes,
         frozen=frozen,
         costs=tuple(
             random_cost(rng, where=(device_type, width, measured), has_weight_grad=has_weight_grad)
-            for device_type in types
-            for width in widths
-            for measured in sizes
+            for (device_type, width), measured_there in sizes.items()
+            for measured in measured_there
         ),
         wider=tuple(WidthBytes(width=width, **random_bytes(rng, has_weight_grad)) for width in widths if width > 1),
         **random_bytes(rng, has_weight_grad),
+    )
+
+
+def random_overheads(types: Iterable[str], *, like: Sequence[Layer]) -> tuple[ActionOverhead, ...]:
+    """Overheads on some of the types, now and then none, drawn from the layers so that other draws stay as they are."""
+    rng = Random(repr(like))
+    chosen = [name for name in types if rng.random() < 0.6]
+    drawn = [(name, rng.randint(0, 4), rng.randint(0, 4), rng.randint(0, 4)) for name in chosen]
+    return tuple(
+        ActionOverhead(
+            device_type=name,
+            forward_ns=forward,
+            input_grad_ns=input_grad,
+            weight_grad_ns=weight_grad,
+            backward_ns=rng.randint(0, input_grad + weight_grad),
+        )
+        for name, forward, input_grad, weight_grad in drawn
+    )
+
+
+def scaled_overheads(profile: ModelProfile, factor: int) -> tuple[ActionOverhead, ...]:
+    """Those of a profile, `factor` times as long."""
+    return tuple(
+        replace(
+            each,
+            forward_ns=factor * each.forward_ns,
+            input_grad_ns=factor * each.input_grad_ns,
+            weight_grad_ns=factor * each.weight_grad_ns,
+            backward_ns=factor * each.backward_ns,
+        )
+        for each in profile.action_overhead_ns
     )
 
 
@@ -223,6 +266,7 @@ def random_links(rng: Random, ends: Sequence[str]) -> tuple[Link, ...]:
         for b in ends[index + 1 :]
         if rng.random() < 0.4 and (a, b) not in pairs and (b, a) not in pairs
     ]
+    overheads = Random(repr(pairs))
     return tuple(
         Link(
             a=a,
@@ -230,6 +274,7 @@ def random_links(rng: Random, ends: Sequence[str]) -> tuple[Link, ...]:
             bandwidth_bytes_per_s=rng.choice(BANDWIDTHS),
             latency_ns=rng.choice([0, 0, 1, 4]),
             duplex=rng.random() < 0.7,
+            message_overhead_ns=overheads.choice([None, None, 0, 3]),
         )
         for a, b in pairs
     )
@@ -242,14 +287,15 @@ def random_plan(rng: Random, problem: Problem) -> Plan:
 
 
 def random_stages(rng: Random, problem: Problem) -> tuple[Stage, ...]:
-    """A random topological order cut into stages, each on random groups of devices of one width."""
+    """A random topological order cut into stages, each on random groups of devices of one width, as the costs allow."""
     order = random_topological_order(rng, problem.profile)
     position = {name: index for index, name in enumerate(problem.profile.topological_order)}
     cuts = sorted(rng.sample(range(1, len(order)), rng.randint(0, min(3, len(order) - 1))))
+    costs = CostModel(problem)
     return tuple(
         Stage(
             layers=tuple(sorted(order[start:end], key=position.__getitem__)),
-            replicas=random_groups(rng, problem),
+            replicas=random_groups_for(rng, costs, order[start:end]),
             recompute=problem.options.recompute and rng.random() < 0.5,
         )
         for start, end in zip([0, *cuts], [*cuts, len(order)], strict=True)
@@ -265,6 +311,20 @@ def random_topological_order(rng: Random, profile: ModelProfile) -> list[str]:
     while len(order) < len(producers):
         order.append(rng.choice([n for n in producers if n not in order and producers[n] <= set(order)]))
     return order
+
+
+def random_groups_for(rng: Random, costs: CostModel, names: Sequence[str]) -> tuple[DeviceGroup, ...]:
+    """Random groups on which all of these layers have costs; a single device always does."""
+    for _ in range(20):
+        groups = random_groups(rng, costs.problem)
+        places = {(costs.group_type(group), len(group)) for group in groups}
+        if len(groups) in costs.problem.allowed_replicas and all(
+            costs.layer_work(name, device_type, width=width, replicas=len(groups)) is not None
+            for name in names
+            for device_type, width in places
+        ):
+            return groups
+    return ((rng.choice(costs.problem.cluster.devices).name,),)
 
 
 def random_groups(rng: Random, problem: Problem) -> tuple[DeviceGroup, ...]:
@@ -366,11 +426,22 @@ def random_split(rng: Random, problem: Problem, stage: Stage) -> Stage:
         Share(group=second, numerator=cut[1] - cut[0], denominator=cut[1]),
     ]
     rng.shuffle(halves)
+    if not all(can_take(problem, stage, share) for share in halves):
+        halves = [Share(group=first)]
     return Stage(
         layers=stage.layers,
         replicas=(owner,),
         input_grad_replicas=rng.choice([(), (Share(group=first),), tuple(halves), tuple(halves)]),
         weight_grad_replicas=(Share(group=rng.choice(others)),) if has_weights and rng.random() < 0.6 else (),
+    )
+
+
+def can_take(problem: Problem, stage: Stage, share: Share) -> bool:
+    """Whether a share of I of the stage is whole samples, and was measured where it would run."""
+    part, costs = Fraction(share.numerator, share.denominator), CostModel(problem)
+    return problem.profile.is_whole(part) and all(
+        costs.layer_work(name, costs.group_type(share.group), width=1, replicas=1 / part) is not None
+        for name in stage.layers
     )
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import statistics
 import tomllib
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ MAX_POSITIONAL = 2
 
 # Compiled kernels that are longer than a function may be, with their present length. A length here only ever goes
 # down: the test fails when a kernel grows past its entry, and also when it shrinks and the entry stays behind.
-LONG_KERNELS = {"solver_models/kernels.py:play": 83}
+LONG_KERNELS = {"solver_models/evaluator.py:play": 83}
 
 # planner's only two rooms that talk to the solvers; every other one is a judge and stands in the contract "judge".
 ADVOCATES = {"lowering", "planning"}
@@ -70,7 +71,7 @@ class Function:
 
     @property
     def is_kernel(self) -> bool:
-        """Compiled by numba, which takes arguments by position (`solver_models.compiled.kernel`)."""
+        """Compiled by numba, which takes arguments by position (`solver_models.jit.kernel`)."""
         return self.path.startswith("solver_models/") and "kernel" in self.decorators
 
     @property
@@ -146,6 +147,8 @@ def text_files() -> Iterator[tuple[str, str]]:
         ]
         for name in names:
             path = Path(folder, name)
+            if name == ".git":  # in a second work tree a file that names the first
+                continue
             try:
                 yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
@@ -297,3 +300,76 @@ def test_every_package_is_listed():
     """Tests that pyproject.toml installs each folder that holds Python, and no other."""
     folders = {Path(path).parent.as_posix().replace("/", ".") for path in python_files(*PACKAGES)}
     assert sorted(configuration()["tool"]["setuptools"]["packages"]) == sorted(folders)
+
+
+# File names and class names that stand for one idea on several floors, with the idea.
+SAME_IDEA_FILES = {
+    "building_blocks.py": "schedules that repeat a building block: as a baseline, as a start of the search",
+    "cores.py": "operations on the cores of one host",
+    "costs.py": "the core's reading of the contract and the judge's",
+    "device_arrangement.py": "devices lined up by recursive cuts of the links",
+    "device_groups.py": "which devices act as one",
+    "evidence.py": "a plan's evidence, written and judged",
+    "lower_bounds.py": "floors under every order: quick ones, and the schedule bound",
+    "memory.py": "bytes on a device: measured, modelled, bounded, judged",
+    "plans.py": "the plans of a baseline that builds whole plans",
+    "progress.py": "a run's progress, and how it is shown",
+    "recomputing.py": "which stages recompute",
+    "regions.py": "weight gradients beside regions of the main stream",
+    "routes.py": "the paths of transfers",
+    "samples.py": "how many samples a microbatch has",
+    "sensitivity.py": "what a little more of a resource is worth",
+    "split_placement.py": "W or half of I on another device",
+    "stage_replicas.py": "replicas of stages, bounded and judged",
+}
+SAME_IDEA_CLASSES = {
+    "Covering": "a covering programme, as its user sees it and as it is solved",
+    "CudaClock": "the clock of a CUDA stream; the executor imports nothing of profiles",
+    "HeadsAndTails": "earliest starts and what must follow",
+    "HostClock": "the clock of the host; the executor imports nothing of profiles",
+    "Route": "a path through the network; the judge shares no code",
+    "StageReplica": "one replica of one stage",
+    "TimeWindows": "heads and tails of the actions of every order in time",
+    "Transfer": "what one stage replica sends another for every microbatch",
+}
+
+
+def repeated(places: dict[str, list[str]], listed: dict[str, str]) -> list[str]:
+    """Names in several places that are not listed, and names that are listed and no longer in several places."""
+    unlisted = [
+        f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1 and name not in listed
+    ]
+    return unlisted + [f"{name}: listed, but not repeated" for name in listed if len(places.get(name, [])) < 2]
+
+
+def test_file_names_are_unique():
+    """Tests that no two modules have the same file name, the listed ideas on several floors aside."""
+    places: dict[str, list[str]] = {}
+    for path in python_files(*PACKAGES):
+        if not Path(path).name.startswith("__"):
+            places.setdefault(Path(path).name, []).append(path)
+    assert_none(repeated(places, SAME_IDEA_FILES), "One file name, one idea; rename, or list the idea they share:")
+
+
+def test_class_names_are_unique():
+    """Tests that no class name occurs twice, the listed ideas on several floors aside."""
+    places: dict[str, list[str]] = {}
+    for path in python_files(*PACKAGES):
+        for node, _ in definitions(parse(path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    assert_none(repeated(places, SAME_IDEA_CLASSES), "One class name, one meaning; rename, or list what they share:")
+
+
+def test_paths_in_contributing_exist():
+    """Tests that every path in the tables of CONTRIBUTING.md is a file or a folder of the repository."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    paths = [path for row in rows for path in re.findall(r"`([\w./-]+(?:/|\.\w+))`", row)]
+    assert len(paths) > 20
+    assert_none([path for path in paths if not resolves(path)], "CONTRIBUTING.md names what is not there:")
+
+
+def resolves(path: str) -> bool:
+    """Whether a path exists; one without its folder (`lowering.py`) is one of planner's."""
+    return (ROOT / path).exists() or (ROOT / "planner" / path).exists()

@@ -121,7 +121,7 @@ def test_what_a_measurement_becomes_needs_no_torch(module: str, repository_root:
     assert loaded_packages(f"import profiles.measure.{module}", root=repository_root) & HEAVY == set()
 
 
-@pytest.mark.parametrize("module", ["survey", "intake", "link_worker"])
+@pytest.mark.parametrize("module", ["measure_layers", "load_model", "link_worker"])
 def test_the_measurement_imports_no_planner(module: str, repository_root: Path):
     """Tests that what is timed as I and W is given to the measurement, not imported by it."""
     loaded = loaded_packages(f"import profiles.measure.{module}", root=repository_root)
@@ -131,7 +131,7 @@ def test_the_measurement_imports_no_planner(module: str, repository_root: Path):
 @pytest.mark.parametrize(
     "module",
     [
-        "agreement",
+        "process_agreement",
         "enter",
         "executed_timeline",
         "layout",
@@ -141,7 +141,7 @@ def test_the_measurement_imports_no_planner(module: str, repository_root: Path):
         "table_check",
         "watch",
         "wiring",
-        "world",
+        "host_check",
     ],
 )
 def test_what_the_executor_decides_needs_no_torch(module: str, repository_root: Path):

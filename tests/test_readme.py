@@ -1,4 +1,4 @@
-"""What the README shows is true."""
+"""What the README and the pages it leads to first show is true."""
 
 import json
 import os
@@ -14,16 +14,18 @@ from typer.testing import CliRunner
 
 from api.cli import app
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-
+ROOT = Path(__file__).parents[1]
+README, USAGE, LAUNCH = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/usage.md", "docs/launch.md")
+)
 
 GROUPS = ("cluster", "export", "job", "launch")
 """Commands of two words."""
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of one language."""
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, *texts: str) -> list[str]:
+    """The fenced blocks of one language, in the README or in other texts."""
+    return re.findall(rf"```{language}\n(.*?)```", "\n".join(texts or (README,)), flags=re.DOTALL)
 
 
 def until_program(words: list[str]) -> list[str]:
@@ -32,9 +34,14 @@ def until_program(words: list[str]) -> list[str]:
 
 
 def test_the_commands_exist():
-    """Tests that every pipeplan command line of the README names a command and options that exist."""
-    lines = [line for block in blocks("console") for line in block.splitlines() if line.startswith("$ pipeplan ")]
-    assert len(lines) >= 10
+    """Tests that every pipeplan command line of README and usage names a command and options that exist."""
+    lines = [
+        line
+        for block in blocks("console", README, USAGE)
+        for line in block.splitlines()
+        if line.startswith("$ pipeplan ")
+    ]
+    assert len(lines) >= 25
     for line in lines:
         words = shlex.split(line.removeprefix("$ pipeplan "), comments=True)
         command = words[:2] if words[0] in GROUPS else words[:1]
@@ -45,9 +52,11 @@ def test_the_commands_exist():
 
 
 def test_dry_runs_are_as_printed(monkeypatch):
-    """Tests that each launcher's dry run in the README is, character by character, what the command prints."""
-    monkeypatch.chdir(Path(__file__).parents[1])
-    shown = [block for block in blocks("console") if block.startswith("$ pipeplan launch ") and "--dry-run" in block]
+    """Tests that each launcher's dry run in docs/launch.md is, character by character, what the command prints."""
+    monkeypatch.chdir(ROOT)
+    shown = [
+        block for block in blocks("console", LAUNCH) if block.startswith("$ pipeplan launch ") and "--dry-run" in block
+    ]
     assert [shlex.split(block)[3] for block in shown] == ["torchrun", "slurm", "kubernetes"]
     for block in shown:
         line, _, printed = block.partition("\n")
@@ -66,9 +75,8 @@ def test_the_python_example_runs(capsys):
 
 def test_the_documents_it_names_exist():
     """Tests that every file the README names is in the repository."""
-    root = Path(__file__).parents[1]
-    for name in re.findall(r"`((?:docs/)?[A-Za-z_]+\.md)`", README):
-        assert (root / name).exists(), name
+    for name in re.findall(r"`((?:docs/)?[A-Za-z_/]+\.(?:md|json))`", README + USAGE):
+        assert (ROOT / name).exists() or name.startswith("out/"), name
 
 
 def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
@@ -77,7 +85,7 @@ def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
 
     port = str(free_port())
     (block,) = (block for block in blocks("console") if "$ pipeplan serve\n" in block)
-    (python,) = (block for block in blocks("python") if "Client(" in block)
+    (python,) = (block for block in blocks("python", USAGE) if "Client(" in block)
     lines = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
     serve, curl, plan, *composed = (line.replace("8765", port) for line in lines)
     root = Path(__file__).parents[1]

@@ -29,7 +29,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_NO_NEW_PRIVS = 38
 
 
-class Master:
+class Controller:
     """The other end: orders come in, answers go out whole and in order."""
 
     def __init__(self, orders: IO[str], answers: IO[str]) -> None:
@@ -60,16 +60,16 @@ class Master:
             self._answers.flush()
 
 
-class Herald:
+class ProgressForwarder:
     """Passes the latest progress on, at most once every `PAUSE_S`, whatever the solver is doing."""
 
-    def __init__(self, master: Master) -> None:
+    def __init__(self, master: Controller) -> None:
         self._master = master
         self._latest: Progress | None = None
         self._told_ns: int | None = None
         self._news = threading.Event()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="herald", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
         self._thread.start()
 
     def hear(self, progress: Progress) -> None:
@@ -108,7 +108,7 @@ class Herald:
         )
 
 
-def solve(master: Master, order: dict[str, Any]) -> dict[str, Any]:
+def solve(master: Controller, order: dict[str, Any]) -> dict[str, Any]:
     """The plan, as the command line would write it."""
     from api.jobs.request import read_request
     from planner.document import parse_plan, render_plan
@@ -116,17 +116,17 @@ def solve(master: Master, order: dict[str, Any]) -> dict[str, Any]:
 
     request = read_request(order["request"])
     start = None if order.get("start") is None else parse_plan(order["start"])
-    herald = Herald(master)
+    forwarder = ProgressForwarder(master)
     try:
         plan = make_plan(
             request.problem,
             limits=request.limits,
             start=start,
-            on_progress=herald.hear,
+            on_progress=forwarder.hear,
             should_stop=master.stop.is_set,
         )
     finally:
-        herald.close()
+        forwarder.close()
     evidence = plan.evidence
     assert evidence is not None
     is_span = request.problem.options.objective == "span"
@@ -141,7 +141,7 @@ def solve(master: Master, order: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def carry_out(master: Master, order: dict[str, Any]) -> None:
+def carry_out(master: Controller, order: dict[str, Any]) -> None:
     """One order, and one last word about it."""
     try:
         if order["op"] == "solve":
@@ -184,7 +184,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints must not look like an answer
     restrict(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
-    master = Master(os.fdopen(os.dup(0), encoding="utf-8"), answers)
+    master = Controller(os.fdopen(os.dup(0), encoding="utf-8"), answers)
     import planner.planning  # noqa: F401 the solvers are loaded before the first order
 
     master.tell("ready")

@@ -11,7 +11,7 @@ from planner.simulate import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedQuestion:
     """A plan on its question, played."""
 
     problem: Problem
@@ -19,7 +19,7 @@ class Played:
     timeline: Timeline
 
 
-Drawing = Callable[[Played], str]
+Drawing = Callable[[PlayedQuestion], str]
 
 
 def inspect(order: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def inspect(order: dict[str, Any]) -> dict[str, Any]:
     problem = _question(plan, order.get("workload"))
     if order["what"] == "verdict":
         return {"verdict": _judge(problem, plan, with_certificate=bool(order.get("certificate")))}
-    played = Played(problem=problem, plan=plan, timeline=_play(problem, plan))
+    played = PlayedQuestion(problem=problem, plan=plan, timeline=_play(problem, plan))
     if order["what"] == "view" and order.get("other") is not None:
         return {"text": _draw_both(played, order["other"])}
     return {"text": DRAWINGS[order["what"]](played)}
@@ -39,7 +39,7 @@ def inspect(order: dict[str, Any]) -> dict[str, Any]:
 def _question(plan: Plan, workload: dict[str, Any] | None) -> Problem:
     """The question of the workload given, else the one that the plan brings along."""
     from api.jobs.request import SOURCE, Ceilings, problem_of
-    from planner.enclosure import enclosed_problem
+    from planner.embedded_problem import enclosed_problem
 
     if workload is not None:
         return problem_of(
@@ -58,7 +58,7 @@ def _question(plan: Plan, workload: dict[str, Any] | None) -> Problem:
 def _judge(problem: Problem, plan: Plan, *, with_certificate: bool) -> dict[str, Any]:
     if with_certificate:
         from api.summaries import summarise_rederivation
-        from planner.rederivation import rederive
+        from planner.check_evidence import rederive
 
         return summarise_rederivation(rederive(problem, plan))
     from planner.verify import verify
@@ -78,7 +78,7 @@ def _play(problem: Problem, plan: Plan) -> Timeline:
     return verdict.timeline
 
 
-def _draw_both(played: Played, other: str) -> str:
+def _draw_both(played: PlayedQuestion, other: str) -> str:
     from api.viewer import render_picture
     from planner.document import parse_plan
 
@@ -88,31 +88,31 @@ def _draw_both(played: Played, other: str) -> str:
     )
 
 
-def _draw_view(played: Played) -> str:
+def _draw_view(played: PlayedQuestion) -> str:
     from api.viewer import render_picture
 
     return render_picture(played.problem, played.plan, timeline=played.timeline)
 
 
-def _draw_trace(played: Played) -> str:
+def _draw_trace(played: PlayedQuestion) -> str:
     from planner.export.trace import render_trace
 
     return render_trace(played.problem, played.plan, timeline=played.timeline)
 
 
-def _draw_torch(played: Played) -> str:
+def _draw_torch(played: PlayedQuestion) -> str:
     from planner.export.torch_table import render_torch_table
 
     return render_torch_table(played.problem, played.plan)
 
 
-def _draw_simulation(played: Played) -> str:
+def _draw_simulation(played: PlayedQuestion) -> str:
     from api.summaries import summarise_timeline
 
     return json.dumps(summarise_timeline(played.problem, played.timeline), ensure_ascii=False)
 
 
-def _draw_explanation(played: Played) -> str:
+def _draw_explanation(played: PlayedQuestion) -> str:
     from api.summaries import summarise_explanation
     from planner.explain import explain
 
@@ -121,7 +121,7 @@ def _draw_explanation(played: Played) -> str:
     )
 
 
-def _draw_report(played: Played) -> str:
+def _draw_report(played: PlayedQuestion) -> str:
     """Everything a page shows of a plan: figures, stages, devices, baselines, where the time goes."""
     from api.summaries import summarise_explanation, summarise_timeline
     from planner.explain import explain

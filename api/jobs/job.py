@@ -49,6 +49,18 @@ class NewJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What a tenant may have in the store; it is counted in the transaction that stores."""
+
+    unfinished_jobs: int
+    """Jobs of the tenant that may be queued or running."""
+    hourly_jobs: int
+    """Jobs that may be submitted within an hour with the key (by the tenant, without one)."""
+    stored_bytes: int
+    """Bytes of requests that the tenant's jobs may hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job as the store knows it; times are seconds since 1970, durations nanoseconds."""
 
@@ -56,7 +68,6 @@ class Job:
     tenant: str
     name: str
     state: State
-    request: str
     problem_key: str
     request_key: str
     is_deterministic: bool

@@ -63,6 +63,22 @@ class PostgresDatabase:
         """`IF NOT EXISTS` alone does not keep two processes that start together apart."""
         cursor.execute("SELECT pg_advisory_xact_lock(7216)")
 
+    def lock_tenant(self, cursor: Cursor, tenant: str) -> None:
+        """Two that store at once would both count before either has stored."""
+        cursor.execute("SELECT pg_advisory_xact_lock(7217, hashtext(?))", (tenant,))
+
+    def columns(self, cursor: Cursor, table: str) -> set[str]:
+        """Names; none if there is no such table."""
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND table_schema = ANY "
+            "(current_schemas(false))",
+            (table,),
+        )
+        return {str(row[0]) for row in cursor.fetchall()}
+
+    def give_space_back(self) -> None:
+        """PostgreSQL's own autovacuum lets the next rows have the room."""
+
     def now(self) -> float:
         """The database's clock, as far as ours runs evenly with it."""
         if self._offset_s is None:

@@ -10,14 +10,14 @@ from typing import Any
 
 from planner.problem import Options, Problem
 from planner.progress import Limits
+from profiles.canonical_json import canonical_json, to_plain
 from profiles.cluster import Cluster
-from profiles.document import canonical_json, to_plain
 from profiles.load import workload_of
 from profiles.model_profile import ModelProfile, require_integer
 from profiles.refusal import refusal
 from profiles.strict_json import Ceiling, decode_text, parse_json
 from profiles.validation import validate
-from profiles.workload import WORKLOAD_FORMAT, Workload
+from profiles.workload import WORKLOAD_FORMAT, Workload, profile_to_plain
 
 MAX_PRIORITY = 10
 SOURCE = "body"
@@ -221,4 +221,5 @@ def with_limits(text: str, limits: Limits) -> str:
 
 def as_document(problem: Problem) -> dict[str, Any]:
     """The workload document of a problem, as `dump_workload` would write it."""
-    return {"format": WORKLOAD_FORMAT, **to_plain(workload_of_problem(problem))}
+    document = {"format": WORKLOAD_FORMAT, **to_plain(workload_of_problem(problem))}
+    return {**document, "profile": profile_to_plain(problem.profile)}

@@ -71,7 +71,7 @@ class JobRunner:
 
     def _write_up(self, job: Job, text: str) -> Outcome | None:
         """The plan with its evidence, made anew from it; as it stands if that fails; None if it is rejected."""
-        request = read_request(job.request)
+        request = read_request(self.store.request_text(job.id))
         limits = replace(request.limits, time_limit_s=self.patience.rescue_s / 2, max_rounds=0)
         self.child.kill()
         try:
@@ -146,7 +146,7 @@ class _Solve:
             self._finish(answer)
 
     def _order(self) -> None:
-        request = read_request(self.job.request)
+        request = read_request(self.store.request_text(self.job.id))
         start = None
         self.time_limit_s = request.limits.time_limit_s
         if not request.is_deterministic:

@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
-from api.jobs.job import FINISHED, Event, Job, LeaseLostError, NewJob, News, Outcome
-from api.jobs.store import IdempotencyConflictError
+from api.jobs.job import FINISHED, Event, Job, LeaseLostError, NewJob, News, Outcome, Quota
+from api.jobs.store import IdempotencyConflictError, QuotaError
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS jobs (
         id TEXT PRIMARY KEY, tenant TEXT NOT NULL, key_id TEXT, name TEXT NOT NULL, state TEXT NOT NULL,
-        request TEXT NOT NULL, problem_key TEXT NOT NULL, request_key TEXT NOT NULL, is_deterministic INTEGER NOT NULL,
-        priority INTEGER NOT NULL, is_pinned INTEGER NOT NULL, base_id TEXT, change TEXT,
-        created_at DOUBLE PRECISION NOT NULL, started_at DOUBLE PRECISION, finished_at DOUBLE PRECISION,
+        request_bytes BIGINT NOT NULL, problem_key TEXT NOT NULL, request_key TEXT NOT NULL,
+        is_deterministic INTEGER NOT NULL, priority INTEGER NOT NULL, is_pinned INTEGER NOT NULL, base_id TEXT,
+        change TEXT, created_at DOUBLE PRECISION NOT NULL, started_at DOUBLE PRECISION, finished_at DOUBLE PRECISION,
         attempt INTEGER NOT NULL, crashes INTEGER NOT NULL, worker TEXT, lease_until DOUBLE PRECISION,
         is_stopped INTEGER NOT NULL, spent_s DOUBLE PRECISION NOT NULL, version BIGINT NOT NULL, phase TEXT,
         incumbent_ns BIGINT, lower_bound_ns BIGINT, gap DOUBLE PRECISION, source TEXT, solution_status TEXT,
@@ -23,17 +23,29 @@ SCHEMA = (
     "CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (state, tenant, priority, created_at)",
     "CREATE INDEX IF NOT EXISTS jobs_recent ON jobs (tenant, created_at)",
     "CREATE INDEX IF NOT EXISTS jobs_answers ON jobs (tenant, problem_key)",
+    "CREATE INDEX IF NOT EXISTS jobs_old ON jobs (state, is_pinned, finished_at)",
+    "CREATE INDEX IF NOT EXISTS jobs_of_key ON jobs (key_id, created_at)",
+    "CREATE INDEX IF NOT EXISTS jobs_bytes ON jobs (tenant, request_bytes)",
+    "CREATE TABLE IF NOT EXISTS requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS plans (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS events (job_id TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL,
         at DOUBLE PRECISION NOT NULL, data TEXT NOT NULL, PRIMARY KEY (job_id, seq))""",
     """CREATE TABLE IF NOT EXISTS idempotency (tenant TEXT NOT NULL, idempotency_key TEXT NOT NULL,
         body_sha256 TEXT NOT NULL, job_id TEXT NOT NULL, PRIMARY KEY (tenant, idempotency_key))""",
+    "CREATE INDEX IF NOT EXISTS idempotency_of_job ON idempotency (job_id)",
     "CREATE TABLE IF NOT EXISTS tenants (name TEXT PRIMARY KEY, served_at DOUBLE PRECISION NOT NULL)",
     """CREATE TABLE IF NOT EXISTS api_keys (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL,
         sha256 TEXT NOT NULL, scopes TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, expires_at DOUBLE PRECISION,
         revoked_at DOUBLE PRECISION, hourly_jobs INTEGER, concurrent_jobs INTEGER)""",
 )
 """Every statement may run again on a store that has it already."""
+
+VERSION = 2
+"""Of the schema. 1: request texts stood in the rows of `jobs`."""
+
+BATCH = 20
+"""Jobs that expire in one transaction."""
 
 _COLUMNS = ", ".join(field.name for field in fields(Job))
 _FLAGS = {"is_deterministic", "is_pinned", "is_stopped"}
@@ -72,6 +84,15 @@ class Database(Protocol):
     def lock_schema(self, cursor: Cursor) -> None:
         """Until the transaction ends, nobody else makes tables."""
 
+    def columns(self, cursor: Cursor, table: str) -> set[str]:
+        """The columns of a table; none if there is no such table."""
+
+    def give_space_back(self) -> None:
+        """What was removed no longer takes room."""
+
+    def lock_tenant(self, cursor: Cursor, tenant: str) -> None:
+        """Until the transaction ends, nobody else stores a job of the tenant."""
+
     def now(self) -> float:
         """Seconds since 1970, the same for every process that shares the database."""
 
@@ -89,15 +110,22 @@ class SqlStore:
         self.database = database
         with database.transaction() as cursor:
             database.lock_schema(cursor)
+            _migrate(cursor, database.columns(cursor, "jobs"))
             for statement in SCHEMA:
                 cursor.execute(statement)
+            _state_version(cursor)
 
     # ------------------------------------------------------------ asking
 
-    def submit(self, job: NewJob, *, idempotency_key: str | None = None, body_sha256: str = "") -> tuple[Job, bool]:
-        """Store a job, unless its idempotency key is known."""
+    def submit(
+        self, job: NewJob, *, idempotency_key: str | None = None, body_sha256: str = "", quota: Quota | None = None
+    ) -> tuple[Job, bool]:
+        """Store a job, unless its idempotency key is known or its tenant has too much."""
         with self.database.transaction() as cursor:
-            if idempotency_key is not None and not _reserve(cursor, job, key=idempotency_key, body_sha256=body_sha256):
+            self.database.lock_tenant(cursor, job.tenant)
+            if idempotency_key is not None and not _reserve(
+                cursor, job.tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job.id
+            ):
                 known = _recall(cursor, job.tenant, key=idempotency_key, body_sha256=body_sha256)
                 if known is not None:
                     return known, False
@@ -106,11 +134,20 @@ class SqlStore:
                     (body_sha256, job.id, job.tenant, idempotency_key),
                 )
             now = self.database.now()
+            if quota is not None:
+                _require_room(cursor, job, quota=quota, now=now)
             _insert(cursor, job, now=now)
             _tell(cursor, job.id, kind="queued", now=now, data={"priority": job.priority})
             stored = _get(cursor, job.id)
         assert stored is not None
         return stored, True
+
+    def remember(self, tenant: str, *, idempotency_key: str, body_sha256: str, job_id: str) -> None:
+        """The key stands for a job that was there before it."""
+        with self.database.transaction() as cursor:
+            self.database.lock_tenant(cursor, tenant)
+            if not _reserve(cursor, tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job_id):
+                _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
 
     def recall(self, tenant: str, *, idempotency_key: str, body_sha256: str) -> Job | None:
         """The job that the key stands for."""
@@ -240,6 +277,15 @@ class SqlStore:
             )
             return [job for job in map(_job, cursor.fetchall()) if job is not None]
 
+    def request_text(self, job_id: str) -> str:
+        """The request as it was stored; raises LeaseLostError if the job is gone."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT text FROM requests WHERE job_id = ?", (job_id,))
+            row = cursor.fetchone()
+        if row is None:
+            raise LeaseLostError(job_id)
+        return str(row[0])
+
     def plan_text(self, job_id: str) -> str | None:
         """The best verified plan so far."""
         with self.database.transaction(is_writing=False) as cursor:
@@ -302,12 +348,24 @@ class SqlStore:
             return is_gone
 
     def expire(self, *, older_than_s: float) -> int:
-        """Finished, old and not pinned."""
-        marks = ", ".join(f"'{state}'" for state in FINISHED)
+        """Finished, old and not pinned, `BATCH` of each state in a transaction, so that nobody waits long for it."""
+        before, count = self.database.now() - older_than_s, 0
+        for state in FINISHED:
+            while True:
+                gone = self._expire_some(state, before=before)
+                count += gone
+                if gone < BATCH:
+                    break
+        if count:
+            self.database.give_space_back()
+        return count
+
+    def _expire_some(self, state: str, *, before: float) -> int:
         with self.database.transaction() as cursor:
             cursor.execute(
-                f"DELETE FROM jobs WHERE state IN ({marks}) AND is_pinned = 0 AND finished_at < ? RETURNING id",
-                (self.database.now() - older_than_s,),
+                "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = ? AND is_pinned = 0 "
+                "AND finished_at < ? LIMIT ?) AND is_pinned = 0 RETURNING id",
+                (state, before, BATCH),
             )
             ids = [row[0] for row in cursor.fetchall()]
             _forget_rest(cursor, ids)
@@ -349,6 +407,31 @@ class SqlStore:
         self.database.close_all()
 
 
+def _migrate(cursor: Cursor, columns: set[str]) -> None:
+    """From version 1, whose rows hold the request texts, to version 2; a new or newer store is left alone.
+
+    Letters stand for the bytes of old texts: canonical JSON is ASCII but for names.
+    """
+    if "request" not in columns:
+        return
+    cursor.execute("CREATE TABLE requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)")
+    cursor.execute("INSERT INTO requests (job_id, text) SELECT id, request FROM jobs")
+    cursor.execute("ALTER TABLE jobs ADD COLUMN request_bytes BIGINT NOT NULL DEFAULT 0")
+    cursor.execute("UPDATE jobs SET request_bytes = LENGTH(request)")
+    cursor.execute("ALTER TABLE jobs DROP COLUMN request")
+
+
+def _state_version(cursor: Cursor) -> None:
+    """Write the version down; raise ValueError for a store of a later one."""
+    cursor.execute("SELECT MAX(version) FROM schema_version")
+    stated = _first(cursor.fetchone())
+    if stated is not None and stated > VERSION:
+        raise ValueError(f"the store has schema version {stated}, this program knows {VERSION}; install a newer one")
+    if stated != VERSION:
+        cursor.execute("DELETE FROM schema_version")
+        cursor.execute("INSERT INTO schema_version (version) VALUES (?)", (VERSION,))
+
+
 def _job(row: Row | None) -> Job | None:
     if row is None:
         return None
@@ -370,12 +453,12 @@ def _require_mine(cursor: Cursor, job: Job) -> None:
         raise LeaseLostError(job.id)
 
 
-def _reserve(cursor: Cursor, job: NewJob, *, key: str, body_sha256: str) -> bool:
+def _reserve(cursor: Cursor, tenant: str, *, key: str, body_sha256: str, job_id: str) -> bool:
     """Take the idempotency key; False if it is taken."""
     cursor.execute(
         "INSERT INTO idempotency (tenant, idempotency_key, body_sha256, job_id) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (tenant, idempotency_key) DO NOTHING",
-        (job.tenant, key, body_sha256, job.id),
+        (tenant, key, body_sha256, job_id),
     )
     return cursor.rowcount == 1
 
@@ -387,19 +470,37 @@ def _recall(cursor: Cursor, tenant: str, *, key: str, body_sha256: str) -> Job |
     row = cursor.fetchone()
     if row is None:
         return None
-    job = _get(cursor, row[1])
-    if job is not None and row[0] != body_sha256:
+    if row[0] != body_sha256:
         raise IdempotencyConflictError(key)
-    return job
+    return _get(cursor, row[1])
 
 
 def _insert(cursor: Cursor, job: NewJob, *, now: float) -> None:
-    values = {field.name: getattr(job, field.name) for field in fields(NewJob)}
+    values = {field.name: getattr(job, field.name) for field in fields(NewJob) if field.name != "request"}
+    values |= {"request_bytes": len(job.request.encode())}
     values |= {name: int(values[name]) for name in _FLAGS & set(values)}
     values |= {"state": "queued", "created_at": now, "attempt": 0, "crashes": 0, "is_stopped": 0, "spent_s": 0.0}
     values |= {"version": 1}
     marks = ", ".join("?" * len(values))
     cursor.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({marks})", list(values.values()))
+    cursor.execute("INSERT INTO requests (job_id, text) VALUES (?, ?)", (job.id, job.request))
+
+
+def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> None:
+    """Raise QuotaError for one job too many; what is rolled back with it leaves nothing behind."""
+    unfinished = "SELECT COUNT(*) FROM jobs WHERE tenant = ? AND state IN ('queued', 'running')"
+    whose, value = ("tenant", job.tenant) if job.key_id is None else ("key_id", job.key_id)
+    lately = f"SELECT COUNT(*) FROM jobs WHERE {whose} = ? AND created_at > ?"
+    held = "SELECT COALESCE(SUM(request_bytes), 0) FROM jobs WHERE tenant = ?"
+    cursor.execute(unfinished, (job.tenant,))
+    if _first(cursor.fetchone()) >= quota.unfinished_jobs:
+        raise QuotaError("too_many_jobs", quota.unfinished_jobs)
+    cursor.execute(lately, (value, now - 3600.0))
+    if _first(cursor.fetchone()) >= quota.hourly_jobs:
+        raise QuotaError("hourly_limit", quota.hourly_jobs)
+    cursor.execute(held, (job.tenant,))
+    if _first(cursor.fetchone()) + len(job.request.encode()) > quota.stored_bytes:
+        raise QuotaError("too_many_bytes", quota.stored_bytes)
 
 
 def _tell(cursor: Cursor, job_id: str, *, kind: str, now: float, data: dict[str, Any]) -> None:
@@ -507,5 +608,5 @@ def _serve(cursor: Cursor, tenant: str, *, now: float) -> None:
 
 def _forget_rest(cursor: Cursor, job_ids: Sequence[str]) -> None:
     for job_id in job_ids:
-        for table in ("plans", "events", "idempotency"):
+        for table in ("requests", "plans", "events", "idempotency"):
             cursor.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))

@@ -14,6 +14,9 @@ from api.jobs.store import StoreFullError
 BUSY_TIMEOUT_S = 10.0
 """How long a writer waits for another."""
 
+FREED_PAGES = 2000
+"""Pages that leave the file in one transaction."""
+
 
 class SqliteDatabase:
     """Every thread has its own connection; a commit is on the disk before it returns."""
@@ -31,6 +34,7 @@ class SqliteDatabase:
             isolation_level=None,
             check_same_thread=False,  # `close_all` closes those of threads that are gone
         )
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables takes it up
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         return connection
@@ -55,6 +59,24 @@ class SqliteDatabase:
 
     def lock_schema(self, cursor: Cursor) -> None:
         """A writing transaction is alone anyway."""
+
+    def lock_tenant(self, cursor: Cursor, tenant: str) -> None:
+        """A writing transaction is alone anyway."""
+
+    def columns(self, cursor: Cursor, table: str) -> set[str]:
+        """Names; none if there is no such table."""
+        cursor.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        return {str(row[0]) for row in cursor.fetchall()}
+
+    def give_space_back(self) -> None:
+        """Free pages leave the file a few at a time, where it was made so that they can."""
+        connection = self._connections.get()
+        while connection.execute("PRAGMA freelist_count").fetchone()[0]:
+            before = connection.execute("PRAGMA page_count").fetchone()[0]
+            connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")  # `execute` would free one page
+            if connection.execute("PRAGMA page_count").fetchone()[0] == before:
+                return
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def now(self) -> float:
         """This machine's clock: nobody else shares the file."""

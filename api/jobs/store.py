@@ -4,11 +4,19 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Protocol
 
-from api.jobs.job import Event, Job, NewJob, News, Outcome
+from api.jobs.job import Event, Job, NewJob, News, Outcome, Quota
 
 
 class IdempotencyConflictError(Exception):
     """The same idempotency key came with another body."""
+
+
+class QuotaError(Exception):
+    """The tenant has as much as it may; `code` names the limit and `most` says how much that is."""
+
+    def __init__(self, code: str, most: int) -> None:
+        super().__init__(f"{code}: {most:,}")
+        self.code, self.most = code, most
 
 
 class StoreFullError(Exception):
@@ -31,11 +39,16 @@ STORE_FAILURES = _failures()
 class JobStore(Protocol):
     """Keeps jobs, their best plans and their stories; every method is one transaction, safe from any thread."""
 
-    def submit(self, job: NewJob, *, idempotency_key: str | None = None, body_sha256: str = "") -> tuple[Job, bool]:
+    def submit(
+        self, job: NewJob, *, idempotency_key: str | None = None, body_sha256: str = "", quota: Quota | None = None
+    ) -> tuple[Job, bool]:
         """Store a job and say whether it is new; the same key and body give the first job again.
 
-        Raises IdempotencyConflictError if the key came with another body.
+        Raises IdempotencyConflictError if the key came with another body, QuotaError beyond the quota.
         """
+
+    def remember(self, tenant: str, *, idempotency_key: str, body_sha256: str, job_id: str) -> None:
+        """Let the key stand for a job that is there already; raises IdempotencyConflictError as `submit` does."""
 
     def recall(self, tenant: str, *, idempotency_key: str, body_sha256: str) -> Job | None:
         """The job that the key was first used for; raises IdempotencyConflictError for another body."""
@@ -69,6 +82,9 @@ class JobStore(Protocol):
 
     def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
         """The tenant's jobs, latest first."""
+
+    def request_text(self, job_id: str) -> str:
+        """The request of a job; raises LeaseLostError if there is no such job any more."""
 
     def plan_text(self, job_id: str) -> str | None:
         """The best verified plan of a job, final or not."""

@@ -1,5 +1,6 @@
 """The application: `make_app` puts the doors on a service."""
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -12,12 +13,13 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from api.jobs.store import STORE_FAILURES, StoreFullError
-from api.service import about, checks, plans
-from api.service.answers import render_json
+from api.service import health, plan_handlers, playback
 from api.service.core import Service
 from api.service.openapi import allowed_methods, make_document
-from api.service.problems import ServiceError
+from api.service.problem_json import ServiceError
+from api.service.responses import render_json
 from api.service.settings import Settings
+from api.service.warmup import build_everything
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +43,13 @@ def make_app(settings: Settings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         del app
+        await asyncio.to_thread(build_everything, settings)  # the server listens only after this
         async with service.lifespan():
             yield
 
     app = FastAPI(title="pipeplan", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.service = service
-    for router in (plans.router, checks.router, about.router):
+    for router in (plan_handlers.router, playback.router, health.router):
         app.include_router(router)
     app.openapi = make_document  # type: ignore[method-assign]
     app.add_exception_handler(ServiceError, _on_service_error)
@@ -81,7 +84,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["Allow"] = ", ".join(allowed_methods(request.url.path)) or headers.get("Allow", "GET")
+        methods = allowed_methods(request.url.path) or headers.get("Allow", "GET").split(", ")
+        headers["Allow"] = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
     codes = {404: "not_found", 405: "method_not_allowed"}
     return problem_answer(ServiceError(error.status_code, codes.get(error.status_code, "http_error"), headers=headers))
 
@@ -108,14 +112,22 @@ async def _on_failure(request: Request, error: Exception) -> Response:
     return problem_answer(ServiceError(500, "internal_error", detail="please report it with the time of the request"))
 
 
+PROBES = ("/livez", "/readyz")
+"""Answered however much is under way."""
+
+
 def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
-    """Times every request and puts the common headers on its answer."""
+    """Times every request, puts the common headers on its answer, and refuses what is too much at once."""
+    under_way = 0
 
     async def handle(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        nonlocal under_way
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        begin, status = time.monotonic(), 500
+        begin, status, method = time.monotonic(), 500, scope["method"]
+        if method == "HEAD":  # answered as GET is, without a body
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
 
         async def tell(message: Message) -> None:
             nonlocal status
@@ -124,11 +136,38 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
                 message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
             await send(message)
 
+        is_too_much = under_way >= service.settings.traffic.requests and scope["path"] not in PROBES
+        under_way += 1
         try:
-            await app(scope, receive, tell)
+            await (_refuse(tell) if is_too_much else app(scope, receive, tell))
         finally:
+            under_way -= 1
             route = getattr(scope.get("route"), "path", "unknown")
-            method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE", "HEAD") else "other"
-            service.metrics.observe(method, route, status=status, seconds=time.monotonic() - begin)
+            known = method if method in ("GET", "POST", "DELETE", "HEAD") else "other"
+            service.metrics.observe(known, route, status=status, seconds=time.monotonic() - begin)
 
     return handle
+
+
+async def _refuse(send: Send) -> None:
+    """503 before anything is looked at."""
+    busy = ServiceError(503, "busy", detail="too many requests are under way", headers={"Retry-After": "1"})
+    body = render_json(busy.document())
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"retry-after", b"1"),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _without_body(send: Send) -> Send:
+    """Ends the answer with its header, so that a stream does not begin."""
+
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b""})
+
+    return tell

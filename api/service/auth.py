@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 
 from api.service.keys import SCOPES, KeyRing
-from api.service.problems import ServiceError
+from api.service.problem_json import ServiceError
 from api.service.settings import Oidc, Settings, is_loopback
 
 LOCAL_TENANT = "local"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 from api.doctor import make_toy_problem
@@ -11,11 +12,11 @@ from api.jobs.request import PlanRequest
 from api.jobs.sql_store import Database, SqlStore
 from api.jobs.sqlite import FolderLock, SqliteDatabase
 from api.service.auth import Gate
-from api.service.hub import Executor, Hub
 from api.service.inspector import Inspector
 from api.service.keys import KeyRing
 from api.service.metrics import Metrics
-from api.service.problems import ServiceError
+from api.service.notifier import Executor, Hub
+from api.service.problem_json import ServiceError
 from api.service.settings import Settings
 from planner.progress import Limits
 
@@ -55,7 +56,7 @@ class Service:
         self.engine = self._make_engine()
         self.executor = Executor(16)
         self.hub = Hub(self.store.versions, self.executor)
-        self.num_streams = 0
+        self._streams: Counter[str] = Counter()
         self.in_flight: set[tuple[str, str]] = set()
         """Tenants and idempotency keys of submissions under way."""
         self.is_draining = False
@@ -135,15 +136,42 @@ class Service:
             raise ServiceError(503, "not_ready", detail="the store does not answer") from None
 
     @contextlib.contextmanager
-    def streaming(self) -> Iterator[None]:
-        """One of the places for those who stay; raises ServiceError 429 if all are taken."""
-        if self.num_streams >= self.settings.traffic.streams:
-            raise ServiceError(429, "too_many_streams", detail="too many wait", headers={"Retry-After": "5"})
-        self.num_streams += 1
+    def only_one(self, tenant: str, key: str | None) -> Iterator[None]:
+        """Requests with the same idempotency key come one after the other; raises ServiceError 409 for a second."""
+        if (tenant, key) in self.in_flight:
+            detail = "the first request with this key is under way; try again"
+            raise ServiceError(409, "in_flight", detail=detail, headers={"Retry-After": "1"})
+        if key is None:
+            yield
+            return
+        self.in_flight.add((tenant, key))
         try:
             yield
         finally:
-            self.num_streams -= 1
+            self.in_flight.discard((tenant, key))
+
+    def has_room_for_stream(self, tenant: str) -> bool:
+        """Whether one more who stays is within the service's and the tenant's places."""
+        traffic = self.settings.traffic
+        return self.num_streams < traffic.streams and self._streams[tenant] < traffic.tenant_streams
+
+    @contextlib.contextmanager
+    def streaming(self, tenant: str) -> Iterator[None]:
+        """One of the places for those who stay; raises ServiceError 429 if all are taken."""
+        if not self.has_room_for_stream(tenant):
+            raise ServiceError(429, "too_many_streams", detail="too many wait", headers={"Retry-After": "5"})
+        self._streams[tenant] += 1
+        try:
+            yield
+        finally:
+            self._streams[tenant] -= 1
+            if not self._streams[tenant]:
+                del self._streams[tenant]
+
+    @property
+    def num_streams(self) -> int:
+        """Those who stay."""
+        return self._streams.total()
 
 
 def _lock(settings: Settings) -> FolderLock:

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from api.jobs.process import Child, ChildDiedError, ProcessLimits
-from api.service.problems import ServiceError, complaints_of
+from api.service.problem_json import ServiceError, complaints_of
 
 
 class Inspector:

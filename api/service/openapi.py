@@ -30,6 +30,8 @@ def _job() -> Schema:
             "name": {"type": "string"},
             "state": {"enum": _STATES},
             "solution_status": {"enum": ["optimal", "feasible", "infeasible", "unknown"]},
+            "proved_by": {"enum": ["certificate", "complete search", None]},
+            "solver_bound_ns": _NANOSECONDS,
             "stopped_by": _TEXT,
             "phase": _TEXT,
             "priority": {"type": "integer", "minimum": -10, "maximum": 10},
@@ -73,6 +75,7 @@ def _limits() -> Schema:
             "gap": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "default": 0},
             "seed": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0},
             "max_rounds": {"type": ["integer", "null"], "minimum": 0, "maximum": 10**9},
+            "patience": {"type": ["integer", "null"], "minimum": 1, "maximum": 10**9},
             "patience_s": {"type": ["number", "null"]},
         },
         required=[],
@@ -209,8 +212,8 @@ def example_submission() -> Schema:
     edges = [{"producer": a, "consumer": b, "bytes": 1024} for a, b in (("embed", "block"), ("block", "head"))]
     return {
         "workload": {
-            "format": "pipeline-workload/1",
-            "profile": {"name": "toy", "layers": layers, "edges": edges},
+            "format": "pipeline-workload/2",
+            "profile": {"name": "toy", "microbatch_size": 8, "layers": layers, "edges": edges},
             "cluster": {
                 "name": "desk",
                 "devices": devices,
@@ -393,7 +396,7 @@ def _check_paths() -> Schema:
                     "202": _json(_ref("Job"), "Accepted", Location="The plan"),
                 },
                 problems=(*_BODY, 404, 409),
-                parameters=[_PREFER],
+                parameters=[_PREFER, _KEY],
                 requestBody=_body("WhatIf"),
             )
         },

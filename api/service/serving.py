@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from api.service.app import make_app
 from api.service.core import Service, open_database
 from api.service.keys import KeyRing
+from api.service.listener import make_protocol
 from api.service.settings import Settings, is_loopback
 
 GRACE_S = 20
@@ -61,8 +62,10 @@ def make_server(settings: Settings, *, host: str, port: int) -> Server:
         log_level="warning",
         access_log=False,
         server_header=False,
+        http=make_protocol(settings.traffic),
+        ws="none",
         h11_max_incomplete_event_size=32 * 1024,
-        limit_concurrency=1000,
+        backlog=4096,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=5,
         lifespan="on",

@@ -10,13 +10,19 @@ from api.jobs.runner import Patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class ClientLimits:
     """What one client may do."""
 
     max_body_bytes: int = 8 * 2**20
     """Largest body."""
     body_timeout_s: float = 10.0
     """How long a body may take to arrive."""
+    header_timeout_s: float = 10.0
+    """How long the header of a request may take to arrive."""
+    waiting_connections: int = 1024
+    """Connections without a whole request; beyond it the one that has waited longest is dropped."""
+    requests: int = 1000
+    """Requests that may be under way at once."""
     requests_per_s: float = 50.0
     """Requests per key, on average; twenty times as many at once."""
     burst: int = 1000
@@ -27,6 +33,10 @@ class Traffic:
     """Jobs of a tenant that may be queued or running, unless its key says otherwise."""
     streams: int = 400
     """Event streams and waiting requests that may be open."""
+    tenant_streams: int = 200
+    """Those of one tenant."""
+    stored_bytes: int = 8 * 2**30
+    """Bytes that the stored requests of one tenant may have."""
     inspections: int = 8
     """Checks and drawings that may wait for their turn."""
     max_wait_s: int = 60
@@ -66,7 +76,7 @@ class Settings:
     traces: bool = False
     """Whether OpenTelemetry spans are made."""
     ceilings: Ceilings = field(default_factory=Ceilings)
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: ClientLimits = field(default_factory=ClientLimits)
     process: ProcessLimits = field(default_factory=ProcessLimits)
     patience: Patience = field(default_factory=Patience)
     oidc: Oidc | None = None

@@ -68,6 +68,8 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
         "gap": evidence.gap,
         "scheduleBoundNs": evidence.schedule_bound_ns,
         "solutionStatus": evidence.solution_status,
+        "provedBy": evidence.proved_by,
+        "solverBoundNs": evidence.solver_bound_ns,
         "stoppedBy": evidence.stopped_by,
         "source": evidence.source,
         "passed": evidence.verdict.get("passed"),

@@ -1,7 +1,9 @@
 """Whether a published method can honour what a problem has decided: one rule per function, each with its reason."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 
+from planner.clock import HasTime
 from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
@@ -12,6 +14,20 @@ MAX_LISTED_ACTIONS = 300_000
 
 class DoesNotApplyError(ValueError):
     """The method cannot answer this problem as published; the message is the reason, in a phrase."""
+
+
+class OutOfTimeError(DoesNotApplyError):
+    """The time that the baselines may take ended while the method was at work."""
+
+
+class NoRoomError(DoesNotApplyError):
+    """The method keeps to the memory, and there is too little for it; with recomputation there may be enough."""
+
+
+def require_time(has_time: HasTime) -> None:
+    """Methods that try many plans ask between two of them."""
+    if not has_time():
+        raise OutOfTimeError("the time for baselines is over")
 
 
 def require_split_backward(problem: Problem) -> None:
@@ -29,7 +45,12 @@ def require_chunks(problem: Problem, chunks: int) -> None:
 
 def require_few_actions(problem: Problem, num_stages: int) -> None:
     """A method that plays events one by one takes too long on the largest schedules."""
-    if 3 * num_stages * problem.num_microbatches > MAX_LISTED_ACTIONS:
+    require_few_steps(num_stages, problem.num_microbatches)
+
+
+def require_few_steps(num_stages: int, num_microbatches: int) -> None:
+    """The same for a method that sees stages and microbatches only."""
+    if 3 * num_stages * num_microbatches > MAX_LISTED_ACTIONS:
         raise DoesNotApplyError(f"orders at most {MAX_LISTED_ACTIONS:,} actions")
 
 
@@ -65,5 +86,33 @@ def _require_no_skip(costs: CostModel, stages: Sequence[Stage]) -> None:
 
 def _require_replicas(problem: Problem, stages: Sequence[Stage]) -> None:
     most = max(len(stage.replicas) for stage in stages)
-    if most > problem.max_replicas:
-        raise DoesNotApplyError(f"needs {most} replicas, max_replicas = {problem.max_replicas}")
+    if most > problem.replica_limit:
+        raise DoesNotApplyError(f"needs {most} replicas, max_replicas = {problem.replica_limit}")
+    for count in {len(stage.replicas) for stage in stages}:
+        if count not in problem.allowed_replicas:
+            size = problem.profile.microbatch_size
+            raise DoesNotApplyError(f"needs {count} replicas, which does not divide microbatch_size = {size}")
+
+
+def replicated_devices(costs: CostModel) -> tuple[str, ...]:
+    """The devices of a method that trains everything on all of them: as many as can take equal whole samples.
+
+    Where that is not all, the fastest. Raises DoesNotApplyError where it is a single one of several, or the shares of
+    so many were not measured.
+    """
+    problem = costs.problem
+    devices, size = problem.cluster.devices, problem.profile.microbatch_size
+    if len(devices) > problem.replica_limit:
+        raise DoesNotApplyError(f"needs {len(devices)} replicas, max_replicas = {problem.replica_limit}")
+    counts = [count for count in problem.allowed_replicas if costs.has_share(Fraction(1, count))]
+    if max(counts) == 1 < len(devices):
+        raise DoesNotApplyError(f"cannot cut microbatch_size = {size} for any of {len(devices)} devices as measured")
+    slowest_last = sorted(devices, key=lambda device: _work_ns(costs, device.type))
+    chosen = {device.name for device in slowest_last[: max(counts)]}
+    return tuple(device.name for device in devices if device.name in chosen)
+
+
+def _work_ns(costs: CostModel, device_type: str) -> int:
+    """Time of a microbatch in all layers on a device of a type."""
+    works = (costs.layer_work(name, device_type, width=1, replicas=1) for name in costs.problem.profile.by_name)
+    return sum(work.forward_ns + work.backward_ns for work in works if work is not None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from planner.actions import Action, Kind
+from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import Pipeline, Words
 from planner.baselines.weight_grads import Habit, best_filled
 
@@ -37,6 +38,7 @@ def order_by_block(pipeline: Pipeline, block: Block) -> Words:
     plain, most = repeat(block, count)
     orders = [_named(pipeline, grid, device=device) for device, grid in enumerate(plain)]
     trials = [orders]
+    require_time(pipeline.has_time)
     squeezed = squeeze(plain, most=most)
     trials.append([_named(pipeline, grid, device=device) for device, grid in enumerate(squeezed)])
     limits = _limits(pipeline, most)

@@ -2,22 +2,21 @@
 
 from planner.actions import Action
 from planner.baselines.alternation import fused_backward
-from planner.baselines.applicability import DoesNotApplyError
+from planner.baselines.applicability import DoesNotApplyError, replicated_devices
 from planner.baselines.pipeline import Pipeline, Words
 from planner.costs import CostModel
-from planner.plan import DeviceGroup, Stage
+from planner.plan import Stage
 
 
 def make_replicated_stage(costs: CostModel) -> tuple[Stage, ...]:
-    """One stage, replicated on every device of the cluster (or as its placement is given)."""
+    """One stage, replicated on every device that can take whole samples (or as its placement is given)."""
     options = costs.problem.options
     layers = costs.problem.profile.topological_order
     if options.partition is not None and len(options.partition) != 1:
         raise DoesNotApplyError(f"the given partition has {len(options.partition)} stages, the method 1")
-    replicas: tuple[DeviceGroup, ...] = tuple((device.name,) for device in costs.problem.cluster.devices)
     if options.placement is not None:
-        replicas = options.placement[0]
-    return (Stage(layers=layers, replicas=replicas),)
+        return (Stage(layers=layers, replicas=options.placement[0]),)
+    return (Stage(layers=layers, replicas=tuple((name,) for name in replicated_devices(costs))),)
 
 
 def order_data_parallel(pipeline: Pipeline) -> Words:

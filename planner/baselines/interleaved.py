@@ -1,4 +1,4 @@
-"""Interleaved 1F1B (Megatron-LM, Narayanan et al., 2021, arXiv 2104.04473): two chunks per device."""
+"""Interleaved 1F1B (Megatron-LM, Narayanan et al., 2021, arXiv 2104.04473): several chunks per device."""
 
 from planner.actions import Action
 from planner.baselines.alternation import alternate, fused_backward
@@ -7,27 +7,62 @@ from planner.baselines.pipeline import Pipeline, Words
 
 
 def order_interleaved(pipeline: Pipeline) -> Words:
-    """D microbatches go through a device's first chunk, then the same D through its second, and so on, 1F1B.
+    """D microbatches go through a device's first chunk, then the same D through its next, and so on, 1F1B.
 
-    Device d runs 2 (D - d - 1) + D + 1 forwards before its first backward. Raises DoesNotApplyError if the number of
-    microbatches is not a multiple of the number of devices, as published.
+    With v chunks device d runs 2 (D - d - 1) + (v - 1) D + 1 forwards before its first backward. Raises
+    DoesNotApplyError if the number of microbatches is not a multiple of the number of devices, as published.
     """
+    require_full_turns(pipeline)
+    return [
+        alternate(
+            _forwards(pipeline, device),
+            [[fused_backward(pipeline, stage, microbatch=m)] for stage, m in _returns(pipeline, device)],
+            num_ahead=_num_ahead(pipeline, device),
+        )
+        for device in range(pipeline.num_positions)
+    ]
+
+
+def order_split_interleaved(pipeline: Pipeline) -> Words:
+    """The same F and I without the W, for those who put W in afterwards."""
+    require_full_turns(pipeline)
+    return [
+        alternate(
+            _forwards(pipeline, device),
+            [[Action("I", stage, m)] for stage, m in _returns(pipeline, device)],
+            num_ahead=_num_ahead(pipeline, device),
+        )
+        for device in range(pipeline.num_positions)
+    ]
+
+
+def require_full_turns(pipeline: Pipeline) -> None:
+    """Raise DoesNotApplyError unless the microbatches are a multiple of the devices."""
     devices, count = pipeline.num_positions, pipeline.num_microbatches
     if count % devices:
         raise DoesNotApplyError(f"{count} microbatches are not a multiple of {devices} devices")
-    return [_order_device(pipeline, device) for device in range(devices)]
 
 
-def _order_device(pipeline: Pipeline, device: int) -> list[Action]:
+def _num_ahead(pipeline: Pipeline, device: int) -> int:
+    devices, chunks = pipeline.num_positions, pipeline.num_stages // pipeline.num_positions
+    return 2 * (devices - device - 1) + (chunks - 1) * devices + 1
+
+
+def _forwards(pipeline: Pipeline, device: int) -> list[Action]:
+    return [Action("F", device + chunk * pipeline.num_positions, m) for chunk, m in _turns(pipeline)]
+
+
+def _returns(pipeline: Pipeline, device: int) -> list[tuple[int, int]]:
+    devices, last = pipeline.num_positions, pipeline.num_stages // pipeline.num_positions - 1
+    return [(device + (last - chunk) * devices, m) for chunk, m in _turns(pipeline)]
+
+
+def _turns(pipeline: Pipeline) -> list[tuple[int, int]]:
+    """(chunk, microbatch) in the order in which they come up."""
     devices = pipeline.num_positions
-    turns = [
+    return [
         (chunk, microbatch)
         for start in range(0, pipeline.num_microbatches, devices)
-        for chunk in (0, 1)
+        for chunk in range(pipeline.num_stages // devices)
         for microbatch in range(start, start + devices)
     ]
-    return alternate(
-        [Action("F", device + chunk * devices, microbatch) for chunk, microbatch in turns],
-        [[fused_backward(pipeline, device + (1 - chunk) * devices, microbatch=m)] for chunk, m in turns],
-        num_ahead=2 * (devices - device - 1) + devices + 1,
-    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from planner.baselines.applicability import DoesNotApplyError, require_chunks
 from planner.baselines.partitions import Partition, even_layers, smallest_largest_stage
@@ -11,7 +11,7 @@ from planner.plan import DeviceGroup, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class StagePlacement:
     """Which device holds which stage, devices being numbered along the pipeline."""
 
     name: str
@@ -26,17 +26,32 @@ def _one_each(num_devices: int) -> tuple[int, ...]:
     return tuple(range(num_devices))
 
 
-def _looped(num_devices: int) -> tuple[int, ...]:
-    return (*range(num_devices), *range(num_devices))
+def _looped(num_devices: int, *, chunks: int) -> tuple[int, ...]:
+    return tuple(range(num_devices)) * chunks
 
 
-def _v_shaped(num_devices: int) -> tuple[int, ...]:
-    return (*range(num_devices), *reversed(range(num_devices)))
+def _zigzag(num_devices: int, *, chunks: int) -> tuple[int, ...]:
+    ways = (tuple(range(num_devices)), tuple(reversed(range(num_devices))))
+    return tuple(device for chunk in range(chunks) for device in ways[chunk % 2])
 
 
-ONE_EACH = Placement(name="one stage per device", chunks=1, devices_of=_one_each)
-LOOPED = Placement(name="stage s on device s mod D", chunks=2, devices_of=_looped)
-V_SHAPED = Placement(name="stages d and 2D-1-d on device d", chunks=2, devices_of=_v_shaped)
+ONE_EACH = StagePlacement(name="one stage per device", chunks=1, devices_of=_one_each)
+
+
+@cache
+def looped(chunks: int) -> StagePlacement:
+    """Stage s on device s mod D."""
+    return StagePlacement(name="stage s on device s mod D", chunks=chunks, devices_of=partial(_looped, chunks=chunks))
+
+
+@cache
+def zigzag(chunks: int) -> StagePlacement:
+    """Down the row of devices and up again, as often as there are chunks; with two a V."""
+    name = "stages d and 2D-1-d on device d" if chunks == 2 else "down the devices and up again in turn"
+    return StagePlacement(name=name, chunks=chunks, devices_of=partial(_zigzag, chunks=chunks))
+
+
+LOOPED, V_SHAPED = looped(2), zigzag(2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +72,7 @@ TRANSFERS_TOO = Cut(
 GIVEN = Cut(name="given partition", partition=lambda costs, _: costs.problem.options.partition or ())
 
 
-def make_stages(costs: CostModel, placement: Placement, *, cut: Cut) -> tuple[Stage, ...]:
+def make_stages(costs: CostModel, placement: StagePlacement, *, cut: Cut) -> tuple[Stage, ...]:
     """The stages of a pipeline over all devices in listed order, or over as many as there are layers for.
 
     Raises DoesNotApplyError if the options ask for something else than `placement` can be.
@@ -68,7 +83,7 @@ def make_stages(costs: CostModel, placement: Placement, *, cut: Cut) -> tuple[St
     return tuple(Stage(layers=layers, replicas=replicas) for layers, replicas in zip(partition, groups, strict=True))
 
 
-def _groups(costs: CostModel, placement: Placement) -> list[tuple[DeviceGroup, ...]]:
+def _groups(costs: CostModel, placement: StagePlacement) -> list[tuple[DeviceGroup, ...]]:
     """The device groups of every stage."""
     options = costs.problem.options
     num_devices = _num_devices(costs, placement)
@@ -83,7 +98,7 @@ def _groups(costs: CostModel, placement: Placement) -> list[tuple[DeviceGroup, .
     return list(options.placement)
 
 
-def _num_devices(costs: CostModel, placement: Placement) -> int:
+def _num_devices(costs: CostModel, placement: StagePlacement) -> int:
     problem, chunks = costs.problem, placement.chunks
     available = len(problem.cluster.devices)
     if problem.options.partition is None:

@@ -4,10 +4,15 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from planner.actions import Action, Kind
+from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import Legs, Pipeline, Words
 
 Key = Callable[[int, Action], tuple[int, ...]]
 """What comes first among the waiting actions: least key of (time at which it became ready, action)."""
+
+
+ASK_EVERY = 64
+"""Actions of the first device between two looks at the clock."""
 
 
 def list_schedule(pipeline: Pipeline, *, key: Key, splits: bool) -> Words:
@@ -15,10 +20,10 @@ def list_schedule(pipeline: Pipeline, *, key: Key, splits: bool) -> Words:
 
     Between two stages one thing is sent at a time in each direction, in order of readiness.
     """
-    return _Game(pipeline, key=key, splits=splits).play()
+    return _EventSimulation(pipeline, key=key, splits=splits).play()
 
 
-class _Game:
+class _EventSimulation:
     """Events in order of time."""
 
     def __init__(self, pipeline: Pipeline, *, key: Key, splits: bool) -> None:
@@ -37,6 +42,8 @@ class _Game:
             for microbatch in range(self.pipeline.num_microbatches if not missing else 0):
                 heappush(self.events, (0, 0, Action("F", stage, microbatch)))
         while self.events:
+            if len(self.words[0]) % ASK_EVERY == 0:
+                require_time(self.pipeline.has_time)
             self._advance()
         return self.words
 

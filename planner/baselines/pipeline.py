@@ -1,9 +1,10 @@
 """What a scheduling method sees of a problem whose stages are placed: costs, delays and budgets by number."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.actions import Action
+from planner.clock import HasTime, always
 from planner.costs import CostModel, StageCost
 from planner.plan import DeviceGroup, Plan, Stage
 
@@ -32,6 +33,8 @@ class Pipeline:
     """Bytes per position that stashes may take."""
     minimises_span: bool
     """Whether the span is minimised, not the makespan."""
+    has_time: HasTime = field(default=always, compare=False)
+    """Whether a method that tries many orders may try another one."""
 
     @property
     def num_stages(self) -> int:
@@ -49,7 +52,7 @@ class Pipeline:
         return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns
 
 
-def make_pipeline(costs: CostModel, stages: Sequence[Stage]) -> Pipeline:
+def make_pipeline(costs: CostModel, stages: Sequence[Stage], *, has_time: HasTime = always) -> Pipeline:
     """The pipeline of placed stages; stages with the same replicas share a position."""
     problem = costs.problem
     positions = {replicas: number for number, replicas in enumerate(dict.fromkeys(s.replicas for s in stages))}
@@ -64,6 +67,7 @@ def make_pipeline(costs: CostModel, stages: Sequence[Stage]) -> Pipeline:
         gradients_to=gradients,
         budgets=_budgets(costs, stages),
         minimises_span=problem.options.objective == "span",
+        has_time=has_time,
     )
 
 

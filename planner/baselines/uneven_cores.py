@@ -11,11 +11,17 @@ from dataclasses import dataclass
 import numpy
 from numpy.typing import NDArray
 
-from planner.baselines.applicability import DoesNotApplyError, require_choices, require_few_actions
+from planner.baselines.applicability import (
+    DoesNotApplyError,
+    require_choices,
+    require_few_actions,
+    require_time,
+)
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.out_of_order.pipelined import order_fast_forward
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation
+from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.device_groups import open_widths
 from planner.plan import Plan, Stage
@@ -34,7 +40,7 @@ MAX_TRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Division:
+class CoreDivision:
     """Layers in a row on cores in a row."""
 
     period_ns: float
@@ -45,19 +51,19 @@ class Division:
     """Number of the first core of every stage, cores numbered host by host, and its width."""
 
 
-def make_uneven_cores_plan(costs: CostModel, *, recompute: bool = False) -> Plan:
+def make_uneven_cores_plan(costs: CostModel, *, recompute: bool = False, has_time: HasTime = always) -> Plan:
     """The shortest plan in which every stage has a width of its own; of those that fit into memory, if any does.
 
     Divisions of one width are tried as well: a longer period with less to fill may take less time in all.
     Raises DoesNotApplyError if no width above 1 is open, or the options exclude every division.
     """
     widths = _widths(costs)
-    return _best(costs, [widths, *((width,) for width in widths)], recompute=recompute)
+    return _best(costs, [widths, *((width,) for width in widths)], recompute=recompute, has_time=has_time)
 
 
-def make_even_cores_plan(costs: CostModel, *, recompute: bool = False) -> Plan:
+def make_even_cores_plan(costs: CostModel, *, recompute: bool = False, has_time: HasTime = always) -> Plan:
     """The shortest plan in which all stages have the same width."""
-    return _best(costs, [(width,) for width in _widths(costs)], recompute=recompute)
+    return _best(costs, [(width,) for width in _widths(costs)], recompute=recompute, has_time=has_time)
 
 
 def _widths(costs: CostModel) -> tuple[int, ...]:
@@ -69,7 +75,7 @@ def _widths(costs: CostModel) -> tuple[int, ...]:
     return (1, *wider)
 
 
-def _best(costs: CostModel, choices: Sequence[tuple[int, ...]], *, recompute: bool) -> Plan:
+def _best(costs: CostModel, choices: Sequence[tuple[int, ...]], *, recompute: bool, has_time: HasTime) -> Plan:
     best: tuple[bool, int, Plan] | None = None
     reason = DoesNotApplyError("has no division")
     divisions = [division for widths in choices for division in divide_cores(costs, widths)]
@@ -83,6 +89,7 @@ def _best(costs: CostModel, choices: Sequence[tuple[int, ...]], *, recompute: bo
         except DoesNotApplyError as excluded:
             reason = excluded
             continue
+        require_time(has_time)
         for found in _play(costs, with_recomputation(stages) if recompute else stages):
             best = found if best is None else min(best, found, key=lambda each: each[:2])
     if best is None:
@@ -107,7 +114,7 @@ def host_runs(costs: CostModel) -> list[list[str]]:
     return list(runs.values())
 
 
-def divide_cores(costs: CostModel, widths: Sequence[int]) -> list[Division]:
+def divide_cores(costs: CostModel, widths: Sequence[int]) -> list[CoreDivision]:
     """For every number of stages the division with the shortest period; a stage's cores are those of one host.
 
     W(k, c, l) = the least period of the first l layers in k stages on the first c cores
@@ -149,7 +156,7 @@ def _extend(ends: tuple[Floats, Floats], times: Floats, *, choice: tuple[NDArray
     choice[0][is_better, 0], choice[0][is_better, 1] = first[is_better], choice[1]
 
 
-def _trace(steps: Sequence[NDArray[numpy.int64]], *, period_ns: float) -> Division:
+def _trace(steps: Sequence[NDArray[numpy.int64]], *, period_ns: float) -> CoreDivision:
     """Back from all layers on all cores; a core that adds nothing is passed over."""
     cores, layers = steps[0].shape[0] - 1, steps[0].shape[1] - 1
     cuts, slots = [], []
@@ -160,7 +167,7 @@ def _trace(steps: Sequence[NDArray[numpy.int64]], *, period_ns: float) -> Divisi
         cuts.append((first, layers))
         slots.append((cores - width, width))
         cores, layers = cores - width, first
-    return Division(period_ns=period_ns, cuts=tuple(reversed(cuts)), slots=tuple(reversed(slots)))
+    return CoreDivision(period_ns=period_ns, cuts=tuple(reversed(cuts)), slots=tuple(reversed(slots)))
 
 
 def _times(costs: CostModel, device_type: str, *, width: int) -> Floats:
@@ -177,7 +184,7 @@ def _times(costs: CostModel, device_type: str, *, width: int) -> Floats:
     return times
 
 
-def make_core_stages(costs: CostModel, division: Division) -> tuple[Stage, ...]:
+def make_core_stages(costs: CostModel, division: CoreDivision) -> tuple[Stage, ...]:
     """The stages of a division, on blocks of their hosts' cores."""
     order, runs = costs.problem.profile.topological_order, host_runs(costs)
     starts = numpy.cumsum([0, *map(len, runs)])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.actions import Action
+from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import Pipeline, Words
 
 
@@ -37,7 +38,10 @@ class Filled:
 
 def best_filled(pipeline: Pipeline, trials: Iterable[tuple[Words, Habit]], *, limits: Sequence[int]) -> Words:
     """The best outcome of several trials: orders of F and I, each with a habit; `limits` are bytes per position."""
-    filled = [fill(pipeline, orders, habit=habit, limits=limits) for orders, habit in trials]
+    filled = []
+    for orders, habit in trials:
+        require_time(pipeline.has_time)
+        filled.append(fill(pipeline, orders, habit=habit, limits=limits))
     if pipeline.minimises_span:
         return min(filled, key=lambda outcome: (outcome.span_ns, outcome.makespan_ns)).words
     return min(filled, key=lambda outcome: (outcome.makespan_ns, outcome.span_ns)).words

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy
 
-from planner.bounds.least import Integers, Least, prefix_sums
-from planner.bounds.trunk import Trunk
+from planner.bounds.heaviest_path import Trunk
+from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.costs import overlap
 
 

@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from fractions import Fraction
 
-from planner.bounds.least import Least
-from planner.bounds.trunk import Trunk
+from planner.bounds.heaviest_path import Trunk
+from planner.bounds.minimum_costs import Least
 from profiles.model_profile import Layer, WidthBytes
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy
 
 from planner.bounds.boundaries import Boundaries
-from planner.bounds.least import Integers, Least, prefix_sums
-from planner.bounds.loads import Loads, Mask, Stages
-from planner.bounds.waste import FAR, Priced, Ways, slack_mask
+from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
+from planner.bounds.minimum_costs import Integers, Least, prefix_sums
+from planner.bounds.packing_slack import FAR, Priced, Ways, slack_mask
 
 PRICE = 1 << 14
 """Largest price in a certificate."""
@@ -34,7 +34,7 @@ class Split:
     place: int
     replicas: int
 
-    def allows(self, stages: Stages, *, first: bool) -> Mask:
+    def allows(self, stages: OpenStages, *, first: bool) -> Mask:
         """The stages that the first or the second case allows."""
         if not self.replicas:
             inside = (stages.start < self.place) & (self.place < stages.end)
@@ -46,7 +46,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PackingCertificate:
     """What shows that nothing is in time: prices, round after round, and then perhaps two cases."""
 
     prices: tuple[Prices, ...]
@@ -70,7 +70,7 @@ class Packing:
 
     def __init__(self, boundaries: Boundaries, deadline: int, *, allowed: Sequence[tuple[Split, bool]] = ()) -> None:
         self.boundaries, self.deadline = boundaries, deadline
-        self.stages = Stages(boundaries, deadline)
+        self.stages = OpenStages(boundaries, deadline)
         for split, first in allowed:
             self.stages.is_open &= split.allows(self.stages, first=first)
         self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
@@ -78,7 +78,7 @@ class Packing:
         self.needed = boundaries.beside * self.unit // max(deadline, 1)
         self.loads = self._list()
 
-    def _list(self) -> Loads:
+    def _list(self) -> DeviceLoads:
         self.stages.tighten()
         self.stages.tighten()
         return self.stages.loads()
@@ -119,7 +119,7 @@ class Packing:
         return self.is_empty
 
 
-def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[Case]) -> bool:
+def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[PackingCertificate]) -> bool:
     """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out."""
     left = iter(cases)
 
@@ -138,7 +138,7 @@ def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[Ca
     return is_refuted(()) and next(left, None) is None
 
 
-def write_cases(cases: Sequence[Case]) -> list[list[Any]]:
+def write_cases(cases: Sequence[PackingCertificate]) -> list[list[Any]]:
     """Cases in preorder, as a certificate holds them: the rounds of prices, and place and replicas of the split."""
     return [
         [
@@ -149,7 +149,7 @@ def write_cases(cases: Sequence[Case]) -> list[list[Any]]:
     ]
 
 
-def read_cases(plain: object, boundaries: Boundaries) -> list[Case]:
+def read_cases(plain: object, boundaries: Boundaries) -> list[PackingCertificate]:
     """The cases that a certificate holds; ValueError if they are none, or do not fit the problem."""
     if not isinstance(plain, list) or not 0 < len(plain) <= MAX_CASES:
         raise ValueError(
@@ -158,7 +158,7 @@ def read_cases(plain: object, boundaries: Boundaries) -> list[Case]:
     return [_read_case(entry, boundaries) for entry in plain]
 
 
-def _read_case(plain: object, boundaries: Boundaries) -> Case:
+def _read_case(plain: object, boundaries: Boundaries) -> PackingCertificate:
     if not isinstance(plain, list) or len(plain) != 2 or not all(isinstance(part, list) for part in plain):
         raise ValueError(f"certificate: the case {str(plain)[:60]!r} is no pair of lists; make the bound again")
     rounds, split = plain
@@ -169,7 +169,7 @@ def _read_case(plain: object, boundaries: Boundaries) -> Case:
         )
     if split and not _is_numbers(split, [boundaries.size - 1, boundaries.replicas]):
         raise ValueError(f"certificate: the split {str(split)[:60]!r} is none of this problem; make the bound again")
-    return Case(tuple(rounds), Split(*split) if split else None)
+    return PackingCertificate(tuple(rounds), Split(*split) if split else None)
 
 
 def _is_numbers(plain: object, most: list[int]) -> bool:

@@ -8,9 +8,9 @@ import numpy
 from numpy.typing import NDArray
 
 from planner.bounds.boundaries import Boundaries
-from planner.bounds.least import Integers
-from planner.bounds.loads import Stages
-from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, PRICE, Case, Packing, Prices, Split
+from planner.bounds.device_loads import OpenStages
+from planner.bounds.minimum_costs import Integers
+from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, PRICE, Packing, PackingCertificate, Prices, Split
 
 Floats = NDArray[numpy.float64]
 
@@ -139,9 +139,9 @@ class Refutation:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
         self.largest = 2 * effort
         """Effort that no single round of prices may take."""
-        self.cases: list[Case] = []
+        self.cases: list[PackingCertificate] = []
 
-    def find(self, deadline: int) -> list[Case] | None:
+    def find(self, deadline: int) -> list[PackingCertificate] | None:
         """The cases in preorder, or None."""
         self.cases = []
         return self.cases if self._refute(deadline, allowed=()) else None
@@ -150,10 +150,10 @@ class Refutation:
         if len(self.cases) >= self.most or self.effort <= 0:
             return False
         place = len(self.cases)
-        self.cases.append(Case((), None))
+        self.cases.append(PackingCertificate((), None))
         packing = Packing(self.boundaries, deadline, allowed=allowed)
         rounds, split = self._price(packing)
-        self.cases[place] = Case(tuple(rounds), split)
+        self.cases[place] = PackingCertificate(tuple(rounds), split)
         if split is None:
             return packing.is_empty
         return all(self._refute(deadline, allowed=(*allowed, (split, first))) for first in (True, False))
@@ -188,7 +188,7 @@ class Climb:
         self.boundaries, self.make = boundaries, make
         self.precise = max(start // 1000, 1)
         self.low, self.effort = start - 1, effort
-        self.cases: list[Case] = []
+        self.cases: list[PackingCertificate] = []
 
     def go_on(self, *, most: int) -> None:
         """With so many cases at most: doubled strides, then halves."""
@@ -206,12 +206,14 @@ class Climb:
                 self.low, self.cases, stride = middle, cases, 2 * stride
 
 
-def climb(boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int) -> tuple[int, list[Case]]:
+def climb(
+    boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int
+) -> tuple[int, list[PackingCertificate]]:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
     Nothing is begun that would take much more than the effort to list.
     """
-    if Stages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
+    if OpenStages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
         return start, []
     search = Climb(boundaries, start, make=make, effort=effort)
     for most in (1, MAX_CASES):

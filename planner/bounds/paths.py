@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from planner.bounds.least import Integers, Least
+from planner.bounds.minimum_costs import Integers, Least
 
 
 def heads(least: Least) -> list[int]:

@@ -9,16 +9,17 @@ from collections.abc import Iterable
 
 import numpy
 
-from planner.bounds.jackson import Jobs, join, one_machine
-from planner.bounds.lanes import Flow, Lanes, make_lanes
-from planner.bounds.least import Integers
-from planner.bounds.rounds import NEVER, Rounds, Turns
+from planner.bounds.memory_turns import MAX_TABLE, NEVER, MemoryTurns, Turns
+from planner.bounds.minimum_costs import Integers
+from planner.bounds.one_machine_bound import OneMachineJobs, join, one_machine
+from planner.bounds.stage_replicas import Lanes, Transfer, make_lanes
 from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 
-MAX_PASSES = 24
-"""Passes over all lanes; each leaves valid bounds, a late one rarely changes any."""
+MIN_PASSES, PASS_EFFORT = 24, 200_000_000
+"""Passes over all lanes, as many at least; and table entries for which there may be more. Each leaves valid bounds; a
+late one rarely changes any, but where one microbatch fits, every pass lets one more wait for the one before it."""
 
 MAX_SPAN_DEVICES = 16
 """Devices whose span is bounded one by one, those with the most work first."""
@@ -27,9 +28,9 @@ MAX_SPAN_DEVICES = 16
 def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> int:
     """No order of actions makes the objective smaller with these stages on these devices.
 
-    Proof. `Times` holds a head and a tail for the k-th F, I and W of every lane; each device, and each link, then runs
-    jobs with heads and tails, one at a time (`one_machine`). For the span of a device, heads count from its first
-    action and tails to its last: what happens on other devices has no absolute time.
+    Proof. `HeadsAndTails` holds a head and a tail for the k-th F, I and W of every lane; each device, and each link,
+    then runs jobs with heads and tails, one at a time (`one_machine`). For the span of a device, heads count from its
+    first action and tails to its last: what happens on other devices has no absolute time.
     """
     if any(stage.is_split for stage in stages):
         return _largest_load(problem, stages, costs=costs)
@@ -37,12 +38,14 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
     devices = list(dict.fromkeys(device for lane in lanes.lanes for device in lane.devices))
     if problem.options.objective == "span":
         devices.sort(key=lambda device: -_work_on(lanes, device))
-        found = [_on_device(Times(problem, lanes, anchor=device), device) for device in devices[:MAX_SPAN_DEVICES]]
+        found = [
+            _on_device(HeadsAndTails(problem, lanes, anchor=device), device) for device in devices[:MAX_SPAN_DEVICES]
+        ]
         return max([*found, *(problem.num_microbatches * _work_on(lanes, device) for device in devices)])
-    return bound_of_times(Times(problem, lanes, anchor=None)) + problem.profile.optimizer_ns
+    return bound_of_times(HeadsAndTails(problem, lanes, anchor=None)) + problem.profile.optimizer_ns
 
 
-def bound_of_times(times: "Times") -> int:
+def bound_of_times(times: "HeadsAndTails") -> int:
     """The largest one-machine bound of a device or a link."""
     return max([_on_device(times, device) for device in times.partners.on] + _on_links(times))
 
@@ -68,7 +71,7 @@ def _work_on(lanes: Lanes, device: str) -> int:
     return sum(lanes.lanes[n].forward + lanes.lanes[n].returning + lanes.lanes[n].rest for n in lanes.on(device))
 
 
-def _on_device(times: "Times", device: str) -> int:
+def _on_device(times: "HeadsAndTails", device: str) -> int:
     """The one-machine bound of a device; without overlap, its transfers occupy it too."""
     parts = [jobs for number in times.lanes.on(device) for jobs in times.actions(number)]
     if not times.problem.cluster.overlap:
@@ -79,16 +82,16 @@ def _on_device(times: "Times", device: str) -> int:
     return one_machine(join(parts))
 
 
-def _on_links(times: "Times") -> list[int]:
+def _on_links(times: "HeadsAndTails") -> list[int]:
     """The one-machine bound of every link."""
-    parts: dict[int, list[Jobs]] = {}
+    parts: dict[int, list[OneMachineJobs]] = {}
     for flow in times.flows():
         for link in flow.links:
             parts.setdefault(link, []).append(times.transfers(flow))
     return [one_machine(join(jobs)) for jobs in parts.values()]
 
 
-class Times:
+class HeadsAndTails:
     """Heads and tails: when the k-th F and I of every lane can end at the earliest, and what must follow at the least.
 
     `anchor`: None for the makespan; otherwise the device from whose first start to whose last end time is counted.
@@ -105,19 +108,20 @@ class Times:
         self.return_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.partners = _Partners(lanes, anchor=anchor)
         self.in_flight = [self._in_flight(number) for number in range(len(lanes.lanes))]
-        self.known_rounds: dict[Turns, Rounds] = {}
+        self.known_rounds: dict[Turns, MemoryTurns] = {}
         self.rounds = [self._rounds(number, returning=lane.returning) for number, lane in enumerate(lanes.lanes)]
         self.forced = [self._forced(number) for number in range(len(lanes.lanes))]
         self._settle()
 
     @classmethod
-    def of(cls, problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> "Times":
+    def of(cls, problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> "HeadsAndTails":
         """The heads and tails of stages that are given, for the makespan."""
         return cls(problem, make_lanes(problem, stages, costs=costs), anchor=None)
 
     def _settle(self) -> None:
         """Pass over all lanes until nothing changes."""
-        for _ in range(MAX_PASSES):
+        entries = len(self.lanes.lanes) * self.count * min(self.count, MAX_TABLE)
+        for _ in range(max(MIN_PASSES, min(2 * self.count, PASS_EFFORT // entries))):
             before = self._state()
             self._pass()
             if self._state() == before:
@@ -152,7 +156,7 @@ class Times:
             most = min(most, budget // held if held else most)
         return max(1, most)
 
-    def _rounds(self, number: int, *, returning: int) -> Rounds:
+    def _rounds(self, number: int, *, returning: int) -> MemoryTurns:
         """How the actions of a lane take turns, if every I comes with so much work."""
         lane = self.lanes.lanes[number]
         turns = Turns(
@@ -160,7 +164,7 @@ class Times:
             in_flight=self.in_flight[number], held=lane.held, kept=lane.kept, budget=min(lane.budgets),
         )  # fmt: skip
         if turns not in self.known_rounds:
-            self.known_rounds[turns] = Rounds(turns)
+            self.known_rounds[turns] = MemoryTurns(turns)
         return self.known_rounds[turns]
 
     def _forced(self, number: int) -> Integers:
@@ -173,7 +177,7 @@ class Times:
         """No action on the lane's device starts earlier: the first one is an F."""
         if self.anchor in self.lanes.lanes[number].devices:
             return 0
-        return min(int(self.forward_end[n, 0]) - self.lanes.lanes[n].forward for n in self.partners.mates[number])
+        return min(int(self.forward_end[n, 0]) - self.lanes.lanes[n].forward for n in self.partners.colocated[number])
 
     def _raise_forward(self, number: int) -> None:
         """The k-th F ends no sooner than its inputs, its place in the lane, its memory and its device allow."""
@@ -240,22 +244,22 @@ class Times:
         """What follows the last action of the lane's device, whichever lane it is of."""
         if self.anchor is not None:
             return 0
-        return min(self.lanes.lanes[n].synchronisation for n in self.partners.mates[number])
+        return min(self.lanes.lanes[n].synchronisation for n in self.partners.colocated[number])
 
-    def actions(self, number: int) -> Iterable[Jobs]:
+    def actions(self, number: int) -> Iterable[OneMachineJobs]:
         """The F, I and rests of a lane as jobs of its device."""
         lane, size = self.lanes.lanes[number], self.count
         durations = [numpy.full(size, time, dtype=numpy.int64) for time in (lane.forward, lane.returning, lane.rest)]
         tail = numpy.full(size, 0 if self.anchor is not None else lane.synchronisation, dtype=numpy.int64)
-        yield Jobs(
+        yield OneMachineJobs(
             heads=self.forward_end[number] - lane.forward, times=durations[0], tails=self.forward_tail[number, ::-1]
         )
-        yield Jobs(
+        yield OneMachineJobs(
             heads=self.return_end[number] - lane.returning, times=durations[1], tails=self.return_tail[number, ::-1]
         )
-        yield Jobs(heads=self.return_end[number], times=durations[2], tails=tail)
+        yield OneMachineJobs(heads=self.return_end[number], times=durations[2], tails=tail)
 
-    def transfers(self, flow: Flow) -> Jobs:
+    def transfers(self, flow: Transfer) -> OneMachineJobs:
         """The transfers of a flow as jobs of its links."""
         target = self.lanes.lanes[flow.receiver]
         ends, tails, time = (
@@ -263,13 +267,13 @@ class Times:
             if flow.is_backward
             else (self.forward_end, self.forward_tail, target.forward)
         )
-        return Jobs(
+        return OneMachineJobs(
             heads=ends[flow.sender],
             times=numpy.full(self.count, flow.duration, dtype=numpy.int64),
             tails=tails[flow.receiver, ::-1] + time,
         )
 
-    def flows(self) -> Iterable[Flow]:
+    def flows(self) -> Iterable[Transfer]:
         """All transfers."""
         for group in (*self.lanes.outputs, *self.lanes.returns):
             yield from group
@@ -293,15 +297,15 @@ class _Partners:
         for number, lane in enumerate(lanes.lanes):
             for device in lane.devices:
                 self.on.setdefault(device, []).append(number)
-        self.mates = [self.on[anchor if anchor in lane.devices else lane.devices[0]] for lane in lanes.lanes]
-        mates = self.mates
+        self.colocated = [self.on[anchor if anchor in lane.devices else lane.devices[0]] for lane in lanes.lanes]
+        colocated = self.colocated
         needs = _closure([[flow.sender for flow in flows] for flows in lanes.inputs])
         self.serves = serves = _closure([[flow.sender for flow in flows] for flows in lanes.gradients], backwards=True)
-        numbers = range(len(mates))
-        inputs_from = [[m for m in mates[n] if needs[n] >> m & 1] for n in numbers]
-        outputs_to = [[m for m in mates[n] if needs[m] >> n & 1] for n in numbers]
-        self.returns_from = [[m for m in mates[n] if serves[n] >> m & 1] for n in numbers]
-        self.returns_to = [[m for m in mates[n] if serves[m] >> n & 1] for n in numbers]
+        numbers = range(len(colocated))
+        inputs_from = [[m for m in colocated[n] if needs[n] >> m & 1] for n in numbers]
+        outputs_to = [[m for m in colocated[n] if needs[m] >> n & 1] for n in numbers]
+        self.returns_from = [[m for m in colocated[n] if serves[n] >> m & 1] for n in numbers]
+        self.returns_to = [[m for m in colocated[n] if serves[m] >> n & 1] for n in numbers]
         forward = [lane.forward for lane in lanes.lanes]
         returning = [lane.returning for lane in lanes.lanes]
         backward = [lane.returning + lane.rest for lane in lanes.lanes]

@@ -10,8 +10,8 @@ from itertools import combinations, islice, product
 
 import numpy
 
-from planner.bounds.least import Integers
-from planner.bounds.schedule import Times, bound_of_times
+from planner.bounds.minimum_costs import Integers
+from planner.bounds.schedule import HeadsAndTails, bound_of_times
 from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
@@ -45,10 +45,10 @@ TABLES = ("forward_end", "return_end", "forward_tail", "return_tail")
 """What is raised."""
 
 
-class Windows(Times):
+class TimeWindows(HeadsAndTails):
     """Heads and tails of every action of every order that ends by the deadline."""
 
-    def __init__(self, times: Times, deadline: int) -> None:
+    def __init__(self, times: HeadsAndTails, deadline: int) -> None:
         """`deadline`: end of the last synchronisation, in nanoseconds."""
         for name, value in vars(times).items():
             setattr(self, name, value.copy() if name in TABLES else value)
@@ -103,10 +103,10 @@ class Windows(Times):
             numpy.maximum(table, numpy.min([getattr(branch, name) for branch in left], axis=0), out=table)
         return not left
 
-    def _branch(self, pair: Pair) -> "Windows | None":
+    def _branch(self, pair: Pair) -> "TimeWindows | None":
         """The windows if the first of two actions comes first; None if that cannot be."""
         first, a, second, b = pair
-        branch = Windows(self, self.deadline)
+        branch = TimeWindows(self, self.deadline)
         (end_a, tail_a, _), (end_b, tail_b, time_b) = branch._job(first), branch._job(second)
         end_b[b] = max(end_b[b], end_a[a] + time_b)
         tail_a[a] = max(tail_a[a], time_b + tail_b[b])
@@ -145,21 +145,21 @@ class Windows(Times):
         return self.return_end[number], self.return_tail[number, ::-1], lane.returning
 
 
-def is_out_of_reach(times: Times, value: int, *, probes: int = 0) -> bool:
+def is_out_of_reach(times: HeadsAndTails, value: int, *, probes: int = 0) -> bool:
     """Whether no order has a makespan of at most `value`; so many pairs of actions are tried in both orders at most."""
-    return Windows(times, value - times.problem.profile.optimizer_ns).is_empty(probes=probes)
+    return TimeWindows(times, value - times.problem.profile.optimizer_ns).is_empty(probes=probes)
 
 
-def make_times(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> Times | None:
+def make_times(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> HeadsAndTails | None:
     """Heads and tails to start from; None for the span, split placement, and where there are too many pairs."""
     if problem.options.objective == "span" or any(stage.is_split for stage in stages):
         return None
-    times = Times.of(problem, stages, costs=costs)
+    times = HeadsAndTails.of(problem, stages, costs=costs)
     pairs = sum((2 * len(numbers) * times.count) ** 2 for numbers in times.partners.on.values())
     return times if pairs <= MAX_PAIRS else None
 
 
-def climb(times: Times, start: int, *, steps: int, reached: int | None = None, probes: int = 0) -> int:
+def climb(times: HeadsAndTails, start: int, *, steps: int, reached: int | None = None, probes: int = 0) -> int:
     """The largest value found out of reach, plus 1: strides that double, then halves, below a value that is reached.
 
     Probes are dear: where the first stride, a short one, shows that they help little, no more is tried.
@@ -176,6 +176,6 @@ def climb(times: Times, start: int, *, steps: int, reached: int | None = None, p
     return low + 1
 
 
-def count_probes(times: Times, *, seconds: float) -> int:
+def count_probes(times: HeadsAndTails, *, seconds: float) -> int:
     """How many pairs may be tried per value so that some values can be tried in so many seconds."""
     return min(MAX_PROBES, int(seconds * PROBES_PER_S / (PROBE_STEPS * len(times.lanes.lanes))))

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy
 from numpy.typing import NDArray
 
-from planner.bounds.least import Least
+from planner.bounds.minimum_costs import Least
 
 Floats = NDArray[numpy.float64]
 
@@ -17,7 +17,7 @@ STEPS = 120
 
 
 def work_bound(least: Least, weights: dict[str, int]) -> int:
-    """Makespan >= sum over layers of M x min over types t of (y_t x work on t), / sum over devices of y_t.
+    """Makespan >= sum over layers of M x min over types t of (y_t x work on t), / sum over devices of y_t, + M x o.
 
     Proof. Give every device d a weight y_d >= 0 (that of its type). Its load is at most the makespan T, so
     (sum of y_d) T >= sum over d of y_d x load_d. A replicated layer spends on each of its r replicas 1/r of the work
@@ -26,6 +26,9 @@ def work_bound(least: Least, weights: dict[str, int]) -> int:
     widths and numbers of replicas allowed. Any weights give a bound; those of the dual of the fractional assignment
     give the largest. It is tight when the work can be spread evenly, with nothing to fill or to synchronise. Where I
     and W may be placed apart from F, in shares, the least of each is taken on its own.
+
+    o is the least overhead of an F and of an action that sends the gradient on (`Least.overhead`). Every device used
+    runs M of each, so (sum of y_d over those used) (T - M o) is at least the layers' share; more devices only lower it.
     """
     if set(weights) != set(least.types) or min(weights.values()) < 0 or not any(weights.values()):
         types = sorted(least.types)
@@ -35,7 +38,7 @@ def work_bound(least: Least, weights: dict[str, int]) -> int:
     total = sum(least.weighted_work(weights))
     share = sum(weights[name] * count for name, count in least.types.items())
     bound = Fraction(least.problem.num_microbatches * total, share)
-    return -(-bound.numerator // bound.denominator)
+    return -(-bound.numerator // bound.denominator) + least.problem.num_microbatches * sum(least.overhead)
 
 
 def find_weights(least: Least) -> dict[str, int]:

@@ -1,15 +1,18 @@
 """Saves and loads weights, buffers and optimizer state by layer, so that another plan can go on where one left off.
 
 Written with torch.distributed.checkpoint: every process writes its own layers (of several replicas the first), and
-reads those that it has now. Keys are `weights/layer:path`, `optimizer/layer:path/name` and `iteration`.
+reads those that it has now. Keys are `weights/layer:path` (parameters and persistent buffers), `buffers/layer:path`
+(the others), `optimizer/layer:path/name`, `settings/layer:path` (what the optimizer's group is told), `update/name`
+(steps taken, loss scale), `random/rank` and `iteration`.
 """
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -18,15 +21,76 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from planner.execute.execution import Execution
 
 _ITERATION = "iteration"
+_PREFIX = "step-"
 
 
 def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> None:
-    """Write everything after `iteration` iterations; a collective call."""
+    """Write everything after `iteration` iterations; a collective call.
+
+    Raises ValueError, on every process the same, while gradients accumulate: they are not part of it.
+    """
+    accumulate = execution.training.accumulate
+    if iteration % accumulate:
+        raise ValueError(
+            f"a checkpoint after {iteration} iterations is in the middle of a step of {accumulate}; save after a "
+            f"multiple of {accumulate}"
+        )
     kept = [stage.stage_index for stage in execution.stages if execution.is_keeper(stage.stage_index)]
     layers = [name for stage in kept for name in execution.plan.stages[stage].layers]
     state = _weights(execution, layers) | dict(_optimizer_state(execution, layers))
+    told = execution.update.settings()
+    state |= {f"settings/{name}": told[name] for name in told if name.partition(":")[0] in layers}
+    state |= {
+        f"update/{name}": torch.tensor(value, dtype=torch.float64) for name, value in _update_state(execution).items()
+    }
+    state |= {f"random/{execution.rank}": torch.get_rng_state()}
     state[_ITERATION] = torch.tensor(iteration)
-    save(state, storage_writer=FileSystemWriter(folder))
+    execution.log.note("the writing of a checkpoint")
+    part = folder.with_name(f".{folder.name}.part")
+    if execution.rank == 0:
+        shutil.rmtree(part, ignore_errors=True)
+        part.parent.mkdir(parents=True, exist_ok=True)
+    distributed.barrier()
+    save(state, storage_writer=FileSystemWriter(part))
+    if execution.rank == 0:
+        _put_in_place(part, folder)
+    distributed.barrier()
+    execution.log.note("")
+
+
+def _put_in_place(part: Path, folder: Path) -> None:
+    """A folder of that name is a whole checkpoint at any time; an older one goes when the new one is there."""
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    part.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_numbered(execution: Execution, folder: Path, *, iteration: int, num_kept: int) -> None:
+    """Write `folder/step-00000042`, and take away all but the newest `num_kept`; a collective call."""
+    save_checkpoint(execution, folder / f"{_PREFIX}{iteration:08}", iteration=iteration)
+    if execution.rank == 0:
+        for old in _numbered(folder)[:-num_kept]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def find_newest(folder: Path) -> Path | None:
+    """The folder itself, if it is a checkpoint, or the newest in it; None if there is none."""
+    if (folder / ".metadata").exists():
+        return folder
+    return next(reversed(_numbered(folder)), None)
+
+
+def _numbered(folder: Path) -> list[Path]:
+    found = sorted(folder.glob(f"{_PREFIX}*")) if folder.is_dir() else []
+    return [path for path in found if (path / ".metadata").exists()]
+
+
+def _update_state(execution: Execution) -> dict[str, float]:
+    """Float64 holds every count exactly."""
+    return execution.update.state()
 
 
 def load_checkpoint(execution: Execution, folder: Path) -> int:
@@ -45,20 +109,35 @@ def load_checkpoint(execution: Execution, folder: Path) -> int:
             raise ValueError(f"checkpoint {folder}: {key} {has}, but the model wants {tuple(tensor.shape)}")
     kept = _kept_optimizer_state(execution, held, stored=stored)
     state |= {key: value for key, (_, _, value) in kept.items()}
+    mine = f"random/{execution.rank}"
+    more: dict[str, Any] = {
+        f"update/{name}": torch.tensor(value, dtype=torch.float64) for name, value in _update_state(execution).items()
+    }
+    more |= {f"settings/{name}": {} for name, _ in execution.update.trained} | {mine: torch.get_rng_state()}
+    state |= {key: place for key, place in more.items() if key in stored}
     load(state, storage_reader=reader)
     for key, (parameter, name, _) in kept.items():
-        assert execution.optimizer is not None
-        execution.optimizer.state[parameter][name] = state[key]
-    return int(state[_ITERATION])
+        if (optimizer := execution.update.optimizer_of(parameter)) is not None:
+            optimizer.state[parameter][name] = state[key]
+    if all(f"update/{name}" in state for name in _update_state(execution)):
+        execution.update.go_on({name: float(state[f"update/{name}"]) for name in _update_state(execution)})
+    told = {key.removeprefix("settings/"): value for key, value in state.items() if key.startswith("settings/")}
+    execution.update.apply_settings(told)
+    if mine in state:
+        torch.set_rng_state(state[mine])
+    execution.number = int(state[_ITERATION])
+    return execution.number
 
 
 def _weights(execution: Execution, layers: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Parameters and persistent buffers; the tensors themselves, so that loading fills them."""
-    return {
-        f"weights/{name}:{path}": tensor
-        for name in layers
-        for path, tensor in execution.layer(name).state_dict().items()
-    }
+    """Parameters and buffers; the tensors themselves, so that loading fills them."""
+    found: dict[str, torch.Tensor] = {}
+    for name in layers:
+        state = execution.layer(name).state_dict()
+        found |= {f"weights/{name}:{path}": tensor for path, tensor in state.items()}
+        buffers = execution.layer(name).named_buffers()
+        found |= {f"buffers/{name}:{path}": tensor for path, tensor in buffers if path not in state}
+    return found
 
 
 def _parameters(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[str, nn.Parameter]]:
@@ -69,11 +148,11 @@ def _parameters(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[s
 
 
 def _optimizer_state(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    if execution.optimizer is not None:
-        for prefix, parameter in _parameters(execution, layers):
-            for name, value in execution.optimizer.state.get(parameter, {}).items():
-                if value is not None:
-                    yield prefix + name, value
+    for prefix, parameter in _parameters(execution, layers):
+        optimizer = execution.update.optimizer_of(parameter)
+        for name, value in ({} if optimizer is None else optimizer.state.get(parameter, {})).items():
+            if value is not None:
+                yield prefix + name, value
 
 
 def _kept_optimizer_state(

@@ -4,7 +4,8 @@ What is noted: weights and biases of `nn.Linear`, `nn.Conv1d` to `nn.Conv3d` and
 normalisations, say) get their gradient within I. The sums are the same, bit by bit, as those of a plain backward.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -21,11 +22,31 @@ class WeightGradStore:
 
     def __init__(self) -> None:
         self.is_deferring = False
+        self.is_open = True
+        """Whether a backward that comes by is the stage's own; any other must not leave gradients behind."""
         self._waiting: list[Callable[[], None]] = []
 
     def put(self, call: Callable[[], None]) -> None:
         """Put off one weight's gradient."""
         self._waiting.append(call)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Meanwhile a backward is the stage's own."""
+        before, self.is_open = self.is_open, True
+        try:
+            yield
+        finally:
+            self.is_open = before
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Meanwhile a backward is somebody else's: a layer runs."""
+        before, self.is_open = self.is_open, False
+        try:
+            yield
+        finally:
+            self.is_open = before
 
     def take(self) -> Callable[[], None]:
         """A function that computes all that waits (torch calls this at the end of I, and the result as W)."""
@@ -33,12 +54,22 @@ class WeightGradStore:
         return partial(_run_all, waiting)
 
 
-def defer_weight_grads(module: nn.Module, store: WeightGradStore) -> int:
-    """Make the layers inside `module` use the store; returns how many do. State dictionaries stay as they were."""
+def make_deferring(module: nn.Module) -> WeightGradStore:
+    """A store of its own for a module whose layers use it from now on."""
+    store = WeightGradStore()
+    defer_weight_grads(module, store)
+    return store
+
+
+def defer_weight_grads(module: nn.Module, store: WeightGradStore, *, owner: str = "") -> int:
+    """Make the layers inside `module` use the store; returns how many do. State dictionaries stay as they were.
+
+    `owner`: what the module is called where something is wrong.
+    """
     converted = 0
-    for layer in module.modules():
+    for name, layer in module.named_modules(prefix=owner):
         if _is_convertible(layer):
-            layer.forward = _make_forward(layer, store)
+            layer.forward = _make_forward(layer, store, name=name)
             converted += 1
     return converted
 
@@ -58,8 +89,8 @@ def _is_convertible(layer: nn.Module) -> bool:
     return not any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters)
 
 
-def _make_forward(layer: Any, store: WeightGradStore) -> Callable[[torch.Tensor], torch.Tensor]:
-    rule = _RULES[type(layer)](layer)
+def _make_forward(layer: Any, store: WeightGradStore, *, name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    rule = _RULES[type(layer)](layer, name=name)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         weight = layer.weight
@@ -71,11 +102,11 @@ def _make_forward(layer: Any, store: WeightGradStore) -> Callable[[torch.Tensor]
     return forward
 
 
-class _Rule:
+class _GradientRule:
     """How one kind of layer computes its output and its three gradients."""
 
-    def __init__(self, layer: Any) -> None:
-        self.layer = layer
+    def __init__(self, layer: Any, *, name: str) -> None:
+        self.layer, self.name = layer, name
 
     def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """The layer's own forward."""
@@ -94,7 +125,7 @@ class _Rule:
         raise NotImplementedError
 
 
-class _LinearRule(_Rule):
+class _LinearRule(_GradientRule):
     def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return functional.linear(x, weight, bias)
 
@@ -108,7 +139,7 @@ class _LinearRule(_Rule):
         return grad.reshape(-1, grad.shape[-1]).sum(0)
 
 
-class _ConvolutionRule(_Rule):
+class _ConvolutionRule(_GradientRule):
     def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return cast(torch.Tensor, self.layer._conv_forward(x, weight, bias))
 
@@ -132,7 +163,7 @@ class _ConvolutionRule(_Rule):
         return cast(torch.Tensor, result.reshape(x.shape) if which == 0 else result)
 
 
-class _EmbeddingRule(_Rule):
+class _EmbeddingRule(_GradientRule):
     def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:  # noqa: ARG002
         return functional.embedding(x, weight, self.layer.padding_idx, None, 2.0, self.layer.scale_grad_by_freq)
 
@@ -142,7 +173,7 @@ class _EmbeddingRule(_Rule):
         return cast(torch.Tensor, backward(grad, x, weight.shape[0], padding, self.layer.scale_grad_by_freq))
 
 
-_RULES: dict[type, type[_Rule]] = {nn.Linear: _LinearRule, nn.Embedding: _EmbeddingRule} | dict.fromkeys(
+_RULES: dict[type, type[_GradientRule]] = {nn.Linear: _LinearRule, nn.Embedding: _EmbeddingRule} | dict.fromkeys(
     _CONVOLUTIONS, _ConvolutionRule
 )
 
@@ -163,8 +194,19 @@ class _Deferred(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if not ctx.store.is_open:
+            raise RuntimeError(
+                f"torch.autograd.grad, or backward, goes through {ctx.rule.name or 'a layer'} outside of its stage's "
+                "own backward: weight gradients that wait cannot be told apart from those of the training; let a layer "
+                "take gradients of what it computes itself only, in every call, and a loss of its output only"
+            )
+        return _Deferred.apply_rule(ctx, grad)
+
+    @staticmethod
+    @once_differentiable
+    def apply_rule(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """The input gradient now, the weight's now or later."""
         (x,), weight, bias = ctx.saved_tensors, ctx.weight, ctx.bias
         x_grad = None
         if ctx.needs_input_grad[0]:
@@ -179,7 +221,7 @@ class _Deferred(torch.autograd.Function):
 
 @torch.no_grad()
 def _accumulate(
-    rule: _Rule, *, weight: nn.Parameter, bias: nn.Parameter | None, x: torch.Tensor, grad: torch.Tensor
+    rule: _GradientRule, *, weight: nn.Parameter, bias: nn.Parameter | None, x: torch.Tensor, grad: torch.Tensor
 ) -> None:
     """Without a graph: otherwise every gradient would keep its own alive."""
     _add_grad(weight, rule.weight_grad(grad, x=x, weight=weight.to(grad.dtype)))
@@ -188,7 +230,7 @@ def _accumulate(
 
 
 def _add_grad(parameter: nn.Parameter, grad: torch.Tensor) -> None:
-    grad = grad.to(parameter.dtype)
+    grad = grad.to(parameter.grad_dtype or parameter.dtype)
     if parameter.grad is None:
         parameter.grad = grad
     else:

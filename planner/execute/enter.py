@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from planner.document import parse_plan, plan_sha256
-from planner.enclosed import enclosed_tree
+from planner.embedded_document import enclosed_tree
+from planner.execute.host_check import expect_world, find_world_differences, look_around
 from planner.execute.layout import make_layout
-from planner.execute.placement import Seat, find_seat, hosts_of, load_cluster_tree
-from planner.execute.world import expect_world, find_world_differences, look_around
+from planner.execute.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
 from planner.plan import Plan
 
 PLAN_VARIABLE = "PIPEPLAN_PLAN"
@@ -37,7 +37,7 @@ _SLURM = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "
 class Entry:
     """What a process knows before it becomes the program."""
 
-    seat: Seat
+    seat: DevicePosition
     device: str
     plan_path: Path
     world_size: int
@@ -135,7 +135,7 @@ def _world_differences(
     cluster: Any,
     *,
     options: argparse.Namespace,
-    seat: Seat,
+    seat: DevicePosition,
     hosts: Mapping[str, tuple[str, int]] | None,
 ) -> tuple[str, ...]:
     devices = make_layout(plan).devices

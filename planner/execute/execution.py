@@ -3,25 +3,32 @@
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import distributed, nn
 
 from planner.document import render_plan
+from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog, CudaClock, HostClock
+from planner.execute.batch_norms import exchange_in
+from planner.execute.data_agreement import digest_batch, digest_stage, find_batch_difference, find_drift
 from planner.execute.executed_timeline import IterationTimes
+from planner.execute.forward_pass import ForwardPass, Held, evaluating
+from planner.execute.layer_run import Moment
 from planner.execute.layout import Layout, Pipelines, make_layout
-from planner.execute.reduction import StageReduction, Tie, clip_gradients
+from planner.execute.reduction import StageReduction, Tie
 from planner.execute.route_check import check_routed_rows
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.routes import Cell, lower, make_routes
 from planner.execute.runtime import PlanRuntime, PlanStage, StepRuntime
 from planner.execute.stage_module import StageModule, StageShape, fingerprint, make_layer, trace_stages
 from planner.execute.table_check import check_compute_table, check_replicas
-from planner.execute.training import Tensors, Training, as_tuple
+from planner.execute.training import Batch, Tensors, Training, as_tuple
+from planner.execute.update import Update, UpdateOutcome
+from planner.execute.user_code import calling
 from planner.execute.watch import describe_needs
 from planner.execute.wiring import BATCH, StageEdge, StageWiring, find_edges, is_chain, make_wirings
 from planner.plan import Plan
@@ -32,6 +39,8 @@ Split = Literal["deferred", "native"]
 Skip = Literal["direct", "relay"]
 """How a tensor gets over stages that do not use it: straight to those that do, or handed on by those between."""
 
+CHECK_EVERY = 100
+"""Iterations between two comparisons of contents, unless another number is given."""
 
 Messages = Literal["auto", "own"]
 """Who sends: `auto` leaves it to torch where stages form chains; `own` never does, and needs fewer receive buffers."""
@@ -51,6 +60,10 @@ class Iteration:
     """Name, start and end of every action of this process, in nanoseconds of its host's wall clock."""
     times: IterationTimes
     """What lies around the actions, by the same clock."""
+    loss: float | None = None
+    """Of the whole iteration, as the gradient is of: the mean, the sum, or per token; None as for `losses`."""
+    is_updated: bool = True
+    """Whether the optimizers took a step: not while gradients accumulate, nor where one is not finite and left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +82,8 @@ class Preparation:
     skip: Skip
     rows: tuple[tuple[Cell, ...], ...] | None
     """Per rank what it does, messages included; None where torch finds that out by itself: pipelines of chains."""
+    synchronised: frozenset[int] = frozenset()
+    """Stages whose replicas take the statistics of batch norms together."""
 
     @property
     def plan_sha256(self) -> str:
@@ -94,8 +109,6 @@ def prepare(
     Raises ValueError that says what does not fit, the same on every process.
     """
     layout = make_layout(plan)
-    if training.max_norm is not None and not training.max_norm > 0:
-        raise ValueError(f"max_norm = {training.max_norm} is not positive; leave it out, or give the norm to clip to")
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
     is_plain = messages == "auto" and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
@@ -107,8 +120,12 @@ def prepare(
             raise ValueError(
                 "the native split recomputes once per weight in W; use --split deferred, or plan with recompute = false"
             )
+        _require_no_inner_gradients(shapes)
         layout = _with_whole_backward(layout, shapes)
     edges = find_edges(wirings)
+    synchronised = _find_synchronised(layout, shapes, split=split)
+    if synchronised:
+        _require_joint_order(layout, edges, synchronised=synchronised, shapes=shapes)
     if is_plain:
         _require_chains(layout)
     return Preparation(
@@ -120,8 +137,59 @@ def prepare(
         shapes=shapes,
         split=split,
         skip=skip,
-        rows=None if is_plain else _lower(layout, edges),
+        rows=None if is_plain else _lower(layout, edges, joint=synchronised),
+        synchronised=synchronised,
     )
+
+
+def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
+    for number, shape in enumerate(shapes):
+        for name, traits in shape.traits.items():
+            if traits.differentiates:
+                raise ValueError(
+                    f"layer {name!r} of stage {number} calls torch.autograd itself, and the native split would walk "
+                    "its graph twice; use --split deferred"
+                )
+
+
+def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: Split) -> frozenset[int]:
+    """Stages with replicas and batch norms; raises ValueError where their statistics cannot be taken together."""
+    found = set()
+    for number, (ranks, shape) in enumerate(zip(layout.owners, shapes, strict=True)):
+        for name, traits in shape.traits.items():
+            if len(ranks) > 1 and (traits.has_batch_norm or traits.has_unanswered_batch_norm):
+                what = f"layer {name!r} of stage {number} normalises over the microbatch, of which each of its "
+                what += f"{len(ranks)} replicas has a part"
+                if traits.has_unanswered_batch_norm:
+                    raise ValueError(
+                        f"{what}, by a function of torch's that cannot be synchronised; {_NORM_REMEDY}, or call "
+                        "torch.nn.functional.batch_norm"
+                    )
+                if split == "native":
+                    raise ValueError(
+                        f"{what}: the native split would ask the other replicas in I and again in W; {_NORM_REMEDY}, "
+                        "or use --split deferred"
+                    )
+                found.add(number)
+    return frozenset(found)
+
+
+_NORM_REMEDY = "plan with --no-replication, use GroupNorm, or set the layer's batch norms to eval()"
+
+
+def _require_joint_order(
+    layout: Layout, edges: Sequence[StageEdge], *, synchronised: frozenset[int], shapes: Sequence[StageShape]
+) -> None:
+    """Replicas that ask each other in the middle of F and I must come to them together."""
+    try:
+        lower(layout, edges, joint=synchronised)
+    except ValueError as error:
+        number = min(synchronised)
+        name = next(name for name, traits in shapes[number].traits.items() if traits.has_batch_norm)
+        raise ValueError(
+            f"layer {name!r} of stage {number} normalises over the microbatch, of which each replica has a part, but "
+            f"the plan's replicas do not run their actions in one order: {error}; {_NORM_REMEDY}"
+        ) from None
 
 
 def has_like_replicas(layout: Layout) -> bool:
@@ -147,9 +215,9 @@ def _require_chains(layout: Layout) -> None:
         raise ValueError(f"the plan's schedule cannot run on a chain of stages: {'; '.join(faults[:3])}")
 
 
-def _lower(layout: Layout, edges: Sequence[StageEdge]) -> tuple[tuple[Cell, ...], ...]:
+def _lower(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int]) -> tuple[tuple[Cell, ...], ...]:
     try:
-        rows = lower(layout, edges)
+        rows = lower(layout, edges, joint=joint)
     except ValueError as error:
         raise ValueError(f"the plan's schedule cannot run: {error}") from None
     faults = check_routed_rows(
@@ -167,12 +235,13 @@ def _trace(training: Training, wirings: Sequence[StageWiring], *, layout: Layout
     """The shapes of every stage with its own number of replicas; samples have to lie along dimension 0 between stages
     with different ones.
     """
-    inputs, _ = training.batch(0)
+    with calling("the batch of iteration 0"):
+        inputs, target = training.batch(0)
     traced = {}
     for count in layout.replica_counts:
         mine = [split_batch(tensor, layout, num_replicas=count, replica=0)[0] for tensor in as_tuple(inputs)]
         traced[count] = trace_stages(training, wirings, batch=tuple(mine))
-    split_batch(training.batch(0)[1], layout, num_replicas=1, replica=0)
+    split_batch(target, layout, num_replicas=1, replica=0)
     counts = [len(ranks) for ranks in layout.owners]
     for number, wiring in enumerate(wirings):
         shapes = {count: traced[count][number] for count in traced}
@@ -229,8 +298,19 @@ def split_batch(tensor: torch.Tensor, layout: Layout, *, num_replicas: int, repl
 class Execution:
     """This process's part of a plan: its stages, its optimizer, and one iteration after the other."""
 
-    def __init__(self, preparation: Preparation, *, device: torch.device, log: ActionLog | None = None) -> None:
-        """The default process group has to exist and to be as large as the plan's layout; a collective call."""
+    def __init__(
+        self,
+        preparation: Preparation,
+        *,
+        device: torch.device,
+        log: ActionLog | None = None,
+        check_every: int = CHECK_EVERY,
+    ) -> None:
+        """The default process group has to exist and to be as large as the plan's layout; a collective call.
+
+        `check_every`: after how many iterations contents are compared between processes again; 0: never.
+        """
+        self.check_every, self.number, self.has_trained = check_every, 0, False
         self.preparation, self.device = preparation, device
         self.plan, self.training, self.layout = preparation.plan, preparation.training, preparation.layout
         self.rank = distributed.get_rank()
@@ -242,17 +322,22 @@ class Execution:
         self.ties = self._make_ties()
         for stage in self.stages:
             stage.reduction = StageReduction(
-                list(stage.submod.parameters()), group=self.groups.stages[stage.stage_index], divisor=self._divisor
+                list(stage.submod.parameters()), group=self.groups.stages[stage.stage_index]
             )
         self.runtime = self._make_runtime()
-        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        self.optimizer = self.training.optimizer(trained) if trained else None
-        torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + self.rank)  # dropout: every rank its own
+        self.update = Update(self.training, self._named(), counted=self._counted(), device=self.device)
+        self._forward_pass: ForwardPass | None = None
+        torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + self.rank)  # for what draws outside of layers
 
     @property
     def _divisor(self) -> int:
         """Losses are means over the samples of one replica of the last stage."""
         return 1 if self.training.loss_is_sum else self.layout.num_microbatches * len(self.layout.owners[-1])
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The first optimizer of this process."""
+        return self.update.optimizers[0] if self.update.optimizers else None
 
     @property
     def is_last(self) -> bool:
@@ -291,6 +376,8 @@ class Execution:
             "log": self.log,
             "is_deferring": self.preparation.split == "deferred",
         }
+        if number in self.preparation.synchronised:
+            module.exchange = exchange_in(self.groups.stages[number])
         if self.preparation.rows is None:
             return PlanStage(module, number, **options)
         return RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
@@ -328,35 +415,210 @@ class Execution:
         layer, _, path = name.partition(":")
         return self.layer(layer).get_parameter(path)
 
-    def step(self, number: int) -> Iteration:
-        """Run iteration `number`: all actions of this process, the reduction and the optimizer."""
-        inputs, target = self._batch(number)
+    def step(self, batch: int | Batch | None) -> Iteration:
+        """Run an iteration: all actions of this process, the reduction and the optimizer; a collective call.
+
+        `batch`: inputs and target of the whole iteration, the same on every process (None will do where neither the
+        batch nor the target is taken, see `takes_batch`), or the number of an iteration for `Training.batch`. Raises
+        ExecutionError, on every process the same, if processes were given different batches, if replicas have drifted
+        apart, or if a loss or a gradient is not finite.
+        """
+        self.number = batch if isinstance(batch, int) else self.number
+        given = self._given(batch, self.training.batch)
+        is_checking = self._is_time_to_check()
+        if is_checking:
+            self._check_batch(given)
+        share = self._cut(given)
+        is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
-        losses = self.runtime.run(inputs, target)
+        losses = self._run(share, is_due=is_due)
         self.log.note("the reduction of its gradients")
-        for stage in self.stages:
-            if stage.reduction is not None:
-                stage.reduction.finish()
-        for tie in self.ties:
-            tie.share_grad()
+        tokens = self._count(share)
+        if is_due:
+            reductions = [stage.reduction for stage in self.stages if stage.reduction is not None]
+            self.update.add_up(reductions, self.ties, divisor=self._divisor)
         reduced = self.log.clock.mark()
-        norm = self._clip()
-        if self.optimizer is not None:
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-        values = self._reduced(losses)
+        values, loss = self._tell(losses, tokens)
+        outcome = self._finish(share, values, is_due=is_due)
         duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
         taken_up = tuple(self.log.taken_up())
         actions = tuple(self.log.end_iteration())
         times = IterationTimes(taken_up, begin_ns=resolve(begin), reduced_ns=resolve(reduced), end_ns=resolve(end))
-        return Iteration(losses=values, gradient_norm=norm, duration_ns=duration, actions=actions, times=times)
-
-    def _clip(self) -> float | None:
-        if self.training.max_norm is None:
-            return None
-        return clip_gradients(
-            self.parameters(), counted=self._counted(), max_norm=self.training.max_norm, device=self.device
+        if is_checking:
+            self._check_replicas()
+        self.number, self.has_trained = self.number + 1, True
+        return Iteration(
+            losses=values,
+            gradient_norm=outcome.norm,
+            duration_ns=duration,
+            actions=actions,
+            times=times,
+            loss=loss,
+            is_updated=outcome.is_updated,
         )
+
+    def _run(self, share: "_Share", *, is_due: bool) -> dict[int, torch.Tensor]:
+        """All actions; the generators are as they were afterwards: layers have their own numbers."""
+        for stage in self.stages:
+            owners = self.layout.owners[stage.stage_index]
+            replica = (owners.index(self.rank), len(owners))
+            stage.moment = Moment(seed=self.training.seed, iteration=self.number, microbatch=0, replica=replica)
+            if stage.reduction is not None:
+                stage.reduction.is_due = is_due
+            if isinstance(stage, RoutedStage):
+                stage.batch = share.batches.get(stage.stage_index, [])
+        self.runtime.loss_factor = self.update.scale
+        inputs: Tensors = ()
+        if self.preparation.rows is None and (rows := share.batches.get(0)):
+            inputs = tuple(torch.cat(tensors) for tensors in zip(*rows, strict=True))
+        target = None if share.target is None else share.target.flatten(0, 1)
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            return self.runtime.run(inputs, target)
+
+    def _finish(self, share: "_Share", losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
+        """Clip, look whether all is finite, and let the optimizers take their step."""
+        norm = self.update.clip() if is_due else None
+        is_good = True
+        if self.training.on_nonfinite != "ignore" or self.training.loss_scale is not None:
+            are_losses_good = all(map(math.isfinite, losses))
+            are_grads_good = not is_due or self.update.has_finite_gradients()
+            flags = torch.tensor([not are_losses_good, not are_grads_good], dtype=torch.int32, device=self.device)
+            if self.layout.world_size > 1:
+                distributed.all_reduce(flags, distributed.ReduceOp.MAX)
+            has_bad_loss, has_bad_grad = map(bool, flags.tolist())
+            is_good = not (has_bad_loss or has_bad_grad)
+            is_expected = self.training.loss_scale is not None and not has_bad_loss
+            if not is_good and self.training.on_nonfinite == "stop" and not is_expected:
+                raise ExecutionError(self._locate(share, losses))
+            self.update.is_spoiled |= not is_good
+        return UpdateOutcome(norm, self.update.finish(is_good=is_good) if is_due else False)
+
+    def evaluate(self, batch: int | Batch | None) -> tuple[float, ...]:
+        """The losses of every microbatch, in evaluation mode and without gradients; a collective call.
+
+        `batch`: as for `step`, but a number asks `Training.evaluation` (or `batch`). Empty where the last stage is not.
+        """
+        share = self._cut(self._given(batch, self.training.evaluation or self.training.batch))
+        found = dict[int, torch.Tensor]()
+        forward = self._make_forward_pass(share)
+
+        def visit(number: int, outputs: Tensors) -> None:
+            if number == self.layout.num_stages - 1 and share.target is not None:
+                with calling("the loss"):
+                    found[len(found)] = self.training.loss(outputs[0], share.target[len(found)])
+
+        for stage in self.stages:
+            cast(StageModule, stage.submod).moment = None
+        with evaluating([stage.submod for stage in self.stages]):
+            for microbatch in range(self.layout.num_microbatches):
+                forward.run(microbatch, visit)
+        return self._tell(found, self._count_tokens(share))[0]
+
+    def _make_forward_pass(self, share: "_Share") -> ForwardPass:
+        routes = make_routes(self.layout, self.preparation.edges)
+        if self._forward_pass is None and self.preparation.rows is None:
+            meet(routes, device=self.device)
+        held = [
+            Held(
+                stage.stage_index,
+                cast(StageModule, stage.submod),
+                self.preparation.shapes[stage.stage_index].inputs,
+                share.batches.get(stage.stage_index, []),
+            )
+            for stage in self.stages
+        ]
+        self._forward_pass = ForwardPass(held, routes=routes, edges=self.preparation.edges, device=self.device)
+        return self._forward_pass
+
+    def _locate(self, share: "_Share", losses: tuple[float, ...]) -> str:
+        """What is not finite, and which layer it first came out of; a collective call."""
+        mine: dict[str, Any] = {
+            "losses": [(k, loss) for k, loss in enumerate(losses) if not math.isfinite(loss)],
+            "grads": self.update.nonfinite_gradients(),
+        }
+        told = self._gather(mine)
+        bad: list[tuple[int, float]] = next((each["losses"] for each in told if each["losses"]), [])
+        if bad:
+            microbatch, loss = bad[0]
+            places = self._gather(self._run_again(share, microbatch))
+            place = min((each for each in places if each is not None), default=None)
+            where = "no layer gives such a value, so it is the loss's own" if place is None else place[2]
+            return f"iteration {self.number}: the loss of microbatch {microbatch} is {loss}: {where}; {_UNTOUCHED}"
+        rank = max(rank for rank, each in enumerate(told) if each["grads"])
+        name = told[rank]["grads"][-1]
+        return (
+            f"iteration {self.number}: all losses are finite, but the gradient of {name} on rank {rank} "
+            f"({self.layout.devices[rank]}), summed over all microbatches, is not; {_UNTOUCHED}"
+        )
+
+    def _run_again(self, share: "_Share", microbatch: int) -> tuple[int, int, str] | None:
+        """Stage, layer and a sentence: what first gives a value that is not finite, of the layers here."""
+        found = list[tuple[int, int, str]]()
+        hooks = []
+        for stage in self.stages:
+            module, number = cast(StageModule, stage.submod), stage.stage_index
+            if stage.moment is not None:
+                module.moment = replace(stage.moment, microbatch=microbatch)
+            for place, name in enumerate(module.wiring.layers):
+
+                def look(
+                    _: Any, __: Any, given: Any, *, key: tuple[int, int] = (number, place), name: str = name
+                ) -> None:
+                    floats = [each for each in as_tuple(given) if each.is_floating_point()]
+                    if any(bool(each.isnan().any()) for each in floats) or not all(
+                        bool(each.isfinite().all()) for each in floats
+                    ):
+                        device = self.layout.devices[self.rank]
+                        text = (
+                            f"layer {name!r} of stage {key[0]} on rank {self.rank} ({device}) is the first to give it"
+                        )
+                        found.append((*key, text))
+
+                hooks.append(module.layer(name).register_forward_hook(look))
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            self._make_forward_pass(share).run(microbatch, lambda *_: None)
+        for hook in hooks:
+            hook.remove()
+        return min(found, default=None)
+
+    def _gather(self, mine: Any) -> list[Any]:
+        told: list[Any] = [None] * self.layout.world_size
+        distributed.all_gather_object(told, mine)
+        return told
+
+    def _is_time_to_check(self) -> bool:
+        return self.check_every > 0 and (not self.has_trained or self.number % self.check_every == 0)
+
+    def _check_batch(self, given: Batch | None) -> None:
+        digest = None if given is None else (digest_batch(as_tuple(given[0])), digest_batch([given[1]]))
+        text = find_batch_difference(self._gather(digest), devices=self.layout.devices, number=self.number)
+        if text:
+            raise ExecutionError(text)
+
+    def _check_replicas(self) -> None:
+        if max(self.layout.replica_counts) == 1:
+            return
+        mine = dict[str, int]()
+        for stage in self.stages:
+            if len(self.layout.owners[stage.stage_index]) > 1:
+                layers = self.plan.stages[stage.stage_index].layers
+                tensors = [
+                    (f"{name}:{path}", tensor)
+                    for name in layers
+                    for path, tensor in (*self.layer(name).named_parameters(), *self.layer(name).named_buffers())
+                ]
+                mine |= digest_stage(stage.stage_index, tensors)
+        owners, devices = self.layout.owners, self.layout.devices
+        if text := find_drift(self._gather(mine), owners=owners, devices=devices, number=self.number):
+            raise ExecutionError(text)
+
+    def _named(self) -> list[tuple[str, nn.Parameter]]:
+        return [
+            (f"{layer}:{path}", parameter)
+            for stage in self.stages
+            for layer in self.preparation.wirings[stage.stage_index].layers
+            for path, parameter in self.layer(layer).named_parameters()
+        ]
 
     def _counted(self) -> list[nn.Parameter]:
         """The parameters that no other process counts: of a stage's replicas the first has them, of a tie its first
@@ -372,22 +634,37 @@ class Execution:
             if f"{layer}:{path}" not in again
         ]
 
-    def _batch(self, number: int) -> tuple[Tensors, torch.Tensor | None]:
-        """The whole of this process's share for torch's own stages; routed ones are given theirs at once."""
-        takers = [stage for stage in self.stages if BATCH in self.preparation.wirings[stage.stage_index].arrives]
-        takers = [stage for stage in takers if stage.stage_index == 0 or self.preparation.skip == "direct"]
-        if not (takers or self.is_last):
-            return (), None
-        inputs, target = self.training.batch(number)
-        arguments: Tensors = ()
-        for stage in takers:
-            shares = [self._share(tensor, stage.stage_index) for tensor in as_tuple(inputs)]
-            if isinstance(stage, RoutedStage):
-                stage.batch = list(zip(*shares, strict=True))
-            else:
-                arguments = tuple(share.flatten(0, 1) for share in shares)
+    @property
+    def takes_batch(self) -> bool:
+        """Whether this process has a use for inputs or targets."""
+        return bool(self._takers()) or self.is_last
+
+    def _takers(self) -> list[int]:
+        """The stages here that are given the batch."""
+        numbers = [stage.stage_index for stage in self.stages]
+        takers = [number for number in numbers if BATCH in self.preparation.wirings[number].arrives]
+        return [number for number in takers if number == 0 or self.preparation.skip == "direct"]
+
+    def _given(self, batch: int | Batch | None, ask: Callable[[int], Batch]) -> Batch | None:
+        if not self.takes_batch:
+            return None
+        if isinstance(batch, int):
+            with calling(f"the batch of iteration {batch}"):
+                return ask(batch)
+        if batch is None:
+            raise ValueError(f"rank {self.rank} takes the batch or the target, but was given none")
+        return batch
+
+    def _cut(self, given: Batch | None) -> "_Share":
+        if given is None:
+            return _Share({}, None)
+        inputs, target = given
         last = self.layout.num_stages - 1
-        return arguments, self._share(target, last).flatten(0, 1) if self.is_last else None
+        batches = {
+            number: list(zip(*(self._share(tensor, number) for tensor in as_tuple(inputs)), strict=True))
+            for number in self._takers()
+        }
+        return _Share(batches, self._share(target, last) if self.is_last else None)
 
     def _share(self, tensor: torch.Tensor, stage: int) -> torch.Tensor:
         """The samples of a stage's replica here, as (microbatch, sample, ...)."""
@@ -395,15 +672,51 @@ class Execution:
         replica = owners.index(self.rank)
         return split_batch(tensor, self.layout, num_replicas=len(owners), replica=replica).to(self.device)
 
-    def _reduced(self, losses: dict[int, torch.Tensor]) -> tuple[float, ...]:
+    def _count_tokens(self, share: "_Share") -> list[float]:
+        """Per microbatch, of this replica."""
+        if self.training.num_tokens is None or share.target is None:
+            return []
+        with calling("`num_tokens`"):
+            return [float(self.training.num_tokens(target)) for target in share.target]
+
+    def _count(self, share: "_Share") -> list[float]:
+        """As `_count_tokens`; the sum over all replicas is kept for the optimizers' step."""
+        tokens = self._count_tokens(share)
+        if tokens:
+            total = torch.tensor(sum(tokens), dtype=torch.float64, device=self.device)
+            if group := self.groups.stages[-1]:
+                distributed.all_reduce(total, group=group)
+            self.update.num_tokens += float(total)
+        return tokens
+
+    def _tell(self, losses: dict[int, torch.Tensor], tokens: list[float]) -> tuple[tuple[float, ...], float | None]:
+        """The losses over all replicas, per microbatch and of all."""
         if not losses:
-            return ()
-        values = torch.stack(list(losses.values()))
-        last = self.layout.num_stages - 1
-        if group := self.groups.stages[last]:
+            return (), None
+        values = torch.stack(list(losses.values())).detach()
+        counts = torch.tensor(tokens, dtype=torch.float64, device=self.device)
+        if group := self.groups.stages[-1]:
             distributed.all_reduce(values, group=group)
-            values = values if self.training.loss_is_sum else values / len(self.layout.owners[last])
-        return tuple(values.tolist())
+            values = values if self.training.loss_is_sum else values / len(self.layout.owners[-1])
+            if tokens:
+                distributed.all_reduce(counts, group=group)
+        told = tuple(values.tolist())
+        if tokens:
+            per_token = [value / count if count else 0.0 for value, count in zip(told, counts.tolist(), strict=True)]
+            return tuple(per_token), sum(told) / max(float(counts.sum()), 1.0)
+        return told, sum(told) if self.training.loss_is_sum else sum(told) / len(told)
+
+
+class _Share(NamedTuple):
+    """What this process takes of one iteration's batch."""
+
+    batches: dict[int, list[Tensors]]
+    """Per stage and microbatch."""
+    target: torch.Tensor | None
+    """As (microbatch, sample, ...)."""
+
+
+_UNTOUCHED = "the optimizer has not been run; to leave such steps out, or to look away: --on-nonfinite skip, or ignore"
 
 
 class _Groups:

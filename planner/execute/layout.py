@@ -85,6 +85,7 @@ class Pipelines(Layout):
 def make_layout(plan: Plan) -> Layout:
     """Give every device its rank; raises ValueError for a plan that this executor cannot run as written."""
     _require_own_devices(plan)
+    require_whole_samples(plan)
     pipelines = _find_pipelines(plan)
     devices = tuple(device for pipeline in pipelines or [list(plan.devices)] for device in pipeline)
     rank = {device: number for number, device in enumerate(devices)}
@@ -139,6 +140,17 @@ def _find_pipelines(plan: Plan) -> list[list[str]]:
 
 def _stages_on(plan: Plan, device: str) -> list[int]:
     return [number for number, stage in enumerate(plan.stages) if (device,) in stage.replicas]
+
+
+def require_whole_samples(plan: Plan) -> None:
+    """Raise ValueError if replicas are to share a microbatch whose size the profile does not state."""
+    assumed = None if plan.evidence is None else plan.evidence.assumed_divisible
+    if assumed:
+        raise ValueError(
+            f"stage {assumed[0]} cuts every microbatch for {len(plan.stages[assumed[0]].replicas)} replicas, but the "
+            "profile says microbatch_size = null: state the samples of a microbatch in the profile and plan again, or "
+            "plan with max_replicas = 1"
+        )
 
 
 def _require_own_devices(plan: Plan) -> None:

@@ -15,7 +15,7 @@ HOST_VARIABLES = ("PLAN_NODE", "SLURMD_NODENAME", "NODE_NAME")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class DevicePosition:
     """Where one process sits."""
 
     rank: int
@@ -28,7 +28,7 @@ class Seat:
 
 def find_seat(
     devices: Sequence[str], environment: Mapping[str, str], *, hosts: Mapping[str, tuple[str, int]] | None = None
-) -> Seat:
+) -> DevicePosition:
     """The seat of this process.
 
     `devices`: the device of every rank; `hosts`: host and index there of every device of the cluster, None to take
@@ -43,7 +43,7 @@ def find_seat(
     host = next((environment[name] for name in HOST_VARIABLES if environment.get(name)), socket.gethostname())
     slot = _number(environment, "LOCAL_RANK")
     if hosts is None:
-        return Seat(rank=_number(environment, "RANK"), host=host, index=slot)
+        return DevicePosition(rank=_number(environment, "RANK"), host=host, index=slot)
     here = sorted((hosts[name][1], name) for name in devices if name in hosts and hosts[name][0] == host)
     if slot >= len(here):
         known = ", ".join(sorted({place for place, _ in hosts.values()}))
@@ -53,7 +53,7 @@ def find_seat(
             f"or set {HOST_VARIABLES[0]}"
         )
     index, device = here[slot]
-    return Seat(rank=list(devices).index(device), host=host, index=index)
+    return DevicePosition(rank=list(devices).index(device), host=host, index=index)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

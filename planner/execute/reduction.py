@@ -12,19 +12,19 @@ BUCKET_BYTES = 2**25
 
 
 class StageReduction:
-    """The gradients of a stage: scaled, and added up over its replicas while other stages go on computing."""
+    """The gradients of a stage: added up over its replicas while other stages go on computing, and scaled."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, group: Any, divisor: int) -> None:
-        """`group`: the processes that hold the stage, None if there is only one; `divisor`: for the mean."""
+    def __init__(self, parameters: Sequence[nn.Parameter], *, group: Any) -> None:
+        """`group`: the processes that hold the stage, None if there is only one."""
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
-        self.group, self.divisor = group, divisor
+        self.group, self.is_due = group, True
+        """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
         self._running: list[Any] = []
 
     @torch.no_grad()
     def start(self) -> None:
         """To be called once per iteration, after the last weight gradient."""
-        if self.group is None:
-            self._scale()
+        if self.group is None or not self.is_due:
             return
         for parameters in _buckets(self.parameters):
             flat = torch.cat([_grad(parameter).reshape(-1) for parameter in parameters])
@@ -32,19 +32,15 @@ class StageReduction:
             self._running.append(distributed.all_reduce(flat, group=self.group, async_op=True))
 
     @torch.no_grad()
-    def finish(self) -> None:
-        """Wait for what `start` began."""
+    def finish(self, divisor: float) -> None:
+        """Wait for what `start` began, and divide."""
         for work in self._running:
             work.wait()
-        if self._running:
-            self._scale()
         self._running.clear()
-
-    def _scale(self) -> None:
-        if self.divisor != 1:
+        if divisor != 1:
             for parameter in self.parameters:
                 if parameter.grad is not None:
-                    parameter.grad.div_(self.divisor)
+                    parameter.grad.div_(divisor)
 
 
 class Tie:
@@ -70,7 +66,7 @@ class Tie:
     @torch.no_grad()
     def share_grad(self) -> None:
         """Give every copy the sum of all their gradients."""
-        total = torch.zeros_like(self.copies[0])
+        total = torch.zeros_like(_grad(self.copies[0]))
         for copy in self.counted:
             total += _grad(copy)
         if self.group is not None:
@@ -102,7 +98,8 @@ def clip_gradients(
 
 def _grad(parameter: nn.Parameter) -> torch.Tensor:
     """Zeros where a replica's samples did not touch a parameter: the others' may have."""
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    zeros_dtype = parameter.grad_dtype or parameter.dtype
+    return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
@@ -110,12 +107,13 @@ def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     kinds = defaultdict[torch.dtype, list[list[nn.Parameter]]](list)
     room = defaultdict[torch.dtype, int](int)
     for parameter in parameters:
-        size = parameter.numel() * parameter.element_size()
-        if size > room[parameter.dtype]:
-            kinds[parameter.dtype].append([])
-            room[parameter.dtype] = BUCKET_BYTES
-        kinds[parameter.dtype][-1].append(parameter)
-        room[parameter.dtype] -= size
+        kind = parameter.grad_dtype or parameter.dtype
+        size = parameter.numel() * kind.itemsize
+        if size > room[kind]:
+            kinds[kind].append([])
+            room[kind] = BUCKET_BYTES
+        kinds[kind][-1].append(parameter)
+        room[kind] -= size
     return [bucket for buckets in kinds.values() for bucket in buckets]
 
 

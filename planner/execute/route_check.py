@@ -41,10 +41,12 @@ def check_routed_rows(
     `edges`: producer and consumer of everything that crosses stages. As in `table_check`, each rank pair is one
     first-in-first-out channel for both directions.
     """
-    return tuple(_Checker(rows, owners=owners, edges=edges, num_microbatches=num_microbatches).faults())[:MAX_FAULTS]
+    return tuple(_RouteChecker(rows, owners=owners, edges=edges, num_microbatches=num_microbatches).faults())[
+        :MAX_FAULTS
+    ]
 
 
-class _Checker:
+class _RouteChecker:
     """The rules, one method each, in the order in which they make sense."""
 
     def __init__(

@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 from torch.distributed.pipelining.schedules import _Action, _ComputationType
 
-from planner.execute.routes import Cell, Part, Route
+from planner.execute.routes import Cell, SampleExchange, SampleRange
 from planner.execute.runtime import PlanStage, StepRuntime
 from planner.execute.stage_module import StageShape, unflatten
 from planner.execute.training import Tensors
@@ -30,7 +30,12 @@ class RoutedStage(PlanStage):
     """A stage that takes its inputs, and the gradients of its outputs, from wherever its routes lead."""
 
     def __init__(
-        self, *arguments: Any, shape: StageShape, edges: Sequence[StageEdge], routes: Sequence[Route], **more: Any
+        self,
+        *arguments: Any,
+        shape: StageShape,
+        edges: Sequence[StageEdge],
+        routes: Sequence[SampleExchange],
+        **more: Any,
     ) -> None:
         """`routes`: those of this replica, either end; `more`: as for `PlanStage`."""
         super().__init__(*arguments, shape=shape, **more)
@@ -43,8 +48,8 @@ class RoutedStage(PlanStage):
         self._made = unflatten(range(len(shape.outputs)), shape.leaving_counts)
         self.batch: list[Tensors] = []
         """Per microbatch this replica's share, if the stage takes the batch."""
-        self.inbox: dict[tuple[Route, str, int], _Mail] = {}
-        self.outbox: dict[tuple[Route, str, int], list[torch.Tensor]] = {}
+        self.inbox: dict[tuple[SampleExchange, str, int], _Mail] = {}
+        self.outbox: dict[tuple[SampleExchange, str, int], list[torch.Tensor]] = {}
         self._runtime_validate = False  # torch's own check wants the metadata that it would have sent around
 
     def prepare(self, num_microbatches: int) -> None:
@@ -52,7 +57,7 @@ class RoutedStage(PlanStage):
         self.chunks = num_microbatches
         self._stage_meta.inputs, self._stage_meta.outputs = self._user_meta.inputs, self._user_meta.outputs
 
-    def indices(self, route: Route, letter: str) -> list[int]:
+    def indices(self, route: SampleExchange, letter: str) -> list[int]:
         """Which inputs (on the consumer), or outputs (on the producer), travel on a route; as gradients (letter B),
         only those that need one.
         """
@@ -61,7 +66,7 @@ class RoutedStage(PlanStage):
         names = self.edges[route.producer, route.consumer].values
         return [k for name in names for k in places[name] if letter == "F" or tensors[k].requires_grad]
 
-    def make_buffers(self, route: Route, letter: str) -> list[torch.Tensor]:
+    def make_buffers(self, route: SampleExchange, letter: str) -> list[torch.Tensor]:
         """Where a message of a route is received: an activation by the consumer, a gradient by the producer."""
         tensors, part = (self.shape.inputs, route.used) if letter == "F" else (self.shape.outputs, route.made)
         shapes = [(_share(tensors[k], part).shape, tensors[k].dtype) for k in self.indices(route, letter)]
@@ -112,7 +117,7 @@ class RoutedStage(PlanStage):
         return tuple(totals)
 
 
-def _share(tensor: torch.Tensor, part: Part) -> torch.Tensor:
+def _share(tensor: torch.Tensor, part: SampleRange) -> torch.Tensor:
     """Samples lie along dimension 0."""
     return tensor if part.is_whole else tensor[part.rows(len(tensor))]
 
@@ -186,7 +191,7 @@ class RoutedRuntime(StepRuntime):
         stage.hand_out(grads, "B", microbatch=microbatch)
         self._deliver(stage.incoming, "B", microbatch=microbatch)
 
-    def _deliver(self, routes: Sequence[Route], letter: str, *, microbatch: int) -> None:
+    def _deliver(self, routes: Sequence[SampleExchange], letter: str, *, microbatch: int) -> None:
         """What stays on this rank needs no message."""
         for route in routes:
             if route.source == route.target:
@@ -206,7 +211,7 @@ class RoutedRuntime(StepRuntime):
         works = [distributed.irecv(buffer, src=cell.rank) for buffer in buffers]
         stage.inbox[route, letter, cell.microbatch] = _Mail(buffers, works)
 
-    def _message(self, action: Any) -> tuple[Cell, Route, str]:
+    def _message(self, action: Any) -> tuple[Cell, SampleExchange, str]:
         cell: Cell = action.cell
         mine, other = (cell.stage, distributed.get_rank()), (cell.peer, cell.rank)
         (producer, source), (consumer, target) = sorted([mine, other])
@@ -216,7 +221,7 @@ class RoutedRuntime(StepRuntime):
         return self.by_number[action.stage_index]
 
 
-def meet(routes: Sequence[Route], *, device: torch.device) -> None:
+def meet(routes: Sequence[SampleExchange], *, device: torch.device) -> None:
     """Let every pair of ranks connect that will exchange messages; a collective call.
 
     The first message of a pair may wait for both: pairs take turns in one order, so nobody waits in a circle.

@@ -5,7 +5,7 @@ two replicas exchange the samples that they have in common. And a stage may talk
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from planner.execute.layout import Layout
 from planner.execute.wiring import StageEdge
 
 
-class Part(NamedTuple):
+class SampleRange(NamedTuple):
     """From `start` to `end` of `of` equal parts of a replica's samples."""
 
     start: int
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class SampleExchange:
     """The samples that a replica of one stage and a replica of a later one have in common."""
 
     producer: int
@@ -43,18 +43,18 @@ class Route:
     """Rank of the earlier one's replica."""
     target: int
     """Rank of the later one's replica."""
-    made: Part
+    made: SampleRange
     """Which of the samples of the earlier one's replica."""
-    used: Part
+    used: SampleRange
     """Which of the samples of the later one's replica."""
 
 
-def make_routes(layout: Layout, edges: Sequence[StageEdge]) -> tuple[Route, ...]:
+def make_routes(layout: Layout, edges: Sequence[StageEdge]) -> tuple[SampleExchange, ...]:
     """All routes, those within one rank included, by stages and then by samples."""
     return tuple(route for edge in edges for route in _routes_of(layout, edge))
 
 
-def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[Route]:
+def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[SampleExchange]:
     sources, targets = layout.owners[edge.producer], layout.owners[edge.consumer]
     parts = math.lcm(len(sources), len(targets))
     made, used = parts // len(sources), parts // len(targets)
@@ -62,13 +62,13 @@ def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[Route]:
         for j, target in enumerate(targets):
             start, end = max(i * made, j * used), min((i + 1) * made, (j + 1) * used)
             if start < end:
-                yield Route(
+                yield SampleExchange(
                     producer=edge.producer,
                     consumer=edge.consumer,
                     source=source,
                     target=target,
-                    made=Part(start - i * made, end - i * made, made),
-                    used=Part(start - j * used, end - j * used, used),
+                    made=SampleRange(start - i * made, end - i * made, made),
+                    used=SampleRange(start - j * used, end - j * used, used),
                 )
 
 
@@ -94,19 +94,20 @@ Row = list[Cell]
 """The cells of one rank in their order."""
 
 
-def lower(layout: Layout, edges: Sequence[StageEdge]) -> list[Row]:
+def lower(layout: Layout, edges: Sequence[StageEdge], *, joint: Container[int] = ()) -> list[Row]:
     """The rows of all ranks with messages and reductions.
 
     The ranks run in step, an action each at a time. As an action ends, its messages are written down at once on both
     sides, so that both ranks of a pair list them in one order. Stages are reduced in the order in which their last
     replica ends, the same on all ranks: none waits in a circle. Raises ValueError if the actions themselves do.
+    `joint`: stages whose replicas talk to each other in F, I and B, so that all have to come to each together.
     """
-    return _Lowering(layout, make_routes(layout, edges)).run()
+    return _Lowering(layout, make_routes(layout, edges), joint=joint).run()
 
 
 class _Lowering:
-    def __init__(self, layout: Layout, routes: Sequence[Route]) -> None:
-        self.layout, self.routes = layout, routes
+    def __init__(self, layout: Layout, routes: Sequence[SampleExchange], *, joint: Container[int]) -> None:
+        self.layout, self.routes, self.joint = layout, routes, joint
         self.rows: list[Row] = [[] for _ in layout.rows]
         self.waiting = [list(row) for row in layout.rows]
         self.done: set[tuple[int, Action]] = set()
@@ -122,6 +123,7 @@ class _Lowering:
         """Until nothing is left to do."""
         while any(self.waiting):
             ready = [rank for rank, row in enumerate(self.waiting) if row and self._is_ready(rank, row[0])]
+            ready = [rank for rank in ready if self._has_company(self.waiting[rank][0], ready)]
             if not ready:
                 stuck = ", ".join(f"rank {rank} in {row[0]}" for rank, row in enumerate(self.waiting) if row)
                 raise ValueError(f"the ranks wait for each other: {stuck}")
@@ -140,6 +142,13 @@ class _Lowering:
                 places.setdefault(after, []).append(Cell(stage, "REDUCE_GRAD"))
         return [cell for place, here in enumerate(row) for cell in (here, *places.get(place, ()))]
 
+    def _has_company(self, action: Action, ready: Container[int]) -> bool:
+        """Whether the other replicas of a joint stage can run the same now."""
+        if action.stage not in self.joint or action.kind == "W":
+            return True
+        same = [action, action._replace(kind="I"), action._replace(kind="B")] if action.kind != "F" else [action]
+        return all(owner in ready and self.waiting[owner][0] in same for owner in self.layout.owners[action.stage])
+
     def _is_ready(self, rank: int, action: Action) -> bool:
         return all(
             any((where, action._replace(stage=stage, kind=kind)) in self.done for kind in kinds)
@@ -157,7 +166,7 @@ class _Lowering:
             if not any(self.left[owner, action.stage] for owner in self.layout.owners[action.stage]):
                 self.ended.append(action.stage)
 
-    def _tell(self, route: Route, rank: int, *, action: Action) -> None:
+    def _tell(self, route: SampleExchange, rank: int, *, action: Action) -> None:
         """Both ends of the message that an action has, if it has one on this route."""
         ahead, back = (route.producer, route.source), (route.consumer, route.target)
         letter, mine, theirs = ("F", ahead, back) if action.kind == "F" else ("B", back, ahead)
@@ -167,7 +176,7 @@ class _Lowering:
 
 
 def needs(
-    routes: Sequence[Route], rank: int, *, action: Action
+    routes: Sequence[SampleExchange], rank: int, *, action: Action
 ) -> Iterator[tuple[int, int, tuple[Literal["F", "I", "W", "B"], ...]]]:
     """Rank, stage and kinds (one of which is enough) of what has to have run for the same microbatch."""
     if action.kind == "F":

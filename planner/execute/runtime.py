@@ -6,7 +6,8 @@ our own hand, weight gradients may be put off, every action is noted, and tensor
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -21,11 +22,13 @@ from torch.distributed.pipelining.schedules import (
 
 from planner.execute.action_log import ActionLog, WatchedRow
 from planner.execute.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.layer_run import Moment
 from planner.execute.reduction import StageReduction
 from planner.execute.sending import Sending
 from planner.execute.stage_module import StageModule, StageShape
 from planner.execute.table_check import check_lowered_table
 from planner.execute.training import as_tuple
+from planner.execute.user_code import calling
 
 SUPPORTED_TORCH = "2.13"
 """The runtime is private to torch: another version may differ in anything that this module relies on."""
@@ -59,8 +62,12 @@ class PlanStage(PipelineStage):
         self.is_deferring, self.is_sending = is_deferring, True
         """Whether outputs have to wait in the stage until they are sent."""
         self.reduction: StageReduction | None = None
+        self.moment: Moment | None = None
+        """Of the iteration's first microbatch: what its random numbers depend on."""
         if is_deferring:
-            defer_weight_grads(module, self.store)
+            self.store.is_open = False
+            module.store = self.store
+            _defer(module, self.store, shape=shape)
         module.clones_views = not is_deferring
         super().__init__(
             module,
@@ -75,6 +82,8 @@ class PlanStage(PipelineStage):
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """F; raises RuntimeError if it gives something else than was made room for where it is sent to."""
+        if self.moment is not None:
+            cast(StageModule, self.submod).moment = replace(self.moment, microbatch=args[0])
         with self.log.computing():
             output = super().forward_one_chunk(*args, **kwargs)
         for place, (mine, planned) in enumerate(zip(as_tuple(output), self.outputs, strict=True)):
@@ -99,7 +108,7 @@ class PlanStage(PipelineStage):
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
         """B, or I: then weight gradients wait."""
         self.store.is_deferring = not kwargs.get("full_backward", True)
-        with self.log.computing():
+        with self.log.computing(), self.store.opened():
             super().backward_one_chunk(*args, **kwargs)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
@@ -169,6 +178,14 @@ class PlanStage(PipelineStage):
         self.reduction.start()
 
 
+def _defer(module: StageModule, store: WeightGradStore, *, shape: StageShape) -> None:
+    """All layers' weight gradients may wait, but for those of layers that call torch.autograd themselves."""
+    for name in module.wiring.layers:
+        layer = module.layer(name)
+        if not shape.traits[name].differentiates:
+            defer_weight_grads(layer, store, owner=name)
+
+
 def _forget(infos: Any) -> None:
     for info in infos:
         if info.buffer is not None:
@@ -183,6 +200,8 @@ class StepRuntime(_PipelineScheduleRuntime):
         self._pending: dict[int, torch.Tensor] = {}
         self._losses: dict[int, torch.Tensor] = {}
         self.row = WatchedRow([], stages[0].log)
+        self.loss_factor = 1.0
+        """What the loss is multiplied by for the backward."""
         self.sending = Sending(is_host=stages[0].device.type == "cpu")
 
     def watch(self, cells: Sequence[Any], log: ActionLog) -> None:
@@ -206,8 +225,9 @@ class StepRuntime(_PipelineScheduleRuntime):
         """Torch would file the k-th loss computed under microbatch k, whichever it belongs to."""
         targets, microbatch, *_ = rest
         if stage.is_last:
-            loss = self._compute_loss(output, targets[microbatch])  # type: ignore[no-untyped-call]
-            self._pending[microbatch] = loss
+            with calling("the loss"):
+                loss = self._compute_loss(output, targets[microbatch])  # type: ignore[no-untyped-call]
+            self._pending[microbatch] = loss if self.loss_factor == 1 else loss * self.loss_factor
             self._losses[microbatch] = loss.detach()
             stage.log.prolong()  # the last layer carries the loss
 

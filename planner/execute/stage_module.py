@@ -4,14 +4,19 @@ import copy
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from planner.execute.batch_norms import Exchange, TraitFinder, Traits
+from planner.execute.deferred import WeightGradStore
+from planner.execute.layer_run import ChangingBuffers, LayerRun, Moment, seed_generators
 from planner.execute.training import Tensors, Training, as_tuple
+from planner.execute.user_code import calling
 from planner.execute.wiring import BATCH, StageWiring
 
 Item = TypeVar("Item")
@@ -34,6 +39,15 @@ class StageModule(nn.Module):
         self.layers = nn.ModuleList(layers[name] for name in wiring.layers)
         self.clones_views = False
         self.leaving_counts: dict[str, int] = {}
+        self.moment: Moment | None = None
+        """What the random numbers of the microbatch at hand depend on; None: they come as they come."""
+        self.exchange: Exchange | None = None
+        """How its replicas tell each other of their samples, if batch norms need that."""
+        self.store: WeightGradStore | None = None
+        """What its weight gradients wait in."""
+        self.finder, self.traits = TraitFinder(), dict[str, Traits]()
+        """What its layers were seen doing without data."""
+        self._changing = {name: ChangingBuffers() for name in wiring.layers}
 
     def layer(self, name: str) -> nn.Module:
         """One of its layers."""
@@ -44,16 +58,25 @@ class StageModule(nn.Module):
         values = unflatten(arrived, self.counts)
         for name, layer in zip(self.wiring.layers, self.layers, strict=True):
             arguments = [tensor for source in self.wiring.takes[name] for tensor in values[source]]
-            values[name] = as_tuple(self._call(layer, arguments))
+            values[name] = as_tuple(self._call(name, layer, arguments=arguments))
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
         leaving = tuple(self._ready(tensor) for name in self.wiring.leaves for tensor in values[name])
         return leaving[0] if len(leaving) == 1 else leaving
 
-    def _call(self, layer: nn.Module, arguments: list[torch.Tensor]) -> torch.Tensor | Tensors:
-        if self.recompute and torch.is_grad_enabled() and not arguments[0].is_meta:
-            result: torch.Tensor | Tensors = checkpoint(layer, *arguments, use_reentrant=False)
-        else:
+    def _call(self, name: str, layer: nn.Module, *, arguments: list[torch.Tensor]) -> torch.Tensor | Tensors:
+        result: torch.Tensor | Tensors
+        if arguments[0].is_meta:
+            with self.finder.finding(self.traits, name):
+                result = layer(*arguments)
+            return result
+        if self.moment is not None:
+            seed_generators(self.moment.number(name), arguments[0].device)
+        is_recomputed = self.recompute and torch.is_grad_enabled()
+        if not is_recomputed and self.exchange is None:
             result = layer(*arguments)
+            return result
+        run = LayerRun(layer, changing=self._changing[name], exchange=self.exchange, store=self.store)
+        result = checkpoint(run, *arguments, use_reentrant=False) if is_recomputed else run(*arguments)
         return result
 
     def _ready(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -74,6 +97,8 @@ class StageShape:
     """How many tensors every value has that leaves."""
     parameters: tuple[str, ...]
     """Name, shape, type and trainability of every parameter, as text."""
+    traits: Mapping[str, Traits] = field(default_factory=dict)
+    """What each layer was seen doing."""
 
     @property
     def is_trained(self) -> bool:
@@ -85,13 +110,16 @@ def make_layer(training: Training, name: str, *, device: torch.device) -> nn.Mod
     """A layer on its device, with the same weights wherever it is made."""
     position = list(training.layers).index(name)
     torch.manual_seed(training.seed * 1_000_003 + position)
-    with torch.device(device):
+    with torch.device(device), calling(f"the factory of layer {name!r}"):
         module = training.layers[name]()
     if not isinstance(module, nn.Module):
         raise ValueError(f"layer {name!r} is made as a {type(module).__name__}, not as a torch.nn.Module")
     _require_plain(module, name=name)
     if device.type == "meta" and any(not tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
         module = copy.deepcopy(module)  # the factory hands out a module that exists: it must not lose its weights
+    for part in module.modules() if device.type == "meta" else ():
+        if isinstance(part, _BatchNorm) and part.momentum is None:
+            part.momentum = 1.0  # a plain average would read how many batches there have been
     return module.to(device)
 
 
@@ -106,6 +134,11 @@ def _require_plain(module: nn.Module, *, name: str) -> None:
             raise ValueError(
                 f"layer {name!r} is compiled: torch.compile computes input and weight gradients together; "
                 "give the layer as it is"
+            )
+        if "SyncBatchNorm" in kinds:
+            raise ValueError(
+                f"layer {name!r} has a SyncBatchNorm, which would take its statistics over all processes of the run; "
+                "give torch.nn.BatchNorm, the executor takes its statistics over the stage's replicas"
             )
         if {"DistributedDataParallel", "FSDPModule", "FullyShardedDataParallel"} & set(kinds):
             raise ValueError(
@@ -134,6 +167,7 @@ def trace_stages(training: Training, wirings: Sequence[StageWiring], *, batch: T
                 counts=module.counts,
                 leaving_counts=module.leaving_counts,
                 parameters=tuple(_describe(layers)),
+                traits=module.traits,
             )
         )
         values |= unflatten(
@@ -174,7 +208,7 @@ def _require_own_parameters(training: Training) -> None:
     owner: dict[int, str] = {}
     kept = []
     for name, make in training.layers.items():
-        with torch.device("meta"):
+        with torch.device("meta"), calling(f"the factory of layer {name!r}"):
             module = make()
         kept.append(module)
         for path, parameter in module.named_parameters() if isinstance(module, nn.Module) else ():

@@ -20,7 +20,7 @@ Table = Sequence[Sequence[str]]
 """The cells of every rank in their order."""
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """`kind` of `stage` for `microbatch` (-1 where there is none)."""
 
     stage: int
@@ -44,12 +44,12 @@ class Message(NamedTuple):
         return "F" if self.receiver > self.sender else "B"
 
 
-def parse_cell(text: str) -> Cell:
+def parse_cell(text: str) -> TableCell:
     """Read one cell; raises ValueError for anything else, trailing text included."""
     if match := _CELL.fullmatch(text):
-        return Cell(int(match[1]), match[2], int(match[3]))
+        return TableCell(int(match[1]), match[2], int(match[3]))
     if match := _WHOLE.fullmatch(text):
-        return Cell(int(match[1]), match[2], -1)
+        return TableCell(int(match[1]), match[2], -1)
     raise ValueError(f"{text[:40]!r} is no cell of a lowered table; write e.g. 2F0, 1SEND_F0, 2RECV_F0 or 2REDUCE_GRAD")
 
 
@@ -63,7 +63,7 @@ def check_lowered_table(table: Table, *, num_stages: int, num_microbatches: int)
         rows = [[parse_cell(text) for text in row] for row in table]
     except ValueError as error:
         return (str(error),)
-    checker = _Checker(rows, num_stages=num_stages, num_microbatches=num_microbatches)
+    checker = _TableChecker(rows, num_stages=num_stages, num_microbatches=num_microbatches)
     return tuple(checker.faults())[:MAX_FAULTS]
 
 
@@ -73,7 +73,7 @@ def check_compute_table(table: Table, *, num_stages: int, num_microbatches: int)
         rows = [[parse_cell(text) for text in row] for row in table]
     except ValueError as error:
         return (str(error),)
-    checker = _Checker(rows, num_stages=num_stages, num_microbatches=num_microbatches, is_lowered=False)
+    checker = _TableChecker(rows, num_stages=num_stages, num_microbatches=num_microbatches, is_lowered=False)
     return tuple(checker.compute_faults())[:MAX_FAULTS]
 
 
@@ -91,16 +91,16 @@ def check_replicas(tables: Sequence[Table]) -> tuple[str, ...]:
     return tuple(faults)[:MAX_FAULTS]
 
 
-class _Checker:
+class _TableChecker:
     """The rules, one method each, in the order in which they make sense."""
 
     def __init__(
-        self, rows: list[list[Cell]], *, num_stages: int, num_microbatches: int, is_lowered: bool = True
+        self, rows: list[list[TableCell]], *, num_stages: int, num_microbatches: int, is_lowered: bool = True
     ) -> None:
         self.rows, self.num_stages, self.num_microbatches = rows, num_stages, num_microbatches
         self.is_lowered = is_lowered
         self.owner: dict[int, int] = {}
-        self.position: list[dict[Cell, int]] = []
+        self.position: list[dict[TableCell, int]] = []
         for rank, row in enumerate(rows):
             self.position.append({cell: place for place, cell in reversed(list(enumerate(row)))})
             for cell in row:
@@ -148,7 +148,7 @@ class _Checker:
                 yield f"{cell} is of microbatch {cell.microbatch}, but there are {self.num_microbatches}"
         for number in range(self.num_stages):
             for microbatch in range(self.num_microbatches):
-                kinds = "".join(kind for kind in "FIWB" if Cell(number, kind, microbatch) in count)
+                kinds = "".join(kind for kind in "FIWB" if TableCell(number, kind, microbatch) in count)
                 if kinds not in ("FIW", "FB"):
                     yield f"stage {number} runs {kinds or 'nothing'} for microbatch {microbatch}, not F I W or F B"
 
@@ -160,7 +160,7 @@ class _Checker:
                 if before and not self._is_before(rank, first=cell._replace(kind=before), second=cell):
                     yield f"rank {rank} runs {cell} before {cell._replace(kind=before)}"
 
-    def _is_before(self, rank: int, *, first: Cell, second: Cell) -> bool:
+    def _is_before(self, rank: int, *, first: TableCell, second: TableCell) -> bool:
         places = self.position[rank]
         return first in places and second in places and places[first] < places[second]
 
@@ -187,7 +187,7 @@ class _Checker:
             times = Counter(cell.stage for cell in row if cell.kind == "REDUCE_GRAD")
             last = {cell.stage: place for place, cell in enumerate(row) if cell.kind in "WB"}
             for number in sorted({cell.stage for cell in row}):
-                reduction = Cell(number, "REDUCE_GRAD", -1)
+                reduction = TableCell(number, "REDUCE_GRAD", -1)
                 if times[number] != 1:
                     yield f"stage {number} is reduced {times[number]} times, not once"
                 elif self.position[rank][reduction] < last.get(number, -1):
@@ -203,17 +203,17 @@ class _Checker:
             if not self._is_before(self.owner[message.receiver], first=receive, second=user):
                 yield f"{receive} comes after {user}, which needs it"
 
-    def _maker(self, message: Message) -> Cell:
+    def _maker(self, message: Message) -> TableCell:
         forward = message.letter == "F"
         return self._run(message.sender, message.microbatch, is_forward=forward)
 
-    def _user(self, message: Message) -> Cell:
+    def _user(self, message: Message) -> TableCell:
         forward = message.letter == "F"
         return self._run(message.receiver, message.microbatch, is_forward=forward)
 
-    def _run(self, stage: int, microbatch: int, *, is_forward: bool) -> Cell:
+    def _run(self, stage: int, microbatch: int, *, is_forward: bool) -> TableCell:
         """F, or whichever of I and B the stage runs."""
-        whole = Cell(stage, "B", microbatch)
+        whole = TableCell(stage, "B", microbatch)
         if is_forward:
             return whole._replace(kind="F")
         return whole if whole in self.position[self.owner[stage]] else whole._replace(kind="I")
@@ -243,19 +243,21 @@ class _Checker:
 
     def _deadlock(self) -> Iterator[str]:
         """Every rank gets to its end: sends never block, a computation waits until what it needs has come through."""
-        game = _Game(self.rows, self._channels() if self.is_lowered else {})
-        game.play({rank: self._needs(row) for rank, row in enumerate(self.rows)})
+        simulation = _MessageSimulation(self.rows, self._channels() if self.is_lowered else {})
+        simulation.play({rank: self._needs(row) for rank, row in enumerate(self.rows)})
         stuck = [
-            f"rank {rank} in {row[game.at[rank]]}" for rank, row in enumerate(self.rows) if game.at[rank] < len(row)
+            f"rank {rank} in {row[simulation.at[rank]]}"
+            for rank, row in enumerate(self.rows)
+            if simulation.at[rank] < len(row)
         ]
         if stuck:
             yield f"the ranks wait for each other: {', '.join(stuck)}"
 
-    def _needs(self, row: list[Cell]) -> list[Message | Cell | None]:
+    def _needs(self, row: list[TableCell]) -> list[Message | TableCell | None]:
         """What each cell of a row waits for: a message, a computation on the same rank, or nothing."""
         return [self._need(cell) for cell in row]
 
-    def _need(self, cell: Cell) -> Message | Cell | None:
+    def _need(self, cell: TableCell) -> Message | TableCell | None:
         number, kind, microbatch = cell
         if kind not in ("F", "I", "B"):
             return None
@@ -267,24 +269,24 @@ class _Checker:
         return self._run(source, microbatch, is_forward=kind == "F")
 
 
-class _Game:
+class _MessageSimulation:
     """Plays the rows against each other, a message at a time per rank pair."""
 
-    def __init__(self, rows: list[list[Cell]], channels: dict[tuple[int, int], list[Message]]) -> None:
+    def __init__(self, rows: list[list[TableCell]], channels: dict[tuple[int, int], list[Message]]) -> None:
         self.rows = rows
         self.queues = {pair: list(messages) for pair, messages in channels.items() if pair[0] < pair[1]}
         self.at = [0] * len(rows)
-        self.done: set[Message | Cell] = set()
+        self.done: set[Message | TableCell] = set()
         self.posted: Counter[Message] = Counter()
 
-    def play(self, needs: dict[int, list[Message | Cell | None]]) -> None:
+    def play(self, needs: dict[int, list[Message | TableCell | None]]) -> None:
         """As far as it goes."""
         moves = True
         while moves:
             advanced = [self._advance(rank, needs[rank]) for rank in range(len(self.rows))]
             moves = any(advanced) or self._deliver()
 
-    def _advance(self, rank: int, needs: list[Message | Cell | None]) -> bool:
+    def _advance(self, rank: int, needs: list[Message | TableCell | None]) -> bool:
         row, start = self.rows[rank], self.at[rank]
         while self.at[rank] < len(row):
             need, cell = needs[self.at[rank]], row[self.at[rank]]
@@ -305,17 +307,17 @@ class _Game:
         return delivered
 
 
-def sending(message: Message) -> Cell:
+def sending(message: Message) -> TableCell:
     """The cell that sends it."""
-    return Cell(message.sender, f"SEND_{message.letter}", message.microbatch)
+    return TableCell(message.sender, f"SEND_{message.letter}", message.microbatch)
 
 
-def receiving(message: Message) -> Cell:
+def receiving(message: Message) -> TableCell:
     """The cell that receives it."""
-    return Cell(message.receiver, f"RECV_{message.letter}", message.microbatch)
+    return TableCell(message.receiver, f"RECV_{message.letter}", message.microbatch)
 
 
-def _message_of(cell: Cell) -> Message | None:
+def _message_of(cell: TableCell) -> Message | None:
     """What a cell sends or receives."""
     step = 1 if cell.kind.endswith("_F") else -1
     if cell.kind.startswith("SEND"):

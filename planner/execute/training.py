@@ -1,15 +1,42 @@
 """What a user gives beside the plan: the layers, the loss, the data and the optimizer."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from planner.execute.user_code import calling
+
 Tensors = tuple[torch.Tensor, ...]
 """What a layer takes or gives; a single tensor counts as a tuple of one."""
+
+
+Batch = tuple[torch.Tensor | Tensors, torch.Tensor]
+"""Inputs and target of a whole iteration, samples along dimension 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossScale:
+    """Dynamic loss scaling for float16, as torch.amp.GradScaler does it: one factor for all processes."""
+
+    initial: float = 2.0**16
+    """Factor of the loss to begin with."""
+    growth: float = 2.0
+    """By what it is multiplied after `interval` good iterations."""
+    backoff: float = 0.5
+    """By what it is multiplied when a gradient is not finite; that iteration's step is left out."""
+    interval: int = 2000
+    """Iterations."""
+
+    def __post_init__(self) -> None:
+        if not (self.initial > 0 and self.growth >= 1 and 0 < self.backoff <= 1 and self.interval > 0):
+            raise ValueError(
+                f"loss_scale: initial {self.initial}, growth {self.growth}, backoff {self.backoff} and interval "
+                f"{self.interval} do not fit; wanted: initial > 0, growth >= 1, 0 < backoff <= 1, interval >= 1"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +49,11 @@ class Training:
     loss: Callable[..., torch.Tensor]
     """(output of the last layer, target) of one microbatch to a scalar; the mean over the samples, or see
     `loss_is_sum`."""
-    batch: Callable[[int], tuple[torch.Tensor | Tensors, torch.Tensor]]
+    batch: Callable[[int], Batch]
     """The inputs and the target of the whole iteration with this number, on any device; samples along dimension 0."""
-    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-    """Makes the optimizer of one process from the parameters that it holds."""
+    optimizer: Callable[[list[Any]], torch.optim.Optimizer | Sequence[torch.optim.Optimizer]]
+    """Makes the optimizer of one process, or several, from the parameters that it holds: a list of parameters, or of
+    groups (dictionaries) where `settings` is given."""
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Layers that take something else than the layer before them: the names of those whose outputs they take, in the
     order of their arguments; `""` stands for the batch."""
@@ -37,7 +65,36 @@ class Training:
     max_norm: float | None = None
     """Gradients are scaled so that the norm of all of them together, over all processes, is this at most."""
     seed: int = 0
-    """Seed of the initial weights."""
+    """Seed of the initial weights, and of what layers draw (dropout): by iteration, layer, microbatch and replica."""
+    settings: Callable[[str, nn.Parameter], Mapping[str, Any]] | None = None
+    """(`layer:path.of.parameter`, parameter) to what its optimizer's group is told, as `{"weight_decay": 0.0}`."""
+    schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None
+    """Makes the schedule of the learning rate; it takes a step after each of the optimizer's."""
+    accumulate: int = 1
+    """The optimizer takes a step every so many iterations, with the mean (or sum) of their gradients."""
+    num_tokens: Callable[[torch.Tensor], Any] | None = None
+    """(target of some samples) to how many tokens count in them: the gradient, and the loss told, are divided by their
+    number in the whole step. Goes with `loss_is_sum`."""
+    loss_scale: LossScale | None = None
+    """Scales the loss up for the backward, and gradients down before they are used."""
+    float32_gradients: bool = False
+    """Gradients of shorter parameters are added up, and reduced, in float32."""
+    on_nonfinite: Literal["stop", "skip", "ignore"] = "stop"
+    """When a loss or a gradient is not finite: stop all processes, leave out the step, or look away."""
+    evaluation: Callable[[int], Batch] | None = None
+    """As `batch`, for `--evaluate-every`."""
+
+    def __post_init__(self) -> None:
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate = {self.accumulate} is not positive; give the number of iterations per step")
+        if self.num_tokens is not None and not self.loss_is_sum:
+            raise ValueError(
+                "num_tokens is given, but the loss is a mean; let it add up its tokens: loss_is_sum = True"
+            )
+        if self.on_nonfinite not in ("stop", "skip", "ignore"):
+            raise ValueError(f"on_nonfinite = {self.on_nonfinite!r} is none of stop, skip and ignore")
+        if self.max_norm is not None and not self.max_norm > 0:
+            raise ValueError(f"max_norm = {self.max_norm} is not positive; leave it out, or give the norm to clip to")
 
 
 def load_training(name: str) -> Training:
@@ -51,7 +108,8 @@ def load_training(name: str) -> Training:
             factory = getattr(factory, part)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--model {name!r} cannot be imported: {error}") from error
-    training = factory()
+    with calling(f"--model {name}"):
+        training = factory()
     if not isinstance(training, Training):
         raise ValueError(f"--model {name!r} gives a {type(training).__name__}, not a planner.execute.training.Training")
     if not training.layers:

@@ -42,7 +42,7 @@ class Store(Protocol):
         """Write the second value if the first, or nothing, is there; gives what is there afterwards."""
 
 
-class Progress(Protocol):
+class ActionProgress(Protocol):
     """What is used of the action log."""
 
     current: str
@@ -61,7 +61,7 @@ def make_timeout_s(makespan_ns: int | None) -> float:
 class Watch:
     """The thread of one process."""
 
-    def __init__(self, store: Store, progress: Progress, *, layout: Layout, rank: int, timeout_s: float) -> None:
+    def __init__(self, store: Store, progress: ActionProgress, *, layout: Layout, rank: int, timeout_s: float) -> None:
         self.store, self.progress, self.layout, self.rank, self.timeout_s = store, progress, layout, rank, timeout_s
         self._handlers: dict[signal.Signals, Any] = {}
         self._stopping = threading.Event()

@@ -8,8 +8,9 @@ import ast
 import itertools
 from collections.abc import Sequence
 
-from planner.export.looped import require_looped
+from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_of, require_contiguous
+from planner.export.samples import require_known_shares
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -45,6 +46,7 @@ class PlannedPipelineModule(PipelineModule):
 def require_expressible(problem: Problem, plan: Plan) -> None:
     """Raise ValueError for stages that DeepSpeed cannot have, whatever their order of actions."""
     require_contiguous(problem, plan)
+    require_known_shares(problem, plan, what="DeepSpeed")
     held = [group for stage in plan.stages for group in stage.replicas]
     if len(set(held)) < len(held):
         raise ValueError("a device holds several stages, and DeepSpeed's one; plan with max_stages_per_device = 1")

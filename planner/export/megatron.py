@@ -8,9 +8,11 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
-from planner.export.looped import require_looped
+from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_of, letter_of, letters_of
+from planner.export.samples import require_known_shares, require_samples
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -31,7 +33,7 @@ def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
     ranks = require_looped(problem, plan, what="Megatron-LM")
     letters = letters_of(problem, plan)
     replicas = len(ranks[0])
-    per_replica = problem.profile.microbatch_size // replicas
+    per_replica = require_samples(problem, what="Megatron-LM") // replicas
     arguments: list[tuple[str, ...]] = [
         ("--pipeline-model-parallel-size", str(len(ranks))),
         ("--pipeline-model-parallel-layout", "|".join(_one_head(stage) for stage in letters)),
@@ -56,8 +58,9 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
             raise ValueError(f"the layers of the {what} are in several stages, and Megatron has one {what}; merge them")
     if len({stage.recompute for stage in plan.stages}) > 1:
         raise ValueError("some stages recompute and some do not, and Megatron's flag is for all; plan without it")
+    require_known_shares(problem, plan, what="Megatron-LM")
     replicas = len(plan.stages[0].replicas)
-    if problem.profile.microbatch_size % replicas:
+    if not problem.profile.is_whole(Fraction(1, replicas)):
         raise ValueError(
             f"microbatches of {problem.profile.microbatch_size} samples cannot be cut for {replicas} replicas; plan "
             "with max_replicas = 1, or profile another size"

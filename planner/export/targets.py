@@ -7,7 +7,8 @@ from typing import Any
 from planner.actions import Action
 from planner.execute.layout import make_layout
 from planner.export import deepspeed, megatron, torchtitan
-from planner.export.looped import as_looped
+from planner.export.looped_pipelines import as_looped
+from planner.export.samples import require_known_shares
 from planner.export.torch_table import render_torch_table
 from planner.plan import Plan
 from planner.problem import Options, Problem
@@ -26,9 +27,14 @@ class Target:
     fit: Callable[[Problem, Plan], Plan]
     """The same plan in the target's words, or the nearest that has the same stages. Raises ValueError with the reason
     why there is none."""
+    is_looped: bool = False
+    """Whether it runs stages in a loop in the order of 1F1B, interleaved or not, and nothing else."""
+    most_chunks: int | None = None
+    """Stages per device that are looked at where nobody says how many there may be."""
 
 
-def _fit_executor(_: Problem, plan: Plan) -> Plan:
+def _fit_executor(problem: Problem, plan: Plan) -> Plan:
+    require_known_shares(problem, plan, what="the executor")
     make_layout(plan)
     return plan
 
@@ -67,6 +73,9 @@ def renumbered(plan: Plan) -> Plan:
     return replace(plan, schedule=schedule)
 
 
+MOST_CHUNKS = 12
+"""Virtual stages per rank that are looked at for Megatron-LM; published layouts have up to eight."""
+
 _SINGLE = {"max_width": 1, "split_placement": False, "skip_edges": False}
 
 TARGETS = {
@@ -96,6 +105,8 @@ TARGETS = {
             "pipelines; recomputation in all stages or none",
             limits={**_SINGLE, "split_backward": False, "uneven_replication": False},
             fit=_fit_megatron,
+            is_looped=True,
+            most_chunks=MOST_CHUNKS,
         ),
         Target(
             name="deepspeed",
@@ -103,6 +114,7 @@ TARGETS = {
             "recomputation in all stages or none",
             limits={**_SINGLE, "max_stages_per_device": 1, "split_backward": False, "uneven_replication": False},
             fit=_fit_deepspeed,
+            is_looped=True,
         ),
     )
 }
@@ -121,6 +133,25 @@ def restrict(options: Options, target: Target) -> Options:
     """The options under which every plan of the target is allowed; never wider than what was given."""
     narrowed = {name: _narrower(getattr(options, name), limit) for name, limit in target.limits.items()}
     return replace(options, **narrowed)
+
+
+def restrict_problem(problem: Problem, target: Target) -> Problem:
+    """The problem under whose options every plan of the target is allowed.
+
+    No program can cut microbatches of unknown size: then no stage is replicated.
+    """
+    options = restrict(problem.options, target)
+    if problem.profile.microbatch_size is None:
+        options = replace(options, max_replicas=1)
+    return replace(problem, options=options)
+
+
+def with_chunks(options: Options, target: Target) -> Options:
+    """The options with as many stages per device as the target is looked at with, where the default stands."""
+    is_open = options.max_stages_per_device == Options().max_stages_per_device and options.partition is None
+    if target.most_chunks is None or not is_open:
+        return options
+    return replace(options, max_stages_per_device=target.most_chunks)
 
 
 def _narrower(given: Any, limit: Any) -> Any:

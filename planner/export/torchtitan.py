@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.export.model_parts import cut_of, letter_of, letters_of
+from planner.export.samples import require_samples
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.plan import Plan
 from planner.problem import Problem
@@ -25,7 +26,7 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
     Raises ValueError if torchtitan cannot run the plan.
     """
     table = render_torch_table(problem, plan)
-    samples = problem.profile.microbatch_size * problem.num_microbatches
+    samples = require_samples(problem, what="torchtitan") * problem.num_microbatches
     config = {"training": {"local_batch_size": samples}, "parallelism": make_parallelism(problem, plan)}
     return {
         "config.json": json.dumps(config, indent=1) + "\n",

@@ -24,7 +24,7 @@ PARTS = ("compute", "transfer", "synchronisation", "optimizer", "launch overhead
 """In the order in which measured quantities take the place of predicted ones."""
 
 
-class Leg(NamedTuple):
+class TransferPart(NamedTuple):
     """All transfers of one size and way: between two stages on two devices."""
 
     sender: str
@@ -39,7 +39,7 @@ class _Input(NamedTuple):
 
     producer: tuple[str, int]
     """Device and place in its word."""
-    leg: Leg
+    leg: TransferPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Comparison:
             for targets, is_forward in ((lane.forward_to, True), (lane.backward_to, False)):
                 for target, num_bytes, _ in targets:
                     sender, receiver = lane.group[0], target.group[0]
-                    leg = Leg(sender, receiver, lane.stage, target.stage, num_bytes)
+                    leg = TransferPart(sender, receiver, lane.stage, target.stage, num_bytes)
                     for microbatch in range(self.problem.num_microbatches) if sender != receiver else ():
                         key = place[receiver, target.stage, microbatch, is_forward]
                         found[key].append(_Input(place[sender, lane.stage, microbatch, is_forward], leg))
@@ -132,13 +132,15 @@ class Comparison:
                     is_moving = True
         return order
 
-    def _typical_lags(self) -> dict[Leg, int]:
+    def _typical_lags(self) -> dict[TransferPart, int]:
         """Median over the actions that waited for their input; ways without any are left out."""
         return {leg: round(statistics.median(samples)) for leg, samples in self.lag_samples().items() if samples}
 
-    def lag_samples(self) -> dict[Leg, list[int]]:
+    def lag_samples(self) -> dict[TransferPart, list[int]]:
         """Times from the end of an action to the start of one that waited for most of that time."""
-        samples: dict[Leg, list[int]] = {source.leg: [] for inputs in self.inputs.values() for source in inputs}
+        samples: dict[TransferPart, list[int]] = {
+            source.leg: [] for inputs in self.inputs.values() for source in inputs
+        }
         for iteration in self.iterations:
             for (device, place), inputs in self.inputs.items():
                 row = iteration.rows[device]
@@ -268,7 +270,9 @@ class Comparison:
         drawn = []
         found = {(device, timed.action): timed for device, row in iteration.rows.items() for timed in row.actions}
         for planned in self.timeline.transfers:
-            leg = Leg(planned.sender, planned.receiver, planned.from_stage, planned.to_stage, planned.num_bytes)
+            leg = TransferPart(
+                planned.sender, planned.receiver, planned.from_stage, planned.to_stage, planned.num_bytes
+            )
             kinds: tuple[Kind, ...] = ("F",) if planned.direction == "forward" else ("I", "B")
             begin = _either(found, leg.sender, stage=leg.from_stage, kinds=kinds, microbatch=planned.microbatch).end_ns
             use = _either(found, leg.receiver, stage=leg.to_stage, kinds=kinds, microbatch=planned.microbatch).start_ns

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.costs import CostModel
-from planner.fidelity.attribution import Comparison, Leg
+from planner.fidelity.attribution import Comparison, TransferPart
 from planner.plan import Stage
 from profiles.cluster import Cluster, Link
 from profiles.model_profile import Layer, LayerCost, Measurement, ModelProfile
@@ -21,7 +21,7 @@ Ratios = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CalibratedQuantity:
     """One quantity of a run beside its prediction."""
 
     what: str
@@ -59,7 +59,7 @@ def _quartiles(samples: Sequence[int]) -> tuple[int, int]:
     return round(low), round(high)
 
 
-def find_all(comparison: Comparison) -> tuple[Finding, ...]:
+def find_all(comparison: Comparison) -> tuple[CalibratedQuantity, ...]:
     """All quantities of the iterations of a comparison: by stage and kind, by way, and by device."""
     predicted = comparison.predicted()
     measured = [comparison.measured(iteration) for iteration in comparison.iterations]
@@ -72,19 +72,19 @@ def find_all(comparison: Comparison) -> tuple[Finding, ...]:
         for subject, keys in sorted(cells.items()):
             samples = tuple(getattr(each, field)[key] for each in measured for key in keys)
             usual = round(statistics.median(getattr(predicted, field)[key] for key in keys))
-            found.append(Finding(what=what, subject=subject, predicted_ns=usual, samples=samples))
+            found.append(CalibratedQuantity(what=what, subject=subject, predicted_ns=usual, samples=samples))
     found += _transfers(comparison)
     for what, field in (("synchronisation", "tail_ns"), ("optimizer", "optimizer_ns")):
         for device in comparison.words:
             samples = tuple(getattr(each, field)[device] for each in measured)
             usual = getattr(predicted, field)[device]
-            found.append(Finding(what=what, subject=device, predicted_ns=usual, samples=samples))
+            found.append(CalibratedQuantity(what=what, subject=device, predicted_ns=usual, samples=samples))
     return tuple(found)
 
 
-def _transfers(comparison: Comparison) -> list[Finding]:
+def _transfers(comparison: Comparison) -> list[CalibratedQuantity]:
     return [
-        Finding(
+        CalibratedQuantity(
             what="transfer",
             subject=f"{leg.sender} to {leg.receiver}, {leg.from_stage} to {leg.to_stage}",
             predicted_ns=_route_ns(comparison, leg),
@@ -95,7 +95,7 @@ def _transfers(comparison: Comparison) -> list[Finding]:
     ]
 
 
-def _route_ns(comparison: Comparison, leg: Leg) -> int:
+def _route_ns(comparison: Comparison, leg: TransferPart) -> int:
     route = comparison.problem.cluster.route(leg.sender, leg.receiver, num_bytes=leg.num_bytes)
     return route.duration_ns(leg.num_bytes)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.execute.placement import HOST_VARIABLES
-from planner.launch.job import TORCHRUN, Command, Job, Submission, rank_arguments, require_host_names
+from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 
 Kind = Literal["jobset", "trainjob", "volcano"]
 """Which controller runs the job."""
@@ -44,7 +44,9 @@ class PodNeeds:
     """TrainJob only: the ClusterTrainingRuntime."""
 
 
-def render_kubernetes(job: Job, *, kind: Kind, needs: PodNeeds, plan_text: str | None, folder: str) -> Submission:
+def render_kubernetes(
+    job: LaunchJob, *, kind: Kind, needs: PodNeeds, plan_text: str | None, folder: str
+) -> LaunchSubmission:
     """The manifest and the command that submits it.
 
     `plan_text`: the plan, None if `job.plan_at` is an address that the pods can reach. Raises ValueError if the plan is
@@ -56,7 +58,7 @@ def render_kubernetes(job: Job, *, kind: Kind, needs: PodNeeds, plan_text: str |
     if plan_text is not None:
         items.insert(0, _config_map(job, needs, plan_text=plan_text))
     manifest = {"apiVersion": "v1", "kind": "List", "items": items}
-    return Submission(
+    return LaunchSubmission(
         files={"job.json": _render(manifest) + "\n"},
         commands=(Command(arguments=("kubectl", "apply", "--filename", f"{folder}/job.json")),),
     )
@@ -84,7 +86,7 @@ def _config_key(plan_text: str) -> str:
     return "plan.json" if len(plan_text.encode()) <= MAX_CONFIG_BYTES else "plan.json.gz"
 
 
-def _config_map(job: Job, needs: PodNeeds, *, plan_text: str) -> dict[str, Any]:
+def _config_map(job: LaunchJob, needs: PodNeeds, *, plan_text: str) -> dict[str, Any]:
     key = _config_key(plan_text)
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job, needs, suffix="-plan")}
     if key == "plan.json":
@@ -98,7 +100,7 @@ def _config_map(job: Job, needs: PodNeeds, *, plan_text: str) -> dict[str, Any]:
     return config | {"binaryData": {key: data}}
 
 
-def _metadata(job: Job, needs: PodNeeds, *, suffix: str = "") -> dict[str, Any]:
+def _metadata(job: LaunchJob, needs: PodNeeds, *, suffix: str = "") -> dict[str, Any]:
     return {
         "name": job.name + suffix,
         "namespace": needs.namespace,
@@ -106,7 +108,7 @@ def _metadata(job: Job, needs: PodNeeds, *, suffix: str = "") -> dict[str, Any]:
     }
 
 
-def _job_set(job: Job, needs: PodNeeds) -> dict[str, Any]:
+def _job_set(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
     """One replicated job per host, pinned to it; a host that fails starts all of them anew."""
     master = f"{job.name}-host0-0-0.{job.name}"
     return {
@@ -135,7 +137,7 @@ def _job_set(job: Job, needs: PodNeeds) -> dict[str, Any]:
     }
 
 
-def _volcano_job(job: Job, needs: PodNeeds) -> dict[str, Any]:
+def _volcano_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
     """One task per host, all or none; the plugin `svc` gives every pod a name."""
     master = f"{job.name}-host0-0.{job.name}"
     return {
@@ -164,7 +166,7 @@ def _volcano_job(job: Job, needs: PodNeeds) -> dict[str, Any]:
     }
 
 
-def _pod(job: Job, needs: PodNeeds, *, number: int, master: str) -> dict[str, Any]:
+def _pod(job: LaunchJob, needs: PodNeeds, *, number: int, master: str) -> dict[str, Any]:
     """The pod of the host with this number in order of first rank."""
     host = job.placement.hosts[number]
     agent = (
@@ -191,7 +193,7 @@ def _pod(job: Job, needs: PodNeeds, *, number: int, master: str) -> dict[str, An
     } | _volume(job)
 
 
-def _train_job(job: Job, needs: PodNeeds) -> dict[str, Any]:
+def _train_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
     """One pod per host, spread by rules; which pod is on which host is found out by each process for itself."""
     hosts = [job.real_host(host) for host in job.placement.hosts]
     counts = {len(job.placement.on(host)) for host in job.placement.hosts}
@@ -248,19 +250,19 @@ def _train_job(job: Job, needs: PodNeeds) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _resources(job: Job, needs: PodNeeds, *, hosts: Sequence[str]) -> dict[str, Any]:
+def _resources(job: LaunchJob, needs: PodNeeds, *, hosts: Sequence[str]) -> dict[str, Any]:
     count = max(seat.index for host in hosts for seat in job.placement.on(host)) + 1
     return {"resources": {"limits": {"nvidia.com/gpu": str(count)}}} if needs.with_gpus else {}
 
 
-def _is_mounted(job: Job) -> bool:
+def _is_mounted(job: LaunchJob) -> bool:
     return job.plan_at.startswith(PLAN_FOLDER)
 
 
-def _mount(job: Job) -> dict[str, Any]:
+def _mount(job: LaunchJob) -> dict[str, Any]:
     mount = {"name": "plan", "mountPath": PLAN_FOLDER, "readOnly": True}
     return {"volumeMounts": [mount]} if _is_mounted(job) else {}
 
 
-def _volume(job: Job) -> dict[str, Any]:
+def _volume(job: LaunchJob) -> dict[str, Any]:
     return {"volumes": [{"name": "plan", "configMap": {"name": f"{job.name}-plan"}}]} if _is_mounted(job) else {}

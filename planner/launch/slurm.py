@@ -7,7 +7,7 @@ The host of every task stands in a file (`--distribution=arbitrary`). Which acce
 import shlex
 from collections.abc import Sequence
 
-from planner.launch.job import Command, Job, Submission, rank_arguments, require_host_names
+from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 
 _SCRIPT = """\
 #!/bin/bash
@@ -30,8 +30,8 @@ exit "$code"
 
 
 def render_slurm(
-    job: Job, *, folder: str, master: str | None = None, with_gpus: bool = False, options: Sequence[str] = ()
-) -> Submission:
+    job: LaunchJob, *, folder: str, master: str | None = None, with_gpus: bool = False, options: Sequence[str] = ()
+) -> LaunchSubmission:
     """The script, the file of hosts, and the command that submits them.
 
     `folder`: the job's folder as all nodes see it; `master`: address of the first node, if its name is none;
@@ -55,7 +55,7 @@ def render_slurm(
         command=shlex.join((job.python, *rank_arguments(job))),
     )
     submit = ("sbatch", "--parsable", f"--output={_plain(folder)}/log", *options, f"{folder}/job.sbatch")
-    return Submission(
+    return LaunchSubmission(
         files={"hosts": "".join(f"{job.real_host(seat.host)}\n" for seat in seats), "job.sbatch": script},
         commands=(Command(arguments=submit, environment={"SLURM_HOSTFILE": hosts}),),
     )

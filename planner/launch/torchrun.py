@@ -3,20 +3,22 @@
 import shlex
 
 from planner.execute.placement import HOST_VARIABLES
-from planner.launch.job import TORCHRUN, Command, Job, Submission, rank_arguments, require_host_names
+from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 
 
-def render_torchrun(job: Job, *, port: int = 29500, master: str | None = None, is_here: bool = False) -> Submission:
+def render_torchrun(
+    job: LaunchJob, *, port: int = 29500, master: str | None = None, is_here: bool = False
+) -> LaunchSubmission:
     """The commands, one per host in order of first rank.
 
     `master`: address of the first host, if its name is none; `is_here`: all processes on this machine, whatever hosts
     the plan names. With one host the agent finds a free port by itself.
     """
     if is_here or len(job.placement.hosts) == 1:
-        return Submission(commands=(_single(job, is_here=is_here),))
+        return LaunchSubmission(commands=(_single(job, is_here=is_here),))
     hosts = [job.real_host(host) for host in job.placement.hosts]
     require_host_names(hosts, what="a machine's name")
-    return Submission(
+    return LaunchSubmission(
         commands=tuple(
             Command(
                 arguments=(*_agent(job, number, master=master or hosts[0], port=port), *rank_arguments(job)),
@@ -28,7 +30,7 @@ def render_torchrun(job: Job, *, port: int = 29500, master: str | None = None, i
     )
 
 
-def _single(job: Job, *, is_here: bool) -> Command:
+def _single(job: LaunchJob, *, is_here: bool) -> Command:
     count = len(job.placement.seats)
     host = job.real_host(job.placement.hosts[0])
     return Command(
@@ -39,7 +41,7 @@ def _single(job: Job, *, is_here: bool) -> Command:
     )  # fmt: skip
 
 
-def _agent(job: Job, number: int, *, master: str, port: int) -> tuple[str, ...]:
+def _agent(job: LaunchJob, number: int, *, master: str, port: int) -> tuple[str, ...]:
     hosts = job.placement.hosts
     return (
         job.python,

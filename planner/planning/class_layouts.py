@@ -2,11 +2,11 @@
 
 from random import Random
 
-from planner.bounds.classes import Classes, propose
-from planner.bounds.least import Least
-from planner.bounds.schedule import Times, bound_of_times
-from planner.bounds.sequence import Sequence, applies_to, is_exact
-from planner.bounds.trunk import Trunk
+from planner.bounds.classes_bound import Sequence, applies_to, is_exact
+from planner.bounds.device_classes import Classes, propose
+from planner.bounds.heaviest_path import Trunk
+from planner.bounds.minimum_costs import Least
+from planner.bounds.schedule import HeadsAndTails, bound_of_times
 from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
@@ -41,7 +41,7 @@ def class_layouts(problem: Problem, costs: CostModel, *, value_ns: int, seed: in
         for way in sorted(_ways(classes, deadline, rng=rng)):
             stages = _stages(classes, way)
             if stages not in rated:
-                rated[stages] = bound_of_times(Times.of(problem, stages, costs=costs))
+                rated[stages] = bound_of_times(HeadsAndTails.of(problem, stages, costs=costs))
     return sorted(rated, key=lambda stages: rated[stages])[:LAYOUTS]
 
 

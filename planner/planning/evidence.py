@@ -4,18 +4,18 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from planner.certificate import schedule_bound
-from planner.enclosure import enclose
+from planner.embedded_problem import enclose
 from planner.errors import NoPlanFoundError, PlanError
-from planner.plan import Evidence, Plan
-from planner.planning.run import Run
+from planner.plan import Evidence, Plan, ProvedBy
+from planner.planning.search_state import COMPLETE, MAX_BOUNDED_ACTIONS, SearchState
 from planner.timeline import Timeline
 from planner.verify import verify
 
-MAX_BOUNDED_ACTIONS = 400_000
-"""Larger plans come without a schedule bound, which would take as long as the rest."""
+MAX_LATE_S, MAX_LATE_SHARE = 0.3, 0.02
+"""By how much a run may exceed its time limit, in seconds and as a part of it, for the sake of a schedule bound."""
 
 
-def finish(run: Run) -> Plan:
+def finish(run: SearchState) -> Plan:
     """The incumbent with its evidence, verified once more as a whole."""
     if run.plan is None or run.timeline is None:
         if run.rejected is not None:
@@ -32,13 +32,29 @@ def finish(run: Run) -> Plan:
     return plan
 
 
-def make_evidence(run: Run, plan: Plan, *, timeline: Timeline) -> Evidence:
+def has_time_for_schedule_bound(run: SearchState) -> bool:
+    """Whether the bound of the plan's own stages can be derived without going far beyond the time limit."""
+    if run.num_actions > MAX_BOUNDED_ACTIONS:
+        return False
+    late_s = run.schedule_bound_s - run.seconds_left
+    return run.limits.max_rounds is not None or late_s <= MAX_LATE_S + MAX_LATE_SHARE * run.limits.time_limit_s
+
+
+def proof_of(run: SearchState, objective: int) -> ProvedBy | None:
+    """What shows that the incumbent is optimal, if anything does."""
+    if run.lower_bound is not None and objective <= run.lower_bound.value_ns:
+        return "certificate"
+    return "complete search" if run.solver_bound_ns is not None and run.solver_bound_ns >= objective else None
+
+
+def make_evidence(run: SearchState, plan: Plan, *, timeline: Timeline) -> Evidence:
     """Figures, bound, baselines and history of the incumbent."""
     assert run.lower_bound is not None
     objective = timeline.objective_ns(run.problem.options.objective)
     gap = run.gap or 0.0
-    fixed = None
-    if run.num_actions <= MAX_BOUNDED_ACTIONS:
+    proved_by = proof_of(run, objective)
+    fixed = run.lower_bound.value_ns if gap <= 0 else None
+    if fixed is None and has_time_for_schedule_bound(run):
         fixed = schedule_bound(run.problem, plan.stages, costs=run.costs, reached=objective)
     return Evidence(
         makespan_ns=timeline.makespan_ns,
@@ -51,11 +67,16 @@ def make_evidence(run: Run, plan: Plan, *, timeline: Timeline) -> Evidence:
         gap=gap,
         schedule_bound_ns=None if fixed is None else max(fixed, run.lower_bound.value_ns),
         solver_bound_ns=run.solver_bound_ns,
-        solution_status="optimal" if objective <= run.lower_bound.value_ns else "feasible",
-        stopped_by=run.stopped_by or ("proof" if gap <= 0 else "rounds"),
+        solution_status="feasible" if proved_by is None else "optimal",
+        proved_by=proved_by,
+        stopped_by=COMPLETE
+        if proved_by == "complete search"
+        else run.stopped_by or ("proof" if gap <= 0 else "rounds"),
         source=run.source,
         baselines=tuple(run.baselines),
         interpolated_costs=run.costs.unmeasured_costs(plan.stages),
+        timings=run.costs.describe_timings(),
+        assumed_divisible=run.costs.assumed_divisible(plan.stages),
         planner_version=version("pipeline-planner"),
         solver_versions=run.solvers,
         seed=run.limits.seed,

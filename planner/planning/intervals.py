@@ -1,38 +1,49 @@
 """Cuts of the layers in one topological order: by dynamic programming, then by an integer programme."""
 
 from collections.abc import Iterator
+from functools import partial
 
-from planner.planning.run import Run
-from solver_models.portfolio import JointSearch
+from planner.clock import while_time
+from planner.planning.search_state import SearchState
+from solver_models.multistart import JointSearch
 from solver_models.recomputing import as_if_recomputing, recompute_variants
 
-INTERVAL_LIMIT_S, MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 2.0, 8, 128
-"""Seconds for the integer programme over intervals, dynamic-programming cuts taken, and the most devices for either."""
+MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 8, 128
+"""Cuts taken from the dynamic programme, and the most devices for either programme."""
+
+DYNAMIC_SHARE = 0.2
+"""Part of the time left that the dynamic programme, and playing what it finds, may take."""
+
+INTERVAL_LIMIT_S, INTERVAL_SHARE, MIN_INTERVAL_S = 2.0, 0.1, 4.0
+"""Seconds, and part of the time left, for building and solving the integer programme; without so many left it is not
+begun."""
 
 
-def add_intervals(run: Run, search: JointSearch) -> Iterator[str]:
+def add_intervals(run: SearchState, search: JointSearch) -> Iterator[str]:
     """Offer cuts to the search; yields the name of their source after each step."""
     instance = search.searcher.instance
     if instance.given_stages is not None or len(instance.capacity) > MAX_INTERVAL_DEVICES:
         return
-    # pulp takes a third of a second to import: not before the first plans are out
+    # solvers take long to import: not before the first plans are out
     from solver_models.partition import Interval, candidates, make_partition_instance, seat, solve_partition
 
+    has_time, rate = run.time_until(DYNAMIC_SHARE), search.searcher.rate
+    look = partial(candidates, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication, has_time=has_time)
     partition = make_partition_instance(instance)
-    found = candidates(partition, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication)
-    search.add(search.searcher.rate(*seat(partition, stages)) for stages in found)
-    if instance.recompute:
+    found = look(partition)
+    search.add(while_time((rate(*seat(partition, stages)) for stages in found), has_time=has_time))
+    if instance.recompute and has_time():
         smaller = make_partition_instance(as_if_recomputing(instance))
-        cuts = candidates(smaller, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication)
-        rated = [search.searcher.rate(*seat(smaller, stages)) for stages in cuts]
-        search.add([*rated, *recompute_variants(search.searcher, rated)])
+        cuts = look(smaller)
+        rated = list(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
+        search.add([*rated, *while_time(recompute_variants(search.searcher, rated), has_time=has_time)])
     yield "dynamic programme"
-    if not found or run.seconds_left < 2 * INTERVAL_LIMIT_S:
+    if not found or run.seconds_left < MIN_INTERVAL_S:
         return
     result = solve_partition(
         partition,
         incumbent=found[0],
-        time_limit_s=INTERVAL_LIMIT_S,
+        time_limit_s=min(INTERVAL_LIMIT_S, INTERVAL_SHARE * run.seconds_left),
         seed=run.limits.seed,
         should_stop=run.should_stop,
     )

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from planner.lowering import make_schedule_instance, make_words
 from planner.plan import Plan
 from planner.planning.conversions import is_laid_out, plan_of, stages_of
-from planner.planning.run import Run
-from solver_models.kernels import FAR
-from solver_models.ordering import MOST_ACTIONS, OrderSearch
-from solver_models.portfolio import JointSearch
-from solver_models.schedule.one_by_one import one_by_one
+from planner.planning.search_state import SearchState
+from solver_models.evaluator import FAR
+from solver_models.multistart import JointSearch
+from solver_models.order_search import MOST_ACTIONS, OrderSearch
+from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.search import Candidate, Searcher
 
 SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS, SESSION_ACTIONS = 4, 2, 4, 4_000_000
@@ -25,7 +25,7 @@ Key = tuple[bytes, tuple[tuple[int, ...], ...]]
 class Sessions:
     """Order searches that are under way, and whose turn it is."""
 
-    def __init__(self, run: Run, search: JointSearch) -> None:
+    def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
         self.orders: dict[Key, OrderSearch] = {}
         self.contenders: dict[Key, Candidate] = {}
@@ -68,6 +68,8 @@ class Sessions:
         """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
         order = self.order_search(candidate)
         for _ in range(SESSION_ROUNDS):
+            if not self.run.has_time_for_round(order.round_s):
+                break
             if order.pool and order.pool[0].objective <= order.floor:
                 break
             order.run_round()
@@ -96,7 +98,7 @@ class Sessions:
 
 
 def begin_order_search(
-    run: Run, searcher: Searcher, *, candidate: Candidate, plans: list[Plan], most_actions: int
+    run: SearchState, searcher: Searcher, *, candidate: Candidate, plans: list[Plan], most_actions: int
 ) -> OrderSearch:
     """The order search of a candidate's partition and mapping, with the orders of those of `plans` that share them."""
     stages = stages_of(run.problem, candidate)

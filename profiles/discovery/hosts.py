@@ -49,7 +49,7 @@ class NominalSpeeds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class DeviceDefaults:
     """What a scheduler does not know about devices; None: not given."""
 
     memory_bytes: int | None = None
@@ -115,7 +115,7 @@ def _links_of(host: HostFacts, speeds: NominalSpeeds) -> list[Link]:
     return links
 
 
-def workers(*, cores: int, memory_bytes: int, sizes: Sizes) -> tuple[HostDevice, ...]:
+def workers(*, cores: int, memory_bytes: int, sizes: DeviceDefaults) -> tuple[HostDevice, ...]:
     """The devices of a host without accelerators: so many equal parts of it."""
     share = HostDevice(
         type="cpu",
@@ -125,7 +125,7 @@ def workers(*, cores: int, memory_bytes: int, sizes: Sizes) -> tuple[HostDevice,
     return (share,) * sizes.workers_per_host
 
 
-def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: Sizes) -> tuple[HostDevice, ...]:
+def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: DeviceDefaults) -> tuple[HostDevice, ...]:
     """So many accelerators; raises ValueError if nobody says how much memory they have."""
     size = memory_bytes or sizes.memory_bytes
     if size is None:

@@ -4,13 +4,13 @@ import json
 import re
 from typing import Any
 
-from profiles.discovery.hosts import HostFacts, Sizes, accelerators, workers
+from profiles.discovery.hosts import DeviceDefaults, HostFacts, accelerators, workers
 
 _DOWN = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "MAINT", "INVAL")
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
-def parse_slurm_nodes(text: str, *, sizes: Sizes) -> list[HostFacts]:
+def parse_slurm_nodes(text: str, *, sizes: DeviceDefaults) -> list[HostFacts]:
     """The answer of `scontrol --oneliner show node`; nodes that are down or drained are left out.
 
     Raises ValueError if there is no node, or one with accelerators whose memory is not given.
@@ -25,7 +25,7 @@ def parse_slurm_nodes(text: str, *, sizes: Sizes) -> list[HostFacts]:
     return hosts
 
 
-def _slurm_node(fields: dict[str, str], *, sizes: Sizes) -> HostFacts:
+def _slurm_node(fields: dict[str, str], *, sizes: DeviceDefaults) -> HostFacts:
     gres = re.findall(r"gpu:(?:([A-Za-z][^:,()]*):)?([0-9]+)", fields.get("Gres", ""))
     devices = tuple(
         device
@@ -39,7 +39,7 @@ def _slurm_node(fields: dict[str, str], *, sizes: Sizes) -> HostFacts:
     )
 
 
-def parse_kubernetes_nodes(text: str, *, sizes: Sizes) -> list[HostFacts]:
+def parse_kubernetes_nodes(text: str, *, sizes: DeviceDefaults) -> list[HostFacts]:
     """The answer of `kubectl get nodes --output json`; nodes that are not ready or take no pods are left out.
 
     Accelerators are described by the labels of NVIDIA's feature discovery (`nvidia.com/gpu.product`, `.memory` in MiB).
@@ -60,7 +60,7 @@ def _is_ready(node: Any) -> bool:
     return ready and not node.get("spec", {}).get("unschedulable", False)
 
 
-def _kubernetes_node(node: Any, *, sizes: Sizes) -> HostFacts:
+def _kubernetes_node(node: Any, *, sizes: DeviceDefaults) -> HostFacts:
     labels, offered = node["metadata"].get("labels", {}), node["status"]["allocatable"]
     name = labels.get("kubernetes.io/hostname", node["metadata"]["name"])
     count = int(offered.get("nvidia.com/gpu", "0"))
@@ -88,7 +88,7 @@ def _bytes(quantity: str) -> int:
     return int(number) * (_BINARY[unit] if unit else 1)
 
 
-def parse_hostfile(text: str, *, sizes: Sizes, kind: str) -> list[HostFacts]:
+def parse_hostfile(text: str, *, sizes: DeviceDefaults, kind: str) -> list[HostFacts]:
     """Lines `HOST`, `HOST slots=N` or `HOST:N`, as for mpirun and DeepSpeed; comments begin with #.
 
     `kind`: device type of every slot. Raises ValueError that names the line for anything else, and for a host that is

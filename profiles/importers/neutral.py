@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import MAX_BYTES, Edge, Layer, LayerCost, ModelProfile
+from profiles.model_profile import MAX_BYTES, MAX_SAMPLES, Edge, Layer, LayerCost, ModelProfile
 from profiles.refusal import blaming
 from profiles.validation import validate
 from profiles.workload import Workload
@@ -97,7 +97,7 @@ class NeutralMeta:
     static_multiplier: Annotated[float, Field(ge=0, le=1000)] = 3.0
     memory_semantics: str = ""
     cluster_note: str = ""
-    microbatch_size: int = 1
+    microbatch_size: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +141,7 @@ def convert(neutral: NeutralWorkload, *, device_type: str = REFERENCE) -> Worklo
                 for a, b in neutral.edges
             ),
             microbatch_size=neutral.meta.microbatch_size,
+            scaling="linear",
             provenance=" ".join(_provenance(neutral)),
         ),
         cluster=_convert_cluster(neutral, types),
@@ -222,6 +223,7 @@ def _provenance(neutral: NeutralWorkload) -> Iterable[str]:
     layers, meta = neutral.layers, neutral.meta
     yield f"Source: {neutral.source or 'not stated'}."
     yield "Times are per microbatch, rounded to whole nanoseconds."
+    yield "One size was measured: shares of a microbatch are assumed to take their part of its time."
     if any(layer.input_grad_ms is None and layer.param_bytes for layer in layers):
         yield (
             "The split of the backward pass was not measured: assumed half input gradient and half weight gradient for "

@@ -1,14 +1,21 @@
 """PipeDream's graph.txt: one line of measured figures per node, then one indented line per edge."""
 
+import re
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import PurePath
 
-from profiles.importers.neutral import REFERENCE, NeutralLayer, NeutralWorkload, convert
+from profiles.importers.neutral import REFERENCE, NeutralLayer, NeutralMeta, NeutralWorkload, convert
 from profiles.refusal import blaming, refusal, render_value
 from profiles.workload import Workload
 
 MAX_DESCRIPTION_LENGTH = 60
 """Characters of a node's description that go into the name of its layer."""
+
+BYTES_PER_VALUE = 4
+"""PipeDream profiles in fp32."""
+
+_LINEAR = re.compile(r":Linear\(in_features=\d+, out_features=([1-9]\d{0,8})\b")
 
 Edges = dict[tuple[str, str], int]
 """The edges, each with the number of the line that first states it."""
@@ -27,16 +34,34 @@ def import_pipedream(text: str, *, source: str, device_type: str = REFERENCE) ->
     kept = sorted(nodes.keys() - ignored, key=lambda node: (len(node), node))
     position = {node: index for index, node in enumerate(kept)}
     name = _model_name(source)
+    samples = find_samples([nodes[node] for node in kept])
+    told = "" if samples is None else f"; {samples} samples, as the output of its last Linear is for one class each"
     with blaming(source):
         return convert(
             NeutralWorkload(
                 name=name,
-                source=f"PipeDream graph.txt of {name}, without its Input nodes (data loading) and sinks __getitem__",
+                source=f"PipeDream graph.txt of {name}, without its Input nodes (data loading) and sinks __getitem__"
+                + told,
+                meta=NeutralMeta(microbatch_size=samples),
                 layers=tuple(nodes[node] for node in kept),
                 edges=tuple(sorted((position[a], position[b]) for a, b in edges if not {a, b} & ignored)),
             ),
             device_type=device_type,
         )
+
+
+def find_samples(layers: Sequence[NeutralLayer]) -> int | None:
+    """Samples of the profiled minibatch, which the file does not state; None where its figures do not give them away.
+
+    In an image classifier, which begins with convolutions, the last Linear gives a value of 4 bytes per class and
+    sample. In other models there may be a token beside every sample.
+    """
+    linear = [found for layer in layers if (found := _LINEAR.search(layer.name))]
+    if not linear or not any("Conv2d(" in layer.name for layer in layers):
+        return None
+    last = next(layer for layer in reversed(layers) if _LINEAR.search(layer.name))
+    samples, rest = divmod(last.activation_bytes, BYTES_PER_VALUE * int(linear[-1][1]))
+    return samples if samples and not rest else None
 
 
 def _model_name(source: str) -> str:

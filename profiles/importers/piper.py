@@ -158,6 +158,8 @@ def convert(document: PiperDocument, *, name: str, device_type: str = REFERENCE)
                 Edge(producer=names[edge.sourceId], consumer=names[edge.destId], bytes=_bytes(edge.communicationCost))
                 for edge in document.edges
             ),
+            microbatch_size=1,
+            scaling="linear",
             provenance=" ".join(_PROVENANCE),
         ),
         cluster=Cluster(

@@ -6,9 +6,9 @@ what waits for W, and a layer of which only a part is trained synchronises that 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
-from profiles.measure.record import Clock, LayerRecord, Sizes
+from profiles.measure.record import Clock, LayerBytes, LayerRecord
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 BATCH = ""
@@ -62,6 +62,7 @@ def make_profile(
     origin: Origin,
     num_devices: int = 1,
     is_split: bool = True,
+    conditions: Literal["busy", "alone"] | None = None,
 ) -> ModelProfile:
     """The profile; `num_devices` share the optimizer's step; `is_split`: a backward may be split into I and W."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
@@ -74,13 +75,15 @@ def make_profile(
         microbatch_size=size,
         optimizer_ns=-(-step // num_devices),
         provenance=_provenance(records, asked=asked, origin=origin, num_devices=num_devices),
+        conditions=conditions,
     )
 
 
 def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked, is_split: bool) -> Layer:
     """Where B runs alone nothing waits for W, and the stash is what F saved."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
-    sizes = records[name, size, width].sizes
+    main = records[name, size, width]
+    sizes = main.sizes
     if not is_split:
         sizes = replace(sizes, weight_saved=0)
     costs = [_cost(records[name, size_, width_], asked=asked, size=size_, width=width_)
@@ -96,11 +99,13 @@ def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked, is_sp
         checkpoint_bytes=min(stash, sizes.inputs),
         workspace_bytes=sizes.workspace,
         frozen=sizes.parameters > 0 and not sizes.trained,
+        splittable=not main.unsplit,
+        unsplit_module=main.unsplit,
         wider=tuple(_wider(sizes, width=width_) for width_ in asked.widths if width_ > 1),
     )
 
 
-def _wider(sizes: Sizes, *, width: int) -> WidthBytes:
+def _wider(sizes: LayerBytes, *, width: int) -> WidthBytes:
     """Cores of one host hold a layer once, so each of them counts for its part of it."""
     stash = max(sizes.saved, sizes.weight_saved)
     return WidthBytes(
@@ -124,15 +129,16 @@ def _cost(record: LayerRecord, *, asked: Asked, size: int, width: int) -> LayerC
     is_trained = record.sizes.trained > 0
     split = times["I"] + times["W"]
     whole = min(times["B"], split)
+    has_split = is_trained and not record.unsplit  # an empty W takes some time as well, which belongs to I
     recomputing = max(0, times["R"] - times["B"]) if times["R"] else 0
     return LayerCost(
         device_type=asked.device_type,
         width=width,
         microbatch_size=size if size != asked.microbatch_sizes[0] else None,
         forward_ns=times["F"],
-        input_grad_ns=times["I"] if is_trained else whole,
-        weight_grad_ns=times["W"] if is_trained else 0,
-        backward_ns=whole if is_trained and whole < split else None,
+        input_grad_ns=times["I"] if has_split else whole,
+        weight_grad_ns=times["W"] if has_split else 0,
+        backward_ns=whole if has_split and whole < split else None,
         recompute_ns=recomputing,
     )
 
@@ -179,6 +185,10 @@ def _provenance(records: Mapping[Key, LayerRecord], *, asked: Asked, origin: Ori
         parts.append(
             f"ESTIMATE, times from operations and bytes on fake tensors: {shown} ({'; '.join(sorted(reasons)[:2])})"
         )
+    unsplit = dict.fromkeys(record.unsplit for record in records.values() if record.unsplit)
+    if unsplit:
+        names = dict.fromkeys(name for (name, _, _), record in records.items() if record.unsplit)
+        parts.append(f"NOT SPLIT, W is part of I: {', '.join(list(names)[:5])} ({', '.join(unsplit)})")
     parts.append("I is a whole backward in which weight gradients are put off as the executor does, W computes them")
     parts.append(f"optimizer_ns is the step of the whole model, in {num_devices} equal parts")
     return "; ".join([*parts, *origin.notes]) + "."

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from profiles.analytic import DeviceSheet
-from profiles.measure.making import cast, make_layer
+from profiles.measure.materialise import cast, make_layer
 from profiles.measure.memory import Anatomy, count_bytes, optimizer_bytes
 from profiles.measure.model import Defer, Model, Tensors
 from profiles.measure.record import LayerRecord, TensorSpec, Timing

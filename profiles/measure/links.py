@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster, Device, Link
-from profiles.document import to_plain
 from profiles.refusal import refusal, render_value
 from profiles.strict_json import decode_text, parse_json
 from profiles.validation import validate

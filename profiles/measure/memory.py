@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from profiles.measure.model import Tensors
-from profiles.measure.record import Sizes
+from profiles.measure.record import LayerBytes
 from profiles.measure.segment import Segment
 
 
@@ -108,6 +108,8 @@ class Anatomy:
         self.stash = self.weight_stash = self.workspace = 0
         self.results: Tensors = ()
         """The outputs, detached, each with the requires_grad that it had."""
+        self.unsplit = ""
+        """Class of the module with the most weights, if I computed the gradients of all and left W nothing."""
         self._watch = watch or (lambda _, run: run())
         self._inputs: Tensors = ()
         self._outputs: Tensors = ()
@@ -141,16 +143,29 @@ class Anatomy:
             roots = [tensor for tensor in self._outputs if tensor.requires_grad]
             self._gradients = None if self.segment.loss is not None else [torch.ones_like(root) for root in roots]
             del roots
+            before = self._versions()
             waiting.is_deferring = True
             self.live.mark()
             self._watch("I", self._differentiate)
             waiting.is_deferring = False
             self.workspace = max(self.workspace, self.live.peak - self._base)
+            if before and all(now != then for now, then in zip(self._versions(), before, strict=True)):
+                self.unsplit = self._largest()
             later = waiting.take()
             self._inputs = ()
             self.weight_stash = self.live.mark()
             self._watch("W", later)
             self.workspace = max(self.workspace, self.live.peak - self.weight_stash)
+
+    def _versions(self) -> list[int]:
+        """How often each gradient was added to."""
+        return [-1 if each.grad is None else each.grad._version for each in self.segment.parameters()]
+
+    def _largest(self) -> str:
+        """Class of the module that holds the most weights itself."""
+        parts = self.segment.module.modules()
+        largest = max(parts, key=lambda part: sum(each.numel() for each in part.parameters(recurse=False)))
+        return f"{type(largest).__module__}.{type(largest).__qualname__}"
 
     def _differentiate(self) -> None:
         outputs, self._outputs = self._outputs, ()
@@ -159,11 +174,11 @@ class Anatomy:
         for tensor in self._inputs:
             tensor.grad = None
 
-    def sizes(self, *, optimizer_bytes: int) -> Sizes:
+    def sizes(self, *, optimizer_bytes: int) -> LayerBytes:
         """All bytes of the layer."""
         module = self.segment.module
         parameters, trained = count_bytes(module.parameters()), count_bytes(self.segment.parameters())
-        return Sizes(
+        return LayerBytes(
             parameters=parameters,
             trained=trained,
             state=parameters + trained + count_bytes(module.buffers()) + optimizer_bytes,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from profiles.document import to_plain
+from profiles.canonical_json import to_plain
 from profiles.validation import validate
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
@@ -67,7 +67,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class LayerBytes:
     """Bytes of one layer at one microbatch size."""
 
     __pydantic_config__ = _STRICT
@@ -95,11 +95,13 @@ class LayerRecord:
     __pydantic_config__ = _STRICT
 
     outputs: tuple[TensorSpec, ...]
-    sizes: Sizes
+    sizes: LayerBytes
     timings: dict[str, Timing]
     """By the letters of PHASES; what does not happen is absent."""
     estimate: str = ""
     """Empty if measured; otherwise why the times are only estimated from operations and bytes."""
+    unsplit: str = ""
+    """Class of the module that keeps weight gradients from being put off; empty if some can be."""
 
     @property
     def is_measured(self) -> bool:

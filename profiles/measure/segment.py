@@ -20,7 +20,7 @@ MAX_CALLS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class MeasuringEffort:
     """How thoroughly is measured."""
 
     repetitions: int = 10
@@ -87,7 +87,7 @@ def time_segment(
     segment: Segment,
     clock: HostClock | CudaClock,
     *,
-    effort: Effort,
+    effort: MeasuringEffort,
     recomputes: bool,
     pause: Callable[[], None] | None = None,
 ) -> None:
@@ -155,7 +155,7 @@ def _whole_backward(segment: Segment, clock: HostClock | CudaClock, *, runs: lis
 
 
 def time_optimizer(
-    segment: Segment, clock: HostClock | CudaClock, *, make: Any, effort: Effort
+    segment: Segment, clock: HostClock | CudaClock, *, make: Any, effort: MeasuringEffort
 ) -> torch.optim.Optimizer | None:
     """Leave samples of O with the clock: the mean over microbatches, the step, and letting the gradients go."""
     parameters = segment.parameters()

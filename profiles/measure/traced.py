@@ -49,7 +49,7 @@ def _cut_graph(graph: fx.Graph, whole: fx.GraphModule) -> Cut:
             name = _unused(str(node.target), segments)
         if node.op not in ("placeholder", "output"):
             segments.setdefault(name, []).append(node)
-    return _Cutter(graph, whole, segments=segments).cut()
+    return _GraphCutter(graph, whole, segments=segments).cut()
 
 
 def _unused(name: str, taken: Mapping[str, Any]) -> str:
@@ -59,7 +59,7 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
     return candidate
 
 
-class _Cutter:
+class _GraphCutter:
     """Each segment becomes a graph of its own; values that later segments want become outputs."""
 
     def __init__(self, graph: fx.Graph, whole: fx.GraphModule, *, segments: dict[str, list[fx.Node]]) -> None:

@@ -2,7 +2,8 @@
 
 In PuLP, solved by HiGHS. It knows the loads of the devices, the fill before a stage and its synchronisation;
 everything else it learns from cuts: a case whose floor or best order is known costs at least that, and one that is
-closed is forbidden. The planner asks it where the compiled tree (`cases`) gives up; docs/exact.md compares the two.
+closed is forbidden. The planner asks it where the compiled tree (`subproblems`) gives up; docs/exact.md compares the
+two.
 """
 
 from collections.abc import Iterator
@@ -12,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import pulp
 
+from solver_models.evaluator import assemble
 from solver_models.instance import Integers
-from solver_models.joint.cases import OpenCase
-from solver_models.joint.tree import Space
-from solver_models.kernels import assemble
+from solver_models.joint.partition_enumeration import Space
+from solver_models.joint.subproblems import OpenCase
 from solver_models.search import Searcher
 
 MAX_COLUMNS = 20_000
@@ -58,7 +59,7 @@ class Answer:
     """A case of that objective; None if all that are below the limit are forbidden."""
 
 
-class Master:
+class MasterProgramme:
     """The integer programme; `solve` and `cut`, or `forbid`, in turn until the bound reaches what is known."""
 
     NAMES = ("stages_form_a_chain", "devices_hold_few_stages", "objective_covers_every_stage", "objective_covers_loads")
@@ -181,10 +182,11 @@ class Master:
         return [place for place, holder in enumerate(self._devices(column)) if device in members(holder)]
 
     def _is_measured(self, column: Column) -> bool:
-        """Whether all layers of a stage were measured on the types, and at the width, of its group."""
-        layers = self.searcher.layers
-        needed = [1 << int(layers.device_type[holder]) for holder in self._devices(column)]
-        return all(int(layers.measured[x]) & bit for x in self._layers(column) for bit in needed)
+        """Whether all layers of a stage have a cost on the types, and at the width, of its group."""
+        layers, devices = self.searcher.layers, self._devices(column)
+        needed = [1 << int(layers.device_type[holder]) for holder in devices]
+        measured = layers.measured[layers.table_of_replicas[len(devices)]]
+        return all(int(measured[x]) & bit for x in self._layers(column) for bit in needed)
 
     def _layers(self, column: Column) -> list[int]:
         new = int(self.space.downset[column.end]) & ~int(self.space.downset[column.first])
@@ -230,9 +232,9 @@ def _backward(duration: Integers, has_weight: bool) -> int:
     return min(whole, int(duration[3])) if has_weight else int(duration[1])
 
 
-def make_master(searcher: Searcher, space: Space) -> Master | None:
+def make_master(searcher: Searcher, space: Space) -> MasterProgramme | None:
     """The programme of an instance; None if it is too large, or of a kind that it does not take."""
     try:
-        return Master(searcher, space)
+        return MasterProgramme(searcher, space)
     except ValueError:
         return None

@@ -4,9 +4,9 @@ Carlier and Pinson, and Martin and Shmoys, do so with job shops. It costs a narr
 search below: worth its price at the root of a long one.
 """
 
-from solver_models.compiled import kernel
-from solver_models.joint.windows import OPEN_PASS, Windows, is_branched_on, narrow, put_before
-from solver_models.kernels import MICROBATCHES
+from solver_models.evaluator import MICROBATCHES
+from solver_models.jit import kernel
+from solver_models.joint.propagation import OPEN_PASS, TimeWindows, is_branched_on, narrow, put_before
 
 STARTS_EARLY, ENDS_LATE, COMES_FIRST = 0, 1, 2
 """What is supposed of an action: it starts in the first part of its room, ends in the last, or comes before another."""
@@ -17,10 +17,10 @@ SHARE = 8
 
 @kernel
 def copy_of(windows):
-    """The same windows in arrays of their own, but whom to blame in the same."""
-    return Windows(
+    """The same windows in arrays of their own, but weighted degrees in the same."""
+    return TimeWindows(
         windows.start.copy(), windows.end.copy(), windows.time.copy(), windows.late.copy(), windows.way.copy(),
-        windows.prior.copy(), windows.after.copy(), windows.seen.copy(), windows.blame,
+        windows.prior.copy(), windows.after.copy(), windows.seen.copy(), windows.weighted_degree,
     )  # fmt: skip
 
 

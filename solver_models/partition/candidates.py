@@ -1,15 +1,15 @@
 """Several good and different partitions, for every number of stages and pattern of replication, to start from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from math import isqrt
 
 import numpy as np
 
 from solver_models.instance import Integers
-from solver_models.partition.analytic import schedule_bound
+from solver_models.partition.closed_form import schedule_bound
 from solver_models.partition.dynamic import Partitioner, Stages
-from solver_models.partition.instance import PartitionInstance
+from solver_models.partition.partition_instance import PartitionInstance
 
 TOLERANCE = 2e-3
 """How exactly the least largest load is found for each number of stages."""
@@ -28,20 +28,29 @@ FEWEST_LOOKS = 12
 """A pattern of replication that can be looked at fewer times than this within `MOST_PROBES` is left out."""
 
 
-def candidates(instance: PartitionInstance, *, limit: int, uneven: bool = True) -> list[Stages]:
+def candidates(
+    instance: PartitionInstance, *, limit: int, uneven: bool = True, has_time: Callable[[], bool] = lambda: True
+) -> list[Stages]:
     """At most `limit` different partitions that fit in memory, the one with the least schedule bound first.
 
     For each number of stages: the least largest load without replicas, with powers of two of them, and with any; the
     best are then cut again so that fill and drain count too. Without `uneven`, all stages have equally many replicas.
+    Once `has_time` denies it, nothing more is tried.
     """
     partitioner = Partitioner(instance)
     found: dict[Stages, int] = {}
-    by_pattern = [_per_stage_count(partitioner, allowed) for allowed in _patterns(instance, uneven=uneven)]
+    by_pattern = [
+        _per_stage_count(partitioner, allowed, has_time=has_time) for allowed in _patterns(instance, uneven=uneven)
+    ]
     for stages in chain(*by_pattern, _in_simple_orders(partitioner)):
+        if found and not has_time():
+            break
         bound = schedule_bound(partitioner, stages)
         if bound is not None:
             found[stages] = bound
     for stages in sorted(found, key=lambda stages: found[stages])[:MOST_SHIFTED]:
+        if not has_time():
+            break
         shifted = partitioner.shift_cuts(stages, radius=RADIUS, within=found[stages], tolerance=TOLERANCE)
         bound = None if shifted is None else schedule_bound(partitioner, shifted)
         if shifted is not None and bound is not None:
@@ -52,7 +61,7 @@ def candidates(instance: PartitionInstance, *, limit: int, uneven: bool = True) 
 def _patterns(instance: PartitionInstance, *, uneven: bool) -> list[Integers]:
     """Which numbers of replicas are allowed: [R + 1] flags."""
     most = instance.most_replicas
-    numbers = [replicas for replicas in range(1, most + 1) if replicas <= instance.count.max()]
+    numbers = [replicas for replicas in np.flatnonzero(instance.allowed).tolist() if replicas <= instance.count.max()]
     powers = [replicas for replicas in numbers if replicas & (replicas - 1) == 0]
     groups = [[1], powers, numbers] if uneven else [[replicas] for replicas in numbers]
     rows = np.zeros((len(groups), most + 1), np.int64)
@@ -61,7 +70,7 @@ def _patterns(instance: PartitionInstance, *, uneven: bool) -> list[Integers]:
     return list(np.unique(rows, axis=0)[::-1])
 
 
-def _per_stage_count(partitioner: Partitioner, allowed: Integers) -> Iterator[Stages]:
+def _per_stage_count(partitioner: Partitioner, allowed: Integers, *, has_time: Callable[[], bool]) -> Iterator[Stages]:
     """The least largest load for each number of stages, all bisected together: one look serves every number."""
     instance = partitioner.instance
     most = min(instance.num_layers, instance.num_devices)
@@ -71,7 +80,7 @@ def _per_stage_count(partitioner: Partitioner, allowed: Integers) -> Iterator[St
     best: dict[int, Stages] = {}
     low, high = dict.fromkeys(_stage_counts(most), partitioner.floor() - 1), dict[int, int]()
     limit: int | None = partitioner.ceiling()
-    while limit is not None and looks:
+    while limit is not None and looks and has_time():
         looks -= 1
         start, step = partitioner.within(limit, allowed=allowed, most_stages=most)
         for k in list(low):
@@ -114,4 +123,4 @@ def _next_limit(low: dict[int, int], high: dict[int, int]) -> int | None:
     if not open_counts:
         return None
     widest = max(open_counts, key=lambda k: high[k] / max(low[k], 1))
-    return max(low[widest] + 1, isqrt(low[widest] * high[widest]))
+    return max(low[widest] + 1, isqrt(max(low[widest], 0) * high[widest]))

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 
 from solver_models.instance import Integers
-from solver_models.partition.instance import Interval, PartitionInstance
-from solver_models.partition.kernels import Tables, allowances, fits, load, reach, reach_in_order
+from solver_models.partition.interval_kernels import Tables, allowances, fits, load, reach, reach_in_order
+from solver_models.partition.partition_instance import Interval, PartitionInstance
 
 Stages = tuple[Interval, ...]
 """Intervals in order."""
@@ -57,7 +57,7 @@ class Partitioner:
     def __init__(self, instance: PartitionInstance) -> None:
         self.instance = instance
         self.tables = make_tables(instance)
-        self._most = instance.most_replicas
+        self._most, self._numbers = instance.most_replicas, np.flatnonzero(instance.allowed).tolist()
         work = instance.work.sum(axis=(0, 2, 3)).tolist()
         self._drain_percent = 100 * work[1] // max(work[0], 1)
         self.stride = np.append(1, np.cumprod(instance.count + 1)).astype(np.int64)
@@ -81,7 +81,9 @@ class Partitioner:
         at = 0
         for number, stage in enumerate(stages):
             used[stage.device_class] += stage.replicas
-            if stage.first != at or not fits(self.tables, *stage, len(stages) - 1 - number):
+            if stage.first != at or stage.replicas not in self._numbers:
+                return False
+            if not fits(self.tables, *stage, len(stages) - 1 - number):
                 return False
             at = stage.end
         return at == self.instance.num_layers and bool((used <= self.instance.count).all())
@@ -89,12 +91,13 @@ class Partitioner:
     def floor(self) -> int:
         """Ticks per microbatch that no partition's largest load is below: perfect balance, and the heaviest layer."""
         fastest = (self.instance.work[:, 0] + self.instance.work[:, 1:].max(axis=1)).min(axis=(0, 1))
-        most = min(self.instance.most_replicas, int(self.instance.count.max()))
+        numbers = np.flatnonzero(self.instance.allowed)
+        most = int(numbers[numbers <= self.instance.count.max()].max())
         return max(-(-int(fastest.sum()) // self.instance.num_devices), -(-int(fastest.max()) // most))
 
     def ceiling(self) -> int:
         """A load that every interval keeps within: all layers on the slowest device, or the slowest transfer."""
-        sizes = [(c, r) for c, most in enumerate(self.instance.count) for r in range(1, min(self._most, most) + 1)]
+        sizes = [(c, r) for c, most in enumerate(self.instance.count) for r in self._numbers if r <= most]
         loads = [int(load(self.tables, 0, self.instance.num_layers, c, r)) for c, r in sizes]
         return max(*loads, int(self.instance.cut_ticks.max()), 1)
 
@@ -105,7 +108,7 @@ class Partitioner:
 
     def least_largest_load(self, *, allowed: Integers | None = None, most_stages: int | None = None) -> Stages | None:
         """The partition with the least largest load; None if nothing fits in memory. Exact (see `reach`)."""
-        numbers = np.ones(self._most + 1, np.int64) if allowed is None else allowed
+        numbers = self.instance.allowed if allowed is None else allowed
         stages = most_stages or min(self.instance.num_layers, self.instance.num_devices)
         low, high = self.floor() - 1, self.ceiling()
         best = self.read(*self.within(high, allowed=numbers, most_stages=stages))

@@ -5,7 +5,7 @@ A *suffix* is a set of layers closed under consumers; a stage is the difference 
 
 import numpy as np
 
-from solver_models.compiled import kernel
+from solver_models.jit import kernel
 
 BIG = 1 << 30
 """More devices than any problem has."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ortools.sat.python.cp_model import IntVar
 
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, Word
-from solver_models.schedule.play import duration_of
+from solver_models.schedule.evaluation import duration_of
 from solver_models.schedule.variables import Variables, is_fused_always
 
 Value = Callable[[IntVar], int]

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from ortools.sat.python.cp_model import IntervalVar
 
-from solver_models.instance import FORWARD, Lane
-from solver_models.schedule.variables import LaneTasks, Task, Variables, is_counted
+from solver_models.instance import FORWARD, StageReplica
+from solver_models.schedule.variables import ActionVariables, LaneTasks, Variables, is_counted
 
 Hold = tuple[IntervalVar, int]
 """Units that a device holds for some time."""
@@ -41,7 +41,7 @@ class MemoryRule:
                 [interval for interval, _ in holds], [units for _, units in holds], budget - always
             )
 
-    def _wait_for_release(self, lane: Lane, own: LaneTasks, *, budget: int) -> None:
+    def _wait_for_release(self, lane: StageReplica, own: LaneTasks, *, budget: int) -> None:
         """Until the end of I or B a microbatch holds `held`, until the end of W at least min(held, weight_stash)."""
         if lane.held:
             self._chain(own.forward, own.backward, most=(budget - lane.workspace) // lane.held)
@@ -49,7 +49,7 @@ class MemoryRule:
         if least and own.weight_grad and not own.fused:
             self._chain(own.forward, own.weight_grad, most=(budget - lane.workspace) // least)
 
-    def _chain(self, takers: Sequence[Task], givers: Sequence[Task], *, most: int) -> None:
+    def _chain(self, takers: Sequence[ActionVariables], givers: Sequence[ActionVariables], *, most: int) -> None:
         for taker, giver in zip(takers[most:], givers, strict=False):
             self.model.add(giver.end <= taker.start)
 
@@ -91,7 +91,7 @@ class MemoryRule:
         return self.model.new_optional_interval_var(start, size, end, own.fused[m].negated(), name)
 
 
-def _extras(lane: Lane, own: LaneTasks, *, always: int) -> Iterator[Hold]:
+def _extras(lane: StageReplica, own: LaneTasks, *, always: int) -> Iterator[Hold]:
     """What the actions themselves need while they run, beyond the workspace that any action of the device needs."""
     workspace = lane.workspace - always
     rest = max(0, lane.stash - lane.held + workspace)

@@ -15,7 +15,7 @@ from math import gcd
 
 from ortools.sat.python import cp_model
 
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Lane, ScheduleInstance, Word
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, StageReplica, Word
 
 SLOTS = 120
 """Ticks of the fullest device's work on one microbatch are rounded so that it has at most about so many."""
@@ -77,13 +77,13 @@ def repeat(instance: ScheduleInstance, pattern: Repetend) -> dict[int, Word]:
     return {device: [action for _, action in sorted(actions)] for device, actions in placed.items()}
 
 
-def _kinds(instance: ScheduleInstance, lane: Lane) -> tuple[int, ...]:
+def _kinds(instance: ScheduleInstance, lane: StageReplica) -> tuple[int, ...]:
     if not lane.has_weight_grad:
         return FORWARD, INPUT_GRAD
     return (FORWARD, INPUT_GRAD, WEIGHT_GRAD) if instance.can_split else (FORWARD, BACKWARD)
 
 
-def _ticks(lane: Lane, kind: int) -> int:
+def _ticks(lane: StageReplica, kind: int) -> int:
     return (lane.forward, lane.input_grad, lane.weight_grad, lane.backward)[kind]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from math import gcd
 
-from solver_models.instance import Lane, ScheduleInstance
+from solver_models.instance import ScheduleInstance, StageReplica
 from solver_models.schedule.variables import is_counted
 
 SAFE_TICKS = 1 << 50
@@ -92,5 +92,5 @@ def _coarsen(instance: ScheduleInstance, ticks: int) -> ScheduleInstance:
     )
 
 
-def _shrink(lane: Lane, names: tuple[str, ...], *, divisor: int) -> Lane:
+def _shrink(lane: StageReplica, names: tuple[str, ...], *, divisor: int) -> StageReplica:
     return replace(lane, **{name: getattr(lane, name) // divisor for name in names})

@@ -8,15 +8,15 @@ from importlib.metadata import version
 from ortools.sat.python import cp_model
 
 from solver_models.instance import ScheduleInstance, Word
+from solver_models.interruptible import run_stoppable
 from solver_models.result import ScheduleResult, Status
+from solver_models.schedule.constraints import Rules
 from solver_models.schedule.decode import decode
-from solver_models.schedule.fits import fits
-from solver_models.schedule.one_by_one import one_by_one
-from solver_models.schedule.play import in_order, play
-from solver_models.schedule.rules import Rules
+from solver_models.schedule.evaluation import in_order, play
+from solver_models.schedule.memory_check import fits
 from solver_models.schedule.scale import Scaled, horizon_of, scaled
+from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.schedule.variables import Variables, queued_flows
-from solver_models.stoppable import run_stoppable
 
 SOLVER = f"CP-SAT {version('ortools')}"
 
@@ -57,7 +57,7 @@ class OrderModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class SolveEffort:
     """How long and how to search."""
 
     time_limit_s: float
@@ -121,7 +121,7 @@ def solve_order(
     if estimate_size(instance) > MAX_SIZE:
         return _no_answer("unknown")
     start = time.monotonic()
-    effort = Effort(
+    effort = SolveEffort(
         time_limit_s=time_limit_s / 2,
         deterministic_limit=None if deterministic_limit is None else deterministic_limit / 2,
         seed=seed,
@@ -139,7 +139,7 @@ def solve_order(
     return _better(found, _run(order, rest, style=PROVE))
 
 
-def _run(order: OrderModel, effort: Effort, *, style: str) -> ScheduleResult:
+def _run(order: OrderModel, effort: SolveEffort, *, style: str) -> ScheduleResult:
     """Solve a model on a thread that can be stopped."""
     solver = cp_model.CpSolver()
     solver.parameters.merge_text_format(style)

@@ -1,7 +1,7 @@
 """How long it takes from the end of an action to the end of the iteration, if the order of what follows is kept."""
 
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD
-from solver_models.schedule.play import Played, duration_of
+from solver_models.schedule.evaluation import TimedOrders, duration_of
 
 Key = tuple[int, int, int]
 """(kind, lane, microbatch)."""
@@ -10,7 +10,7 @@ Key = tuple[int, int, int]
 class Tails:
     """Longest paths backward over the actions that are kept in order; queues on links are left out."""
 
-    def __init__(self, played: Played, kept: set[Key]) -> None:
+    def __init__(self, played: TimedOrders, kept: set[Key]) -> None:
         self.played, self.instance, self.kept = played, played.instance, kept
         self.sent: dict[tuple[bool, int], list[tuple[int, int]]] = {}
         for flow in self.instance.flows:
@@ -46,7 +46,7 @@ class Tails:
         return found
 
 
-def _rank(played: Played, key: Key) -> tuple[int, int, int, int]:
+def _rank(played: TimedOrders, key: Key) -> tuple[int, int, int, int]:
     """An order in which every action comes after those that it waits for."""
     kind, number, microbatch = key
     start = played.starts[key]

@@ -9,18 +9,18 @@ from typing import Any
 
 from ortools.sat.python.cp_model import CpModel, IntervalVar, IntVar
 
-from solver_models.instance import Flow, Lane, ScheduleInstance
-from solver_models.schedule.play import Played
+from solver_models.instance import ScheduleInstance, StageReplica, Transfer
+from solver_models.schedule.evaluation import TimedOrders
 
 Expression = Any
 """A linear expression over variables, or a number."""
 
-Reader = Callable[[Played], int]
+Reader = Callable[[TimedOrders], int]
 """The value of a variable in a played schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ActionVariables:
     """One action."""
 
     start: IntVar
@@ -35,27 +35,27 @@ class Task:
 class LaneTasks:
     """The actions of one lane, by microbatch."""
 
-    forward: tuple[Task, ...]
+    forward: tuple[ActionVariables, ...]
     """F."""
-    backward: tuple[Task, ...]
+    backward: tuple[ActionVariables, ...]
     """I or B."""
-    weight_grad: tuple[Task, ...]
+    weight_grad: tuple[ActionVariables, ...]
     """W; empty if the lane has none, or only fused ones. The W of a fused backward has size 0 and no meaning."""
     fused: tuple[IntVar, ...]
     """Whether the backward is a B; empty if there is no choice."""
 
 
-def has_choice(instance: ScheduleInstance, lane: Lane) -> bool:
+def has_choice(instance: ScheduleInstance, lane: StageReplica) -> bool:
     """Whether B may be better than I and W: only where fusing gains time."""
     return instance.can_split and lane.has_weight_grad and lane.backward < lane.input_grad + lane.weight_grad
 
 
-def is_fused_always(instance: ScheduleInstance, lane: Lane) -> bool:
+def is_fused_always(instance: ScheduleInstance, lane: StageReplica) -> bool:
     """Whether the lane has only B."""
     return lane.has_weight_grad and not instance.can_split
 
 
-def is_counted(instance: ScheduleInstance, lanes: Sequence[Lane]) -> bool:
+def is_counted(instance: ScheduleInstance, lanes: Sequence[StageReplica]) -> bool:
     """Whether a device with these lanes holds a number of equal stashes, each given back all at once."""
     if len(lanes) != 1 or lanes[0].stash > lanes[0].held or has_choice(instance, lanes[0]):
         return False
@@ -63,7 +63,7 @@ def is_counted(instance: ScheduleInstance, lanes: Sequence[Lane]) -> bool:
     return not has_weight_grad or lanes[0].weight_stash in (0, lanes[0].held)
 
 
-def shortest_backward(instance: ScheduleInstance, lane: Lane) -> int:
+def shortest_backward(instance: ScheduleInstance, lane: StageReplica) -> int:
     """Least ticks between the ends of two I or B of a lane."""
     if is_fused_always(instance, lane):
         return lane.backward
@@ -113,7 +113,7 @@ class Variables:
         self.readers.append((variable, reader))
         return variable
 
-    def ready(self, flow: Flow, microbatch: int) -> Expression:
+    def ready(self, flow: Transfer, microbatch: int) -> Expression:
         """When a transfer could start: the end of the action it follows."""
         lane = self.lanes[flow.sender]
         return (lane.backward if flow.is_backward else lane.forward)[microbatch].end
@@ -140,13 +140,13 @@ class Variables:
         weight_grad = tuple(self._weight_grad(number, m, fused=fused) for m in microbatches) if has_weight else ()
         return LaneTasks(forward=forward, backward=backward, weight_grad=weight_grad, fused=fused)
 
-    def _forward(self, number: int, microbatch: int) -> Task:
+    def _forward(self, number: int, microbatch: int) -> ActionVariables:
         lane = self.instance.lanes[number]
         name = f"{lane.stage}F{microbatch}@{lane.device}"
         start = self.number(name, reader=lambda played: played.starts[0, number, microbatch])
         return self._task(start, lane.forward, name=name)
 
-    def _backward(self, number: int, microbatch: int, *, fused: tuple[IntVar, ...]) -> Task:
+    def _backward(self, number: int, microbatch: int, *, fused: tuple[IntVar, ...]) -> ActionVariables:
         lane = self.instance.lanes[number]
         name = f"{lane.stage}I{microbatch}@{lane.device}"
         start = self.number(name, reader=lambda played: played.backward_start(number, microbatch))
@@ -156,9 +156,9 @@ class Variables:
             return self._task(start, lane.input_grad, name=name)
         end = self.number(f"{name} end", reader=lambda played: played.backward_end(number, microbatch))
         size = lane.input_grad + (lane.backward - lane.input_grad) * fused[microbatch]
-        return Task(start=start, end=end, interval=self.model.new_interval_var(start, size, end, name))
+        return ActionVariables(start=start, end=end, interval=self.model.new_interval_var(start, size, end, name))
 
-    def _weight_grad(self, number: int, microbatch: int, *, fused: tuple[IntVar, ...]) -> Task:
+    def _weight_grad(self, number: int, microbatch: int, *, fused: tuple[IntVar, ...]) -> ActionVariables:
         lane = self.instance.lanes[number]
         name = f"{lane.stage}W{microbatch}@{lane.device}"
         start = self.number(name, reader=lambda played: played.weight_start(number, microbatch))
@@ -166,9 +166,9 @@ class Variables:
             return self._task(start, lane.weight_grad, name=name)
         is_split = fused[microbatch].negated()
         interval = self.model.new_optional_fixed_size_interval_var(start, lane.weight_grad, is_split, name)
-        return Task(start=start, end=start + lane.weight_grad * is_split, interval=interval)
+        return ActionVariables(start=start, end=start + lane.weight_grad * is_split, interval=interval)
 
-    def _make_sends(self, number: int) -> tuple[Task, ...]:
+    def _make_sends(self, number: int) -> tuple[ActionVariables, ...]:
         flow = self.instance.flows[number]
         tasks = []
         for m in range(self.instance.num_microbatches):
@@ -177,6 +177,6 @@ class Variables:
             tasks.append(self._task(start, flow.duration, name=name))
         return tuple(tasks)
 
-    def _task(self, start: IntVar, size: int, *, name: str) -> Task:
+    def _task(self, start: IntVar, size: int, *, name: str) -> ActionVariables:
         interval = self.model.new_fixed_size_interval_var(start, size, name)
-        return Task(start=start, end=start + size, interval=interval)
+        return ActionVariables(start=start, end=start + size, interval=interval)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from api.questions import question_of
+from api.inputs import question_of
 from planner.document import parse_plan
 from planner.verify import verify
 from profiles.load import load_workload
@@ -95,6 +95,38 @@ def test_start_is_light(repository_root: Path):
         "torch",
         "solver_models",
     }
+
+
+LIGHT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"numba", "llvmlite", "ortools", "pulp", "highspy", "torch", "uvicorn", "fastapi"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from api.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("verify", "--certificate", "examples/two-ranks.json"), 0, "evidence"),
+        (("explain", "examples/two-ranks.json"), 0, "What binds"),
+        (("plan", "demo:vgg16-ethernet"), 2, "pip install 'pipeline-planner[solve]'"),
+        (("serve", "--port", "8765"), 2, "pip install 'pipeline-planner[serve]'"),
+    ],
+)
+def test_light_installation(arguments: tuple[str, ...], code: int, said: str, repository_root: Path):
+    """Tests that plans are verified and explained without solvers, and that planning without them names the extra."""
+    done = subprocess.run(
+        (sys.executable, "-c", LIGHT, *arguments), cwd=repository_root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout + done.stderr
 
 
 def test_closed_pipe(repository_root: Path):

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from api.figures import render_bytes, render_groups, render_layers, render_ms, render_of_limit, render_percent
-from api.progress import Run
+from api.formatting import render_bytes, render_groups, render_layers, render_ms, render_of_limit, render_percent
+from api.progress import RunSummary
 from api.reports import render_explanation, render_simulation, render_verdict
 from api.screen import MAX_BASELINE_ROWS, MAX_STAGE_ROWS, render_screen
 from planner.explain import explain
@@ -37,7 +37,7 @@ verdict   ✓ passed every rule of the independent verifier
 search    20.0 s, first plan after 0.41 s; stopped by the time limit
 plan      out/plan.json
 picture   out/plan.html
-note      2 layers on toy at width 1: scaled to 1/2 of the microbatch"""
+note      rests on scaling: linear, not on measurements: 2 layers on toy at width 1: scaled to 1/2 of the microbatch"""
 
 EXPLANATION = """\
 toy  chain of 4 layers · desk: 2 × toy · 3 microbatches of 8 samples
@@ -76,7 +76,7 @@ def plan(problem: Problem) -> Plan:
 
 def test_screen(problem: Problem, plan: Plan):
     """Tests that the screen of a small plan is this text."""
-    run = Run(elapsed_s=20.02, first_plan_s=0.41, files={"plan": "out/plan.json", "picture": "out/plan.html"})
+    run = RunSummary(elapsed_s=20.02, first_plan_s=0.41, files={"plan": "out/plan.json", "picture": "out/plan.html"})
     assert text_of(render_screen(problem, plan, run=run)) == SCREEN
 
 
@@ -86,7 +86,7 @@ def test_large_screen_fits(problem: Problem, plan: Plan):
     row = replace(plan.evidence.baselines[1], name="interleaved 1F1B (largest stage or transfer minimised)")
     evidence = replace(plan.evidence, baselines=(row,) * 40, interpolated_costs=("something was scaled " * 10,) * 40)
     stages = tuple(Stage(layers=("embed", "head"), replicas=(("gpu0",), ("gpu1",))) for _ in range(100))
-    run = Run(elapsed_s=20.0, first_plan_s=0.4, files={"plan": "p" * 60, "picture": "q", "trace": "r"})
+    run = RunSummary(elapsed_s=20.0, first_plan_s=0.4, files={"plan": "p" * 60, "picture": "q", "trace": "r"})
     text = text_of(render_screen(problem, replace(plan, stages=stages, evidence=evidence), run=run))
     assert len(text.splitlines()) <= 50
     assert max(map(len, text.splitlines())) <= 120
@@ -98,9 +98,29 @@ def test_optimal_and_alone(problem: Problem, plan: Plan):
     """Tests that a proved optimum and the lack of any baseline that fits are said in words."""
     assert plan.evidence is not None
     evidence = replace(plan.evidence, lower_bound_ns=plan.evidence.makespan_ns, gap=0.0, baselines=())
-    text = text_of(render_screen(problem, replace(plan, evidence=evidence), run=Run(elapsed_s=1.0)))
+    text = text_of(render_screen(problem, replace(plan, evidence=evidence), run=RunSummary(elapsed_s=1.0)))
     assert "31.00 ms, where no baseline fits into the memory\n" in text
     assert "optimal: no plan can be faster (work of the busiest device)\n" in text
+
+
+def test_complete_search_is_shown(problem: Problem, plan: Plan):
+    """Tests that a plan proved by the complete search says so, and what the certified bound leaves open."""
+    assert plan.evidence is not None
+    proved = replace(
+        plan.evidence,
+        proved_by="complete search",
+        solution_status="optimal",
+        stopped_by="complete_search",
+        solver_bound_ns=plan.evidence.makespan_ns,
+    )
+    text = text_of(render_screen(problem, replace(plan, evidence=proved), run=RunSummary(elapsed_s=2.0)), width=160)
+    assert "optimal: a complete search found nothing faster" in text
+    assert "it leaves a gap of 3.2 %, which the complete search closed" in text
+    assert "proved optimal (complete search)" in text
+    assert "stopped by" not in text
+    claim = replace(plan.evidence, solver_bound_ns=30_750_000)
+    text = text_of(render_screen(problem, replace(plan, evidence=claim), run=RunSummary(elapsed_s=2.0)), width=160)
+    assert "the complete search, not at its end, rules out less than 30.75 ms" in text
 
 
 def test_names_are_not_markup(problem: Problem, plan: Plan):
@@ -108,7 +128,9 @@ def test_names_are_not_markup(problem: Problem, plan: Plan):
     assert plan.evidence is not None
     row = replace(plan.evidence.baselines[1], name="[red]x[/red] :smile:")
     text = text_of(
-        render_screen(problem, replace(plan, evidence=replace(plan.evidence, baselines=(row,))), run=Run(elapsed_s=1))
+        render_screen(
+            problem, replace(plan, evidence=replace(plan.evidence, baselines=(row,))), run=RunSummary(elapsed_s=1)
+        )
     )
     assert "[red]x[/red] :smile:" in text
 

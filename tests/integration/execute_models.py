@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from planner.execute.training import Training, load_training
+from planner.execute.training import LossScale, Training, load_training
 
 WIDTH, SAMPLES = 6, 12
 """Features, and samples per microbatch (a multiple of every number of replicas in the tests)."""
@@ -27,9 +27,10 @@ class Block(nn.Module):
 class Recording(torch.optim.SGD):
     """Stochastic gradient descent that remembers every gradient it was given."""
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
+    def __init__(self, parameters: list[Any]) -> None:
         super().__init__(parameters, lr=0.05, momentum=0.9)
-        self.seen: dict[int, list[torch.Tensor | None]] = {id(parameter): [] for parameter in parameters}
+        every = [parameter for group in self.param_groups for parameter in group["params"]]
+        self.seen: dict[int, list[torch.Tensor | None]] = {id(parameter): [] for parameter in every}
 
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
@@ -422,3 +423,189 @@ class Autocast(nn.Module):
 def autocast(kinds: str, *, num_microbatches: int) -> Training:
     training = vectors(kinds, num_microbatches=num_microbatches, dtype=torch.float32)
     return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, Autocast)}))
+
+
+class Normed(nn.Module):
+    """A block behind a batch norm whose statistics are those of the microbatch."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.norm, self.block = nn.BatchNorm1d(WIDTH, **options), Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.block(self.norm(x))
+
+
+class NormedByFunction(nn.Module):
+    """A batch norm without a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.block = nn.Parameter(torch.rand(WIDTH) + 0.5), Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.block(functional.batch_norm(x, None, None, self.scale, training=True))
+
+
+class NormedOtherwise(nn.Module):
+    """A batch norm that goes straight to torch's own operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.block(torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[0])
+
+
+def every_layer(kinds: str, make: Any, *, num_microbatches: int, **more: Any) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches, **more)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: make().double())}))
+
+
+def normed(kinds: str, *, num_microbatches: int) -> Training:
+    return every_layer(kinds, Normed, num_microbatches=num_microbatches)
+
+
+def normed_by_average(kinds: str, *, num_microbatches: int) -> Training:
+    """Running statistics are plain averages, without weights."""
+    return every_layer(kinds, partial(Normed, momentum=None, affine=False), num_microbatches=num_microbatches)
+
+
+def normed_by_function(kinds: str, *, num_microbatches: int) -> Training:
+    return every_layer(kinds, NormedByFunction, num_microbatches=num_microbatches)
+
+
+def normed_otherwise(kinds: str, *, num_microbatches: int) -> Training:
+    return every_layer(kinds, NormedOtherwise, num_microbatches=num_microbatches)
+
+
+class NormedPictures(nn.Module):
+    """Batch norms of two and one dimensions around a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.way, self.last = nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.last(self.way(self.norm(x.view(-1, 2, WIDTH // 2, 1))).flatten(1))
+
+
+def normed_pictures(kinds: str, *, num_microbatches: int) -> Training:
+    return every_layer(kinds, NormedPictures, num_microbatches=num_microbatches)
+
+
+class Sync(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.block = nn.SyncBatchNorm(WIDTH), Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.block(self.norm(x))
+
+
+def sync_normed(kinds: str, *, num_microbatches: int) -> Training:
+    return every_layer(kinds, Sync, num_microbatches=num_microbatches)
+
+
+class Averaging(nn.Module):
+    """Keeps an average of what it saw, and uses it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(WIDTH))
+        self.block = Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(0.1 * x.mean(0))
+        return self.block(x - self.average)
+
+
+def averaging(kinds: str, *, num_microbatches: int) -> Training:
+    return every_layer(kinds, Averaging, num_microbatches=num_microbatches)
+
+
+class Force(nn.Module):
+    """Gives the gradient of an energy, as models of molecules do; the training differentiates it again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy, self.block = Block(), Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            place = x if x.requires_grad else x.detach().requires_grad_()
+            (force,) = torch.autograd.grad((self.energy(place) ** 2).sum(), place, create_graph=True)
+        return self.block(x) + force
+
+
+def forces(kinds: str, *, num_microbatches: int) -> Training:
+    return every_layer(kinds, Force, num_microbatches=num_microbatches)
+
+
+def penalised(kinds: str, *, num_microbatches: int) -> Training:
+    """The loss has a gradient in it, of nothing but itself."""
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        error = ((output - target) ** 2).mean()
+        (slope,) = torch.autograd.grad(error, output, create_graph=True)
+        return error + (slope**2).sum()
+
+    return Training(**(vars(vectors(kinds, num_microbatches=num_microbatches)) | {"loss": loss}))
+
+
+def accumulating(kinds: str, *, num_microbatches: int) -> Training:
+    return vectors(kinds, num_microbatches=num_microbatches, accumulate=2)
+
+
+def accumulating_tied(kinds: str, *, num_microbatches: int) -> Training:
+    return Training(**(vars(tied(kinds, num_microbatches=num_microbatches)) | {"accumulate": 2, "max_norm": 0.01}))
+
+
+def scheduled(kinds: str, *, num_microbatches: int) -> Training:
+    """A schedule whose every step depends on the one before, and other rates for biases."""
+
+    def settings(name: str, parameter: nn.Parameter) -> dict[str, Any]:
+        return {"lr": 0.02} if name.endswith("bias") else {"weight_decay": 0.1}
+
+    def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    return vectors(kinds, num_microbatches=num_microbatches, settings=settings, schedule=schedule)
+
+
+def counted(kinds: str, *, num_microbatches: int, **more: Any) -> Training:
+    """Samples without a positive first target do not count; the loss is per sample that does."""
+    training = vectors(kinds, num_microbatches=num_microbatches, loss_is_sum=True, num_tokens=num_counting, **more)
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (((output - target) ** 2) * (target[:, :1] > 0)).sum()
+
+    return Training(**(vars(training) | {"loss": loss}))
+
+
+def num_counting(target: torch.Tensor) -> torch.Tensor:
+    return (target[:, 0] > 0).sum()
+
+
+def counted_accumulating(kinds: str, *, num_microbatches: int) -> Training:
+    return counted(kinds, num_microbatches=num_microbatches, accumulate=2)
+
+
+def loss_scaled(kinds: str, *, num_microbatches: int) -> Training:
+    return vectors(kinds, num_microbatches=num_microbatches, loss_scale=LossScale(initial=2.0**40, interval=1))
+
+
+def float32_gradients(kinds: str, *, num_microbatches: int) -> Training:
+    """Many small gradients: in bfloat16 their sum would stand still."""
+    return vectors(kinds, num_microbatches=num_microbatches, dtype=torch.bfloat16, float32_gradients=True)
+
+
+class Dropping(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(super().forward(x), 0.5, training=self.training)
+
+
+def dropping(kinds: str, *, num_microbatches: int) -> Training:
+    return every_layer(kinds, Dropping, num_microbatches=num_microbatches)

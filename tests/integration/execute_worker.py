@@ -16,6 +16,7 @@ import torch
 from torch import distributed, nn
 
 from planner.document import parse_plan
+from planner.errors import ExecutionError
 from planner.execute.checkpoint import load_checkpoint, save_checkpoint
 from planner.execute.execution import Execution, prepare
 from planner.execute.stage_module import make_layer
@@ -34,9 +35,16 @@ class Whole:
             owner, _, path = names[0].partition(":")
             for name in names[1:]:
                 self._share(name, value=self.layers[owner].get_parameter(path))
-        parameters = [parameter for layer in self.layers.values() for parameter in layer.parameters()]
-        unique = list({id(parameter): parameter for parameter in parameters if parameter.requires_grad}.values())
-        self.optimizer = training.optimizer(unique)
+        named = [(f"{name}:{path}", p) for name, layer in self.layers.items() for path, p in layer.named_parameters()]
+        unique = list(
+            {id(parameter): (name, parameter) for name, parameter in named if parameter.requires_grad}.values()
+        )
+        if training.settings is None:
+            self.optimizer = training.optimizer([parameter for _, parameter in unique])
+        else:
+            self.optimizer = training.optimizer([{"params": [p], **training.settings(name, p)} for name, p in unique])
+        self.schedule = training.schedule(self.optimizer) if training.schedule else None
+        self.divisor = 0.0
 
     def _share(self, name: str, *, value: nn.Parameter) -> None:
         layer, _, path = name.partition(":")
@@ -63,17 +71,25 @@ class Whole:
         for *mine, wanted in zip(*cut, strict=True):
             loss = self.training.loss(self.output(tuple(mine)), wanted)
             loss.backward()
-            losses.append(loss.item())
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and not self.training.loss_is_sum:
-                    parameter.grad.div_(num_microbatches)
+            count = self.training.num_tokens(wanted).item() if self.training.num_tokens else 1
+            self.divisor += count if self.training.num_tokens or not self.training.loss_is_sum else 0
+            losses.append(loss.item() / count)
+        if (number + 1) % self.training.accumulate == 0:
+            self.update()
+        return losses
+
+    def update(self) -> None:
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for parameter in parameters:
+            if parameter.grad is not None and self.divisor:
+                parameter.grad.div_(self.divisor)
+        self.divisor = 0.0
         if self.training.max_norm is not None:
-            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
             torch.nn.utils.clip_grad_norm_(parameters, self.training.max_norm)
         self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
         self.optimizer.zero_grad()
-        return losses
 
 
 def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -170,7 +186,7 @@ def main(folder: Path, rank: int, world_size: int) -> None:
         case = json.loads(path.read_text())
         try:
             answers[case["name"]] = compare(case, folder)
-        except ValueError as error:
+        except (ValueError, ExecutionError) as error:
             answers[case["name"]] = {"refused": str(error)}
         except Exception:
             sys.stderr.write(f"in {case['name']}:\n{traceback.format_exc()}")

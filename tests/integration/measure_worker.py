@@ -22,16 +22,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from api.cli import main
 from planner.execute.deferred import WeightGradStore, defer_weight_grads
+from profiles.measure.assemble import Origin, make_profile
 from profiles.measure.clocks import HostClock
 from profiles.measure.estimate import SHEETS
-from profiles.measure.intake import load_model
+from profiles.measure.load_model import load_model
+from profiles.measure.measure_layers import Findings, MeasuringStep, Survey, survey_model
 from profiles.measure.model import Model, as_tuple
 from profiles.measure.record import Journal, open_journal
-from profiles.measure.segment import Effort
-from profiles.measure.survey import Findings, Step, Survey, survey_model
+from profiles.measure.segment import MeasuringEffort
 from profiles.measure.traced import cut_module
 
-QUICK = Effort(repetitions=1, warm_up=0)
+QUICK = MeasuringEffort(repetitions=1, warm_up=0)
 GPT = "gpt:layers=3,width=128,heads=4,sequence=64,vocabulary=256"
 LARGE = "gpt:layers=1,width=2048,heads=16,sequence=1024,vocabulary=256"
 FAMILIES = (
@@ -76,16 +77,16 @@ def killed_and_resumed(folder: Path) -> dict[str, Any]:
     kept = path.read_text().count("\n")
     with open(path, "a") as file:
         file.write('{"key": "cut sho')
-    steps: list[Step] = []
+    steps: list[MeasuringStep] = []
     survey(name, journal=open_journal(path), hear=steps.append, **how)
-    again: list[Step] = []
+    again: list[MeasuringStep] = []
     survey(name, journal=open_journal(path), hear=again.append, **how)
     return {"kept": kept, "how": [step.how for step in steps], "again": [step.how for step in again]}
 
 
 def sums() -> dict[str, float]:
     """All layers one by one, over the whole model in one piece, by the thread's own time."""
-    found = survey(GPT, microbatch_sizes=(4,), effort=Effort(repetitions=5))
+    found = survey(GPT, microbatch_sizes=(4,), effort=MeasuringEffort(repetitions=5))
     layers = {phase: sum(r.timings[phase].at("thread") for r in found.records.values()) for phase in "FIWBR"}
     model = load_model(GPT).model
     module = nn.Sequential(*(make() for make in model.layers.values()))
@@ -185,39 +186,75 @@ def linear() -> dict[str, float]:
         batch=lambda _: (torch.randn(256, 256), torch.zeros(256)),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
     )
-    wanted = Survey(microbatch_sizes=(256,), effort=Effort(repetitions=7))
+    wanted = Survey(microbatch_sizes=(256,), effort=MeasuringEffort(repetitions=7))
     record = survey_model(model, wanted, defer=defer).records["second", 256, 1]
     times = {phase: timing.at("thread") for phase, timing in record.timings.items()}
     assert module[0].weight.grad is None, "a module that exists is left alone"
     return {phase: times[phase] / times["F"] for phase in "IWBR"} | {"saved": record.sizes.saved}
 
 
+class OwnLinear(nn.Linear):
+    """Might use its weights in any way, so its gradients are never put off."""
+
+
+def unsplit() -> dict[str, Any]:
+    """Per layer what keeps it from being split, and I and W of the profile."""
+    layers = {
+        "plain": lambda: nn.Linear(8, 8),
+        "own": lambda: OwnLinear(8, 8),
+        "partly": lambda: nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)),
+        "norm": lambda: nn.LayerNorm(8),
+        "bare": nn.ReLU,
+    }
+    model = Model(
+        layers=layers,
+        loss=lambda output, target: output.mean(),
+        batch=lambda _: (torch.randn(4, 8), torch.zeros(4)),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
+    )
+    found = survey_model(model, Survey(microbatch_sizes=(4,), effort=QUICK), defer=defer)
+    origin = Origin(model="unsplit", machine="here")
+    profile = make_profile("unsplit", takes=found.takes, records=found.records, asked=found.survey, origin=origin)
+    return {
+        "modules": {layer.name: [layer.splittable, layer.unsplit_module] for layer in profile.layers},
+        "weight_grad_ns": {layer.name: layer.costs[0].weight_grad_ns for layer in profile.layers},
+        "provenance": profile.provenance,
+    }
+
+
 def commands(folder: Path) -> dict[str, list[Any]]:
     os.chdir(folder)
     sys.path.insert(0, str(Path(__file__).parent))
-    os.environ["PYTHONPATH"] = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])  # of neighbours
+    os.environ["PYTHONPATH"] = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])  # of others
     Path("broken.partial").write_text('{"key": 3}\n')
     Path("links.json").write_text('{"format": "pipeline-links/1", "places": []}')
-    base = ("--no-links", "--repetitions", "1", "-q")
+    base = ("--alone", "--no-links", "--repetitions", "1", "-q")
     lines = {
         "training": ("measure_models:make_training", "-m", "3", "-o", "training.json", *base),
         "sequential": ("measure_models:sequential", "-b", "4,2", "-o", "sequential.json", *base),
         "estimate": (LARGE, "-b", "2", "--estimate", "H100", "-o", "estimate.json", *base),
         "json": ("measure_models:traced", "-b", "2", "-o", "traced.json", *base[:-1], "--json"),
-        "rounds": (
+        "busy": (
             "measure_models:make_training",
             "-m",
             "3",
+            "--devices",
+            "2",
             "-o",
-            "rounds.json",
-            "--neighbours",
-            "1",
+            "busy.json",
             "--no-split",
-            *base,
+            *base[1:],
         ),
-        "no neighbours": ("measure_models:make_training", "-m", "3", "--neighbours", "-1"),
-        "rounds on paper": (LARGE, "-b", "2", "--estimate", "H100", "--rounds"),
-        "too large": ("measure_models:make_training", "-m", "3", "--rounds", "--memory", "0.0000001", *base),
+        "too large": (
+            "measure_models:make_training",
+            "-m",
+            "3",
+            "--memory",
+            "0.0000001",
+            "-o",
+            "large.json",
+            *base[1:],
+        ),
         "no form": ("resnet50", "-b", "2"),
         "no module": ("no_such_module:make", "-b", "2"),
         "no factory": ("measure_models:make", "-b", "2"),
@@ -267,7 +304,7 @@ if __name__ == "__main__":
     for name, find in {
         "resumed": lambda: killed_and_resumed(place), "sums": sums, "real_and_fake": real_and_fake, "limits": limits,
         "widths": widths, "parameters": parameters,
-        "alike": alike, "cut": cut, "linear": linear, "commands": lambda: commands(place),
+        "alike": alike, "cut": cut, "linear": linear, "unsplit": unsplit, "commands": lambda: commands(place),
     }.items():  # fmt: skip
         started = time.monotonic()
         answers[name] = find()

@@ -15,7 +15,7 @@ import pytest
 
 from planner.actions import Action, parse_action
 from planner.baselines.layouts import EVEN
-from planner.baselines.portfolio import METHODS, make_method_plan
+from planner.baselines.registry import METHODS, make_method_plan
 from planner.costs import CostModel
 from planner.document import render_plan
 from planner.execute.layout import Pipelines, make_layout
@@ -24,6 +24,7 @@ from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
 from profiles.model_profile import Edge
+from tests.integration.execute_models import SAMPLES
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
@@ -130,7 +131,7 @@ def planned(*, is_branching: bool) -> Case:
         ends = [(f"l{number}", f"l{number + 1}") for number in range(4)]
     problem = chains.make_chain("wwwww", num_devices=2, num_microbatches=4, options=options)
     edges = tuple(Edge(producer=a, consumer=b, bytes=100) for a, b in ends)
-    problem = replace(problem, profile=replace(problem.profile, edges=edges))
+    problem = replace(problem, profile=replace(problem.profile, edges=edges, microbatch_size=SAMPLES))
     plan = make_plan(problem, limits=Limits(time_limit_s=2))
     return Case(plan=plan, kinds="wwwww", model="branching" if is_branching else "vectors")
 
@@ -415,7 +416,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
     return answers
 
 
-def run_ranks(folder: Path, world_size: int) -> None:
+def run_ranks(folder: Path, world_size: int, *, worker: Path = WORKER) -> None:
     """All ranks to their end; they meet over loopback through a file in the folder."""
     root = str(WORKER.parents[2])
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
@@ -423,7 +424,7 @@ def run_ranks(folder: Path, world_size: int) -> None:
         logs = [folder / f"rank{rank}.log" for rank in range(world_size)]
         ranks = [
             subprocess.Popen(
-                [sys.executable, str(WORKER), str(folder), str(rank), str(world_size)],
+                [sys.executable, str(worker), str(folder), str(rank), str(world_size)],
                 env=environment,
                 stderr=stack.enter_context(log.open("w")),
             )

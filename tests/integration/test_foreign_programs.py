@@ -16,10 +16,11 @@ from planner.execute.table_check import parse_cell
 from planner.export.deepspeed import render_deepspeed
 from planner.export.torch_table import torch_ranks
 from planner.export.torchtitan import find_map
-from planner.replanning.measurements import parse_measurements
+from planner.replanning.observations import read_observations
 from planner.simulate import simulate
 from planner.verify import verify
 from tests.integration.test_execute_command import environment, losses
+from tests.planner.export.chains import make_chain, make_plan
 from tests.planner.export.test_targets import PARSERS, cut, language_model
 
 HERE = Path(__file__).parent
@@ -120,14 +121,17 @@ def test_torchs_profiler_is_read(tmp_path: Path):
         f"profiler.export_chrome_trace({str(tmp_path / 'trace.json')!r})\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120, capture_output=True)
-    measured = parse_measurements([("trace.json", (tmp_path / "trace.json").read_bytes())])
-    assert {key: len(spans) for key, spans in measured.durations_ns.items()} == {(0, "B"): 1, (0, "F"): 2}
-    assert all(20e6 <= span < 2e9 for spans in measured.durations_ns.values() for span in spans)
+    problem = make_chain("ww", num_devices=1, num_microbatches=2)
+    plan = make_plan(problem, "d0: 0F0 0F1 0B0 0B1", stages="0,1@d0")
+    seen = read_observations([("trace.json", (tmp_path / "trace.json").read_bytes())], plan)
+    found = {cell: [span for row in rows for span in row] for cell, rows in seen.durations_ns.items()}
+    assert {cell: len(spans) for cell, spans in found.items()} == {("d0", 0, "B"): 1, ("d0", 0, "F"): 2}
+    assert all(20e6 <= span < 2e9 for spans in found.values() for span in spans)
 
 
 def test_the_example_runs_as_the_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that the README's third command trains on two ranks, with a plan that passes the verifier."""
-    from api.questions import read_plan_and_problem
+    from api.inputs import read_plan_and_problem
 
     plan, problem = read_plan_and_problem(str(EXAMPLE), None)
     assert verify(problem, plan).passed

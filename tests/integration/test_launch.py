@@ -131,12 +131,12 @@ def test_agents_of_different_sizes_seat_every_rank(tmp_path: Path, monkeypatch):
     """Tests that the printed commands of two hosts, one with one process and one with three, run the plan together."""
     given = write(FOUR, tmp_path, monkeypatch, d0="b", d1="b", d2="b", d3="a")
     alone = run_through_torchrun(given, tmp_path / "torchrun.losses")
-    from planner.launch.job import Job
-    from planner.launch.seats import place_ranks
+    from planner.launch.launch_job import LaunchJob
+    from planner.launch.rank_mapping import place_ranks
     from planner.launch.torchrun import render_torchrun
 
     hosts = {"d0": ("b", 0), "d1": ("b", 1), "d2": ("b", 2), "d3": ("a", 0)}
-    job = Job(
+    job = LaunchJob(
         name="job",
         placement=place_ranks(FOUR, hosts),
         program=(*PROGRAM, "--losses", str(tmp_path / "losses"), "--trace", str(tmp_path / "trace")),

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from api.questions import make_problem
+from api.inputs import make_problem
+from api.profiling import shares
 from planner.costs import CostModel
 from planner.plan import Stage
 from profiles.analytic import BlockShape, DeviceSheet, transformer_block
@@ -146,18 +147,63 @@ def test_a_training_becomes_a_workload(folder: Path, answers: Any):
     assert "Measured by pipeplan profile of measure_models:make_training" in workload.profile.provenance
 
 
-def test_layers_are_timed_in_rounds(folder: Path, answers: Any):
-    """Tests that rounds beside a neighbour know frozen layers, branches and whole backwards, and are told of."""
-    assert answers["commands"]["rounds"] == [0, "", ""]
-    workload, alone = load_workload(folder / "rounds.json"), load_workload(folder / "training.json").profile.by_name
+def test_layers_are_timed_by_several_processes_at_once(folder: Path, answers: Any):
+    """Tests that this is the default on a host, knows frozen layers, branches and whole backwards, and is told of."""
+    assert answers["commands"]["busy"] == [0, "", ""]
+    workload, alone = load_workload(folder / "busy.json"), load_workload(folder / "training.json").profile.by_name
     layers = workload.profile.by_name
-    assert "layers timed in rounds, 1 neighbours at work" in workload.profile.provenance
+    processes = min(2, len(os.sched_getaffinity(0)))
+    assert workload.profile.conditions == ("busy" if processes > 1 else "alone")
+    assert (f"layers timed by {processes} processes at once" in workload.profile.provenance) == (processes > 1)
+    assert load_workload(folder / "training.json").profile.conditions == "alone"
+    assert load_workload(folder / "training.json").profile.action_overhead_ns == ()
+    if processes > 1:
+        (overhead,) = workload.profile.action_overhead_ns
+        assert (overhead.device_type, overhead.forward_ns > 0, overhead.input_grad_ns > 0) == ("cpu", True, True)
+        assert "actions of a pipeline of two processes" in workload.profile.provenance
     assert (layers["frozen"].costs[0].input_grad_ns, layers["plain"].costs[0].weight_grad_ns) == (0, 0)
     assert layers["plain"].costs[0].input_grad_ns > 0
     assert layers["trained"].costs[0].weight_grad_ns > 0
     assert workload.options == {"uneven_replication": False, "split_backward": False}
     assert {layer.weight_stash_bytes for layer in layers.values()} == {0}
     assert layers["trained"].stash_bytes < alone["trained"].stash_bytes
+
+
+def test_every_share_of_a_microbatch_is_timed(folder: Path, answers: Any):
+    """Tests that with two devices and microbatches of 4 samples 2 are timed as well, and only whole samples ever."""
+    assert answers["commands"]["busy"][0] == 0
+    layers = load_workload(folder / "busy.json").profile.layers
+    assert {tuple(cost.microbatch_size for cost in layer.costs) for layer in layers} == {(None, 2)}
+    assert shares(12, num_devices=4) == (12, 6, 4, 3)
+    assert shares(5, num_devices=4) == (5,)
+    assert shares(2, num_devices=64) == (2, 1)
+    most = shares(720_720, num_devices=4096)
+    assert (len(most), most[0], most[-1]) == (16, 720_720, 720_720 // 4095)
+
+
+def test_what_cannot_be_split_says_so(answers: Any):
+    """Tests that a layer of which I leaves W nothing names the module's class, and that its W takes no time."""
+    found = answers["unsplit"]
+    modules = {
+        name: (is_splittable, module.rpartition(".")[2]) for name, (is_splittable, module) in found["modules"].items()
+    }
+    assert modules == {
+        "plain": (True, ""),
+        "own": (False, "OwnLinear"),
+        "partly": (True, ""),
+        "norm": (False, "LayerNorm"),
+        "bare": (True, ""),
+    }
+    assert {name for name, time in found["weight_grad_ns"].items() if time} == {"plain", "partly"}
+    assert "NOT SPLIT, W is part of I: own, norm" in found["provenance"]
+
+
+def test_what_is_too_large_is_timed_alone(folder: Path, answers: Any):
+    """Tests that layers that do not fit are estimated, and that the profile does not claim busy neighbours then."""
+    assert answers["commands"]["too large"] == [0, "", ""]
+    profile = load_workload(folder / "large.json").profile
+    assert profile.conditions == "alone"
+    assert "ESTIMATE" in profile.provenance
 
 
 def test_several_sizes_are_costs_of_one_layer(folder: Path, answers: Any):
@@ -221,9 +267,6 @@ REFUSALS = {
     "no sheet": "there are A100, H100",
     "no cuda": "torch finds no CUDA device here; use --device cpu, or --estimate A100",
     "no repetitions": "--repetitions 0 is out of range",
-    "no neighbours": "--neighbours -1 is out of range",
-    "rounds on paper": "leave out --estimate",
-    "too large": "rounds need all layers at once",
     "no devices": "--devices 0 is out of range",
     "wrong shapes": "layer 'b' cannot take what it is given",
     "unknown input": "takes 'nowhere', which is no earlier layer",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from planner.baselines.layouts import EVEN
-from planner.baselines.portfolio import METHODS, make_method_plan
+from planner.baselines.registry import METHODS, make_method_plan
 from planner.costs import CostModel
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.plan import Plan

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Literal
 
 from planner.actions import parse_action
 from planner.plan import Evidence, Plan, Share, Stage
@@ -50,7 +51,8 @@ def make_problem(
     overlap: bool = True,
     switches: tuple[str, ...] = (),
     optimizer_ns: int = 0,
-    microbatch_size: int = 1,
+    microbatch_size: int | None = None,
+    scaling: Literal["linear", "measured"] | None = None,
     **options: object,
 ) -> Problem:
     """A problem on devices of type `gpu` named by the ends of `links`; without `edges`, a chain."""
@@ -64,6 +66,7 @@ def make_problem(
             edges=tuple(chain if edges is None else edges),
             optimizer_ns=optimizer_ns,
             microbatch_size=microbatch_size,
+            scaling=scaling,
         ),
         cluster=Cluster(name="cluster", devices=tuple(devices), links=tuple(links), overlap=overlap, switches=switches),
         num_microbatches=num_microbatches,

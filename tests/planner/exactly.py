@@ -4,7 +4,7 @@ from planner.costs import CostModel
 from planner.errors import InfeasibleProblemError
 from planner.lowering import make_instance
 from planner.plan import Plan
-from planner.planning.exact import ExactSearch
+from planner.planning.branch_and_check import ExactSearch
 from planner.problem import Problem
 from planner.verify import verify
 from solver_models.search import Searcher

@@ -1,9 +1,10 @@
 """MODEL.md read a second time, naively: figures of a plan instant by instant, and the best plan among all there are.
 
-Nothing here uses planner.costs, planner.simulate, planner.replay or solver_models; speed matters to `brute_force` only,
+Nothing here uses planner.costs, planner.simulate, planner.judge or solver_models; speed matters to `brute_force` only,
 whose inner loop is in `exhaustive.py`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -80,7 +81,9 @@ def check(problem: Problem, plan: Plan) -> None:
         widths = {len(group) for group in stage.replicas}
         demand(len(widths) == 1 and max(widths) <= problem.options.max_width, "one width, within the limit")
         demand(all(len({devices[d].type for d in group}) == 1 for group in stage.replicas), "one type per group")
-        demand(len(stage.replicas) <= problem.max_replicas, "not too many replicas")
+        demand(len(stage.replicas) <= most_replicas(problem), "not too many replicas")
+        demand(has_whole_samples(problem, len(stage.replicas)), "whole samples")
+        demand(is_measured(problem, stage), "measured for that share")
         demand(problem.options.recompute or not stage.recompute, "recomputation is allowed")
         for group in stage.replicas:
             for layer in (problem.profile.by_name[name] for name in stage.layers):
@@ -94,6 +97,26 @@ def check(problem: Problem, plan: Plan) -> None:
         held = {s for s, stage in enumerate(plan.stages) if any(device in group for group in stage.replicas)}
         demand(0 < len(held) <= problem.options.max_stages_per_device, "not too many stages on a device")
         demand({action.stage for action in word} <= held, "no foreign actions")
+
+
+def most_replicas(problem: Problem) -> int:
+    """What the options and the cluster allow, whatever a microbatch holds."""
+    return min(problem.options.max_replicas or len(problem.cluster.devices), len(problem.cluster.devices))
+
+
+def has_whole_samples(problem: Problem, replicas: int) -> bool:
+    """Whether so many replicas cut no sample, as far as the profile says how many a microbatch has."""
+    size = problem.profile.microbatch_size
+    return size is None or size % replicas == 0
+
+
+def may_scale(problem: Problem) -> bool:
+    """Whether costs outside the measured sizes are in proportion to the nearest one."""
+    profile = problem.profile
+    if profile.scaling is None:
+        kinds = Counter((x.name, c.device_type, c.width) for x in profile.layers for c in x.costs)
+        return max(kinds.values()) == 1
+    return profile.scaling == "linear"
 
 
 def check_list(problem: Problem, stage: Stage, word: list[Action]) -> None:
@@ -129,13 +152,16 @@ class Reading:
             total += ceil(r * self.layer_time(layer, seat, kind))
             if stage.recompute and kind in "IB":
                 total += ceil(r * self.layer_time(layer, seat, "R"))
-        return ceil(Fraction(total, r))
+        group_type = self.problem.cluster.by_name[stage.replicas[seat[1]][0]].type
+        entries = [each for each in self.problem.profile.action_overhead_ns if each.device_type == group_type]
+        fields = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}
+        return ceil(Fraction(total, r)) + sum(getattr(each, fields[kind]) for each in entries)
 
     def layer_time(self, layer: Layer, seat: Seat, kind: str) -> Fraction:
         """Time for a replica's share of a microbatch: measured, between two measurements, or in proportion to one."""
         group = self.stages[seat[0]].replicas[seat[1]]
         device_type = self.problem.cluster.by_name[group[0]].type
-        whole = self.problem.profile.microbatch_size
+        whole = self.problem.profile.microbatch_size or 1
         size = Fraction(whole, len(self.stages[seat[0]].replicas))
         points = {}
         for cost in layer.costs:
@@ -448,7 +474,9 @@ def every_group(problem: Problem) -> Iterator[tuple[tuple[str, ...], ...]]:
     for width in range(1, min(problem.options.max_width, len(types)) + 1):
         units = [(a, *rest) for a in types for rest in combinations([b for b in types if b != a], width - 1)]
         units = [unit for unit in units if len({types[name] for name in unit}) == 1]
-        for r in range(1, problem.max_replicas + 1):
+        for r in range(1, most_replicas(problem) + 1):
+            if not has_whole_samples(problem, r):
+                continue
             for replicas in permutations(units, r):
                 if len({name for unit in replicas for name in unit}) == r * width:
                     yield replicas
@@ -524,15 +552,25 @@ def is_allowed(problem: Problem, stages: tuple[Stage, ...]) -> bool:
 
 
 def is_measured(problem: Problem, stage: Stage) -> bool:
-    """Whether all layers of a stage were measured on the types of its groups, and at their width."""
-    width = len(stage.replicas[0])
+    """Whether all layers of a stage were measured on the types of its groups, at their width, around their share."""
+    width, whole = len(stage.replicas[0]), problem.profile.microbatch_size or 1
+    share, scales = Fraction(whole, len(stage.replicas)), may_scale(problem)
     types = {problem.cluster.by_name[name].type for group in stage.replicas for name in group}
     layers = [problem.profile.by_name[name] for name in stage.layers]
     return all(
         types <= {cost.device_type for cost in layer.costs if cost.width == width}
+        and (
+            scales or all(is_within(layer, device_type, width=width, share=share, whole=whole) for device_type in types)
+        )
         and (width == 1 or any(entry.width == width for entry in layer.wider))
         for layer in layers
     )
+
+
+def is_within(layer: Layer, device_type: str, *, width: int, share: Fraction, whole: int) -> bool:
+    """Whether a share lies between the sizes at which the layer was measured."""
+    sizes = [c.microbatch_size or whole for c in layer.costs if (c.device_type, c.width) == (device_type, width)]
+    return min(sizes) <= share <= max(sizes)
 
 
 def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndarray, ...] | None:

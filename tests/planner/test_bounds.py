@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.bounds import windows
-from planner.bounds.least import Least
+from planner.bounds.minimum_costs import Least
 from planner.bounds.paths import find_layer, layer_bound, path_bound
 from planner.certificate import check_certificate, make_bound, schedule_bound
 from planner.costs import CostModel

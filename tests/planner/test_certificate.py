@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.jackson import Jobs, one_machine
-from planner.bounds.least import Least, best_bandwidths, best_latencies
-from planner.bounds.pipeline import Division, Price, make_price
-from planner.bounds.trunk import Trunk, replica_ranges
+from planner.bounds.heaviest_path import Trunk, replica_ranges
+from planner.bounds.minimum_costs import Least, best_bandwidths, best_latencies
+from planner.bounds.one_machine_bound import OneMachineJobs, one_machine
+from planner.bounds.pipeline_bound import DivisionProgramme, Price, make_price
 from planner.certificate import Bound, check_certificate, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
 from planner.plan import Plan, Stage
@@ -435,9 +435,12 @@ def test_reach_grows_with_time_and_memory(rng):
     )
     deadlines = sorted(rng.randint(1, 400) for _ in range(4))
     trunk, larger = (Trunk(Least(p, CostModel(p))) for p in (problem, roomy))
-    out = [Division(trunk, deadline, price=price).is_out_of_reach() for deadline in deadlines]
+    out = [DivisionProgramme(trunk, deadline, price=price).is_out_of_reach() for deadline in deadlines]
     assert out == sorted(out, reverse=True)
-    assert all(a or not Division(larger, t, price=price).is_out_of_reach() for a, t in zip(out, deadlines, strict=True))
+    assert all(
+        a or not DivisionProgramme(larger, t, price=price).is_out_of_reach()
+        for a, t in zip(out, deadlines, strict=True)
+    )
 
 
 def test_prices_stay_within_64_bits():
@@ -448,9 +451,9 @@ def test_prices_stay_within_64_bits():
     least = Least(problem, CostModel(problem))
     for weights in ({"gpu": 1 << 20}, None):
         deadline = 10**15
-        division = Division(Trunk(least), deadline, price=make_price(least, deadline, weights=weights))
+        division = DivisionProgramme(Trunk(least), deadline, price=make_price(least, deadline, weights=weights))
         assert division.is_exact
-    assert not Division(Trunk(least), deadline, price=Price(weights={"gpu": 1}, memory=1, shift=0)).is_exact
+    assert not DivisionProgramme(Trunk(least), deadline, price=Price(weights={"gpu": 1}, memory=1, shift=0)).is_exact
 
 
 @settings(max_examples=60, deadline=None)
@@ -458,7 +461,7 @@ def test_prices_stay_within_64_bits():
 def test_one_machine_is_below_every_sequence(jobs):
     """Tests that the one-machine bound is at most the best sequence of the jobs, and at least head + work + tail."""
     heads, times, tails = (numpy.array(column, dtype=numpy.int64) for column in zip(*jobs, strict=True))
-    bound = one_machine(Jobs(heads=heads, times=times, tails=tails))
+    bound = one_machine(OneMachineJobs(heads=heads, times=times, tails=tails))
     assert bound <= min(_end(order) for order in permutations(jobs))
     assert bound >= min(heads) + sum(times) + min(tails)
 

@@ -11,7 +11,7 @@ from planner.costs import CostModel
 from planner.planning.class_layouts import LAYOUTS, class_layouts
 from planner.problem import Options, PinnedLayer, Problem
 from tests.planner.test_certificate import make_chain
-from tests.planner.test_classes import ONE_EACH, unlike
+from tests.planner.test_device_classes import ONE_EACH, unlike
 
 
 @pytest.fixture(name="family")

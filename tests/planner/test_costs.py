@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs import CostModel, Traffic, layer_work, overlap
+from planner.costs import CostModel, StageTraffic, layer_work, overlap
 from planner.problem import Problem
-from profiles.model_profile import Layer, LayerCost, WidthBytes
-from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage
+from profiles.model_profile import ActionOverhead, Layer, LayerCost, WidthBytes
+from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_split, make_stage
 
 
 def measured(*points: tuple[int | None, int], device_type: str = "gpu", width: int = 1) -> tuple[LayerCost, ...]:
@@ -43,18 +43,23 @@ def measured(*points: tuple[int | None, int], device_type: str = "gpu", width: i
     ],
 )
 def test_work_of_replicas(points: list[tuple[int | None, int]], replicas: int, work: float, source: str):
-    """Tests that a share of a microbatch of 8 costs what was measured there, else in between, else in proportion."""
+    """Tests that a share of a microbatch of 8 costs what was measured there, else in between, else in proportion.
+
+    The last only where costs scale linearly: otherwise there is none.
+    """
     layer = make_layer("x", costs=measured(*points))
-    found = layer_work(layer, device_type="gpu", width=1, replicas=replicas, microbatch_size=8)
+    where = {"device_type": "gpu", "width": 1, "replicas": replicas, "microbatch_size": 8}
+    found = layer_work(layer, **where, is_linear=True)
     assert found is not None
     assert (found.forward_ns, found.source) == (-(-work // 1), source)
+    assert layer_work(layer, **where, is_linear=False) == (None if source == "scaled" else found)
 
 
 def test_work_that_was_not_measured_is_absent():
     """Tests that no cost is made up for another type or width."""
     layer = make_layer("x", costs=measured((None, 80)))
-    assert layer_work(layer, device_type="cpu", width=1, replicas=1, microbatch_size=8) is None
-    assert layer_work(layer, device_type="gpu", width=2, replicas=1, microbatch_size=8) is None
+    assert layer_work(layer, device_type="cpu", width=1, replicas=1, microbatch_size=8, is_linear=True) is None
+    assert layer_work(layer, device_type="gpu", width=2, replicas=1, microbatch_size=8, is_linear=True) is None
 
 
 def chain(*layers: Layer, **fields: object) -> Problem:
@@ -140,9 +145,9 @@ def test_traffic_counts_an_output_once_per_consuming_stage():
     problem = chain(*(make_layer(n) for n in "wxyz"), edges=edges)
     traffic = CostModel(problem).traffic([make_stage("w @ a"), make_stage("x y @ b"), make_stage("z @ c")])
     assert traffic == {
-        (0, 1): Traffic(forward_bytes=7, backward_bytes=3, has_gradient=True),
-        (0, 2): Traffic(forward_bytes=2, backward_bytes=0, has_gradient=False),
-        (1, 2): Traffic(forward_bytes=30, backward_bytes=30, has_gradient=True),
+        (0, 1): StageTraffic(forward_bytes=7, backward_bytes=3, has_gradient=True),
+        (0, 2): StageTraffic(forward_bytes=2, backward_bytes=0, has_gradient=False),
+        (1, 2): StageTraffic(forward_bytes=30, backward_bytes=30, has_gradient=True),
     }
 
 
@@ -171,10 +176,55 @@ def test_synchronisation_is_a_ring_all_reduce():
     assert costs.gradient_bytes(make_stage("x y @ a+b")) == 3
 
 
+def with_profile(problem: Problem, **changes: object) -> Problem:
+    """The problem with something else in its profile."""
+    return replace(problem, profile=replace(problem.profile, **changes))
+
+
+OVERHEAD = ActionOverhead(device_type="gpu", forward_ns=3, input_grad_ns=4, weight_grad_ns=5, backward_ns=6)
+
+
+def test_an_action_costs_more_than_its_layers():
+    """Tests that every action of a stage has its type's overhead once, however many layers or replicas there are."""
+    problem = chain(make_layer("x", (10, 20, 30)), make_layer("y", (10, 20, 30)))
+    problem = with_profile(problem, action_overhead_ns=(OVERHEAD,))
+    costs = CostModel(problem)
+    cost = costs.stage_cost(make_stage("x y @ a"), 0)
+    assert [cost.duration_ns(kind) for kind in "FIWB"] == [20 + 3, 40 + 4, 60 + 5, 100 + 6]
+    half = costs.stage_cost(make_stage("x y @ a | b"), 1)
+    assert [half.duration_ns(kind) for kind in "FIWB"] == [10 + 3, 20 + 4, 30 + 5, 50 + 6]
+    other = with_profile(problem, action_overhead_ns=(replace(OVERHEAD, device_type="other"),))
+    assert CostModel(other).stage_cost(make_stage("x @ a"), 0).forward_ns == 10
+
+
+def test_half_of_an_input_gradient_has_its_whole_overhead():
+    """Tests that with split placement layers are shared out and overheads are not."""
+    problem = with_profile(chain(make_layer("x", (10, 20, 30))), action_overhead_ns=(OVERHEAD,))
+    stage = make_split("x @ a", input_grad="a 1/2, b 1/2")
+    costs = CostModel(problem)
+    assert [costs.part_cost(stage, part).input_grad_ns for part in costs.parts(stage) if part.share] == [14, 14]
+
+
+def test_how_times_were_taken_is_told():
+    """Tests that the evidence repeats the conditions, and says which overheads were measured."""
+    assert CostModel(chain(make_layer("x"))).describe_timings() == {
+        "conditions": "not stated",
+        "action_overhead": "not measured",
+        "message_overhead": "not measured",
+    }
+    links = [replace(make_link("a b"), message_overhead_ns=0), make_link("b c")]
+    problem = with_profile(make_problem([make_layer("x")], links), action_overhead_ns=(OVERHEAD,), conditions="busy")
+    assert CostModel(problem).describe_timings() == {
+        "conditions": "busy",
+        "action_overhead": "measured",
+        "message_overhead": "measured in part",
+    }
+
+
 def test_unmeasured_costs_are_told():
     """Tests that scaled and interpolated costs are counted per type, width and share, and measured ones are not."""
     layers = [make_layer("x", costs=measured((None, 80), (2, 30))), make_layer("y"), make_layer("z")]
-    costs = CostModel(chain(*layers, microbatch_size=8))
+    costs = CostModel(chain(*layers, microbatch_size=8, scaling="linear"))
     assert costs.unmeasured_costs([make_stage("x y @ a"), make_stage("z @ b")]) == ()
     assert costs.unmeasured_costs([make_stage("x y z @ a | b")]) == (
         "1 layers on gpu at width 1: interpolated to 1/2 of the microbatch",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.actions import parse_action
-from planner.baselines.portfolio import make_baselines
+from planner.baselines.registry import make_baselines
 from planner.costs import CostModel
 from planner.explain import DeviceTime, Explanation, explain
 from planner.plan import Plan, Stage

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.bounds.boundaries import Boundaries
-from planner.bounds.least import Least
-from planner.bounds.packing import PRICE, Case, Split, applies_to, is_out_of_reach
+from planner.bounds.minimum_costs import Least
+from planner.bounds.packing import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
 from planner.bounds.packing_search import Refutation, climb
 from planner.certificate import Bound, check_certificate, make_bound
 from planner.costs import CostModel
@@ -177,7 +177,7 @@ def test_made_up_prices_prove_no_more_than_is_true(data):
     boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
     prices = st.lists(st.integers(0, PRICE), min_size=4, max_size=4)
     split = st.one_of(st.none(), st.builds(Split, st.integers(0, 2), st.integers(0, 2)))
-    case = st.builds(Case, st.lists(prices, max_size=3).map(tuple), split)
+    case = st.builds(PackingCertificate, st.lists(prices, max_size=3).map(tuple), split)
     cases = data.draw(st.lists(case, min_size=1, max_size=7))
     assert not is_out_of_reach(boundaries, data.draw(st.integers(240, 400)), cases=cases)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.baselines.portfolio import make_baselines, play_baseline
+from planner.baselines.registry import make_baselines, play_baseline
 from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
@@ -52,7 +52,9 @@ def assert_honest(problem: Problem, plan: Plan) -> None:
     assert (evidence.makespan_ns, evidence.span_ns) == (timeline.makespan_ns, timeline.span_ns)
     objective = timeline.objective_ns(problem.options.objective)
     assert evidence.lower_bound_ns <= objective
-    assert (evidence.solution_status == "optimal") == (evidence.lower_bound_ns == objective)
+    assert (evidence.solution_status == "optimal") == (evidence.proved_by is not None)
+    assert (evidence.proved_by == "certificate") == (evidence.lower_bound_ns == objective)
+    assert evidence.proved_by != "complete search" or evidence.solver_bound_ns == objective
     costs = CostModel(problem)
     baselines = list(make_baselines(problem, costs))
     assert [row.name for row in evidence.baselines] == [baseline.name for baseline in baselines]

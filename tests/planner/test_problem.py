@@ -93,3 +93,29 @@ def test_options_default_to_what_most_executors_can():
     options = Options()
     assert (options.receive_buffers, options.objective, options.idle_devices) == (2, "makespan", True)
     assert (options.max_width, options.recompute, options.split_backward) == (1, False, True)
+
+
+def test_a_whole_microbatch_is_measured():
+    """Tests that a microbatch outside the measured sizes is refused with size, sizes and remedy, unless it scales."""
+    sized = [replace(make_layer("x").costs[0], microbatch_size=size) for size in (2, 4)]
+    layer = make_layer("x", costs=tuple(sized))
+    message = r"microbatch_size = 8, but layer 'x' was measured on 'gpu' at sizes 2, 4 only; measure it at 8, or state"
+    with pytest.raises(ValueError, match=message):
+        make_problem([layer], [make_link("a b")], microbatch_size=8)
+    assert make_problem([layer], [make_link("a b")], microbatch_size=8, scaling="linear").max_replicas == 2
+    assert make_problem([layer], [make_link("a b")], microbatch_size=3).max_replicas == 1
+
+
+def test_replicas_divide_the_samples():
+    """Tests that the numbers of replicas are the divisors of the microbatch, or all where it is unknown."""
+    links = [make_link(f"{a} {b}") for a, b in zip("abcde", "bcdef", strict=True)]
+    allowed = {size: make_problem([make_layer("x")], links, microbatch_size=size).allowed_replicas
+               for size in (1, 4, 6, 7, None)}  # fmt: skip
+    assert allowed == {1: (1,), 4: (1, 2, 4), 6: (1, 2, 3, 6), 7: (1,), None: (1, 2, 3, 4, 5, 6)}
+
+
+def test_a_placement_keeps_samples_whole():
+    """Tests that given groups that would cut a sample are refused with stage, number and size."""
+    given = {"partition": (("x",),), "placement": ((("a",), ("b",)),)}
+    with pytest.raises(ValueError, match=r"stage 0 2 replicas, .* microbatch_size = 3 samples; use a number"):
+        make_problem([make_layer("x")], [make_link("a b")], microbatch_size=3, **given)

@@ -7,23 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.costs import CostModel
-from planner.course import make_course
 from planner.encoding import encode
 from planner.errors import PlanError
+from planner.fast_evaluation import make_fast_evaluation
+from planner.judge.reading import Reading
+from planner.judge.times import check_times
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.replay import replay
 from planner.simulate import TimedSynchronisation, Timeline, _Player, make_lanes, simulate
 from profiles.model_profile import Layer, LayerCost, WidthBytes
 from tests.planner.builders import draw, make_edge, make_layer, make_link, make_plan, make_problem, make_stage, picture
 from tests.planner.oracle import evaluate
-from tests.strategies import cases, with_reference
+from tests.strategies import cases, scaled_overheads, with_reference
 
 
 def play(problem: Problem, plan: Plan) -> Timeline:
     """The timeline, after the second and the third evaluation have agreed with it."""
     timeline = simulate(problem, plan)
-    second, third = replay(problem, plan, timeline=timeline), evaluate(problem, plan)
+    second, third = check_times(Reading(problem, plan), timeline), evaluate(problem, plan)
     assert second.inconsistencies == ()
     assert (timeline.makespan_ns, timeline.span_ns) == (second.makespan_ns, second.span_ns)
     assert (timeline.makespan_ns, timeline.span_ns) == (third.makespan_ns, third.span_ns)
@@ -520,10 +521,21 @@ def scaled(problem: Problem, factor: int, *, unit: int) -> Problem:
         for edge in problem.profile.edges
     )
     links = tuple(
-        replace(link, bandwidth_bytes_per_s=10**9 // factor, latency_ns=link.latency_ns * factor)
+        replace(
+            link,
+            bandwidth_bytes_per_s=10**9 // factor,
+            latency_ns=link.latency_ns * factor,
+            message_overhead_ns=(link.message_overhead_ns or 0) * factor,
+        )
         for link in problem.cluster.links
     )
-    profile = replace(problem.profile, layers=layers, edges=edges, optimizer_ns=problem.profile.optimizer_ns * factor)
+    profile = replace(
+        problem.profile,
+        layers=layers,
+        edges=edges,
+        optimizer_ns=problem.profile.optimizer_ns * factor,
+        action_overhead_ns=scaled_overheads(problem.profile, factor),
+    )
     return replace(problem, profile=profile, cluster=replace(problem.cluster, links=links))
 
 
@@ -552,7 +564,9 @@ def test_arrays_and_events_play_alike(case: tuple[Problem, Plan]):
     """Tests that the fast way to play a plan, where it applies, gives the timeline of the general one."""
     problem, plan = case
     costs = CostModel(problem)
-    course = make_course(plan, lanes=make_lanes(problem, plan, costs=costs), words=encode(plan.schedule), costs=costs)
+    course = make_fast_evaluation(
+        plan, lanes=make_lanes(problem, plan, costs=costs), words=encode(plan.schedule), costs=costs
+    )
     if course is None:
         return
     fast = course.play()

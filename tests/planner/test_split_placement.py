@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 
 from api.viewer.content import plan_content
-from planner.costs import CostModel
 from planner.document import parse_plan, plan_to_plain, render_plan
 from planner.drawing import draw_schedule
 from planner.errors import PlanError
 from planner.explain import explain
 from planner.export.torch_table import render_torch_table
 from planner.export.trace import render_trace
+from planner.judge.reading import Reading
+from planner.judge.times import check_times
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.replay import memory_use, replay
 from planner.simulate import Timeline, simulate
 from planner.verify import verify
 from tests.planner.builders import (
@@ -32,11 +32,11 @@ from tests.strategies import split_cases, with_memory, with_reference
 
 
 def play(problem: Problem, plan: Plan) -> Timeline:
-    """The timeline, after the verifier, hence the second evaluation, has agreed with it."""
+    """The timeline, after the verifier, hence the judge, has agreed with it."""
     verdict = verify(problem, plan)
     assert verdict.violations == ()
     assert verdict.timeline is not None
-    second = replay(problem, plan, timeline=verdict.timeline)
+    second = check_times(Reading(problem, plan), verdict.timeline)
     assert second.makespan_ns == verdict.timeline.makespan_ns
     assert second.bubble == pytest.approx(verdict.timeline.bubble, abs=1e-12)
     return verdict.timeline
@@ -219,7 +219,7 @@ def test_memory(name: str):
     """Tests that the peak of every device is the one worked out by hand."""
     (problem, plan), peaks = MEMORY[name]
     assert play(problem, plan).peak_bytes == peaks
-    assert {d: use.peak_bytes for d, use in memory_use(problem, plan, costs=CostModel(problem)).items()} == peaks
+    assert {d: use.peak_bytes for d, use in Reading(problem, plan).memory.items()} == peaks
 
 
 def test_memory_is_limited_elsewhere_too():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import planner.rules.case
+import planner.verify
 from planner.actions import Action, parse_action
 from planner.errors import PlanError
 from planner.plan import Evidence, Plan, Stage
@@ -102,6 +102,18 @@ def two_stages_on_one_device() -> tuple[Problem, Plan]:
     return problem, make_plan(problem, ["w x @ a", "y z @ a"], {"a": "0F0 1F0 1B0 0B0 0F1 1F1 1B1 0B1"})
 
 
+def cut_sample() -> tuple[Problem, Plan]:
+    """Two replicas of three samples."""
+    problem = base_problem(microbatch_size=3)
+    return problem, base_plan(problem, "w x @ a | c", "y z @ b", c=WORDS["a"])
+
+
+def unmeasured_share() -> tuple[Problem, Plan]:
+    """Two replicas of one sample each, where only two were measured."""
+    problem = base_problem(microbatch_size=2, scaling="measured")
+    return problem, base_plan(problem, "w x @ a | c", "y z @ b", c=WORDS["a"])
+
+
 def two_replicas() -> tuple[Problem, Plan]:
     problem = base_problem(max_replicas=1)
     return problem, base_plan(problem, "w x @ a", "y z @ b | c", **REPLICATED)
@@ -175,6 +187,17 @@ def with_split(stage: Stage, *, split_placement: bool = True, **words: str) -> C
     return make
 
 
+def halved(**profile: object) -> Callable[[], tuple[Problem, Plan]]:
+    """Half of I of the first stage on another device, under a profile that does not allow it."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = base_problem(split_placement=True, **profile)
+        words = {"a": "0F0 0F1 0I0 0W0 0I1 0W1", "c": "0I0 0I1"}
+        return problem, base_plan(problem, make_split("w x @ a", input_grad="a 1/2, c 1/2"), "y z @ b", **words)
+
+    return make
+
+
 def weight_share_of_frozen_stage() -> tuple[Problem, Plan]:
     problem, _ = frozen_stage()
     problem = replace(problem, options=replace(problem.options, split_placement=True))
@@ -201,6 +224,7 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "device-repeated": with_stages("w x @ a", "y z @ b | b"),
     "group-mixed": with_stages("w x @ a", "y z @ b+e"),
     "width-uneven": with_stages("w x @ a", "y z @ b | c+d"),
+    "samples-cut": cut_sample,
     "width-unmeasured": with_stages("w x @ a+c", "y z @ b"),
     "width-limit": group_of_two,
     "stages-per-device": two_stages_on_one_device,
@@ -216,6 +240,8 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "share-device-unknown": with_split(make_split("w x @ a", weight_grad="q")),
     "share-count": with_split(make_split("w x @ a", input_grad="a 1/3, c 1/3, d 1/3")),
     "share-sum": with_split(make_split("w x @ a", input_grad="a 1/2, c 1/3")),
+    "share-cut": halved(microbatch_size=3),
+    "share-unmeasured": halved(microbatch_size=2, scaling="measured"),
     "share-repeated": with_split(make_split("w x @ a", input_grad="c 1/2, c 1/2")),
     "share-needless": with_split(make_split("w x @ a", weight_grad="a")),
     "weight-share-foreign": weight_share_of_frozen_stage,
@@ -246,9 +272,10 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "evidence-schedule-bound": with_evidence_field(schedule_bound_ns=10**6),
     "evidence-gap": with_evidence_field(gap=0.5),
     "evidence-status": with_evidence_field(solution_status="optimal"),
+    "evidence-proof": with_evidence_field(proved_by="certificate"),
 }
 
-DISAGREEING = {"timeline-broken", "span-differs", "peaks-differ"}
+DISAGREEING = {"timeline-broken", "span-differs", "bubble-differs", "peaks-differ"}
 """Rules that a plan cannot break, only our own evaluations; tested below."""
 
 
@@ -265,6 +292,24 @@ def test_every_rule_is_tested():
     """Tests that the table below has a plan for every rule there is, and every rule a sentence."""
     assert set(BROKEN) | DISAGREEING == set(RULES)
     assert all(sentence.endswith(".") and "\n" not in sentence for sentence in RULES.values())
+
+
+def test_a_cut_sample_is_told():
+    """Tests that stage, number of replicas and size of the microbatch are named, and that r = b is whole."""
+    violation = only_violation(*cut_sample())
+    assert violation.message == "Stage 0 has 2 replicas, which does not divide microbatch_size = 3 samples."
+    problem, plan = cut_sample()
+    whole = replace(problem, profile=replace(problem.profile, microbatch_size=2))
+    assert verify(whole, with_reference(whole, plan)).passed
+
+
+def test_an_unmeasured_share_is_told():
+    """Tests that half a microbatch needs a cost of its own unless costs scale linearly."""
+    problem, plan = cut_sample()
+    profile = replace(problem.profile, microbatch_size=2, scaling="measured")
+    violations = verify(problem := replace(problem, profile=profile), with_reference(problem, plan)).violations
+    assert {violation.rule for violation in violations} == {"width-unmeasured"}
+    assert "was not measured on 'gpu' at width 1 for 1/2 of a microbatch." in violations[0].message
 
 
 def test_the_base_plan_is_valid():
@@ -300,16 +345,17 @@ def test_rule(rule: str):
         ("timeline-broken", {"makespan_ns": 1}),
         ("timeline-broken", {"actions": {}}),
         ("span-differs", {"span_ns": 1}),
+        ("bubble-differs", {"bubble": 0.123}),
         ("peaks-differ", {"peak_bytes": {}}),
     ],
 )
 def test_disagreeing_evaluations(rule: str, change: dict[str, object], monkeypatch: pytest.MonkeyPatch):
-    """Tests that a simulator whose figures the second evaluation does not confirm is not believed."""
+    """Tests that a simulator whose figures the judge does not confirm is not believed."""
 
     def simulate_wrongly(*arguments: object, **keywords: object) -> Timeline:
         return replace(simulate(*arguments, **keywords), **change)
 
-    monkeypatch.setattr(planner.rules.case, "simulate", simulate_wrongly)
+    monkeypatch.setattr(planner.verify, "simulate", simulate_wrongly)
     problem = base_problem()
     assert broken_rules(problem, base_plan(problem)) == [rule]
 
@@ -320,7 +366,7 @@ def test_a_simulator_that_gives_up_is_reported(monkeypatch: pytest.MonkeyPatch):
     def give_up(*arguments: object, **keywords: object) -> Timeline:
         raise PlanError("no")
 
-    monkeypatch.setattr(planner.rules.case, "simulate", give_up)
+    monkeypatch.setattr(planner.verify, "simulate", give_up)
     problem = base_problem()
     assert broken_rules(problem, base_plan(problem)) == ["timeline-broken"]
 

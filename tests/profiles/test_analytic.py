@@ -3,12 +3,12 @@
 import pytest
 
 from benchmarks.estimates import A10, SAMPLES
+from planner.check_evidence import rederive
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
-from planner.rederivation import rederive
 from planner.simulate import simulate
 from profiles.analytic import BlockShape, DeviceSheet, embedding, language_head, projection, transformer_block
 from profiles.load import load_workload

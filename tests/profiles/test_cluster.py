@@ -33,6 +33,11 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
     ("no bandwidth", lambda: make_link("ab", 0), ["link 'a' - 'b'", "bandwidth_bytes_per_s = 0", "from 1"]),
     ("float bandwidth", lambda: make_link("ab", 1e9), ["link 'a' - 'b'", "not an integer", "round it"]),
     ("negative latency", lambda: make_link("ab", latency_ns=-1), ["link 'a' - 'b'", "latency_ns = -1", "from 0"]),
+    (
+        "negative message overhead",
+        lambda: make_link("ab", message_overhead_ns=-1),
+        ["link 'a' - 'b'", "message_overhead_ns = -1", "from 0"],
+    ),
     ("link to itself", lambda: make_link("aa"), ["link 'a' - 'a'", "both ends are the same", "remove the link"]),
     ("no end", lambda: Link(a="", b="b", bandwidth_bytes_per_s=1), ["link '' - 'b'", "a = ''", "is not a name"]),
     ("no devices", lambda: make_cluster(""), ["cluster 'rig'", "devices is empty", "at least one device"]),
@@ -162,12 +167,36 @@ def test_durations_are_rounded_up(num_bytes: int, expected: int):
     assert route.duration_ns(num_bytes) == expected
 
 
+def test_a_message_costs_its_overhead_once():
+    """Tests that the largest message overhead on a route is added once, and does not decide which route is taken."""
+    links = (
+        make_link("ab", latency_ns=1, message_overhead_ns=50),
+        make_link("bc", latency_ns=2, message_overhead_ns=70),
+        make_link("ad", latency_ns=3),
+        make_link("dc", latency_ns=4),
+    )
+    cluster = make_cluster("abcd", *links)
+    assert cluster.route("a", "c", num_bytes=10).latency_ns == 1 + 2 + 70
+    assert cluster.route("a", "d", num_bytes=10).latency_ns == 3
+    tables = cluster.route_tables(num_bytes=10)
+    assert tables is not None
+    assert tables.latency[0].tolist() == [0, 51, 73, 3]
+
+
 def test_many_routes_at_once_are_the_same_routes():
     """Tests that routes searched together, and tables of all of them, are those that are searched one by one."""
     rng = Random(7)
     names = "abcdefghijkl"
     pairs = {(a, b) for a, b in pairwise(names)} | {tuple(sorted(rng.sample(names, 2))) for _ in range(12)}
-    links = [make_link(a + b, rng.randint(1, 9) * 10**8, latency_ns=rng.randint(0, 99)) for a, b in sorted(pairs)]
+    links = [
+        make_link(
+            a + b,
+            rng.randint(1, 9) * 10**8,
+            latency_ns=rng.randint(0, 99),
+            message_overhead_ns=rng.choice([None, 9, 80]),
+        )
+        for a, b in sorted(pairs)
+    ]
     one, many = make_cluster(names, *links), make_cluster(names, *links)
     wanted = [(a, b, size) for a in names for b in names if a != b for size in (0, 50, 10**6)]
     many.find_routes(wanted)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from profiles.cluster import Cluster
-from profiles.discovery.hosts import HostDevice, HostFacts, Sizes, make_cluster
+from profiles.discovery.hosts import DeviceDefaults, HostDevice, HostFacts, make_cluster
 from profiles.discovery.measured import with_measured_links
 from profiles.discovery.schedulers import parse_hostfile, parse_kubernetes_nodes, parse_slurm_nodes
 from profiles.load import load_cluster
@@ -24,7 +24,7 @@ NodeName=n3 CPUTot=6 Gres=(null) RealMemory=2048 State=IDLE
 
 def test_slurm_nodes_are_read():
     """Tests that accelerators come from Gres, others are cut into workers, and nodes down are left out."""
-    hosts = parse_slurm_nodes(SLURM, sizes=Sizes(memory_bytes=80 * GIB, workers_per_host=2))
+    hosts = parse_slurm_nodes(SLURM, sizes=DeviceDefaults(memory_bytes=80 * GIB, workers_per_host=2))
     assert [(host.name, len(host.devices), host.devices[0].type) for host in hosts] == [
         ("n0", 2, "h100"),
         ("n1", 1, "gpu"),
@@ -33,9 +33,9 @@ def test_slurm_nodes_are_read():
     assert hosts[0].devices[0].memory_bytes == 80 * GIB
     assert (hosts[2].devices[0].memory_bytes, hosts[2].devices[0].cores) == (GIB, 3)
     with pytest.raises(ValueError, match="the memory of h100 is not told; add --accelerator-gib N"):
-        parse_slurm_nodes(SLURM, sizes=Sizes())
+        parse_slurm_nodes(SLURM, sizes=DeviceDefaults())
     with pytest.raises(ValueError, match="no node that is up"):
-        parse_slurm_nodes("slurm_load_node error", sizes=Sizes())
+        parse_slurm_nodes("slurm_load_node error", sizes=DeviceDefaults())
 
 
 def node(name: str, *, ready: str = "True", labels: dict[str, str] | None = None, **offered: str) -> dict:
@@ -62,27 +62,27 @@ def test_kubernetes_nodes_are_read():
         node("c", ready="Unknown"),
         node("d") | {"spec": {"unschedulable": True}},
     ]
-    first, second = parse_kubernetes_nodes(json.dumps({"items": nodes}), sizes=Sizes())
+    first, second = parse_kubernetes_nodes(json.dumps({"items": nodes}), sizes=DeviceDefaults())
     assert first.name == "worker-1"
     assert first.devices == (HostDevice(type="NVIDIA-H100-80GB-HBM3", memory_bytes=81559 * 2**20),) * 2
     assert second.devices == (HostDevice(type="cpu", memory_bytes=2 * GIB, cores=7),)
     for text in ("{", "{}", '{"items": [3]}', "[]"):
         with pytest.raises(ValueError, match="not the answer of `kubectl get nodes --output json`"):
-            parse_kubernetes_nodes(text, sizes=Sizes())
+            parse_kubernetes_nodes(text, sizes=DeviceDefaults())
     with pytest.raises(ValueError, match="no node that is ready"):
-        parse_kubernetes_nodes('{"items": []}', sizes=Sizes())
+        parse_kubernetes_nodes('{"items": []}', sizes=DeviceDefaults())
 
 
 def test_hostfiles_are_read():
     """Tests that all three forms are read, and that anything else, and a host twice, is refused with its line."""
     text = "# two racks\na slots=2 max_slots=4\nb:3\n\nc  # one\n"
-    hosts = parse_hostfile(text, sizes=Sizes(memory_bytes=GIB), kind="A100")
+    hosts = parse_hostfile(text, sizes=DeviceDefaults(memory_bytes=GIB), kind="A100")
     assert [(host.name, len(host.devices)) for host in hosts] == [("a", 2), ("b", 3), ("c", 1)]
     for wrong in ("a slots=x", "a b", "a\na"):
         with pytest.raises(ValueError, match=r"line [12] of the hostfile"):
-            parse_hostfile(wrong, sizes=Sizes(memory_bytes=GIB), kind="A100")
+            parse_hostfile(wrong, sizes=DeviceDefaults(memory_bytes=GIB), kind="A100")
     with pytest.raises(ValueError, match="names no host"):
-        parse_hostfile("#\n", sizes=Sizes(), kind="A100")
+        parse_hostfile("#\n", sizes=DeviceDefaults(), kind="A100")
 
 
 def test_hosts_become_a_cluster():
@@ -101,7 +101,7 @@ def test_hosts_become_a_cluster():
 
 def test_the_document_is_read_back(tmp_path):
     """Tests that what discovery writes is a cluster document that planning reads, unchanged."""
-    hosts = parse_hostfile("a:2\nb:2", sizes=Sizes(memory_bytes=GIB), kind="A100")
+    hosts = parse_hostfile("a:2\nb:2", sizes=DeviceDefaults(memory_bytes=GIB), kind="A100")
     cluster = make_cluster("two", hosts)
     path = tmp_path / "cluster.json"
     path.write_text(dump_cluster(cluster))
@@ -111,7 +111,7 @@ def test_the_document_is_read_back(tmp_path):
 def test_measured_links_take_the_place_of_nominal_ones():
     """Tests that devices stay as discovered, links become those of the benchmark, and an unmeasured device is named."""
     text = "n0 slots=2\nn1 slots=1\n"
-    hosts = parse_hostfile(text, sizes=Sizes(memory_bytes=80 * GIB), kind="gpu")
+    hosts = parse_hostfile(text, sizes=DeviceDefaults(memory_bytes=80 * GIB), kind="gpu")
     cluster = make_cluster("three", hosts)
     table = ((1024, 11_000), (2**20, 1_060_000))
     places = tuple(Place(name=f"rank{n}", host=h, type="cpu", memory_bytes=1) for n, h in enumerate(["n1", "n0", "n0"]))

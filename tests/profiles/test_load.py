@@ -29,6 +29,7 @@ from profiles.strict_json import MAX_DOCUMENT_BYTES
 
 PROFILE: dict[str, Any] = {
     "name": "net",
+    "microbatch_size": 8,
     "layers": [
         {
             "name": name,
@@ -48,7 +49,7 @@ CLUSTER: dict[str, Any] = {
     "links": [{"a": "x", "b": "y", "bandwidth_bytes_per_s": 10}],
 }
 WORKLOAD: dict[str, Any] = {
-    "format": "pipeline-workload/1",
+    "format": "pipeline-workload/2",
     "profile": PROFILE,
     "cluster": CLUSTER,
     "num_microbatches": 6,
@@ -68,6 +69,7 @@ GRAPH = (
 
 EXPECTED_PROFILE = ModelProfile(
     name="net",
+    microbatch_size=8,
     layers=tuple(
         Layer(
             name=name,
@@ -128,7 +130,7 @@ def test_workload_document(tmp_path: Path):
 
 def test_bare_profile(tmp_path: Path):
     """Tests that a profile document is a workload without a cluster."""
-    path = write(tmp_path, {"format": "pipeline-profile/1", **PROFILE})
+    path = write(tmp_path, {"format": "pipeline-profile/2", **PROFILE})
     assert load_profile(path) == EXPECTED_PROFILE
     assert load_workload(path) == Workload(profile=EXPECTED_PROFILE)
 
@@ -232,7 +234,7 @@ def test_cluster_where_a_workload_is_wanted():
 
 def test_profile_where_a_cluster_is_wanted(tmp_path: Path):
     """Tests that a profile given as a cluster says what is missing."""
-    path = write(tmp_path, {"format": "pipeline-profile/1", **PROFILE})
+    path = write(tmp_path, {"format": "pipeline-profile/2", **PROFILE})
     with pytest.raises(ValueError, match=r"document\.json: states no cluster; give a pipeline-cluster/1 document"):
         load_cluster(path)
 
@@ -359,12 +361,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "unknown format",
         changed(lambda tree: tree.update(format="pipeline-plan/1")),
         'work: format = "pipeline-plan/1" is not a form that is read here; '
-        "give one of pipeline-workload/1, pipeline-profile/1, pipeline-cluster/1",
+        "give one of pipeline-workload/2, pipeline-profile/2, pipeline-cluster/1",
     ),
     (
         "no format",
         changed(lambda tree: tree.pop("format")),
-        "work: format is missing; give one of pipeline-workload/1, pipeline-profile/1, pipeline-cluster/1, "
+        "work: format is missing; give one of pipeline-workload/2, pipeline-profile/2, pipeline-cluster/1, "
         "or the neutral form (layers with forward_ms)",
     ),
 ]
@@ -420,7 +422,7 @@ def test_odd_keys_are_quoted_in_paths():
     [
         ("{", "line 1, column 2: not JSON"),
         (
-            '{"format": "pipeline-workload/1",\n  "profile": }',
+            '{"format": "pipeline-workload/2",\n  "profile": }',
             "line 2, column 14: not JSON (Expecting value); mend the text there",
         ),
         ("[1]", "the document = [1 entries] is not an object; give {...}"),
@@ -520,3 +522,29 @@ def test_loading_is_quick(tmp_path: Path):
 def test_every_problem_has_a_remedy():
     """Tests that every message of this file's table has a remedy behind a semicolon."""
     assert all(re.search(r"; (add|did|give|mend|put|remove|set)", message) for _, _, message in BAD)
+
+
+@pytest.mark.parametrize(
+    ("form", "place"), [("pipeline-workload/2", "profile.microbatch_size"), ("pipeline-profile/2", "microbatch_size")]
+)
+def test_a_profile_states_its_samples(form: str, place: str):
+    """Tests that a document of version 2 without the size of a microbatch is refused, and null is read as unknown."""
+    profile = {key: value for key, value in PROFILE.items() if key != "microbatch_size"}
+    whole = form.startswith("pipeline-workload")
+    document = {"format": form, "profile": profile} if whole else {"format": form, **profile}
+    assert f"{place} is missing; state the samples of a microbatch, or null" in refusal_of(document)
+    unknown = profile | {"microbatch_size": None}
+    document = {"format": form, "profile": unknown} if whole else {"format": form, **unknown}
+    assert parse_workload(json.dumps(document).encode(), source="work").profile.microbatch_size is None
+
+
+def test_version_1_may_leave_the_samples_out():
+    """Tests that an older document without the size is of unknown size, or of 1 where its costs state sizes."""
+    profile = {key: value for key, value in PROFILE.items() if key != "microbatch_size"}
+    old = {"format": "pipeline-workload/1", "profile": profile}
+    found = parse_workload(json.dumps(old).encode(), source="work").profile
+    assert (found.microbatch_size, found.scales_linearly) == (None, True)
+    sized = copy.deepcopy(old)
+    sized["profile"]["layers"][0]["costs"].append({**PROFILE["layers"][0]["costs"][0], "microbatch_size": 2})
+    found = parse_workload(json.dumps(sized).encode(), source="work").profile
+    assert (found.microbatch_size, found.scales_linearly) == (1, False)

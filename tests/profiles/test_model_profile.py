@@ -2,11 +2,21 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from profiles.model_profile import MAX_BYTES, MAX_NANOSECONDS, Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import (
+    MAX_BYTES,
+    MAX_NANOSECONDS,
+    ActionOverhead,
+    Edge,
+    Layer,
+    LayerCost,
+    ModelProfile,
+    WidthBytes,
+)
 
 
 def make_cost(**changes: Any) -> LayerCost:
@@ -45,6 +55,27 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
         lambda: make_cost(backward_ns=16),
         ["'A100'", "backward_ns = 16 exceeds", "= 15", "or leave it out"],
     ),
+    (
+        "negative overhead",
+        lambda: ActionOverhead(device_type="A100", forward_ns=-1),
+        ["action overhead on 'A100'", "forward_ns = -1", "from 0"],
+    ),
+    (
+        "overhead that is no number",
+        lambda: ActionOverhead(device_type="A100", weight_grad_ns=float("nan")),
+        ["action overhead on 'A100'", "weight_grad_ns = 'nan'", "not an integer"],
+    ),
+    (
+        "overhead of one above that of two",
+        lambda: ActionOverhead(device_type="A100", input_grad_ns=1, weight_grad_ns=2, backward_ns=4),
+        ["action overhead on 'A100'", "backward_ns = 4 exceeds", "= 3", "measure it again"],
+    ),
+    (
+        "overhead twice",
+        lambda: make_profile(action_overhead_ns=(ActionOverhead(device_type="A100"),) * 2),
+        ["profile 'net'", "action overhead on 'A100' occurs twice"],
+    ),
+    ("unknown conditions", lambda: make_profile(conditions="calm"), ["conditions = 'calm'", "'busy' or 'alone'"]),
     ("no device type", lambda: make_cost(device_type=""), ["device_type = ''", "give 1 to 300 printable characters"]),
     ("zero width", lambda: make_cost(width=0), ["'A100'", "width = 0", "from 1 to 4096"]),
     ("zero samples measured", lambda: make_cost(microbatch_size=0), ["'A100'", "microbatch_size = 0", "from 1"]),
@@ -188,3 +219,18 @@ def test_gradients_are_as_large_as_the_tensor_unless_given():
     sizes = [Edge(producer="a", consumer="b", bytes=5, gradient_bytes=given) for given in (None, 3, 0)]
     assert [edge.backward_bytes for edge in sizes] == [5, 3, 0]
     assert [edge.has_gradient for edge in sizes] == [True, True, False]
+
+
+def test_scaling_of_old_documents():
+    """Tests that a profile that says nothing scales where no layer was measured at several sizes."""
+    one, two = make_cost(), make_cost(microbatch_size=2)
+    assert make_profile(layers=(make_layer(costs=(one,)),), edges="", microbatch_size=4).scales_linearly
+    both = make_profile(layers=(make_layer(costs=(one, two)),), edges="", microbatch_size=4)
+    assert not both.scales_linearly
+    assert replace(both, scaling="linear").scales_linearly
+
+
+def test_sizes_without_a_size():
+    """Tests that costs at stated sizes need the size of a microbatch."""
+    with pytest.raises(ValueError, match=r"microbatch_size = null, but layer .* has a cost at microbatch_size = 2"):
+        make_profile(layers=(make_layer(costs=(make_cost(microbatch_size=2),)),), edges="", microbatch_size=None)

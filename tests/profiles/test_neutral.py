@@ -157,7 +157,18 @@ def test_provenance_states_every_assumption():
         layer.update(input_grad_ms=layer["backward_ms"], weight_grad_ms=0, stash_bytes=3, weight_stash_bytes=1)
     del tree["cluster"]["devices"][1]["speed"]
     told = import_neutral(tree, source="tiny.json").profile.provenance
-    assert told == "Source: measured by nobody. Times are per microbatch, rounded to whole nanoseconds."
+    assert told == (
+        "Source: measured by nobody. Times are per microbatch, rounded to whole nanoseconds. One size was measured: "
+        "shares of a microbatch are assumed to take their part of its time."
+    )
+
+
+def test_samples_are_unknown_unless_stated():
+    """Tests that the neutral form leaves the size of a microbatch open, and 0 is refused with field and remedy."""
+    profile = imported().profile
+    assert (profile.microbatch_size, profile.scaling) == (None, "linear")
+    with pytest.raises(ValueError, match=r"meta\.microbatch_size = 0 is too small; give at least 1"):
+        imported("meta", microbatch_size=0)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

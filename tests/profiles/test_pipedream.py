@@ -128,3 +128,24 @@ def test_recognition():
 def test_message(wrong: str, right: str, message: str):
     """Tests that a bad line is refused with file, line, value and remedy."""
     assert message in refusal_of(GRAPH.replace(wrong, right))
+
+
+def classifier(output_bytes: int) -> str:
+    """A graph of a convolution and a Linear for ten classes that gives so many bytes."""
+    first = line("node1", "Conv2d(3, 64, kernel_size=(3, 3))", 1, 1, 1, 1)
+    return first + "\n" + line("node2", "Linear(in_features=64, out_features=10, bias=True)", 1, 1, output_bytes, 1)
+
+
+def test_samples_of_a_classifier():
+    """Tests that the size of the minibatch is read off the classifier's output, and left open where it is not whole."""
+    profile = import_pipedream(classifier(4 * 10 * 32), source="net.txt").profile
+    assert (profile.microbatch_size, profile.scaling) == (32, "linear")
+    assert "32 samples, as the output of its last Linear" in profile.provenance
+    assert import_pipedream(classifier(4 * 10 * 32 + 4), source="net.txt").profile.microbatch_size is None
+    assert import_pipedream(classifier(0), source="net.txt").profile.microbatch_size is None
+
+
+def test_samples_of_other_models_stay_open():
+    """Tests that a Linear without convolutions before it says nothing: tokens may lie beside the samples."""
+    text = line("node1", "Linear(in_features=64, out_features=10, bias=True)", 1, 1, 1280, 1)
+    assert import_pipedream(text, source="net.txt").profile.microbatch_size is None

@@ -70,13 +70,14 @@ def test_figures(name: str):
 
 @pytest.mark.parametrize("name", {**FIGURES, **ESTIMATES})
 def test_readme_row(name: str):
-    """Tests that the table of the samples' README states the same figures."""
+    """Tests that the table of the samples' README states the same figures, the samples of a microbatch among them."""
     layers, edges, devices, microbatches, forward, backward, _, parameters, _ = {**FIGURES, **ESTIMATES}[name]
+    samples = load_workload(f"demo:{name}").profile.microbatch_size
     cells = (
         f"`{name}`",
         f"{layers} / {edges}",
         str(devices),
-        str(microbatches),
+        f"{microbatches} x {samples}",
         f"{forward / 1e6:.3f}, {backward / 1e6:.3f}",
         f"{parameters / 1e9:.3f}",
     )
@@ -135,7 +136,7 @@ def test_samples_are_plain_json(repository_root: Path):
     """Tests that other programs can read the samples: one JSON object each, no path of a machine in it."""
     for path in (repository_root / "profiles" / "samples").glob("*.json"):
         text = path.read_text(encoding="utf-8")
-        assert json.loads(text)["format"] == "pipeline-workload/1"
+        assert json.loads(text)["format"] == "pipeline-workload/2"
         assert "shared/" not in text
 
 

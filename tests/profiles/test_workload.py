@@ -168,14 +168,15 @@ def test_defaults_are_left_out():
     )
     assert dump_workload(workload) == (
         "{\n"
-        '"format": "pipeline-workload/1",\n'
+        '"format": "pipeline-workload/2",\n'
         '"profile": {\n'
         '"name": "né",\n'
         '"layers": [\n'
         '{"name":"a","costs":[{"device_type":"T4","forward_ns":1,"input_grad_ns":2,"weight_grad_ns":0}]},\n'
         '{"name":"b","costs":[{"device_type":"T4","forward_ns":1,"input_grad_ns":2,"weight_grad_ns":0}]}\n'
         "],\n"
-        '"edges": []\n'
+        '"edges": [],\n'
+        '"microbatch_size": null\n'
         "},\n"
         '"cluster": {\n'
         '"name": "one",\n'

@@ -17,10 +17,18 @@ from planner.problem import Options, PinnedLayer, Problem
 from planner.simulate import Timeline, simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import ModelProfile
+from solver_models.evaluator import Net, assemble
 from solver_models.instance import Instance, Integers, Word
-from solver_models.kernels import Net, assemble
-from solver_models.search import STANDARD_KNOBS, Candidate, Searcher
-from tests.strategies import AMPLE, BANDWIDTHS, random_edges, random_layer, random_schedule, random_stages
+from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
+from tests.strategies import (
+    AMPLE,
+    BANDWIDTHS,
+    random_edges,
+    random_layer,
+    random_overheads,
+    random_schedule,
+    random_stages,
+)
 
 TYPES = ("fast", "slow")
 
@@ -46,6 +54,7 @@ def random_exact_problem(
             edges=tuple(edges),
             microbatch_size=size,
             optimizer_ns=rng.choice([0, 0, 5]),
+            action_overhead_ns=random_overheads(TYPES, like=layers),
         ),
         cluster=random_exact_cluster(rng, rng.randint(1, num_devices), is_shared=is_shared),
         num_microbatches=rng.randint(1, num_microbatches),
@@ -102,9 +111,15 @@ def keeps_options(problem: Problem, stage_of: Sequence[int], *, groups: Sequence
     """The rules of the options about stages and devices, read once more."""
     options, devices = problem.options, [device.name for device in problem.cluster.devices]
     stage = dict(zip(problem.profile.topological_order, map(int, stage_of), strict=True))
+    types, costs = [device.type for device in problem.cluster.devices], CostModel(problem)
     held = [device for group in groups for device in group]
     return (
-        all(0 < len(group) <= problem.max_replicas and len(set(group)) == len(group) for group in groups)
+        all(len(group) in problem.allowed_replicas and len(set(group)) == len(group) for group in groups)
+        and all(
+            costs.layer_work(name, types[device], width=1, replicas=len(groups[number])) is not None
+            for name, number in stage.items()
+            for device in groups[number]
+        )
         and (options.uneven_replication or len({len(group) for group in groups} - {1}) <= 1)
         and all(held.count(device) <= options.max_stages_per_device for device in held)
         and (options.idle_devices or set(held) == set(range(len(devices))))
@@ -113,10 +128,15 @@ def keeps_options(problem: Problem, stage_of: Sequence[int], *, groups: Sequence
     )
 
 
-def random_knobs(rng: Random) -> Integers:
+def random_policy_params(rng: Random) -> Integers:
     """A list-scheduling policy of any kind."""
-    knobs = (rng.choice([0, 2, 4, 8]), rng.choice([0, 1, 2, 1 << 20]), rng.choice([0, 1, 3, 1 << 20]), rng.randrange(8))
-    return np.array(knobs, dtype=np.int64)
+    policy_params = (
+        rng.choice([0, 2, 4, 8]),
+        rng.choice([0, 1, 2, 1 << 20]),
+        rng.choice([0, 1, 3, 1 << 20]),
+        rng.randrange(8),
+    )
+    return np.array(policy_params, dtype=np.int64)
 
 
 def tighten(rng: Random, problem: Problem, timeline: Timeline) -> Problem:
@@ -155,11 +175,15 @@ class Case:
         start, devices = flatten(candidate.groups)
         return assemble(self.searcher.layers, candidate.stage_of, start, devices, candidate.recompute)
 
-    def candidate(self, *, knobs: Integers = STANDARD_KNOBS[0], words: dict[int, Word] | None = None) -> Candidate:
+    def candidate(
+        self, *, policy_params: Integers = STANDARD_POLICY_PARAMS[0], words: dict[int, Word] | None = None
+    ) -> Candidate:
         """These stages, with a policy or with words."""
         stage_of, groups = make_candidate_arrays(self.problem, self.stages)
         recompute = np.array([int(stage.recompute) for stage in self.stages], dtype=np.int64)
-        return Candidate(stage_of=stage_of, groups=groups, recompute=recompute, knobs=knobs, objective=0, words=words)
+        return Candidate(
+            stage_of=stage_of, groups=groups, recompute=recompute, policy_params=policy_params, objective=0, words=words
+        )
 
     def words(self, schedule: Mapping[str, Sequence[Action]]) -> dict[int, Word]:
         """A schedule with its microbatches taken in order, as the kernels take them."""

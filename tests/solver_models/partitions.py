@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from solver_models.partition.dynamic import Partitioner, Stages
-from solver_models.partition.instance import Interval, PartitionInstance
+from solver_models.partition.partition_instance import Interval, PartitionInstance
 
 
 def make_instance(num_layers: int, counts: tuple[int, ...], *, seed: int = 0, **changes: object) -> PartitionInstance:

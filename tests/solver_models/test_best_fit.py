@@ -13,8 +13,8 @@ from planner.problem import Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from solver_models.best_fit import best_fits
+from solver_models.construction import make_seeds
 from solver_models.instance import Instance
-from solver_models.seeds import make_seeds
 from tests.solver_models.nets import Case
 
 randoms = st.randoms(use_true_random=False)

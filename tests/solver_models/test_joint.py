@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from planner.certificate import schedule_bound
 from planner.problem import Problem
-from solver_models.joint.cases import FAR, OpenCase, open_cases
-from solver_models.joint.floors import schedule_floor
-from solver_models.joint.master import Master
-from solver_models.joint.space import automorphisms, make_space
+from solver_models.joint.lower_bounds import schedule_floor
+from solver_models.joint.master import MasterProgramme
+from solver_models.joint.search_space import automorphisms, make_space
+from solver_models.joint.subproblems import FAR, OpenCase, open_cases
 from solver_models.search import Searcher
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.nets import Case, is_ordered, keeps_options, random_case, random_restrictions
@@ -213,7 +213,7 @@ def test_partitions_are_monotone():
         assert all(is_ordered(searcher.instance, case.stage_of) for case in listed(searcher))
 
 
-def solve_by_cuts(master: Master, searcher: Searcher, *, most_rounds: int) -> tuple[int, int]:
+def solve_by_cuts(master: MasterProgramme, searcher: Searcher, *, most_rounds: int) -> tuple[int, int]:
     """The least floor of all cases, found by the master and cuts alone, and the rounds that took."""
     for rounds in range(1, most_rounds + 1):
         found = master.solve()
@@ -241,7 +241,7 @@ def test_master_and_tree_agree(rng: Random):
     space = make_space(searcher.instance)
     assert space is not None
     cases = listed(searcher)
-    master = Master(searcher, space)
+    master = MasterProgramme(searcher, space)
     if cases and len(cases) < 60 and len(master.columns) <= MOST_COLUMNS:
         value, _ = solve_by_cuts(master, searcher, most_rounds=400)
         assert cases[0].floor <= value <= cases[0].floor * SLACK + 1

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solver_models.partition.analytic import schedule_bound
 from solver_models.partition.candidates import candidates
+from solver_models.partition.closed_form import schedule_bound
+from solver_models.partition.device_assignment import seat
 from solver_models.partition.dynamic import Partitioner
-from solver_models.partition.instance import Interval, PartitionInstance
-from solver_models.partition.seating import seat
+from solver_models.partition.partition_instance import Interval, PartitionInstance
 from tests.solver_models.partitions import every_partition, least_load, make_instance, with_transfers
 
 LINE = make_instance(3, (1,), work=np.array([[[[2, 3, 4]], [[1, 1, 1]], [[3, 2, 5]]]]), workspace=np.array([0, 7, 2]))

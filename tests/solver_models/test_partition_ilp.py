@@ -7,7 +7,7 @@ import pytest
 
 from solver_models.partition.dynamic import Partitioner
 from solver_models.partition.ilp import IntervalProgram, solve_partition
-from solver_models.partition.instance import PartitionInstance
+from solver_models.partition.partition_instance import PartitionInstance
 from tests.solver_models.partitions import least_load, make_instance, with_transfers
 
 

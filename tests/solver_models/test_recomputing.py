@@ -11,8 +11,8 @@ from planner.plan import Stage
 from planner.problem import Problem
 from profiles.model_profile import Layer, LayerCost
 from solver_models.annealing import PENALTY
+from solver_models.construction import make_seeds
 from solver_models.recomputing import greedy_flags, recompute_variants
-from solver_models.seeds import make_seeds
 from tests.planner.builders import make_link, make_problem, make_stage
 from tests.solver_models.nets import Case
 from tests.solver_models.test_widths import random_wide_problem

@@ -6,11 +6,11 @@ from planner.lowering import make_instance, make_plan_from_words, make_schedule_
 from planner.plan import Stage
 from planner.problem import Problem
 from planner.verify import verify
+from solver_models.construction import make_seeds
 from solver_models.instance import ScheduleInstance
-from solver_models.ordering import OrderSearch
+from solver_models.order_search import OrderSearch
 from solver_models.schedule.repetend import find_repetends, repeat
 from solver_models.search import Candidate, Searcher
-from solver_models.seeds import make_seeds
 
 VEE = make_problem(even_times(16, time_us=500), num_microbatches=24, memory=0.626, chunks=2, transfer_us=0)
 """Two chunks per device in a V, eight devices, the memory of V-Half."""

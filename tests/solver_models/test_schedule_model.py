@@ -19,19 +19,28 @@ from planner.problem import Problem
 from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flow, Lane, ScheduleInstance, Word
+from solver_models.instance import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRAD,
+    WEIGHT_GRAD,
+    ScheduleInstance,
+    StageReplica,
+    Transfer,
+    Word,
+)
 from solver_models.schedule import estimate_size, solve_order
-from solver_models.schedule.one_by_one import one_by_one
-from solver_models.schedule.play import in_order, play
-from solver_models.schedule.rules import Rules
+from solver_models.schedule.constraints import Rules
+from solver_models.schedule.evaluation import in_order, play
 from solver_models.schedule.scale import scaled
+from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.schedule.solve import MAX_SIZE, make_model
 
 
-def lane(stage: int, device: int, times: tuple[int, int, int], **changes: int | bool) -> Lane:
+def lane(stage: int, device: int, times: tuple[int, int, int], **changes: int | bool) -> StageReplica:
     """A lane with F, I, W of these ticks, a stash of one unit until W, and no gain from fusing."""
     forward, input_grad, weight_grad = times
-    plain = Lane(
+    plain = StageReplica(
         stage=stage, device=device, forward=forward, input_grad=input_grad, weight_grad=weight_grad,
         backward=input_grad + weight_grad, has_weight_grad=True, held=1, stash=1, weight_stash=1, workspace=0,
     )  # fmt: skip
@@ -39,7 +48,7 @@ def lane(stage: int, device: int, times: tuple[int, int, int], **changes: int | 
 
 
 def instance(
-    lanes: list[Lane],
+    lanes: list[StageReplica],
     *,
     microbatches: int = 2,
     transfer: int = 0,
@@ -54,7 +63,7 @@ def instance(
             link = {"own": len(flows), "duplex": a, "one": 0}[links]
             moves = transfer and lanes[a].device != lanes[a + 1].device
             flows.append(
-                Flow(sender=sender, receiver=receiver, is_backward=is_backward, duration=transfer if moves else 0,
+                Transfer(sender=sender, receiver=receiver, is_backward=is_backward, duration=transfer if moves else 0,
                      links=(link,) if moves else ())
             )  # fmt: skip
     plain = ScheduleInstance(
@@ -66,7 +75,7 @@ def instance(
 
 def chain(times: list[tuple[int, int, int]], **options) -> ScheduleInstance:
     """One lane per device."""
-    changes = {name: options.pop(name) for name in list(options) if name in Lane.__slots__}
+    changes = {name: options.pop(name) for name in list(options) if name in StageReplica.__slots__}
     return instance([lane(s, s, own, **changes) for s, own in enumerate(times)], **options)
 
 
@@ -97,7 +106,7 @@ def words_of(problem: ScheduleInstance, device: int) -> Iterator[Word]:
         yield from merge([q for q in queues if q], [], {own.stage: own for own in lanes}, problem.budgets[device], 0)
 
 
-def merge(queues: list[Word], word: Word, lanes: dict[int, Lane], budget: int, held: int) -> Iterator[Word]:
+def merge(queues: list[Word], word: Word, lanes: dict[int, StageReplica], budget: int, held: int) -> Iterator[Word]:
     """Every way to go on from `word` with the heads of `queues`."""
     if not any(queues):
         yield list(word)
@@ -115,7 +124,7 @@ def merge(queues: list[Word], word: Word, lanes: dict[int, Lane], budget: int, h
             yield from merge(rest, [*word, queue[0]], lanes, budget, held + after)
 
 
-def memory_steps(own: Lane, kind: int) -> tuple[int, int]:
+def memory_steps(own: StageReplica, kind: int) -> tuple[int, int]:
     """Units that an action adds while it runs, and for good (MODEL.md section 4)."""
     rest = own.stash - own.held + own.workspace
     return {
@@ -456,7 +465,7 @@ def test_same_seed_same_words():
 def test_scaling_is_exact(factor: int):
     """Tests that multiplying all times and all sizes changes nothing but the units."""
     problem = TINY["recomputation"]
-    names = set(Lane.__slots__) - {"stage", "device", "has_weight_grad"}
+    names = set(StageReplica.__slots__) - {"stage", "device", "has_weight_grad"}
     lanes = tuple(replace(own, **{name: factor * getattr(own, name) for name in names}) for own in problem.lanes)
     large = replace(problem, lanes=lanes, budgets=tuple(factor * b + factor - 1 for b in problem.budgets))
     assert scaled(large).instance == scaled(problem).instance

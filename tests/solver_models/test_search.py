@@ -16,14 +16,14 @@ from planner.actions import KINDS, Action
 from planner.lowering import make_stages
 from planner.simulate import memory_steps
 from planner.verify import verify
-from solver_models import moves, portfolio
+from solver_models import multistart, neighbourhood
 from solver_models.annealing import overflow
+from solver_models.construction import make_seeds
+from solver_models.evaluator import FAR
 from solver_models.instance import Word
-from solver_models.kernels import FAR
-from solver_models.orders import legal_words
-from solver_models.portfolio import JointSearch
+from solver_models.multistart import JointSearch
+from solver_models.order_enumeration import legal_words
 from solver_models.search import Candidate, Searcher
-from solver_models.seeds import make_seeds
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
 from tests.solver_models.nets import (
     Case,
@@ -33,7 +33,7 @@ from tests.solver_models.nets import (
     keeps_options,
     random_case,
     random_exact_problem,
-    random_knobs,
+    random_policy_params,
     random_restrictions,
     tighten,
 )
@@ -64,7 +64,7 @@ def test_policies_write_valid_words(rng: Random):
     """Tests that the words of every policy that ends are legal and stay within the memory."""
     case = random_case(rng, is_tight=True)
     for _ in range(4):
-        candidate = case.candidate(knobs=random_knobs(rng))
+        candidate = case.candidate(policy_params=random_policy_params(rng))
         candidate = replace(candidate, objective=case.searcher.words(candidate)[1])
         if candidate.is_feasible:
             assert_sound(case, candidate)
@@ -76,7 +76,7 @@ def test_policies_write_valid_words(rng: Random):
 def test_polishing_keeps_words_valid_and_never_worsens_them(rng: Random):
     """Tests that polished words pass the verifier and are at least as good as those polished."""
     case = random_case(rng, is_tight=True)
-    candidate = case.candidate(knobs=random_knobs(rng))
+    candidate = case.candidate(policy_params=random_policy_params(rng))
     candidate = replace(candidate, objective=case.searcher.words(candidate)[1])
     assume(candidate.is_feasible)
     polished = case.searcher.polish(
@@ -122,30 +122,34 @@ def make_move(name: str) -> Move:
 
     def move(searcher: Searcher, candidate: Candidate) -> Candidate:
         start, devices = flatten(candidate.groups)
-        stage_of, recompute, knobs = candidate.stage_of, candidate.recompute, candidate.knobs
+        stage_of, recompute, policy_params = candidate.stage_of, candidate.recompute, candidate.policy_params
         num_stages, num_devices = len(candidate.groups), len(searcher.instance.capacity)
         if name == "neighbour":
-            step = moves.neighbour(searcher.layers, searcher.rules, stage_of, start, devices, recompute, knobs)
-            stage_of, start, devices, recompute, knobs = step
+            step = neighbourhood.neighbour(
+                searcher.layers, searcher.rules, stage_of, start, devices, recompute, policy_params
+            )
+            stage_of, start, devices, recompute, policy_params = step
         elif name == "split_stage":
-            step = moves.split_stage(stage_of, start, devices, recompute, num_devices)
+            step = neighbourhood.split_stage(stage_of, start, devices, recompute, num_devices)
             stage_of, start, devices, recompute = step
         elif name == "merge_stages" and num_stages > 1:
-            stage_of, start, devices, recompute = moves.merge_stages(stage_of, start, devices, recompute)
+            stage_of, start, devices, recompute = neighbourhood.merge_stages(stage_of, start, devices, recompute)
         elif name == "move_replica":
-            start, devices = moves.move_replica(start, devices, num_devices)
+            start, devices = neighbourhood.move_replica(start, devices, num_devices)
         elif name == "swap_devices":
-            devices = moves.swap_devices(devices, num_devices)
+            devices = neighbourhood.swap_devices(devices, num_devices)
         elif name == "reorder_replicas":
-            devices = moves.reorder_replicas(start, devices)
+            devices = neighbourhood.reorder_replicas(start, devices)
         elif name == "move_layer":
-            stage_of = moves.move_layer(stage_of, num_stages, searcher.layers.edges)
+            stage_of = neighbourhood.move_layer(stage_of, num_stages, searcher.layers.edges)
         elif num_stages > 1:
-            stage_of = {"shift_boundary": moves.shift_boundary, "recut": moves.recut}[name](stage_of, num_stages)
+            stage_of = {"shift_boundary": neighbourhood.shift_boundary, "recut": neighbourhood.recut}[name](
+                stage_of, num_stages
+            )
         assert start[0] == 0
         assert start[-1] == len(devices)
         groups = tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
-        return replace(candidate, stage_of=stage_of, groups=groups, recompute=recompute, knobs=knobs)
+        return replace(candidate, stage_of=stage_of, groups=groups, recompute=recompute, policy_params=policy_params)
 
     return move
 
@@ -331,7 +335,7 @@ def test_rounds_are_reproducible(num_threads: int):
 
 def test_a_pool_that_is_stuck_begins_afresh(monkeypatch: pytest.MonkeyPatch):
     """Tests that pools are left in turn for other starts and for the best of all, the same way again, losing none."""
-    monkeypatch.setattr(portfolio, "STALE_ROUNDS", 1)
+    monkeypatch.setattr(multistart, "STALE_ROUNDS", 1)
     problem = random_exact_problem(Random(4), num_microbatches=6)
     found = []
     for _ in range(2):
@@ -354,7 +358,9 @@ def test_a_pool_that_is_stuck_begins_afresh(monkeypatch: pytest.MonkeyPatch):
 
 def test_closed_orders_are_not_polished():
     """Tests that only words are polished that the schedule bound leaves open, and that others are annealed from."""
-    search = JointSearch(Case(random_exact_problem(Random(3), num_microbatches=8), ()).instance, num_threads=1)
+    problem = random_exact_problem(Random(3), num_microbatches=8)
+    problem = replace(problem, options=replace(problem.options, objective="makespan"))
+    search = JointSearch(Case(problem, ()).instance, num_threads=1)
     search.add(make_seeds(search.searcher))
     search.close()
     feasible = [candidate for candidate in search.pool if candidate.is_feasible]
@@ -376,7 +382,7 @@ def describe(candidate: Candidate) -> tuple[object, ...]:
         candidate.stage_of.tolist(),
         candidate.groups,
         candidate.recompute.tolist(),
-        candidate.knobs.tolist(),
+        candidate.policy_params.tolist(),
         candidate.objective,
         candidate.words,
     )

@@ -20,14 +20,14 @@ from planner.progress import Limits
 from planner.verify import verify
 from profiles.cluster import Device
 from profiles.model_profile import ModelProfile
-from solver_models.joint.cases import open_cases
-from solver_models.joint.space import automorphisms, make_space
-from solver_models.moves import neighbour
-from solver_models.portfolio import NARROW_ROUNDS, WIDE_EVERY_ROUNDS, JointSearch
+from solver_models.construction import make_seeds
+from solver_models.joint.search_space import automorphisms, make_space
+from solver_models.joint.subproblems import open_cases
+from solver_models.multistart import NARROW_ROUNDS, WIDE_EVERY_ROUNDS, JointSearch
+from solver_models.neighbourhood import neighbour
 from solver_models.search import Searcher
-from solver_models.seeds import make_seeds
 from tests.planner.oracle import brute_force
-from tests.solver_models.nets import Case, flatten, random_exact_cluster, random_exact_problem, random_knobs
+from tests.solver_models.nets import Case, flatten, random_exact_cluster, random_exact_problem, random_policy_params
 from tests.strategies import AMPLE, random_edges, random_layer
 
 randoms = st.randoms(use_true_random=False)
@@ -91,7 +91,7 @@ def test_rules_are_those_of_the_verifier(rng: Random):
     for _ in range(6):
         stages = random_wide_stages(rng, problem)
         case = Case(problem, stages)
-        candidate = case.candidate(knobs=random_knobs(rng))
+        candidate = case.candidate(policy_params=random_policy_params(rng))
         is_allowed = case.searcher.is_allowed(candidate)
         if not is_allowed and not is_simple(stages):
             continue
@@ -109,8 +109,9 @@ def test_rules_are_those_of_the_verifier(rng: Random):
             any(len(found) > 1 for found in widths)
             or any(len(set(stage.replicas)) < len(stage.replicas) for stage in stages)
             or any(held.count(group) > problem.options.max_stages_per_device for group in held)
+            or any(len(stage.replicas) not in problem.allowed_replicas for stage in stages)
             or any(
-                costs.layer_work(name, costs.group_type(group), width=len(group), replicas=1) is None
+                costs.layer_work(name, costs.group_type(group), width=len(group), replicas=len(stage.replicas)) is None
                 for stage in stages
                 for group in stage.replicas
                 for name in stage.layers
@@ -134,10 +135,16 @@ def test_moves_change_widths(rng: Random):
     for _ in range(60):
         start, devices = flatten(candidate.groups)
         step = neighbour(
-            searcher.layers, searcher.rules, candidate.stage_of, start, devices, candidate.recompute, candidate.knobs
+            searcher.layers,
+            searcher.rules,
+            candidate.stage_of,
+            start,
+            devices,
+            candidate.recompute,
+            candidate.policy_params,
         )
         groups = tuple(tuple(step[2][a:b].tolist()) for a, b in pairwise(step[1]))
-        moved = replace(candidate, stage_of=step[0], groups=groups, recompute=step[3], knobs=step[4])
+        moved = replace(candidate, stage_of=step[0], groups=groups, recompute=step[3], policy_params=step[4])
         assert {holder for group in groups for holder in group} <= set(range(num_holders))
         if searcher.is_allowed(moved):
             stages = make_stages(problem, moved.stage_of, groups=moved.groups, recompute=moved.recompute)
@@ -155,7 +162,9 @@ def tiny_wide_problem(rng: Random) -> Problem:
     devices = tuple(Device(name=d.name, type="fast", memory_bytes=memory) for d in cluster.devices)
     return replace(
         problem,
-        profile=ModelProfile(name="tiny", layers=layers, edges=random_edges(rng, [x.name for x in layers])),
+        profile=ModelProfile(
+            name="tiny", layers=layers, edges=random_edges(rng, [x.name for x in layers]), microbatch_size=1
+        ),
         cluster=replace(cluster, devices=devices),
         options=replace(
             problem.options, max_width=2, max_replicas=1, max_stages_per_device=1, recompute=True, objective="makespan"

@@ -184,6 +184,7 @@ function paintJob() {
   const figures = [
     ["State", job.state], ["Makespan ms", ms(job.incumbent_ns)], ["Lower bound ms", ms(job.lower_bound_ns)], ["Gap", percent(job.gap)],
     ["Verdict", job.verdict && job.verdict.passed ? "✓ passed" : "–"], ["Found by", job.source || "–"], ["Stopped by", job.stopped_by || "–"],
+    ["Proved optimal by", job.proved_by || "–"], ["Complete search ms", ms(job.solver_bound_ns)],
   ];
   if (job.error) figures.push(["Error", job.error.detail]);
   byId("figures").replaceChildren(...figures.map(([name, value]) => { const box = element("div"); box.append(element("dt", name), element("dd", value)); return box; }));

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
+from planner.baselines.applicability import require_time
+from planner.clock import HasTime, always
+
 Part = Literal["F", "I", "I'", "W"]
 """I is the first half of the input gradient, I' the second; without halves I is all of it."""
 
@@ -55,7 +58,9 @@ def contiguous_load(work: Work, num_processors: int) -> int:
     return best[-1]
 
 
-def place_freely(work: Work, num_processors: int, *, halves: bool = True) -> dict[Task, int]:
+def place_freely(
+    work: Work, num_processors: int, *, halves: bool = True, has_time: HasTime = always
+) -> dict[Task, int]:
     """A processor for every task, the largest load small: longest tasks first, then moves and exchanges.
 
     At most 4/3 of the least possible (Graham), and in practice within a percent of its floor `load_floor`.
@@ -67,7 +72,7 @@ def place_freely(work: Work, num_processors: int, *, halves: bool = True) -> dic
         seat[task] = min(range(num_processors), key=lambda processor: (loads[processor], processor))
         loads[seat[task]] += costs[task]
     while _improve(costs, seat, loads=loads):
-        pass
+        require_time(has_time)
     return seat
 
 

@@ -1,18 +1,20 @@
 """LayerPipe under a synchronous barrier: a plan in which F, the halves of I, and W of a layer are placed freely."""
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from planner.actions import Action, Kind
-from planner.baselines.applicability import DoesNotApplyError, require_split_backward
+from planner.baselines.applicability import DoesNotApplyError, require_split_backward, require_time
 from planner.baselines.layer_pipe.loads import Task, Work, place_freely
+from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.plan import Plan, Share, Stage
 from planner.simulate import Timeline, simulate
 
 
-def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True) -> Plan:
+def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True, has_time: HasTime = always) -> Plan:
     """Every layer a stage, its tasks where the loads are most even; orders by list scheduling, backwards first.
 
     The processor of a layer's F holds its optimizer state. Raises DoesNotApplyError without the option
@@ -21,20 +23,21 @@ def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True) -> Plan:
     require_split_backward(costs.problem)
     if not costs.problem.options.split_placement:
         raise DoesNotApplyError("needs split_placement")
-    stages = place_stages(costs, halves=halves)
+    stages = place_stages(costs, halves=halves, has_time=has_time)
     owned: dict[str, int] = {}
     for stage in stages:
         owned[stage.replicas[0][0]] = owned.get(stage.replicas[0][0], 0) + 1
     limit = costs.problem.options.max_stages_per_device
     if max(owned.values()) > limit:
         raise DoesNotApplyError(f"needs {max(owned.values())} stages per device, max_stages_per_device = {limit}")
-    return make_split_plan(costs, stages)
+    return make_split_plan(costs, stages, has_time=has_time)
 
 
-def place_stages(costs: CostModel, *, halves: bool) -> tuple[Stage, ...]:
+def place_stages(costs: CostModel, *, halves: bool, has_time: HasTime = always) -> tuple[Stage, ...]:
     """The layers as stages, seated by `place_freely` on devices of the first one's type."""
     names = [device.name for device in costs.problem.cluster.devices]
-    seat = place_freely(_work_of(costs), len(names), halves=halves)
+    halves = halves and costs.has_share(Fraction(1, 2))
+    seat = place_freely(_work_of(costs), len(names), halves=halves, has_time=has_time)
     stages = []
     for number, layer in enumerate(costs.problem.profile.topological_order):
         owner, first, weight = (names[seat[Task(part, number)]] for part in ("F", "I", "W"))
@@ -79,12 +82,13 @@ class _Job(NamedTuple):
     device: str
 
 
-def make_split_plan(costs: CostModel, stages: tuple[Stage, ...]) -> Plan:
+def make_split_plan(costs: CostModel, stages: tuple[Stage, ...], *, has_time: HasTime = always) -> Plan:
     """Stages with split placement in the better of two orders by list scheduling: I before W before F, or W last."""
     jobs = _list_jobs(costs, stages)
     links = _link_jobs(costs, stages, jobs=jobs)
     plans = []
     for ranks in RANKS:
+        require_time(has_time)
         words = _Scheduler(costs, jobs, links=links, ranks=ranks).play()
         schedule = {device: tuple(word) for device, word in words.items()}
         plans.append(Plan(problem=costs.problem.reference(), stages=stages, schedule=schedule))

@@ -11,10 +11,17 @@ from typing import Literal
 
 from planner.actions import Action
 from planner.baselines.alternation import fused_backward
-from planner.baselines.applicability import DoesNotApplyError, require_choices, require_split_backward
+from planner.baselines.applicability import (
+    DoesNotApplyError,
+    replicated_devices,
+    require_choices,
+    require_split_backward,
+    require_time,
+)
 from planner.baselines.partitions import smallest_largest_stage
 from planner.baselines.pipeline import Pipeline, make_pipeline, make_plan
 from planner.baselines.recomputing import with_recomputation
+from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.simulate import simulate
@@ -94,15 +101,20 @@ def choose_first_k(times: LayerTimes, *, buckets: list[int] | None = None) -> in
 
 
 def make_first_k_stages(costs: CostModel) -> tuple[Stage, ...]:
-    """As many stages as a device may hold, each on every device: a stage is a bucket of gradients."""
+    """As many stages as a device may hold, each on every device that can take whole samples.
+
+    A stage is a bucket of gradients.
+    """
     problem = costs.problem
-    names = [device.name for device in problem.cluster.devices]
+    names = replicated_devices(costs)
     count = min(problem.options.max_stages_per_device, len(problem.profile.layers))
-    partition = problem.options.partition or smallest_largest_stage(costs, names[:1] * count)
+    partition = problem.options.partition or smallest_largest_stage(costs, list(names[:1]) * count)
     return tuple(Stage(layers=layers, replicas=tuple((name,) for name in names)) for layers in partition)
 
 
-def make_first_k_plan(costs: CostModel, *, k: int | None = None, recompute: bool = False) -> Plan:
+def make_first_k_plan(
+    costs: CostModel, *, k: int | None = None, recompute: bool = False, has_time: HasTime = always
+) -> Plan:
     """Data parallelism with bucketed synchronisation; W of the first k stages wait in the last microbatch.
 
     Without `k` the best of all. Raises DoesNotApplyError if the options exclude it.
@@ -116,11 +128,12 @@ def make_first_k_plan(costs: CostModel, *, k: int | None = None, recompute: bool
     stages = with_recomputation(stages) if recompute else stages
     require_choices(costs, stages)
     pipeline = make_pipeline(costs, stages)
-    plans = [
-        make_plan(costs, stages, words=[order_first_k(pipeline, each)])
-        for each in (range(len(stages) + 1) if k is None else [k])
-    ]
-    return min(plans, key=lambda plan: simulate(costs.problem, plan, costs=costs).makespan_ns)
+    played = list[tuple[int, Plan]]()
+    for each in range(len(stages) + 1) if k is None else [k]:
+        require_time(has_time)
+        plan = make_plan(costs, stages, words=[order_first_k(pipeline, each)])
+        played.append((simulate(costs.problem, plan, costs=costs).makespan_ns, plan))
+    return min(played, key=lambda pair: pair[0])[1]
 
 
 def order_first_k(pipeline: Pipeline, k: int) -> list[Action]:

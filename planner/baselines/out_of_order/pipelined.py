@@ -12,6 +12,7 @@ from planner.baselines.list_schedule import list_schedule
 from planner.baselines.partitions import cut_at
 from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.baselines.recomputing import with_recomputation
+from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.simulate import simulate
@@ -31,17 +32,19 @@ def _prefer_critical(ready: int, action: Action) -> tuple[int, ...]:
     return _RANK[action.kind], ready, action.microbatch
 
 
-def make_fast_forward_plan(costs: CostModel, *, recompute: bool = False) -> Plan:
+def make_fast_forward_plan(costs: CostModel, *, recompute: bool = False, has_time: HasTime = always) -> Plan:
     """One stage per device, the largest as small as can be, in fast-forwarded order."""
     require_split_backward(costs.problem)
     cut = SMALLEST_LARGEST if costs.problem.options.partition is None else GIVEN
     stages = make_stages(costs, ONE_EACH, cut=cut)
     require_choices(costs, stages)
     require_few_actions(costs.problem, len(stages))
-    return _order(costs, with_recomputation(stages) if recompute else stages)
+    return _order(costs, with_recomputation(stages) if recompute else stages, has_time=has_time)
 
 
-def make_modulo_plan(costs: CostModel, *, mod: int | None = None, recompute: bool = False) -> Plan:
+def make_modulo_plan(
+    costs: CostModel, *, mod: int | None = None, recompute: bool = False, has_time: HasTime = always
+) -> Plan:
     """Layer l on device (l / mod) mod D, in fast-forwarded order; without `mod` the best that the options allow.
 
     Raises DoesNotApplyError if no such placement agrees with the options.
@@ -54,7 +57,7 @@ def make_modulo_plan(costs: CostModel, *, mod: int | None = None, recompute: boo
         stages = make_modulo_stages(costs, mod=each)
         require_choices(costs, stages)
         require_few_actions(costs.problem, len(stages))
-        plan = _order(costs, with_recomputation(stages) if recompute else stages)
+        plan = _order(costs, with_recomputation(stages) if recompute else stages, has_time=has_time)
         played = simulate(costs.problem, plan, costs=costs).makespan_ns
         best = min(best or (played, plan), (played, plan), key=lambda pair: pair[0])
     if best is None:
@@ -79,5 +82,5 @@ def make_modulo_stages(costs: CostModel, *, mod: int) -> tuple[Stage, ...]:
     )
 
 
-def _order(costs: CostModel, stages: tuple[Stage, ...]) -> Plan:
-    return make_plan(costs, stages, words=order_fast_forward(make_pipeline(costs, stages)))
+def _order(costs: CostModel, stages: tuple[Stage, ...], *, has_time: HasTime) -> Plan:
+    return make_plan(costs, stages, words=order_fast_forward(make_pipeline(costs, stages, has_time=has_time)))

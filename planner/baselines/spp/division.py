@@ -8,8 +8,9 @@ from itertools import pairwise
 import numpy
 from numpy.typing import NDArray
 
-from planner.baselines.applicability import DoesNotApplyError
+from planner.baselines.applicability import DoesNotApplyError, require_time
 from planner.baselines.partitions import crossing_bytes
+from planner.clock import HasTime, always
 from planner.costs import CostModel, overlaps
 from planner.plan import Stage
 
@@ -37,7 +38,7 @@ def require_small(num_layers: int, num_devices: int) -> None:
         raise DoesNotApplyError(f"{num_layers} layers on {num_devices} devices are too many for its dynamic programme")
 
 
-class Loads:
+class CumulativeLoads:
     """What a stage or a channel has to do in an iteration, by the number of layers before its cuts."""
 
     def __init__(self, costs: CostModel, devices: Sequence[str]) -> None:
@@ -89,12 +90,13 @@ class Loads:
         return latency, slowness, ways
 
     def _stage_work(self, device_type: str, replicas: int) -> Floats:
-        """[L + 1, L + 1] F + B of a microbatch on one of the replicas, between two cuts."""
+        """[L + 1, L + 1] F + B of a microbatch on one of the replicas, between two cuts; infinite without a cost."""
         works = [self.costs.layer_work(name, device_type, width=1, replicas=replicas) for name in self.layers]
-        found = [work for work in works if work is not None]  # a Problem has every layer measured at width 1
-        forward = self._between(_sums([work.forward_ns for work in found]))
-        backward = self._between(_sums([work.backward_ns for work in found]))
+        forward = self._between(_sums([0 if work is None else work.forward_ns for work in works]))
+        backward = self._between(_sums([0 if work is None else work.backward_ns for work in works]))
+        absent = self._between(_sums([work is None for work in works]))
         work: Floats = numpy.ceil(forward / replicas) + numpy.ceil(backward / replicas)
+        work[absent > 0] = numpy.inf
         return work
 
     @staticmethod
@@ -128,7 +130,9 @@ def _sums(values: Sequence[int]) -> Floats:
     return numpy.concatenate([[0.0], numpy.cumsum(values, dtype=numpy.float64)])
 
 
-def divide(loads: Loads, *, replica_counts: Sequence[int], uses_all: bool) -> Iterator[Division]:
+def divide(
+    loads: CumulativeLoads, *, replica_counts: Sequence[int], uses_all: bool, has_time: HasTime = always
+) -> Iterator[Division]:
     """For every number of stages the best division along the devices, W(l, k, r, i) of SPP, least value first.
 
     `replica_counts`: how many devices a stage may take. `uses_all`: every device gets a stage; otherwise the last ones
@@ -136,7 +140,7 @@ def divide(loads: Loads, *, replica_counts: Sequence[int], uses_all: bool) -> It
     """
     num_layers, num_devices = len(loads.layers), len(loads.devices)
     require_small(num_layers, num_devices)
-    programme = _Programme(loads, replica_counts=replica_counts)
+    programme = _Programme(loads, replica_counts=replica_counts, has_time=has_time)
     found = [programme.best(stages, uses_all=uses_all) for stages in range(1, min(num_layers, num_devices) + 1)]
     yield from sorted((each for each in found if each is not None), key=lambda division: division.value_ns)
 
@@ -144,11 +148,11 @@ def divide(loads: Loads, *, replica_counts: Sequence[int], uses_all: bool) -> It
 class _Programme:
     """W(l, k, r, i): the least largest load of k stages with l layers on i devices, r of them in the last stage."""
 
-    def __init__(self, loads: Loads, *, replica_counts: Sequence[int]) -> None:
-        self.loads, self.counts = loads, tuple(replica_counts)
+    def __init__(self, loads: CumulativeLoads, *, replica_counts: Sequence[int], has_time: HasTime) -> None:
+        self.loads, self.counts, self.has_time = loads, tuple(replica_counts), has_time
         self.num_devices = len(loads.devices)
         seats = [(i, r) for i in range(1, self.num_devices + 1) for r in self.counts if r <= i]
-        self.stage = {(i, r): loads.stage_ns(i, r) for i, r in seats}
+        self.stage = dict(self._stage_times(seats))
         self.channel = {
             (i, before, r): loads.channel_ns(i - r, senders=before, receivers=r)
             for i, r in seats
@@ -157,6 +161,11 @@ class _Programme:
         }
         self.tables = [{(i, i): self.stage[i, i][0] for i in self.counts if i <= self.num_devices}]
         self.choices: list[dict[tuple[int, int], tuple[NDArray[numpy.int64], NDArray[numpy.int64]]]] = [{}]
+
+    def _stage_times(self, seats: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Floats]]:
+        for i, r in seats:
+            require_time(self.has_time)
+            yield (i, r), self.loads.stage_ns(i, r)
 
     def best(self, num_stages: int, *, uses_all: bool) -> Division | None:
         """The best division into so many stages, to be asked for in ascending numbers; None if there is none."""
@@ -170,6 +179,7 @@ class _Programme:
         last = self.tables[-1]
         table, choice = {}, {}
         for (i, r), stage in self.stage.items():
+            require_time(self.has_time)
             befores = [before for before in self.counts if (i - r, before) in last]
             if not befores:
                 continue
@@ -193,7 +203,7 @@ class _Programme:
         return Division(value_ns=float(value), cuts=(0, *cuts[::-1]), replicas=tuple(counts[::-1]))
 
 
-def make_divided_stages(loads: Loads, division: Division) -> tuple[Stage, ...]:
+def make_divided_stages(loads: CumulativeLoads, division: Division) -> tuple[Stage, ...]:
     """The stages of a division, replicas one device each."""
     ends = numpy.cumsum(division.replicas).tolist()
     return tuple(

@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from api.jobs.job import Job, LeaseLostError, NewJob, News, Outcome
+from api.jobs.job import Job, LeaseLostError, NewJob, News, Outcome, Quota
 from api.jobs.postgres import PostgresDatabase
-from api.jobs.sql_store import SqlStore
+from api.jobs.sql_store import BATCH, SqlStore
 from api.jobs.sqlite import FolderLock, SqliteDatabase
-from api.jobs.store import IdempotencyConflictError, JobStore
+from api.jobs.store import IdempotencyConflictError, JobStore, QuotaError
 from tests.api.postgres import PostgresServer
 
 
@@ -338,3 +338,112 @@ def test_a_folder_has_one_service(tmp_path: Path):
         FolderLock(tmp_path)
     lock.close()
     FolderLock(tmp_path).close()
+
+
+ROOM = Quota(unfinished_jobs=3, hourly_jobs=100, stored_bytes=1000)
+
+
+def test_caps_hold_for_all_at_once(store: JobStore):
+    """Tests that of forty who submit at the same time as many are stored as may be, and the others are refused."""
+    stored, refused = [], []
+
+    def work() -> None:
+        try:
+            stored.append(store.submit(new_job(), quota=ROOM)[0].id)
+        except QuotaError as error:
+            refused.append(error.code)
+        finally:
+            store.close()
+
+    threads = [threading.Thread(target=work) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(stored), refused) == (3, ["too_many_jobs"] * 37)
+    assert store.count_unfinished("a") == 3
+
+
+def test_every_quota_holds(store: JobStore):
+    """Tests that jobs of an hour and bytes are counted, that a refused key is free, and a known one is answered."""
+    key = {"idempotency_key": "k", "body_sha256": "one"}
+    with pytest.raises(QuotaError, match="too_many_bytes"):
+        store.submit(new_job(request="x" * 1001), quota=ROOM, **key)
+    first = store.submit(new_job(request="x" * 900), quota=ROOM, **key)[0]
+    with pytest.raises(QuotaError, match="too_many_bytes"):
+        store.submit(new_job(request="x" * 101), quota=ROOM)
+    store.stop(first.id, "a")
+    with pytest.raises(QuotaError, match="hourly_limit"):
+        store.submit(new_job(), quota=replace(ROOM, hourly_jobs=1))
+    assert store.submit(new_job(), quota=replace(ROOM, hourly_jobs=1), **key) == (store.get(first.id), False)
+    assert store.request_text(first.id) == "x" * 900
+
+
+def test_a_key_that_the_cache_answered_is_used_up(store: JobStore):
+    """Tests that a key under which a stored answer was given is refused with another body."""
+    job = submit(store)
+    for _ in range(2):
+        store.remember("a", idempotency_key="k", body_sha256="one", job_id=job.id)
+    assert store.recall("a", idempotency_key="k", body_sha256="one") == job
+    with pytest.raises(IdempotencyConflictError):
+        store.submit(new_job(), idempotency_key="k", body_sha256="two")
+    with pytest.raises(IdempotencyConflictError):
+        store.remember("a", idempotency_key="k", body_sha256="two", job_id=job.id)
+
+
+def test_expiry_takes_many_batches(store: JobStore):
+    """Tests that more jobs than one batch holds expire, with everything that belongs to them."""
+    gone = [submit(store).id for _ in range(2 * BATCH + 1)]
+    for job_id in gone:
+        store.stop(job_id, "a")
+    assert store.expire(older_than_s=-1000) == len(gone)
+    with store.database.transaction() as cursor:  # type: ignore[attr-defined]
+        for table in ("jobs", "requests", "events"):
+            cursor.execute(f"SELECT COUNT(*) FROM {table}")
+            assert cursor.fetchone()[0] == 0
+
+
+def test_space_comes_back(tmp_path: Path):
+    """Tests that the file of a store shrinks again when what it held has expired."""
+    path = tmp_path / "jobs.sqlite"
+    store = SqlStore(SqliteDatabase(path))
+    for _ in range(20):
+        store.stop(submit(store, request="x" * 2**20).id, "a")
+    store.database.give_space_back()
+    full = path.stat().st_size
+    store.expire(older_than_s=-1000)
+    assert path.stat().st_size < full / 10
+    store.close_all()
+
+
+def old_store(store: SqlStore) -> None:
+    """The store as version 1 left it, with one job."""
+    with store.database.transaction() as cursor:
+        for table in ("jobs", "requests", "schema_version"):
+            cursor.execute(f"DROP TABLE {table}")
+        cursor.execute((Path(__file__).parent / "schema_1.sql").read_text())
+        cursor.execute(
+            "INSERT INTO jobs (id, tenant, name, state, request, problem_key, request_key, is_deterministic, priority, "
+            "is_pinned, created_at, attempt, crashes, is_stopped, spent_s, version) "
+            "VALUES ('old', 'a', 'toy', 'queued', 'the request', 'p', 'r', 0, 0, 0, 1.0, 0, 0, 0, 0.0, 1)"
+        )
+
+
+def test_yesterdays_store_is_taken_over(store: SqlStore):
+    """Tests that a store of version 1 is brought to the present version once, and its jobs can be worked on."""
+    old_store(store)
+    for _ in range(2):
+        again = SqlStore(store.database)
+        assert again.request_text("old") == "the request"
+    assert claim(again).id == "old"
+    with again.database.transaction() as cursor:
+        cursor.execute("SELECT request_bytes FROM jobs")
+        assert cursor.fetchone()[0] == len("the request")
+
+
+def test_tomorrows_store_is_refused(store: SqlStore):
+    """Tests that a store of a later version is left alone, with a word about what to do."""
+    with store.database.transaction() as cursor:
+        cursor.execute("UPDATE schema_version SET version = 99")
+    with pytest.raises(ValueError, match="install a newer one"):
+        SqlStore(store.database)

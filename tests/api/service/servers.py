@@ -14,7 +14,7 @@ from api.jobs.runner import Patience
 from api.service.core import Service
 from api.service.keys import SCOPES
 from api.service.serving import Server, free_port, make_server
-from api.service.settings import Settings, Traffic
+from api.service.settings import ClientLimits, Settings
 
 PATIENCE = Patience(lease_s=20.0, look_s=0.1, report_s=0.1, drain_s=20.0)
 
@@ -56,7 +56,7 @@ def process_s(pid: int | None) -> float:
 @contextlib.contextmanager
 def serving(folder: Path, **changes: Any) -> Iterator[Running]:
     """A service for as long as the context lasts."""
-    values: dict[str, Any] = {"needs_keys": False, "patience": PATIENCE, "traffic": Traffic(), **changes}
+    values: dict[str, Any] = {"needs_keys": False, "patience": PATIENCE, "traffic": ClientLimits(), **changes}
     port = free_port()
     server = make_server(Settings(data=folder, **values), host="127.0.0.1", port=port)
     thread = threading.Thread(target=server.run, daemon=True)

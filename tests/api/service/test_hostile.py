@@ -13,7 +13,7 @@ import pytest
 
 from api.jobs.request import BODIES as CEILING
 from api.service.openapi import example_submission
-from api.service.settings import Traffic
+from api.service.settings import ClientLimits
 from tests.api.service.servers import Running, serving, wait_ready
 
 MAX_ANSWER = 64 * 1024
@@ -308,7 +308,7 @@ def test_hostile_headers(running: Running, headers: dict[str, str], status: int)
 
 def test_chunks_without_length(tmp_path: Path):
     """Tests that a body in chunks is cut off at the size limit, whatever it said about its length."""
-    with serving(tmp_path, traffic=Traffic(max_body_bytes=100_000)) as running:
+    with serving(tmp_path, traffic=ClientLimits(max_body_bytes=100_000)) as running:
         chunk = b"8000\r\n" + b" " * 0x8000 + b"\r\n"
         head = post("/v1/plans", b"", Content_Length="", Transfer_Encoding="chunked")
         answer = send(running, head + chunk * 10 + b"0\r\n\r\n")
@@ -318,7 +318,7 @@ def test_chunks_without_length(tmp_path: Path):
 
 def test_slow_bodies(tmp_path: Path):
     """Tests that a body that does not come is given up after its time, and that others are served meanwhile."""
-    with serving(tmp_path, traffic=Traffic(body_timeout_s=1.0)) as running:
+    with serving(tmp_path, traffic=ClientLimits(body_timeout_s=1.0)) as running:
         with socket.create_connection(("127.0.0.1", running.port), timeout=30) as slow:
             slow.sendall(post("/v1/plans", b"", Content_Length="1000") + b"{")
             assert running.client().jobs() == []

@@ -14,11 +14,11 @@ import pytest
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
 from api.jobs.job import News, Outcome
-from api.service import plans
+from api.service import plan_handlers
 from api.service.app import make_app
 from api.service.openapi import example_submission, make_document
 from api.service.serving import require_safe
-from api.service.settings import Settings, Traffic
+from api.service.settings import ClientLimits, Settings
 from planner.document import parse_plan, render_plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem
@@ -96,8 +96,8 @@ def test_events_tell_the_story(running: Running):
 
 def test_streams_are_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that a stream says something now and then while nothing happens, changes that are no events included."""
-    monkeypatch.setattr(plans, "PAUSE_S", 0.1)
-    monkeypatch.setattr(plans, "PING_S", 0.6)
+    monkeypatch.setattr(plan_handlers, "PAUSE_S", 0.1)
+    monkeypatch.setattr(plan_handlers, "PING_S", 0.6)
     with serving(tmp_path, num_workers=0) as running:
         here = running.client().submit(make_toy_problem(), limits=QUICK)["links"]["self"]
         connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
@@ -463,7 +463,7 @@ def check_limits_of_keys(running: Running) -> None:
 
 def test_too_many_requests(tmp_path: Path):
     """Tests that a client beyond its rate is sent away for a moment, with the time to wait."""
-    with serving(tmp_path, traffic=Traffic(requests_per_s=1.0, burst=3)) as running:
+    with serving(tmp_path, traffic=ClientLimits(requests_per_s=1.0, burst=3)) as running:
         answers = [request(running, "GET", "/v1/plans") for _ in range(5)]
     assert [status for status, _, _ in answers] == [200, 200, 200, 429, 429]
     assert answers[-1][1]["retry-after"] == "1"

@@ -18,7 +18,7 @@ from schemathesis.config import SchemathesisConfig
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
 from api.service.openapi import example_submission, make_document
-from api.service.settings import Traffic
+from api.service.settings import ClientLimits
 from planner.progress import Limits
 from tests.api.jobs.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
@@ -42,7 +42,7 @@ schema = schemathesis.openapi.from_dict(
 @pytest.fixture(scope="module")
 def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A service that is ready and does not mind many requests."""
-    with serving(tmp_path_factory.mktemp("schema"), traffic=Traffic(requests_per_s=1e6, burst=10**6)) as started:
+    with serving(tmp_path_factory.mktemp("schema"), traffic=ClientLimits(requests_per_s=1e6, burst=10**6)) as started:
         wait_ready(started)
         yield started
 
@@ -149,6 +149,6 @@ def test_two_tenants_never_meet(tenants: dict[str, Client], steps: list[tuple[st
 @pytest.fixture(scope="module")
 def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Client]]:
     """Two tenants of one service."""
-    traffic = Traffic(requests_per_s=1e6, burst=10**6, hourly_jobs=10**6)
+    traffic = ClientLimits(requests_per_s=1e6, burst=10**6, hourly_jobs=10**6)
     with serving(tmp_path_factory.mktemp("tenants"), needs_keys=True, traffic=traffic) as started:
         yield {tenant: started.client(started.key(tenant)) for tenant in "ab"}

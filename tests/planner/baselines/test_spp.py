@@ -11,9 +11,9 @@ from benchmarks.topologies import TOPOLOGIES, connect
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import crossing_bytes
 from planner.baselines.pipeline import make_pipeline, make_plan
-from planner.baselines.spp.device_order import minimum_cut, order_devices
-from planner.baselines.spp.division import Division, Loads, divide, make_divided_stages
-from planner.baselines.spp.orders import order_greedy, order_slotted
+from planner.baselines.spp.compared_orders import order_greedy, order_slotted
+from planner.baselines.spp.device_arrangement import minimum_cut, order_devices
+from planner.baselines.spp.division import CumulativeLoads, Division, divide, make_divided_stages
 from planner.baselines.spp.plans import make_attempts, make_spp_plan
 from planner.costs import CostModel, overlaps
 from planner.plan import Plan, Stage
@@ -99,7 +99,7 @@ def test_programme_equals_brute_force():
         )
         costs = CostModel(problem)
         names = [device.name for device in problem.cluster.devices]
-        loads = Loads(costs, names)
+        loads = CumulativeLoads(costs, names)
         num_layers = len(problem.profile.layers)
         found = {
             len(division.replicas): division
@@ -122,7 +122,7 @@ def test_programme_may_leave_the_last_devices_idle():
     rng = Random(2)
     for _ in range(40):
         problem = random_spp_problem(rng, num_layers=rng.randint(2, 5), num_devices=4, num_microbatches=3)
-        loads = Loads(CostModel(problem), [device.name for device in problem.cluster.devices])
+        loads = CumulativeLoads(CostModel(problem), [device.name for device in problem.cluster.devices])
         used = {len(d.replicas): d.value_ns for d in divide(loads, replica_counts=(1, 2, 3, 4), uses_all=True)}
         idle = {len(d.replicas): d.value_ns for d in divide(loads, replica_counts=(1, 2, 3, 4), uses_all=False)}
         assert all(idle[stages] <= value for stages, value in used.items())

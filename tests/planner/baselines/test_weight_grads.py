@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from planner.actions import Action, parse_action
 from planner.baselines.layouts import EVEN, ONE_EACH, make_stages
 from planner.baselines.pipeline import Pipeline, make_pipeline
-from planner.baselines.portfolio import METHODS, make_method_plan
+from planner.baselines.registry import METHODS, make_method_plan
 from planner.baselines.weight_grads import Habit, fill
 from planner.costs import CostModel
 from planner.problem import Problem

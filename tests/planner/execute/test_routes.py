@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from planner.actions import Action
 from planner.execute.layout import Layout, make_layout
 from planner.execute.route_check import check_routed_rows
-from planner.execute.routes import Cell, Part, Row, lower, make_routes
+from planner.execute.routes import Cell, Row, SampleRange, lower, make_routes
 from planner.execute.wiring import StageEdge
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.execute.spoiling import spoiled
@@ -38,13 +38,13 @@ def test_replicas_exchange_the_samples_that_they_have_in_common():
     layout = make_layout(make_random_plan("0/1 2/3/4", num_microbatches=1))
     routes = make_routes(layout, edges_of("0-1"))
     assert [(route.source, route.target, route.made, route.used) for route in routes] == [
-        (0, 2, Part(0, 2, 3), Part(0, 2, 2)),
-        (0, 3, Part(2, 3, 3), Part(0, 1, 2)),
-        (1, 3, Part(0, 1, 3), Part(1, 2, 2)),
-        (1, 4, Part(1, 3, 3), Part(0, 2, 2)),
+        (0, 2, SampleRange(0, 2, 3), SampleRange(0, 2, 2)),
+        (0, 3, SampleRange(2, 3, 3), SampleRange(0, 1, 2)),
+        (1, 3, SampleRange(0, 1, 3), SampleRange(1, 2, 2)),
+        (1, 4, SampleRange(1, 3, 3), SampleRange(0, 2, 2)),
     ]
-    assert Part(2, 3, 3).rows(6) == slice(4, 6)
-    assert [part.is_whole for part in (Part(0, 2, 2), Part(1, 2, 2))] == [True, False]
+    assert SampleRange(2, 3, 3).rows(6) == slice(4, 6)
+    assert [part.is_whole for part in (SampleRange(0, 2, 2), SampleRange(1, 2, 2))] == [True, False]
 
 
 def test_messages_are_written_down_as_the_action_ends():

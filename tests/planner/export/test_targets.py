@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from planner.export import deepspeed, megatron, torchtitan
-from planner.export.looped import as_looped
+from planner.export.looped_pipelines import as_looped
 from planner.export.targets import TARGETS, fitted, renumbered, restrict
 from planner.export.torch_table import import_torch_table, render_torch_table, torch_ranks
 from planner.export.zero_bubble import import_zero_bubble, render_zero_bubble
@@ -289,7 +289,10 @@ def test_why_megatron_cannot_is_said_exactly():
         with pytest.raises(ValueError) as refusal:  # noqa: PT011
             megatron.make_megatron_job(problem, wrong)
         assert message in str(refusal.value)
-    unnamed = make_chain("wwww", num_devices=2, num_microbatches=2)
+    unknown = make_chain("wwww", num_devices=2, num_microbatches=2)
+    with pytest.raises(ValueError, match="microbatch_size = null, but Megatron-LM has to be told"):
+        megatron.make_megatron_job(unknown, as_looped(unknown, draw_plan(unknown, "", stages="0,1@d0 2,3@d1")))
+    unnamed = replace(unknown, profile=replace(unknown.profile, microbatch_size=1))
     drawn = as_looped(unnamed, draw_plan(unnamed, "", stages="0,1@d0 2,3@d1"))
     layout = dict(words[:2] for words in megatron.make_megatron_job(unnamed, drawn).arguments)
     assert layout["--pipeline-model-parallel-layout"] == "Ett|ttL"  # a profile of blocks alone

@@ -8,7 +8,7 @@ from planner.fidelity.calibration import calibrate_cluster, calibrate_profile, f
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import simulate
-from profiles.document import to_plain
+from profiles.canonical_json import to_plain
 from profiles.model_profile import ModelProfile
 from profiles.validation import validate
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem

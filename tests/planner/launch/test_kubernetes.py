@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from planner.launch.job_commands import Submitted, cancel_command, logs_command, status_command
 from planner.launch.kubernetes import (
     MAX_CONFIG_BYTES,
     Kind,
@@ -16,7 +17,6 @@ from planner.launch.kubernetes import (
     plan_path,
     render_kubernetes,
 )
-from planner.launch.verbs import Submitted, cancel_command, logs_command, status_command
 from tests.planner.export.test_targets import PARSERS
 from tests.planner.launch.test_torchrun import HOSTILE, make_job
 

@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from planner.launch.job import Command, Job, make_job_name
-from planner.launch.seats import place_ranks
+from planner.launch.launch_job import Command, LaunchJob, make_job_name
+from planner.launch.rank_mapping import place_ranks
 from planner.launch.torchrun import over_ssh, render_torchrun
 from tests.planner.execute.orders import make_random_plan
 
@@ -14,11 +14,11 @@ HOSTILE = 'it\'s; rm -rf $HOME `id` "x" \\ *'
 """A name that a shell would take for something else."""
 
 
-def make_job(placement: str = "2 0 3", **changes: object) -> Job:
+def make_job(placement: str = "2 0 3", **changes: object) -> LaunchJob:
     """Three stages: ranks 0 and 2 on accelerators 1 and 2 of b, rank 1 on accelerator 0 of a."""
     plan = make_random_plan(placement, num_microbatches=1)
     given = {"name": "job", "program": ("train.py", "--steps", "3"), "plan_at": "/shared/plan.json"}
-    return Job(placement=place_ranks(plan, HOSTS), plan_sha256="f00d", **(given | changes))  # type: ignore[arg-type]
+    return LaunchJob(placement=place_ranks(plan, HOSTS), plan_sha256="f00d", **(given | changes))  # type: ignore[arg-type]
 
 
 def test_one_agent_per_host():

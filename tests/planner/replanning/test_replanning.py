@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -12,10 +11,11 @@ from planner.certificate import make_bound
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Options, PinnedLayer, Problem
-from planner.replanning.drift import find_drifts, with_measured_costs
-from planner.replanning.loss import adapt_plan, find_lost, without_devices
-from planner.replanning.measurements import Measurements, parse_measurements
-from planner.replanning.moves import make_recipe, summarise_recipe
+from planner.replanning.as_measured import exactly
+from planner.replanning.device_loss import adapt_plan, find_lost, without_devices
+from planner.replanning.diagnosis import diagnose, find_limit_ns
+from planner.replanning.migration import make_recipe, summarise_recipe
+from planner.replanning.observations import Observations, read_observations
 from planner.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Link
@@ -33,33 +33,41 @@ def example() -> tuple[Problem, Plan]:
     return problem, make_plan(problem, DRAWING, stages="0,1@d0 2,3@d1")
 
 
-def measured(**spans: int) -> Measurements:
-    """`F0=5`: F of stage 0 took 5 ns."""
-    return Measurements(durations_ns={(int(key[1:]), key[0]): (value,) for key, value in spans.items()})  # type: ignore[misc]
+def rank(device: str, *rows: list[list[object]]) -> tuple[str, str]:
+    """What a rank would write down without saying when its iterations began."""
+    return f"{device}.json", json.dumps({"device": device, "iterations": rows})
+
+
+def seen(**spans: int) -> Observations:
+    """`F0=5`: F of stage 0 took 5 ns, on the device with the stage's number."""
+    cells = {(f"d{key[1:]}", int(key[1:]), key[0]): ((value,),) for key, value in spans.items()}
+    return Observations(durations_ns=cells)  # type: ignore[arg-type]
 
 
 def test_the_executors_timings_are_read():
-    """Tests that the first iteration is left out where there are more, and that the median counts."""
+    """Tests that the first iteration is left out where there are more; an iteration counts by its mean."""
+    _, plan = example()
     rows = [[["0F0", 0, 900], ["0I0", 900, 999]], [["0F0", 0, 10], ["0F1", 10, 40]], [["0F0", 0, 20]]]
-    document = json.dumps({"rank": 0, "device": "d0", "iterations": rows})
-    found = parse_measurements([("rank0.json", document)])
-    assert found.durations_ns == {(0, "F"): (10, 30, 20)}
-    assert (found.typical_ns(0, "F"), found.typical_ns(0, "W")) == (20, None)
-    single = json.dumps({"iterations": rows[:1]})
-    assert parse_measurements([("rank0.json", single)]).durations_ns == {(0, "F"): (900,), (0, "I"): (99,)}
+    found = read_observations([rank("d0", *rows)], plan)
+    assert found.durations_ns == {("d0", 0, "F"): ((10, 30), (20,))}
+    assert found.typical_ns(("d0", 0, "F")) == 20
+    single = read_observations([rank("d0", rows[0])], plan)
+    assert single.durations_ns == {("d0", 0, "F"): ((900,),), ("d0", 0, "I"): ((99,),)}
 
 
 def test_profiler_traces_are_read():
     """Tests that Kineto's complete events named as torch marks actions count, in microseconds, and no others."""
+    _, plan = example()
     events = [
-        {"ph": "X", "name": "PP:1B0", "ts": 1.5, "dur": 2.25, "pid": 7},
+        {"ph": "X", "name": "PP:1I0", "ts": 1.5, "dur": 2.25, "pid": 7},
         {"ph": "X", "name": "PP:1SEND_F0", "ts": 1, "dur": 9},
         {"ph": "X", "name": "aten::mm", "ts": 1, "dur": 9},
         {"ph": "M", "name": "1F0"},
-        {"ph": "X", "name": "1F3", "ts": 1, "dur": 4},
+        {"ph": "X", "name": "1F1", "ts": 1, "dur": 4},
     ]
     for text in (json.dumps({"traceEvents": events}), json.dumps(events)):
-        assert parse_measurements([("trace.json", text)]).durations_ns == {(1, "B"): (2250,), (1, "F"): (4000,)}
+        found = read_observations([("trace.json", text)], plan).durations_ns
+        assert found == {("d1", 1, "I"): ((2250,),), ("d1", 1, "F"): ((4000,),)}
 
 
 @pytest.mark.parametrize(
@@ -76,30 +84,23 @@ def test_profiler_traces_are_read():
 def test_other_documents_are_refused(text: str, message: str):
     """Tests that what is no measurement is refused with its name and the remedy."""
     with pytest.raises(ValueError, match=message):
-        parse_measurements([("t.json", text)])
+        read_observations([("t.json", text)], example()[1])
 
 
-def test_drift_is_measured_against_the_profile():
-    """Tests that each kind of each stage is compared, and that the tolerance decides."""
-    problem, plan = example()
-    slow, right = find_drifts(problem, plan, measured=measured(F0=3000, W1=2100))
-    assert (slow.planned_ns, slow.measured_ns, slow.ratio) == (2000, 3000, Fraction(3, 2))
-    assert (slow.is_beyond(0.1), slow.is_beyond(0.5), right.is_beyond(0.1), right.is_beyond(0.01)) == (
-        True,
-        False,
-        False,
-        True,
-    )
+def test_stages_of_another_plan_are_refused():
+    """Tests that a stage that the plan does not have is no measurement of it."""
+    _, plan = example()
     with pytest.raises(ValueError, match="stage 5 was measured, and the plan has 2"):
-        find_drifts(problem, plan, measured=measured(F5=1))
+        read_observations([rank("d0", [["5F0", 0, 1]])], plan)
 
 
-@given(st.lists(st.integers(0, 10_000), min_size=6, max_size=6))
+@given(st.lists(st.integers(1, 10_000), min_size=6, max_size=6))
 def test_measured_costs_are_those_of_the_stages(spans: list[int]):
-    """Tests that at the measured costs every measured action takes what was measured, up to a nanosecond per layer."""
+    """Tests that in the replay every measured action takes what was measured, up to a nanosecond per layer."""
     problem, plan = example()
     keys = [f"{kind}{stage}" for stage in (0, 1) for kind in "FIW"]
-    again = with_measured_costs(problem, plan, measured=measured(**dict(zip(keys, spans, strict=True))))
+    found = diagnose(problem, plan, seen=seen(**dict(zip(keys, spans, strict=True))))
+    again = exactly(problem, plan, scales=found.scales)
     costs = CostModel(again)
     for key, span in zip(keys, spans, strict=True):
         assert abs(costs.stage_cost(plan.stages[int(key[1])], 0).duration_ns(key[0]) - span) <= 2
@@ -108,20 +109,20 @@ def test_measured_costs_are_those_of_the_stages(spans: list[int]):
 def test_a_whole_backward_keeps_its_proportions():
     """Tests that where only B was measured I and W are both scaled by it, and that nothing else changes."""
     problem, plan = example()
-    again = with_measured_costs(problem, plan, measured=measured(B0=8000))
-    costs = CostModel(again)
-    assert [costs.stage_cost(plan.stages[0], 0).duration_ns(kind) for kind in "FIWB"] == [2000, 4000, 4000, 8000]
-    assert again.profile.layers[2:] == problem.profile.layers[2:]
+    found = diagnose(problem, plan, seen=seen(B0=8000))
+    costs = CostModel(exactly(problem, plan, scales=found.scales))
+    assert [costs.stage_cost(plan.stages[0], 0).duration_ns(kind) for kind in "IWB"] == [4000, 4000, 8000]
+    assert [costs.stage_cost(plan.stages[1], 0).duration_ns(kind) for kind in "FIWB"] == [2000, 2000, 2000, 4000]
 
 
 def test_the_limit_of_replanning_holds_at_measured_costs():
-    """Tests that the bound at measured costs is below the present plan there, and moves with the costs."""
-    problem, plan = example()
-    again = with_measured_costs(problem, plan, measured=measured(F0=20_000))
-    now = simulate(again, replace(plan, problem=again.reference())).makespan_ns
-    bound = make_bound(again, CostModel(again)).value_ns
-    assert make_bound(problem, CostModel(problem)).value_ns < bound <= now
-    assert now > simulate(problem, plan).makespan_ns + 20_000
+    """Tests that the limit is below the present plan as measured, and moves with what was measured."""
+    problem = make_chain("wwww", num_devices=2, num_microbatches=2)
+    plan = make_plan(problem, DRAWING, stages="0,1@d0 2,3@d1")
+    found = diagnose(problem, plan, seen=seen(F0=20_000, I0=20_000, W0=20_000, F1=20_000, I1=20_000, W1=20_000))
+    limit = find_limit_ns(problem, plan, found=found)
+    assert make_bound(problem, CostModel(problem)).value_ns < limit <= found.present_ns
+    assert found.present_ns > simulate(problem, plan).makespan_ns + 20_000
 
 
 def test_lost_names_are_devices_or_hosts():

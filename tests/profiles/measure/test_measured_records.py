@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from profiles.measure.assemble import Origin, make_profile
-from profiles.measure.record import Clock, Journal, LayerRecord, Sizes, TensorSpec, Timing, open_journal, summarise
+from profiles.measure.record import Clock, Journal, LayerBytes, LayerRecord, TensorSpec, Timing, open_journal, summarise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,9 @@ def make_record(*, trained: int = 100, estimate: str = "", has_gradient: bool = 
     times = times or {"F": 10, "I": 12, "W": 9, "B": 20, "R": 31, "O": 7}
     return LayerRecord(
         outputs=(TensorSpec(shape=(4, 8), dtype="float32", num_bytes=128, has_gradient=has_gradient),),
-        sizes=Sizes(parameters=100, trained=trained, state=400, saved=50, weight_saved=80, inputs=60, workspace=30),
+        sizes=LayerBytes(
+            parameters=100, trained=trained, state=400, saved=50, weight_saved=80, inputs=60, workspace=30
+        ),
         timings={phase: Timing(wall_ns=2 * time, thread_ns=time, repetitions=5) for phase, time in times.items()},
         estimate=estimate,
     )

@@ -1,0 +1,94 @@
+"""A short run of the real executor on this host, for what it costs beyond layers and links."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiles.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.fidelity.overhead import Overheads
+
+ITERATIONS = 5
+"""Timed with each clock; a run ends early, without a result, after `TIMEOUT_S`."""
+
+TIMEOUT_S = 120.0
+
+
+def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads | None, str]":
+    """Overheads of the executor on this model, or None and why they could not be measured."""
+    from planner.document import render_plan
+    from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan
+
+    profile, device_type = workload.profile, workload.profile.layers[0].costs[0].device_type
+    if len(profile.layers) < 2 or workload.num_microbatches is None:
+        return None, "it takes two layers and a number of microbatches"
+    links = () if workload.cluster is None else workload.cluster.links
+    link = links[0] if len(links) == 1 else None
+    problem = make_probe(profile, device_type=device_type, num_microbatches=workload.num_microbatches, link=link)
+    plan = make_probe_plan(problem)
+    with tempfile.TemporaryDirectory(prefix="pipeplan-probe-") as folder:
+        path = Path(folder, "plan.json")
+        path.write_text(render_plan(plan), encoding="utf-8")
+        about = json.dumps({"model": model, "plan": str(path), "folder": folder, "iterations": ITERATIONS})
+        if reason := _run(about, folder=Path(folder)):
+            return None, reason
+        ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    return find_overheads(problem, plan, ranks=ranks, device_type=device_type, by_wall=by_wall), ""
+
+
+def _run(about: str, *, folder: Path) -> str:
+    """Start both processes as torchrun would; why there is no result, or nothing."""
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    processes = []
+    for rank in range(2):
+        with open(folder / f"log{rank}", "wb") as log:
+            own = environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            command = [sys.executable, "-m", "planner.execute.probe", about]
+            processes.append(subprocess.Popen(command, env=own, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        while any(process.poll() is None for process in processes):
+            if time.monotonic() > deadline:
+                return f"it was not done after {TIMEOUT_S:.0f} s"
+            if any(process.poll() for process in processes):
+                break
+            time.sleep(0.05)
+        failed = [rank for rank, process in enumerate(processes) if process.poll()]
+        return _last_words(folder / f"log{failed[0]}") if failed else ""
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _last_words(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1][:200] if lines else "it broke off without a word"
+
+
+def with_overheads(workload: Workload, found: "Overheads") -> Workload:
+    """The workload with what was found, in its profile and on every link."""
+    profile, cluster = workload.profile, workload.cluster
+    step = profile.optimizer_ns
+    note = f"Overhead of actions and messages from {found.num_actions} actions of a pipeline of two processes."
+    return replace(
+        workload,
+        profile=replace(
+            profile,
+            action_overhead_ns=(found.action,),
+            optimizer_ns=max(step, found.iteration_ns) if len(cluster.devices if cluster else ()) == 2 else step,
+            provenance=f"{profile.provenance} {note}",
+        ),
+        cluster=None
+        if cluster is None
+        else replace(
+            cluster, links=tuple(replace(link, message_overhead_ns=found.message_ns) for link in cluster.links)
+        ),
+    )

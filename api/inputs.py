@@ -1,0 +1,224 @@
+"""What was typed becomes problems and plans; every mistake in it is an `InputError` with one clear message."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from api.failures import InputError
+from planner.plan import Plan
+from planner.problem import Options, Problem
+from planner.simulate import Timeline
+from profiles.workload import Workload
+
+MAX_TIME_LIMIT_S = 7 * 24 * 3600
+"""Longest time limit: a week."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Mistakes found inside are the user's, not ours."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or 'input'}: {error.strerror or error}; check the path and its rights"
+        ) from None
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+UNKNOWN_SIZE = (
+    "does not say how many samples a microbatch has (microbatch_size = null): state it in the profile, or no program "
+    "can run replicas"
+)
+"""What is said of such a document when it is imported."""
+
+
+def read_workload(source: str, *, cluster: str | None = None) -> Workload:
+    """The workload of a file, a demo or standard input, on another cluster where one is given."""
+    from profiles.load import load_cluster, load_workload
+
+    if source == "-" == cluster:
+        raise InputError("workload and cluster cannot both come from standard input; name a file for one of them")
+    with reading():
+        workload = load_workload(source)
+        return workload if cluster is None else replace(workload, cluster=load_cluster(cluster))
+
+
+def make_problem(
+    workload: Workload, *, num_microbatches: int | None = None, changes: Mapping[str, Any] | None = None
+) -> Problem:
+    """The problem that a workload states, with another number of microbatches or other options where they are given."""
+    from profiles.validation import validate
+
+    name = workload.profile.name
+    count = workload.num_microbatches if num_microbatches is None else num_microbatches
+    if workload.cluster is None:
+        raise InputError(f"{name}: holds no cluster; add --cluster FILE, or give a workload (see `pipeplan demos`)")
+    if count is None:
+        raise InputError(f"{name}: holds no number of microbatches; add -m N")
+    with reading():
+        options = validate(Options, {**workload.options, **(changes or {})}, source="options")
+        return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=count, options=options)
+
+
+def read_plan(source: str) -> Plan:
+    """The plan of a file, or of standard input if `source` is `-`."""
+    from planner.document import parse_plan
+
+    with reading():
+        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        return parse_plan(data, source="<stdin>" if source == "-" else source)
+
+
+def question_of(plan: Plan, workload: Workload) -> Problem:
+    """The question that `plan` says it answers: `workload` with the plan's microbatches and options."""
+    asked = replace(workload, options=dict(plan.problem.options))
+    return make_problem(asked, num_microbatches=plan.problem.num_microbatches)
+
+
+def read_plan_and_problem(source: str, workload: str | None, *, cluster: str | None = None) -> tuple[Plan, Problem]:
+    """A plan and the question it answers: of `workload`, or the one that the plan brings along."""
+    if source == "-" == workload:
+        raise InputError("plan and workload cannot both come from standard input; name a file for one of them")
+    plan = read_plan(source)
+    if workload is not None:
+        return plan, question_of(plan, read_workload(workload, cluster=cluster))
+    if cluster is not None:
+        raise InputError("--cluster goes with a workload; name the workload after the plan")
+    return plan, _brought_along(plan, source=source)
+
+
+def _brought_along(plan: Plan, *, source: str) -> Problem:
+    from planner.embedded_problem import enclosed_problem
+
+    with reading():
+        problem = enclosed_problem(plan, source=source)
+    if problem is None:
+        raise InputError(f"{source}: brings no profile and cluster along; name the workload after the plan")
+    return problem
+
+
+def rename_device_type(workload: Workload, name: str) -> Workload:
+    """The workload as measured on the device type `name`; only where all its figures are of one type."""
+    profile, cluster = workload.profile, workload.cluster
+    types = {cost.device_type for layer in profile.layers for cost in layer.costs}
+    if len(types) != 1:
+        raise InputError(f"--device-type: the figures are of {len(types)} device types; leave it out")
+    with reading():
+        layers = tuple(
+            replace(layer, costs=tuple(replace(cost, device_type=name) for cost in layer.costs))
+            for layer in profile.layers
+        )
+        if cluster is not None:
+            cluster = replace(cluster, devices=tuple(replace(device, type=name) for device in cluster.devices))
+        return replace(workload, profile=replace(profile, layers=layers), cluster=cluster)
+
+
+def play(problem: Problem, plan: Plan, *, source: str) -> Timeline:
+    """The plan's timeline; a plan that cannot be played on the problem is bad input."""
+    from planner.errors import PlanError
+    from planner.simulate import simulate
+
+    try:
+        return simulate(problem, plan)
+    except (PlanError, ValueError, KeyError, IndexError) as error:
+        raise InputError(
+            f"{source}: cannot be played on this workload: {_first_violation(problem, plan) or error}; "
+            "`pipeplan verify` lists everything that is wrong"
+        ) from None
+
+
+def _first_violation(problem: Problem, plan: Plan) -> str:
+    from planner.verify import verify
+
+    violations = verify(problem, plan).violations
+    return violations[0].message.rstrip(".") if violations else ""
+
+
+OPTION_SWITCHES = (
+    "objective",
+    "max_stages_per_device",
+    "max_replicas",
+    "max_width",
+    "receive_buffers",
+    "synchronisation",
+)
+"""Switches of the command line that are options of the problem under the same name."""
+
+
+ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_devices")
+"""Options that a switch `--no-...` of the command line turns off."""
+
+
+PERMISSIONS = ("recompute", "split_placement")
+"""Options that a switch of the same name turns on."""
+
+
+def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were asked for on the command line."""
+    changes = {name: switches[name] for name in OPTION_SWITCHES if switches[name] is not None}
+    changes |= {name: False for name in ABILITIES if switches[f"no_{name}"]}
+    changes |= {name: True for name in PERMISSIONS if switches[name]}
+    if switches["no_replication"]:
+        changes["max_replicas"] = 1
+    if switches["pin"]:
+        changes["pinned"] = parse_pins(switches["pin"])
+    return changes
+
+
+def parse_pins(texts: Sequence[str]) -> list[dict[str, str]]:
+    """`LAYER=DEVICE` pairs as the option `pinned` wants them."""
+    pins = []
+    for text in texts:
+        layer, equals, device = text.rpartition("=")
+        if not (layer and equals and device):
+            raise InputError(f"--pin {text}: write LAYER=DEVICE, e.g. --pin embedding=gpu0")
+        pins.append({"layer": layer, "device": device})
+    return pins
+
+
+def require_limits(*, time_limit_s: float, gap: float | None, seed: int) -> None:
+    """Refuse limits that mean nothing."""
+    if not 0 < time_limit_s <= MAX_TIME_LIMIT_S:
+        raise InputError(f"--time-limit {time_limit_s}: give seconds above 0, at most {MAX_TIME_LIMIT_S:,}")
+    if gap is not None and not 0 <= gap < 1:
+        raise InputError(f"--gap {gap}: give a fraction from 0 to below 1, e.g. 0.01 for one percent")
+    if not 0 <= seed < 2**31:
+        raise InputError(f"--seed {seed}: give an integer from 0 to {2**31 - 1:,}")
+
+
+def require_writable(*targets: str | None) -> None:
+    """Refuse files that could not be written, before any work is done."""
+    for target in targets:
+        if target is None or target == "-":
+            continue
+        path = Path(target)
+        folder = path.parent
+        if not folder.is_dir():
+            raise InputError(f"{target}: the folder {folder} does not exist; make it first (mkdir -p {folder})")
+        if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+            raise InputError(f"{target}: cannot be written; choose another file")
+
+
+def describe_demos() -> dict[str, str]:
+    """The workloads that come along, a line each."""
+    from profiles.load import demo_names, load_workload
+
+    return {name: _describe(load_workload(f"demo:{name}")) for name in demo_names()}
+
+
+def _describe(workload: Workload) -> str:
+    profile, cluster = workload.profile, workload.cluster
+    shape = "chain" if profile.is_chain else "graph"
+    text = f"{shape} of {len(profile.layers)} layers"
+    if cluster is not None:
+        counts = (f"{sum(device.type == kind for device in cluster.devices)} × {kind}" for kind in cluster.device_types)
+        text += f" on {', '.join(counts)}"
+    if workload.num_microbatches is not None:
+        text += f", {workload.num_microbatches} microbatches"
+    return f"{text}: {profile.name}"

@@ -1,0 +1,486 @@
+"""The plans: submit, wait, look, follow, stop, pin, delete, fetch."""
+
+import asyncio
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response, StreamingResponse
+
+from api.jobs.job import Event, Job, NewJob, Quota
+from api.jobs.request import PlanRequest, Submission, TooLargeError, read_submission
+from api.jobs.store import IdempotencyConflictError, QuotaError
+from api.service.auth import Caller
+from api.service.core import Service
+from api.service.problem_json import Complaint, ServiceError, complaints_of, not_found
+from api.service.request_body import read_body
+from api.service.responses import EXPORTS, IMMUTABLE, answer, is_known, job_answer, job_document, not_modified, tag_of
+from profiles.strict_json import UnreadableError
+
+router = APIRouter(prefix="/v1/plans")
+
+PING_S = 15.0
+"""An event stream says something at least so often."""
+
+TICKET_S = 600.0
+"""How long a ticket for a picture is good."""
+
+PAUSE_S = 1.0
+"""And at most so often."""
+
+MEDIA = {
+    "view": "text/html",
+    "trace": "application/json",
+    "report": "application/json",
+    "torch": "text/csv",
+    "simulation": "application/json",
+    "explanation": "application/json",
+}
+"""Media types of what can be made of a plan."""
+
+_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+_WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?=$|[,;\s])", re.ASCII)
+
+
+def service_of(request: Request) -> Service:
+    """The service behind the request."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def reader(request: Request) -> Caller:
+    """A caller who may look."""
+    service = service_of(request)
+    return await service.executor.call(service.gate.admit, request, "plans:read")
+
+
+async def writer(request: Request) -> Caller:
+    """A caller who may ask for work."""
+    service = service_of(request)
+    return await service.executor.call(service.gate.admit, request, "plans:write")
+
+
+async def viewer(request: Request) -> Caller:
+    """A caller who may look, or a frame that brings a ticket."""
+    ticket = request.query_params.get("ticket")
+    if ticket is None:
+        return await reader(request)
+    service = service_of(request)
+    return await service.executor.call(service.gate.admit_viewer, request, ticket)
+
+
+Reader = Annotated[Caller, Depends(reader)]
+Writer = Annotated[Caller, Depends(writer)]
+Viewer = Annotated[Caller, Depends(viewer)]
+
+
+def waiting_s(request: Request, most: int) -> int:
+    """Seconds of `Prefer: wait=N`, 0 without it."""
+    match = _WAIT.search(request.headers.get("prefer", ""))
+    return min(int(match[1]), most) if match else 0
+
+
+async def find(request: Request, caller: Caller) -> Job:
+    """The job of the path, if it is the caller's; raises ServiceError 404."""
+    service = service_of(request)
+    job_id = request.path_params["plan_id"]
+    job = (
+        await service.executor.call(service.store.get, job_id, tenant=caller.tenant) if _ID.fullmatch(job_id) else None
+    )
+    if job is None:
+        raise not_found()
+    return job
+
+
+# ---------------------------------------------------------------- submit
+
+
+@router.post("")
+async def submit_plan(request: Request, caller: Writer) -> Response:
+    """Submit a question."""
+    service = service_of(request)
+    body = await read_body(request, service.settings.traffic)
+    key = idempotency_key(request)
+    with service.only_one(caller.tenant, key):
+        return await _submit(service, request, caller=caller, body=body, key=key)
+
+
+def digest_of(what: str, body: bytes) -> str:
+    """The hash under which a body stands beside its idempotency key; the same body asked elsewhere is another."""
+    return hashlib.sha256((b"" if what == "plan" else what.encode() + b"\n") + body).hexdigest()
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The key of the request, if it has one; raises ServiceError 400 for one that cannot be."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise ServiceError(400, "idempotency_key", detail="give 1 to 200 visible ASCII characters as Idempotency-Key")
+    return key
+
+
+async def _submit(service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None) -> Response:
+    digest = digest_of("plan", body)
+    known = await recall(service, caller, key=key, digest=digest)
+    if known is not None:
+        return await accepted(service, request, job=known)
+    submission, plan = await service.executor.call(parse_body, body, service)
+    if "no-cache" not in request.headers.get("cache-control", ""):
+        hit = await find_answer(service, caller, plan=plan)
+        if hit is not None:
+            await _remember(service, caller, key=key, digest=digest, job=hit)
+            service.metrics.count("cache_hits")
+            return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"})
+    new = new_job(caller, submission=submission, plan=plan)
+    return await accepted(service, request, job=await enqueue(service, caller, new=new, key=key, digest=digest))
+
+
+def parse_body(body: bytes, service: Service) -> tuple[Submission, PlanRequest]:
+    """What a body asks for; raises ServiceError 400 or 422."""
+    with refusing():
+        return read_submission(body, service.settings.ceilings)
+
+
+class refusing:
+    """A context in which mistakes of the input end the request."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, TooLargeError):
+            raise ServiceError(422, "too_large", errors=(Complaint(pointer="", code="limit", detail=str(error)),))
+        if isinstance(error, ValueError):
+            status = 400 if isinstance(error, UnreadableError) else 422
+            raise ServiceError(status, "invalid", errors=complaints_of(error)) from None
+
+
+async def recall(service: Service, caller: Caller, *, key: str | None, digest: str) -> Job | None:
+    """The job that was made under the key; raises ServiceError 422 if it came with another body then."""
+    if key is None:
+        return None
+    try:
+        return await service.executor.call(service.store.recall, caller.tenant, idempotency_key=key, body_sha256=digest)
+    except IdempotencyConflictError:
+        raise _reused() from None
+
+
+async def _remember(service: Service, caller: Caller, *, key: str | None, digest: str, job: Job) -> None:
+    """What the cache answers uses its key up, too."""
+    if key is None:
+        return
+    try:
+        await service.executor.call(
+            service.store.remember, caller.tenant, idempotency_key=key, body_sha256=digest, job_id=job.id
+        )
+    except IdempotencyConflictError:
+        raise _reused() from None
+
+
+def _reused() -> ServiceError:
+    return ServiceError(422, "idempotency_key_reused", detail="this Idempotency-Key came with another body before")
+
+
+async def find_answer(service: Service, caller: Caller, *, plan: PlanRequest) -> Job | None:
+    """A finished job that answers the request already."""
+    return await service.executor.call(
+        service.store.find_answer,
+        caller.tenant,
+        problem_key=plan.problem_key,
+        request_key=plan.request_key,
+        gap=plan.limits.gap,
+        is_exact=plan.is_deterministic,
+    )
+
+
+def new_job(caller: Caller, *, submission: Submission, plan: PlanRequest) -> NewJob:
+    """The row of a request."""
+    return NewJob(
+        id=uuid.uuid4().hex,
+        tenant=caller.tenant,
+        key_id=caller.key_id,
+        name=plan.problem.profile.name,
+        request=plan.render(),
+        problem_key=plan.problem_key,
+        request_key=plan.request_key,
+        is_deterministic=plan.is_deterministic,
+        priority=submission.priority,
+        is_pinned=submission.pinned,
+    )
+
+
+async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | None = None, digest: str = "") -> Job:
+    """Store the job and announce it; raises ServiceError 429 beyond the caller's limits, 503 while shutting down."""
+    if service.is_draining:
+        raise ServiceError(503, "shutting_down", detail="try another instance", headers={"Retry-After": "5"})
+    quota = Quota(
+        unfinished_jobs=caller.concurrent_jobs,
+        hourly_jobs=caller.hourly_jobs,
+        stored_bytes=service.settings.traffic.stored_bytes,
+    )
+    try:
+        job, is_new = await service.executor.call(
+            service.store.submit, new, idempotency_key=key, body_sha256=digest, quota=quota
+        )
+    except IdempotencyConflictError:
+        raise _reused() from None
+    except QuotaError as error:
+        raise _too_much(error) from None
+    if is_new:
+        service.metrics.count("jobs_submitted")
+        await service.executor.call(service.engine.announce)
+    return job
+
+
+_QUOTAS = {
+    "too_many_jobs": ("{most:,} jobs may be queued or running", "10"),
+    "hourly_limit": ("{most:,} jobs may be submitted in an hour", "600"),
+    "too_many_bytes": ("the requests of a tenant may hold {most:,} bytes; delete plans that are not needed", "600"),
+}
+
+
+def _too_much(error: QuotaError) -> ServiceError:
+    detail, wait_s = _QUOTAS[error.code]
+    return ServiceError(429, error.code, detail=detail.format(most=error.most), headers={"Retry-After": wait_s})
+
+
+async def accepted(service: Service, request: Request, *, job: Job) -> Response:
+    """202 with the address, or 200 if it is done within the time that the client prefers to wait."""
+    seconds = waiting_s(request, service.settings.traffic.max_wait_s)
+    if seconds and not job.is_finished:
+        job = await _wait(service, job, seconds=seconds)
+    headers = {"Location": f"/v1/plans/{job.id}", "X-Cache": "MISS"}
+    if job.is_finished:
+        return job_answer(job, headers=headers)
+    return job_answer(job, status=202, headers=headers | {"Retry-After": "1"})
+
+
+async def _wait(service: Service, job: Job, *, seconds: float) -> Job:
+    """The job when it is finished, or as it is after so many seconds."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    if not service.has_room_for_stream(job.tenant):
+        return job  # it is stored, so whoever cannot wait for it is told so, and asks later
+    with service.streaming(job.tenant):
+        while not job.is_finished and loop.time() < until and not service.is_draining:
+            await service.hub.wait(job.id, job.version, timeout_s=min(5.0, until - loop.time()))
+            present = await service.executor.call(service.store.get, job.id)
+            if present is None:
+                raise not_found()
+            job = present
+    return job
+
+
+# ---------------------------------------------------------------- look
+
+
+@router.get("")
+async def list_plans(request: Request, caller: Reader) -> Response:
+    """The caller's latest jobs."""
+    text = request.query_params.get("limit", "20")
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= 100):
+        raise ServiceError(
+            422, "invalid", errors=(Complaint(pointer="/limit", code="invalid", detail="give a number from 1 to 100"),)
+        )
+    service = service_of(request)
+    jobs = await service.executor.call(service.store.recent, caller.tenant, limit=int(text))
+    return answer({"plans": [job_document(job) for job in jobs]}, headers={"Cache-Control": "private, no-cache"})
+
+
+@router.get("/{plan_id}")
+async def get_plan(request: Request, caller: Reader) -> Response:
+    """A job; `Prefer: wait=N` waits for its end."""
+    service = service_of(request)
+    job = await find(request, caller)
+    seconds = waiting_s(request, service.settings.traffic.max_wait_s)
+    if seconds and not job.is_finished:
+        job = await _wait(service, job, seconds=seconds)
+    if is_known(request, tag_of(job)):
+        return not_modified(tag_of(job), cache_control="private, no-cache")
+    return job_answer(job)
+
+
+@router.get("/{plan_id}/events")
+async def follow_plan(request: Request, caller: Reader) -> Response:
+    """The story of a job as server-sent events."""
+    service = service_of(request)
+    job = await find(request, caller)
+    last = request.headers.get("last-event-id", "0")
+    after = int(last) if last.isascii() and last.isdigit() and len(last) <= 9 else 0
+    if not service.has_room_for_stream(caller.tenant):
+        raise ServiceError(429, "too_many_streams", detail="too many wait", headers={"Retry-After": "5"})
+    return StreamingResponse(
+        _story(service, job, after=after), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+    )
+
+
+async def _story(service: Service, job: Job, *, after: int) -> AsyncIterator[str]:
+    clock = asyncio.get_running_loop().time
+    with service.streaming(job.tenant):
+        said = clock()
+        while True:
+            events = await service.executor.call(service.store.events, job.id, after=after)
+            for event in latest(list(events)):
+                yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event.data}\n\n"
+                after, said = event.seq, clock()
+            if job.is_finished or service.is_draining:
+                return
+            await asyncio.sleep(PAUSE_S if events else 0.0)
+            silent_until = said + PING_S - PAUSE_S
+            await service.hub.wait(job.id, job.version, timeout_s=max(0.0, silent_until - clock()))
+            present = await service.executor.call(service.store.get, job.id)
+            if present is None:
+                return
+            if clock() >= silent_until:
+                yield ": ping\n\n"
+                said = clock()
+            job = present
+
+
+def latest(events: list[Event]) -> list[Event]:
+    """Of what comes at once, only the last incumbent and the last bound."""
+    last = {event.kind: event.seq for event in events}
+    return [event for event in events if event.kind not in ("incumbent", "bound") or last[event.kind] == event.seq]
+
+
+# ---------------------------------------------------------------- change
+
+
+@router.post("/{plan_id}:stop")
+async def stop_plan(request: Request, caller: Writer) -> Response:
+    """Finish now with the best verified plan; asking twice changes nothing."""
+    job = await find(request, caller)
+    service = service_of(request)
+    stopped = await service.executor.call(service.store.stop, job.id, caller.tenant)
+    if stopped is None:
+        raise not_found()
+    return job_answer(stopped, status=200 if stopped.is_finished else 202)
+
+
+@router.post("/{plan_id}:pin")
+async def pin_plan(request: Request, caller: Writer) -> Response:
+    """Keep the plan for good."""
+    return await _pin(request, caller, is_pinned=True)
+
+
+@router.post("/{plan_id}:unpin")
+async def unpin_plan(request: Request, caller: Writer) -> Response:
+    """Let retention have it."""
+    return await _pin(request, caller, is_pinned=False)
+
+
+@router.post("/{plan_id}:ticket")
+async def make_ticket(request: Request, caller: Reader) -> Response:
+    """A ticket with which a frame, which cannot send a key, may load the picture for a while."""
+    job = await find(request, caller)
+    if caller.key_id is None:
+        raise ServiceError(409, "no_key", detail="tickets are for those who came with an API key")
+    service = service_of(request)
+    ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=TICKET_S)
+    return answer({"ticket": ticket}, headers={"Cache-Control": "no-store"})
+
+
+async def _pin(request: Request, caller: Caller, *, is_pinned: bool) -> Response:
+    job = await find(request, caller)
+    service = service_of(request)
+    pinned = await service.executor.call(service.store.pin, job.id, caller.tenant, is_pinned=is_pinned)
+    if pinned is None:
+        raise not_found()
+    return job_answer(pinned)
+
+
+@router.delete("/{plan_id}")
+async def delete_plan(request: Request, caller: Writer) -> Response:
+    """Cancel if it runs, then forget."""
+    job = await find(request, caller)
+    service = service_of(request)
+    if not await service.executor.call(service.store.forget, job.id, caller.tenant):
+        raise not_found()
+    return Response(status_code=204)
+
+
+# ---------------------------------------------------------------- fetch
+
+
+@router.get("/{plan_id}/export/{form}")
+async def export_plan(request: Request, caller: Reader) -> Response:
+    """The plan for another program."""
+    form = request.path_params["form"]
+    if form not in EXPORTS:
+        raise not_found()
+    return await _fetch(request, caller, what=form)
+
+
+@router.get("/{plan_id}/plan")
+async def get_plan_document(request: Request, caller: Reader) -> Response:
+    """The plan document, byte for byte as the command line writes it."""
+    return await _fetch(request, caller, what="plan")
+
+
+@router.get("/{plan_id}/trace")
+async def get_trace(request: Request, caller: Reader) -> Response:
+    """A Chrome trace."""
+    return await _fetch(request, caller, what="trace")
+
+
+@router.get("/{plan_id}/view")
+async def get_view(request: Request, caller: Viewer) -> Response:
+    """The picture, with `?against=ID` a second plan below it."""
+    return await _fetch(request, caller, what="view")
+
+
+@router.get("/{plan_id}/report")
+async def get_report(request: Request, caller: Reader) -> Response:
+    """Stages, devices, memory, baselines and where the time goes."""
+    return await _fetch(request, caller, what="report")
+
+
+async def _fetch(request: Request, caller: Caller, *, what: str) -> Response:
+    service = service_of(request)
+    job = await find(request, caller)
+    text = await _final_plan(service, job)
+    other = await _other(request, caller) if what == "view" else None
+    tag = f'"{job.plan_sha256}-{what}{"" if other is None else "-" + hashlib.sha256(other.encode()).hexdigest()[:16]}"'
+    if is_known(request, tag):
+        return not_modified(tag, cache_control=IMMUTABLE)
+    headers = {"ETag": tag, "Cache-Control": IMMUTABLE}
+    if what == "plan":
+        return Response(text.encode(), headers=headers, media_type="application/json")
+    request_text = await service.executor.call(service.store.request_text, job.id)
+    workload = json.loads(request_text)["workload"]
+    made = await service.executor.call(
+        service.inspector.ask, what=what, plan=text, workload={"format": "pipeline-workload/1", **workload}, other=other
+    )
+    if what == "view":
+        headers["Content-Security-Policy"] = "sandbox allow-scripts; frame-ancestors 'self'"
+    return Response(made["text"].encode(), headers=headers, media_type=MEDIA[what])
+
+
+async def _final_plan(service: Service, job: Job) -> str:
+    if not job.is_finished:
+        detail = "the plan is not finished; follow its events, or stop it"
+        raise ServiceError(409, "not_finished", detail=detail, headers={"Retry-After": "2"})
+    text = await service.executor.call(service.store.plan_text, job.id)
+    if job.state != "succeeded" or text is None:
+        raise ServiceError(409, "no_plan", detail="the job is there and ended without a plan; its status says why")
+    return text
+
+
+async def _other(request: Request, caller: Caller) -> str | None:
+    """The plan to draw beside it."""
+    other_id = request.query_params.get("against")
+    if other_id is None:
+        return None
+    service = service_of(request)
+    other = (
+        await service.executor.call(service.store.get, other_id, tenant=caller.tenant)
+        if _ID.fullmatch(other_id)
+        else None
+    )
+    if other is None:
+        raise not_found()
+    return await _final_plan(service, other)

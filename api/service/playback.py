@@ -1,0 +1,163 @@
+"""Questions about plans that come along with the request: verify, play, and what if."""
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api.jobs.job import Job
+from api.jobs.request import (
+    SOURCE,
+    PlanRequest,
+    Submission,
+    check_limits,
+    parse_tree,
+    read_request,
+    require_size,
+    workload_of_problem,
+)
+from api.jobs.what_if import Change, changed
+from api.service.auth import Caller
+from api.service.core import Service
+from api.service.plan_handlers import (
+    MEDIA,
+    Writer,
+    accepted,
+    digest_of,
+    enqueue,
+    idempotency_key,
+    new_job,
+    recall,
+    refusing,
+    service_of,
+)
+from api.service.problem_json import ServiceError, not_found
+from api.service.request_body import read_body
+from api.service.responses import answer
+from planner.progress import Limits
+from profiles.canonical_json import canonical_json
+from profiles.validation import validate
+
+router = APIRouter(prefix="/v1")
+
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The body of `POST /v1/verifications`."""
+
+    __pydantic_config__ = _STRICT
+
+    plan: dict[str, object]
+    """A plan document."""
+    workload: dict[str, object] | None = None
+    """The workload that it answers; left out: the one that it brings along."""
+    certificate: bool = False
+    """Also derive bound, gap and everything else that the evidence states."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Playback:
+    """The body of `POST /v1/playbacks`."""
+
+    __pydantic_config__ = _STRICT
+
+    plan: dict[str, object]
+    """A plan document."""
+    what: Literal["simulation", "explanation", "report", "view", "trace", "torch"]
+    """What to make of it."""
+    workload: dict[str, object] | None = None
+    """The workload that it answers; left out: the one that it brings along."""
+    other: dict[str, object] | None = None
+    """A second plan, for a view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """The body of `POST /v1/what-if`."""
+
+    __pydantic_config__ = _STRICT
+
+    base: str
+    """A plan of this service that has succeeded."""
+    change: Change
+    """What is different."""
+    limits: Limits = field(default_factory=lambda: Limits(time_limit_s=10.0))
+    """When to stop."""
+
+
+@router.post("/verifications")
+async def verify_plan(request: Request, caller: Writer) -> Response:
+    """Check a plan against every rule."""
+    del caller
+    service = service_of(request)
+    body = await read_body(request, service.settings.traffic)
+    order = await service.executor.call(_read, Verification, body)
+    made = await _inspect(service, order, what="verdict", certificate=order.certificate)
+    return answer(made["verdict"])
+
+
+@router.post("/playbacks")
+async def play_plan(request: Request, caller: Writer) -> Response:
+    """Play a plan and make something of it."""
+    del caller
+    service = service_of(request)
+    body = await read_body(request, service.settings.traffic)
+    order = await service.executor.call(_read, Playback, body)
+    other = None if order.other is None else json.dumps(order.other)
+    made = await _inspect(service, order, what=order.what, other=other)
+    headers = {"Content-Security-Policy": "sandbox allow-scripts"} if order.what == "view" else {}
+    return Response(made["text"].encode(), media_type=MEDIA[order.what], headers=headers)
+
+
+def _read(kind: type, body: bytes) -> Any:
+    with refusing():
+        return validate(kind, parse_tree(body), source=SOURCE)
+
+
+async def _inspect(service: Service, order: Any, *, what: str, **more: Any) -> dict[str, Any]:
+    text = await service.executor.call(json.dumps, order.plan)
+    made: dict[str, Any] = await service.executor.call(
+        service.inspector.ask, what=what, plan=text, workload=order.workload, **more
+    )
+    return made
+
+
+@router.post("/what-if")
+async def ask_what_if(request: Request, caller: Writer) -> Response:
+    """The same question with a change; the answer is a plan that says how far the objective moved."""
+    service = service_of(request)
+    body = await read_body(request, service.settings.traffic)
+    key = idempotency_key(request)
+    with service.only_one(caller.tenant, key):
+        return await _ask_what_if(service, request, caller=caller, body=body, key=key)
+
+
+async def _ask_what_if(service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None) -> Response:
+    digest = digest_of("what-if", body)
+    known = await recall(service, caller, key=key, digest=digest)
+    if known is not None:
+        return await accepted(service, request, job=known)
+    order: WhatIf = await service.executor.call(_read, WhatIf, body)
+    base = await service.executor.call(service.store.get, order.base, tenant=caller.tenant)
+    if base is None:
+        raise not_found()
+    if base.state != "succeeded":
+        raise ServiceError(409, "not_finished", detail="the base has no final plan yet")
+    plan = await service.executor.call(_change, service, order, base=base)
+    new = new_job(caller, submission=Submission(workload={}), plan=plan)
+    told = {"change": asdict(order.change), "base_objective_ns": base.incumbent_ns}
+    new = replace(new, base_id=base.id, change=canonical_json(told))
+    return await accepted(service, request, job=await enqueue(service, caller, new=new, key=key, digest=digest))
+
+
+def _change(service: Service, order: WhatIf, *, base: Job) -> PlanRequest:
+    with refusing():
+        ceilings = service.settings.ceilings
+        problem = changed(read_request(service.store.request_text(base.id)).problem, order.change)
+        count, options = problem.num_microbatches, problem.options
+        require_size(workload_of_problem(problem), ceilings, num_microbatches=count, options=options)
+        return PlanRequest(problem=problem, limits=check_limits(order.limits, ceilings))

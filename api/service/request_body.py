@@ -1,0 +1,59 @@
+"""Bodies, read with a limit on their size and their time, in the one form that is accepted."""
+
+import asyncio
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from api.service.problem_json import ServiceError
+from api.service.settings import ClientLimits
+
+
+async def read_body(request: Request, traffic: ClientLimits) -> bytes:
+    """The bytes of a JSON body; raises ServiceError 400, 408, 413 or 415."""
+    _require_form(request)
+    _require_length(request, traffic.max_body_bytes)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(traffic.body_timeout_s):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > traffic.max_body_bytes:
+                    raise _too_large(traffic.max_body_bytes)
+                chunks.append(chunk)
+    except TimeoutError:
+        detail = f"the body took more than {traffic.body_timeout_s:g} s"
+        raise ServiceError(408, "too_slow", detail=detail, headers={"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise ServiceError(400, "cut_off", detail="the connection ended before the body did") from None
+    return b"".join(chunks)
+
+
+def _require_form(request: Request) -> None:
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ServiceError(415, "encoding", detail="send the body as it is, without Content-Encoding")
+    kind, _, parameters = request.headers.get("content-type", "").partition(";")
+    if kind.strip().lower() not in ("application/json", "application/x-www-form-urlencoded", ""):
+        raise ServiceError(415, "content_type", detail="send JSON as application/json")
+    if kind.strip().lower() == "application/x-www-form-urlencoded":
+        raise ServiceError(
+            415, "content_type", detail="send JSON as application/json (curl: -H 'Content-Type: application/json')"
+        )
+    charset = parameters.strip().lower()
+    if charset.startswith("charset=") and charset.removeprefix("charset=").strip('"') not in ("utf-8", "utf8"):
+        raise ServiceError(415, "charset", detail="send the text as UTF-8")
+
+
+def _require_length(request: Request, most: int) -> None:
+    length = request.headers.get("content-length")
+    if length is None:
+        return
+    if not (length.isascii() and length.isdigit() and len(length) <= 20):
+        raise ServiceError(400, "length", detail="Content-Length is not a number")
+    if int(length) > most:
+        raise _too_large(most)
+
+
+def _too_large(most: int) -> ServiceError:
+    return ServiceError(413, "too_large", detail=f"a body may have {most:,} bytes", headers={"Connection": "close"})

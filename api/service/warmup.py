@@ -1,0 +1,51 @@
+"""Everything that is otherwise built by the first request, built once, by one thread, before the first request.
+
+Validators, schemas and the interface's document are made when they are first needed; first requests come at the same
+time, and some of what makes them is not safe to run in several threads at once.
+"""
+
+import json
+from typing import Any
+
+from api.jobs.request import SOURCE, PlanRequest, parse_tree, problem_of, read_request, read_submission
+from api.jobs.what_if import Change, changed
+from api.service.openapi import allowed_methods, example_submission, make_document
+from api.service.playback import Playback, Verification, WhatIf
+from api.service.problem_json import complaints_of
+from api.service.settings import Settings
+from planner.document import parse_plan
+from profiles.validation import validate
+
+
+def build_everything(settings: Settings) -> None:
+    """Read an example of every body, and one of each with a mistake in it."""
+    make_document()
+    allowed_methods("/v1/plans")
+    example = example_submission()
+    _, plan = read_submission(json.dumps(example).encode(), settings.ceilings)
+    problem = read_request(plan.render()).problem
+    changed(problem, Change(devices=1))
+    _ = (plan.problem_key, plan.request_key, PlanRequest(problem=problem, limits=plan.limits).render())
+    problem_of(example["workload"], source=SOURCE, ceilings=settings.ceilings)
+    for kind, body in _bodies():
+        validate(kind, parse_tree(json.dumps(body).encode()), source=SOURCE)
+        _refuse(lambda kind=kind, body=body: validate(kind, {**body, "surprise": 1}, source=SOURCE))
+    _refuse(lambda: read_submission(json.dumps({**example, "limits": {"gap": 2}}).encode(), settings.ceilings))
+    _refuse(lambda: read_submission(b"{", settings.ceilings))
+    _refuse(lambda: parse_plan("{}", source=SOURCE))
+
+
+def _bodies() -> tuple[tuple[type, dict[str, Any]], ...]:
+    return (
+        (Verification, {"plan": {}}),
+        (Playback, {"plan": {}, "what": "view"}),
+        (WhatIf, {"base": "", "change": {"devices": 1}, "limits": {"gap": 0.1}}),
+    )
+
+
+def _refuse(act: Any) -> None:
+    """A refusal is put into words, too."""
+    try:
+        act()
+    except ValueError as error:
+        complaints_of(error)

@@ -1,0 +1,67 @@
+"""Traces of a job as people and programs read them: what was imported."""
+
+import statistics
+from typing import Any
+
+from profiles.importers.trace_summary import Spread, TraceSummary
+
+KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+
+
+def summarise_trace(summary: TraceSummary) -> dict[str, Any]:
+    """As JSON: every cell with its spread."""
+    return {
+        "source": summary.source,
+        "form": summary.form,
+        "pipelines": summary.num_pipelines,
+        "stages": list(summary.stages),
+        "num_microbatches": summary.num_microbatches,
+        "iterations_ns": summary.iterations_ns,
+        "durations": [
+            {"device": device, "stage": stage, "kind": kind, **_spread(each)}
+            for (device, stage, kind), each in sorted(summary.cells.items())
+        ],
+        "transfers": [{"from": a, "to": b, **_spread(each)} for (a, b), each in sorted(summary.transfers.items())],
+        "orders": {device: list(order) for device, order in sorted(summary.orders.items())},
+        "iterations_in_another_order": summary.num_other_orders,
+    }
+
+
+def _spread(each: Spread) -> dict[str, int]:
+    low, middle, high = each.quartiles_ns
+    return {"count": each.count, "mean_ns": each.mean_ns, "median_ns": middle, "low_ns": low, "high_ns": high}
+
+
+def describe_trace(summary: TraceSummary) -> list[str]:
+    """In lines: a stage and kind per line, over all its devices."""
+    middle = statistics.median(summary.iterations_ns) / 1e6
+    lines = [
+        f"{summary.source}: {summary.form}",
+        f"{summary.num_pipelines} pipelines x {len(summary.stages)} stages x {summary.num_microbatches} microbatches, "
+        f"{len(summary.iterations_ns)} iterations of {middle:,.2f} ms (median; "
+        f"{min(summary.iterations_ns) / 1e6:,.2f} to {max(summary.iterations_ns) / 1e6:,.2f})",
+    ]
+    for stage in summary.stages:
+        for kind in "FBIW":
+            those = {
+                device: each for (device, number, k), each in summary.cells.items() if (number, k) == (stage, kind)
+            }
+            if those:
+                slow = max(those, key=lambda device: those[device].mean_ns)
+                fast = min(those, key=lambda device: those[device].mean_ns)
+                lines.append(
+                    f"  stage {stage} {KINDS[kind]:<15} {summary.mean_ns(stage, kind) / 1e6:10,.3f} ms mean, devices "
+                    f"{those[fast].mean_ns / 1e6:,.3f} to {those[slow].mean_ns / 1e6:,.3f} ({slow})"
+                )
+    for (a, b), each in sorted(summary.transfers.items()):
+        lines.append(
+            f"  transfer {a} -> {b}         {each.quartiles_ns[1] / 1e6:10,.3f} ms median, {each.count} of them"
+        )
+    if not summary.transfers:
+        lines.append("  transfers: not in the trace")
+    lines.append(
+        "  order: every iteration the same"
+        if summary.num_other_orders == 0
+        else f"  order: another than in the first iteration in {summary.num_other_orders}"
+    )
+    return lines

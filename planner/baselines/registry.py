@@ -1,0 +1,294 @@
+"""Every baseline of a problem, one after the other, and the row that each of them gets in a comparison."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from math import ceil
+
+from planner.baselines.applicability import (
+    DoesNotApplyError,
+    NoRoomError,
+    OutOfTimeError,
+    require_choices,
+    require_split_backward,
+    require_time,
+)
+from planner.baselines.breadth_first import order_breadth_first
+from planner.baselines.capped_chunks import order_capped_chunks, order_capped_whole_chunks
+from planner.baselines.capped_greedy import order_capped_greedy, order_capped_whole
+from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
+from planner.baselines.gpipe import order_gpipe
+from planner.baselines.interleaved import order_interleaved
+from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
+from planner.baselines.layouts import (
+    EVEN,
+    GIVEN,
+    LOOPED,
+    ONE_EACH,
+    SMALLEST_LARGEST,
+    TRANSFERS_TOO,
+    V_SHAPED,
+    Cut,
+    StagePlacement,
+    looped,
+    make_stages,
+    zigzag,
+)
+from planner.baselines.one_f_one_b import order_one_f_one_b
+from planner.baselines.out_of_order.first_k import make_first_k_plan
+from planner.baselines.out_of_order.pipelined import make_fast_forward_plan, make_modulo_plan
+from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
+from planner.baselines.recomputing import breaks_memory, with_recomputation
+from planner.baselines.spp.plans import make_spp_plan
+from planner.baselines.uneven_cores import make_even_cores_plan, make_uneven_cores_plan
+from planner.baselines.v_half import order_v_half
+from planner.baselines.v_min import order_v_min
+from planner.baselines.zb_automatic import order_zb_automatic
+from planner.baselines.zb_h1 import order_zb_h1
+from planner.baselines.zb_h2 import order_zb_h2
+from planner.baselines.zb_interleaved import order_zb_interleaved
+from planner.baselines.zb_v import order_zb_v
+from planner.clock import HasTime, always
+from planner.costs import CostModel
+from planner.device_groups import open_widths
+from planner.plan import BaselineResult, Plan, Stage
+from planner.problem import Problem
+from planner.simulate import Timeline, simulate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What one published method makes of a problem."""
+
+    name: str
+    """Method and partition, e.g. `1F1B (even layers)`."""
+    plan: Plan | None
+    """None if the method does not apply; it may break the memory limit, as the method may."""
+    note: str = ""
+    """Why there is no plan, in a phrase."""
+    lacks_room: bool = False
+    """Whether that is for lack of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A published way to run a pipeline."""
+
+    name: str
+    """As its authors call it."""
+    placement: StagePlacement
+    """Which device holds which stages."""
+    order: Callable[[Pipeline], Words]
+    """The order of actions on every device."""
+    splits_backward: bool
+    """Whether it runs I and W apart."""
+    is_slow: bool = False
+    """Whether it tries many orders; such methods come last."""
+    is_always_played: bool = False
+    """Whether it is played even where time is short: no plan is ever above it."""
+
+
+NO_TIME = "not played: no time was left for it"
+"""The note of a baseline that was left out for want of time."""
+
+METHODS = (
+    Method(name="GPipe", placement=ONE_EACH, order=order_gpipe, splits_backward=False),
+    Method(name="1F1B", placement=ONE_EACH, order=order_one_f_one_b, splits_backward=False),
+    Method(
+        name="capped greedy", placement=ONE_EACH, order=order_capped_greedy, splits_backward=True, is_always_played=True
+    ),
+    Method(name="capped 1F1B", placement=ONE_EACH, order=order_capped_whole, splits_backward=False),
+    Method(name="ZB-H1", placement=ONE_EACH, order=order_zb_h1, splits_backward=True),
+    Method(name="ZB-H2", placement=ONE_EACH, order=order_zb_h2, splits_backward=True),
+    Method(name="ZB automatic", placement=ONE_EACH, order=order_zb_automatic, splits_backward=True, is_slow=True),
+    Method(name="interleaved 1F1B", placement=LOOPED, order=order_interleaved, splits_backward=False),
+    Method(name="ZB-V", placement=V_SHAPED, order=order_zb_v, splits_backward=True, is_slow=True),
+    Method(name="V-Half-like", placement=V_SHAPED, order=order_v_half, splits_backward=True, is_slow=True),
+    Method(name="V-Min", placement=V_SHAPED, order=order_v_min, splits_backward=True, is_slow=True),
+    Method(name="breadth-first", placement=LOOPED, order=order_breadth_first, splits_backward=False),
+    Method(name="interleaved ZB", placement=LOOPED, order=order_zb_interleaved, splits_backward=True),
+    Method(name="capped loop", placement=LOOPED, order=order_capped_chunks, splits_backward=True),
+    Method(name="capped loop 1F1B", placement=LOOPED, order=order_capped_whole_chunks, splits_backward=False),
+    Method(name="capped V", placement=V_SHAPED, order=order_capped_chunks, splits_backward=True),
+    Method(name="capped V 1F1B", placement=V_SHAPED, order=order_capped_whole_chunks, splits_backward=False),
+)
+"""From simple to elaborate; those that any number of chunks can have come with two here (see `all_methods`)."""
+
+_ANY_CHUNKS = {
+    "interleaved 1F1B": looped,
+    "breadth-first": looped,
+    "interleaved ZB": looped,
+    "capped loop": looped,
+    "capped loop 1F1B": looped,
+    "capped V": zigzag,
+    "capped V 1F1B": zigzag,
+}
+"""Methods that are defined for more than two chunks, and their placements."""
+
+
+def all_methods(problem: Problem) -> Iterator[Method]:
+    """Every method, and those for any number of chunks with as many as the options and the layers allow."""
+    yield from METHODS
+    devices, layers = len(problem.cluster.devices), len(problem.profile.layers)
+    most = problem.options.max_stages_per_device
+    if problem.options.partition is not None:
+        layers = len(problem.options.partition)
+    for method in METHODS:
+        for chunks in range(3, min(most, layers // devices) + 1 if method.name in _ANY_CHUNKS else 0):
+            if problem.options.partition is None or layers == chunks * devices:
+                name = f"{method.name} x {chunks}"
+                yield replace(method, name=name, placement=_ANY_CHUNKS[method.name](chunks))
+
+
+def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = always) -> Iterator[Baseline]:
+    """Pure data parallelism, every method with every cut, then the planners; each is made when it is asked for.
+
+    Those that try many orders come last. The cut that counts transfers is left out where it is the same as without
+    them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it. Once
+    `has_time` denies it, no more plans are made: the baselines that are left come without one, and say so.
+    """
+    maker = _Maker(costs, has_time=has_time)
+    for baseline, again in _attempts(problem, maker, has_time=has_time):
+        yield baseline
+        if problem.options.recompute and _may_recompute(costs, baseline):
+            yield _attempt_in_time(f"{baseline.name}, recomputing", again, has_time=has_time)
+
+
+def _may_recompute(costs: CostModel, baseline: Baseline) -> bool:
+    """Whether a plan needs too much memory, and could be made again with recomputation: not with split placement."""
+    plan = baseline.plan
+    if plan is None:
+        return baseline.lacks_room
+    return not any(stage.is_split for stage in plan.stages) and breaks_memory(costs, plan)
+
+
+def _attempts(problem: Problem, maker: "_Maker", *, has_time: HasTime) -> Iterator[tuple[Baseline, Callable[[], Plan]]]:
+    """Every baseline, and how to make it again with recomputation."""
+    attempt = partial(_attempt_in_time, has_time=has_time)
+    whole = partial(maker.make_data_parallel, recompute=True)
+    yield attempt("data parallel", maker.make_data_parallel), whole
+    yield from _method_attempts(problem, maker, is_slow=False)
+    yield from _spp_attempts(maker)
+    for name, make, remake in _planners(maker):
+        yield attempt(name, make), remake
+    if problem.options.split_placement:
+        layer_pipe = partial(make_layer_pipe_plan, maker.costs, has_time=has_time)
+        yield attempt("LayerPipe", layer_pipe), layer_pipe
+    yield from _method_attempts(problem, maker, is_slow=True)
+
+
+def _method_attempts(
+    problem: Problem, maker: "_Maker", *, is_slow: bool
+) -> Iterator[tuple[Baseline, Callable[[], Plan]]]:
+    cuts = (EVEN, SMALLEST_LARGEST, TRANSFERS_TOO) if problem.options.partition is None else (GIVEN,)
+    for method in all_methods(problem):
+        for cut in cuts if method.is_slow == is_slow else ():
+            has_time = always if method.is_always_played else maker.has_time
+            if cut is not TRANSFERS_TOO or (has_time() and maker.depends_on_transfers(method)):
+                make = partial(maker.make, method, cut=cut)
+                again = partial(maker.make, method, cut=cut, recompute=True)
+                yield _attempt_in_time(f"{method.name} ({cut.name})", make, has_time=has_time), again
+
+
+def _planners(maker: "_Maker") -> Iterator[tuple[str, Callable[[], Plan], Callable[[], Plan]]]:
+    """Methods with a placement of their own: their names, how to make their plans, and once more with recomputation."""
+    costs, has_time = maker.costs, maker.has_time
+    ahead, modulo = (partial(make, costs, has_time=has_time) for make in (make_fast_forward_plan, make_modulo_plan))
+    yield "OOO fast-forward", ahead, partial(ahead, recompute=True)
+    yield "OOO modulo", modulo, partial(modulo, recompute=True)
+    if costs.problem.options.synchronisation == "bucketed":
+        first_k = partial(make_first_k_plan, costs, has_time=has_time)
+        yield "OOO reverse first-k", first_k, partial(first_k, recompute=True)
+    if open_widths(costs.problem):
+        even = partial(make_even_cores_plan, costs, has_time=has_time)
+        uneven = partial(make_uneven_cores_plan, costs, has_time=has_time)
+        yield "even widths", even, partial(even, recompute=True)
+        yield "concurrency control", uneven, partial(uneven, recompute=True)
+
+
+def _spp_attempts(maker: "_Maker") -> Iterator[tuple[Baseline, Callable[[], Plan]]]:
+    """SPP, which does not know of memory, and, where its best plan needs too much, the best of those that fit."""
+    make = partial(make_spp_plan, maker.costs, has_time=maker.has_time)
+    fitting, again = partial(make, within_memory=True), partial(make, recompute=True, within_memory=True)
+    yield (found := _attempt_in_time("SPP", make, has_time=maker.has_time)), again
+    if found.plan is not None and breaks_memory(maker.costs, found.plan):
+        yield _attempt_in_time("SPP (least that fits)", fitting, has_time=maker.has_time), again
+
+
+def make_method_plan(costs: CostModel, method: Method, *, cut: Cut) -> Plan:
+    """The plan of one pipelined method; raises DoesNotApplyError if the options exclude it."""
+    return _Maker(costs).make(method, cut=cut)
+
+
+def _attempt_in_time(name: str, make: Callable[[], Plan], *, has_time: HasTime) -> Baseline:
+    try:
+        require_time(has_time)
+        return Baseline(name=name, plan=make())
+    except OutOfTimeError:
+        return Baseline(name=name, plan=None, note=NO_TIME)
+    except DoesNotApplyError as reason:
+        return Baseline(name=name, plan=None, note=str(reason), lacks_room=isinstance(reason, NoRoomError))
+
+
+class _Maker:
+    """Makes plans for one problem; methods that place their stages alike share them."""
+
+    def __init__(self, costs: CostModel, *, has_time: HasTime = always) -> None:
+        self.costs, self.has_time = costs, has_time
+        self.stages = cache(self._make_stages)
+        self.pipeline = cache(self._make_pipeline)
+
+    def make_data_parallel(self, *, recompute: bool = False) -> Plan:
+        stages = make_replicated_stage(self.costs)
+        stages = with_recomputation(stages) if recompute else stages
+        require_choices(self.costs, stages)
+        return make_plan(self.costs, stages, words=order_data_parallel(self.pipeline(stages)))
+
+    def make(self, method: Method, *, cut: Cut, recompute: bool = False) -> Plan:
+        if method.splits_backward:
+            require_split_backward(self.costs.problem)
+        stages = self.stages(method.placement, cut)
+        stages = with_recomputation(stages) if recompute else stages
+        return make_plan(self.costs, stages, words=method.order(self.pipeline(stages)))
+
+    def depends_on_transfers(self, method: Method) -> bool:
+        """Whether counting transfers changes the stages, as far as the method has any."""
+        try:
+            return self.stages(method.placement, TRANSFERS_TOO) != self.stages(method.placement, SMALLEST_LARGEST)
+        except DoesNotApplyError:
+            return False
+
+    def _make_stages(self, placement: StagePlacement, cut: Cut) -> tuple[Stage, ...]:
+        stages = make_stages(self.costs, placement, cut=cut)
+        require_choices(self.costs, stages)
+        return stages
+
+    def _make_pipeline(self, stages: tuple[Stage, ...]) -> Pipeline:
+        return make_pipeline(self.costs, stages, has_time=self.has_time)
+
+
+def play_baseline(problem: Problem, baseline: Baseline, *, costs: CostModel) -> tuple[BaselineResult, Timeline | None]:
+    """Play a baseline; its row for the evidence, and its timeline if it has a plan."""
+    if baseline.plan is None:
+        return BaselineResult(name=baseline.name, makespan_ns=None, note=baseline.note), None
+    timeline = simulate(problem, baseline.plan, costs=costs)
+    device, fraction = _fullest(problem, timeline)
+    excess = f"needs {ceil(100 * fraction) / 100:.2f} x the memory of {device}" if fraction > 1 else ""
+    row = BaselineResult(
+        name=baseline.name,
+        makespan_ns=timeline.makespan_ns,
+        span_ns=timeline.span_ns,
+        bubble=timeline.bubble,
+        peak_fraction=fraction,
+        fits_memory=fraction <= 1,
+        note=excess,
+    )
+    return row, timeline
+
+
+def _fullest(problem: Problem, timeline: Timeline) -> tuple[str, float]:
+    """The device whose peak is the largest part of its memory, and that part."""
+    memory = problem.cluster.by_name
+    parts = {name: peak / max(1, memory[name].memory_bytes) for name, peak in timeline.peak_bytes.items()}
+    device = max(parts, key=lambda name: parts[name])
+    return device, parts[device]

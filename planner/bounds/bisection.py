@@ -1,0 +1,24 @@
+"""The search for the largest value that a test still rules out."""
+
+from collections.abc import Callable
+
+from planner.clock import HasTime, always
+
+
+def largest_refuted(is_out: Callable[[int], bool], start: int, *, steps: int, has_time: HasTime = always) -> int:
+    """The largest T + 1 with T found out of reach, at least `start`, in so many steps: doubled strides, then halves.
+
+    It ends before where there is no time for another step.
+    """
+    low, stride, high = start - 1, max(start // 64, 1), None
+    if steps < 3 or not has_time() or not is_out(low):
+        return start
+    for _ in range(steps - 1):
+        middle = low + stride if high is None else (low + high) // 2
+        if middle == low or not has_time():
+            break
+        if is_out(middle):
+            low, stride = middle, 2 * stride
+        else:
+            high = middle
+    return low + 1

@@ -1,0 +1,143 @@
+"""The counting bound: layers are whole, so that a device holds so many of them, and all devices together too few."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations, pairwise, product
+from typing import Any
+
+import numpy
+
+from planner.bounds.minimum_costs import Integers, Least
+
+MAX_SPECIAL, MAX_SEATS = 3, 300_000
+"""Most layers that are counted one by one, and most ways to put them on devices."""
+
+MAX_UNITS = 10
+"""Units that are tried."""
+
+
+class Counting:
+    """What devices hold in whole layers.
+
+    Proof. Without replicas every layer is on one device, whose load is M x the sum of its layers' least times. Let a be
+    the unit: a layer of time w counts floor(w / a) units, and since floor(x) + floor(y) <= floor(x + y), a device
+    whose layers take at most c per microbatch holds at most floor(c / a) units. Layers named special count by their
+    time: next to special layers of s in all there is room for floor((c - s) / a) units. Every way to put the special
+    layers on devices is looked at. In a chain, take the devices in the order of their first layers: the k-th has k
+    layers before its first one, so its first action waits for their F, and, where a whole B is its last action, their
+    B follow it. So its load is at most T less those, and c = that / M.
+    """
+
+    def __init__(self, least: Least, *, unit: int, special: Sequence[int]) -> None:
+        self.least, self.unit = least, unit
+        work = counted_work(least)
+        self.count = least.problem.num_microbatches
+        self.special = [int(work[number]) for number in special]
+        chosen = set(special)
+        self.units = sum(int(time) // unit for number, time in enumerate(work) if number not in chosen)
+        self.lost = _lost_at_ends(least)
+
+    def is_out_of_reach(self, deadline: int) -> bool:
+        """Whether no plan ends within `deadline` (without the optimizer)."""
+        room = (deadline - self.lost) // self.count
+        devices = len(room)
+        if deadline < 0 or room.max() < 0:
+            return True
+        seats = numpy.array(list(product(range(devices), repeat=len(self.special))), dtype=numpy.int64)
+        left = numpy.broadcast_to(room, (len(seats), devices)).copy()
+        rows = numpy.arange(len(seats))
+        for place, time in enumerate(self.special):
+            left[rows, seats[:, place]] -= time
+        occupied = numpy.zeros((len(seats), devices), dtype=bool)
+        for place in range(len(self.special)):
+            occupied[rows, seats[:, place]] = True
+        is_possible = ~(occupied & (left < 0)).any(axis=1)
+        units = numpy.maximum(left, 0) // self.unit
+        return not bool((is_possible & (units.sum(axis=1) >= self.units)).any())
+
+
+def applies_to(least: Least) -> bool:
+    """Every layer is on one device, and the makespan is minimised."""
+    options = least.problem.options
+    return (
+        options.objective == "makespan"
+        and not options.split_placement
+        and least.problem.max_replicas == 1
+        and least.widths == (1,)
+    )
+
+
+def counted_work(least: Least) -> Integers:
+    """Per layer: F and all of the backward pass on the fastest type."""
+    return least.time.total
+
+
+def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int, dict[str, Any]] | None:
+    """The largest value found to be no plan's, and what shows it; None if none is above `start`. Optimizer not counted.
+
+    `reached`: what a plan takes.
+    """
+    best, found = start, None
+    for unit, special in _proposals(least):
+        counting = Counting(least, unit=unit, special=special)
+        if not counting.is_out_of_reach(best):
+            continue
+        low, high = best, 2 * max(best, least.problem.num_microbatches) if reached is None else max(reached, best + 1)
+        while reached is None and counting.is_out_of_reach(high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if counting.is_out_of_reach(middle) else (low, middle)
+        best = low + 1
+        found = {"unit": unit, "special": [least.layers[number].name for number in special]}
+    return None if found is None else (best, found)
+
+
+def _proposals(least: Least) -> list[tuple[int, tuple[int, ...]]]:
+    """Units: times of layers, and their halves; special: up to three of those with most beyond whole units."""
+    work = counted_work(least)
+    sizes = sorted({int(time) for time in work if time > 0}, reverse=True)
+    if len(sizes) > MAX_UNITS:
+        picks = numpy.linspace(0, len(work) - 1, MAX_UNITS).astype(int)
+        sizes = sorted({int(numpy.sort(work)[pick]) for pick in picks if work.max() and numpy.sort(work)[pick] > 0})
+    proposals: list[tuple[int, tuple[int, ...]]] = []
+    for unit in sizes:
+        beyond = numpy.where(work >= unit // 4, work % unit, 0)
+        order = [int(number) for number in numpy.argsort(-beyond, kind="stable")[:MAX_SPECIAL] if beyond[number] > 0]
+        for size in range(len(order) + 1):
+            if least.num_devices**size <= MAX_SEATS:
+                proposals += [(unit, chosen) for chosen in combinations(order, size)]
+    return proposals
+
+
+def read(least: Least, certificate: Mapping[str, Any]) -> Counting:
+    """The counting that a certificate names; raises ValueError if it is none."""
+    unit, names = certificate["unit"], certificate["special"]
+    if type(unit) is not int or not 0 < unit < 1 << 60:
+        raise ValueError("certificate: unit is no integer from 1; make the bound again")
+    known = isinstance(names, list) and all(isinstance(name, str) and name in least.index for name in names)
+    if not known or len(set(names)) < len(names) or len(names) > MAX_SPECIAL:
+        raise ValueError(f"certificate: special = {str(names)[:60]!r} is no short list of layers; make the bound again")
+    if least.num_devices ** len(names) > MAX_SEATS:
+        raise ValueError(f"certificate: {len(names)} special layers are too many for the devices; make the bound again")
+    return Counting(least, unit=unit, special=[least.index[name] for name in names])
+
+
+def _lost_at_ends(least: Least) -> Integers:
+    """[devices] what the k-th device in the order of first layers waits for at the beginning and at the end.
+
+    Nothing where the layers are no chain. A gradient that does not flow ends what follows a B.
+    """
+    lost = numpy.zeros(least.num_devices, dtype=numpy.int64)
+    gradients = {(edge.producer, edge.consumer): edge.has_gradient for edge in least.problem.profile.edges}
+    pairs = [(a.name, b.name) for a, b in pairwise(least.layers)]
+    if any(pair not in gradients for pair in pairs):
+        return lost
+    after = [0]
+    for number, pair in enumerate(pairs):
+        after.append(after[-1] + int(least.time.returning[number]) if gradients[pair] else 0)
+    least_after = numpy.minimum.accumulate(numpy.array(after[::-1]))[::-1]
+    before = numpy.concatenate(([0], numpy.cumsum(least.time.forward)))
+    size = min(least.num_devices, len(least.layers))
+    lost[:size] = before[:size] + (0 if least.problem.options.split_backward else least_after[:size])
+    lost[size:] = lost[size - 1]
+    return lost

@@ -1,0 +1,239 @@
+"""The loads that devices can have until a deadline: stages, alone or two on a device.
+
+A stage is an interval of keys on r replicas. Heads say when a replica of it can start: `head` if its device holds
+nothing of the stage before, `soonest` whatever its device holds. docs/bounds.md has the rules and their proofs.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.bounds.boundaries import Boundaries
+from planner.bounds.heaviest_path import NEVER
+from planner.bounds.minimum_costs import Integers
+
+Mask = NDArray[numpy.bool_]
+
+LATE = NEVER // 2
+"""Times from here on are never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLoads:
+    """What devices may hold; one entry per load."""
+
+    first: Integers
+    """The stage further up the trunk."""
+    second: Integers
+    """The other stage, or -1."""
+    first_latest: Integers
+    """The largest `head` of the first stage with which the device is done in time."""
+    second_latest: Integers
+    """The same of the second stage."""
+    follows: Mask
+    """Whether the second stage begins where the first ends."""
+
+    def keep(self, which: Mask) -> "DeviceLoads":
+        """Those of them."""
+        return DeviceLoads(
+            first=self.first[which],
+            second=self.second[which],
+            first_latest=self.first_latest[which],
+            second_latest=self.second_latest[which],
+            follows=self.follows[which],
+        )
+
+
+class OpenStages:
+    """Every stage that may be part of a plan done by the deadline; narrowed down step by step."""
+
+    def __init__(self, boundaries: Boundaries, deadline: int) -> None:
+        self.boundaries, self.deadline = boundaries, deadline
+        self.start, self.end, self.replicas = _intervals(boundaries, deadline)
+        count, r = boundaries.count, self.replicas
+        forward, returning, backward, state, stash, gradient = (
+            sums[self.end] - sums[self.start]
+            for sums in (
+                boundaries.forward, boundaries.returning, boundaries.backward,
+                boundaries.state, boundaries.stash, boundaries.gradient,
+            )
+        )  # fmt: skip
+        self.forward, self.returning = forward // r, returning // r
+        self.all_forward, self.all_returning = count * forward // r, count * returning // r
+        self.all_backward, self.work = count * backward // r, count * (forward + backward) // r
+        self.state, self.stash = state, stash // r
+        sizes = zip(gradient.tolist(), r.tolist(), strict=True)
+        self.synchronisation = numpy.array(
+            [boundaries.least.synchronisation_ns(size, number) for size, number in sizes], dtype=numpy.int64
+        )
+        self.head, self.soonest = (numpy.zeros(len(r), dtype=numpy.int64) for _ in range(2))
+        self.is_open: Mask = self._is_balanced()
+
+    def _is_balanced(self) -> Mask:
+        """Before the last I of a stage lie all F and the I from it on; then it synchronises."""
+        b = self.boundaries
+        before = b.count * (b.forward[-1] + b.returning[-1] - b.returning[self.start]) // b.num_devices
+        balanced: Mask = before + self.synchronisation <= self.deadline
+        return balanced & (self.state + self.stash <= b.memory)
+
+    @cached_property
+    def _by_start(self) -> list[Integers]:
+        return [numpy.flatnonzero(self.start == boundary) for boundary in range(self.boundaries.size)]
+
+    def _open_from(self, boundary: int) -> Integers:
+        chosen = self._by_start[boundary]
+        return chosen[self.is_open[chosen]]
+
+    def tighten(self) -> None:
+        """Raise the heads to what the open stages allow, and close the stages that are late."""
+        self._raise_heads()
+        self._set_trips()
+        b = self.boundaries
+        ahead = b.forward[-1] + b.returning[-1] - b.forward[self.start] - b.returning[self.start]
+        last = numpy.maximum(self.work, b.count * ahead // b.num_devices) + self.synchronisation
+        trip = numpy.minimum(self.trip, self.trip_anywhere)
+        self.is_open &= (self.soonest < LATE) & (trip < LATE)
+        self.is_open &= self.soonest + last <= self.deadline
+        self.is_open &= self.soonest + self.forward + trip + self.all_backward <= self.deadline
+
+    def _raise_heads(self) -> None:
+        """Earliest ends of F per boundary and replicas, by whether the last stage came over a hop or shares a device.
+
+        Only two stages fit on a device: what goes along with a sample never stays on its device twice in a row.
+        """
+        b = self.boundaries
+        shape = (b.size + 1, b.replicas + 1)
+        hopped, stayed = numpy.full(shape, NEVER), numpy.full(shape, NEVER)
+        for boundary in range(b.size):
+            chosen = self._open_from(boundary)
+            r = self.replicas[chosen]
+            head, stay = numpy.zeros(len(r), dtype=numpy.int64), numpy.full(len(r), NEVER)
+            if boundary:
+                ended = numpy.minimum(hopped[boundary], stayed[boundary])[1:, None]
+                head = (ended + b.forward_hops[boundary, 1:][:, r]).min(axis=0)
+                stay = numpy.full(len(r), hopped[boundary].min() if b.chunks > 1 else NEVER)
+            self.head[chosen] = numpy.maximum(self.head[chosen], head)
+            self.soonest[chosen] = numpy.maximum(self.soonest[chosen], numpy.minimum(head, stay))
+            for table, start in ((hopped, self.head[chosen]), (stayed, numpy.maximum(stay, self.soonest[chosen]))):
+                ends = numpy.where(start < LATE, start + self.forward[chosen], NEVER)
+                numpy.minimum.at(table, (self.end[chosen], r), ends)
+
+    def _set_trips(self) -> None:
+        """Least time from the end of an F to its gradient, if the next stage is on other devices, or anywhere."""
+        b = self.boundaries
+        shape = (b.size + 1, b.replicas + 1)
+        over, along = numpy.full(shape, NEVER), numpy.full(shape, NEVER)
+        over[b.size] = along[b.size] = 0
+        for boundary in range(b.size - 1, 0, -1):
+            chosen = self._open_from(boundary)
+            if not len(chosen):
+                continue
+            end, r = self.end[chosen], self.replicas[chosen]
+            inside = self.forward[chosen] + self.returning[chosen]
+            beyond = numpy.minimum(over, along)[end, r] + inside
+            over[boundary, 1:] = (beyond + b.returning_hops[boundary, 1:][:, r]).min(axis=1)
+            if b.chunks > 1:
+                along[boundary, 1:] = (over[end, r] + inside).min()
+        self.trip = numpy.minimum(over[self.end, self.replicas], NEVER)
+        self.trip_anywhere = numpy.minimum(numpy.minimum(over, along)[self.end, self.replicas], NEVER)
+
+    def count_pairs(self) -> int:
+        """Pairs of open stages of which one begins where the other ends, or later: `loads` looks at each."""
+        _, places = self._in_order()
+        return int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
+
+    def _in_order(self) -> tuple[Integers, Integers]:
+        """Open stages by their start, and the place among them of the first that begins where each ends, or later."""
+        chosen = numpy.flatnonzero(self.is_open)
+        chosen = chosen[numpy.argsort(self.start[chosen], kind="stable")]
+        return chosen, numpy.searchsorted(self.start[chosen], self.end[chosen])
+
+    def loads(self) -> DeviceLoads:
+        """All loads of open stages with which a device is done in time."""
+        found = [self._alone(numpy.flatnonzero(self.is_open))]
+        if self.boundaries.chunks > 1:
+            chosen, places = self._in_order()
+            found += [self._beside(int(k), chosen[place:]) for k, place in zip(chosen, places, strict=True)]
+        return DeviceLoads(
+            first=numpy.concatenate([loads.first for loads in found]),
+            second=numpy.concatenate([loads.second for loads in found]),
+            first_latest=numpy.concatenate([loads.first_latest for loads in found]),
+            second_latest=numpy.concatenate([loads.second_latest for loads in found]),
+            follows=numpy.concatenate([loads.follows for loads in found]),
+        )
+
+    def _alone(self, chosen: Integers) -> DeviceLoads:
+        """Devices with one stage."""
+        turn = self.forward + self.trip + self.all_backward
+        latest = (self.deadline - numpy.maximum(self.work, turn) - self.synchronisation)[chosen]
+        loads = DeviceLoads(
+            first=chosen,
+            second=numpy.full(len(chosen), -1),
+            first_latest=latest,
+            second_latest=latest,
+            follows=numpy.zeros(len(chosen), dtype=numpy.bool_),
+        )
+        return loads.keep(self.head[chosen] <= latest)
+
+    def _beside(self, k: int, j: Integers) -> DeviceLoads:
+        """Devices with stage k and one of the stages j, which begin where it ends or later."""
+        follows = self.start[j] == self.end[k]
+        head = numpy.where(follows, numpy.minimum(self.head[k] + self.forward[k], self.head[j]), self.head[j])
+        first_latest, second_latest = self._first_latest(k, j, head=head), self._second_latest(k, j)
+        room = self.state[k] + self.state[j] + numpy.maximum(self.stash[k], self.stash[j])
+        loads = DeviceLoads(
+            first=numpy.full(len(j), k),
+            second=j,
+            first_latest=first_latest,
+            second_latest=second_latest,
+            follows=follows,
+        )
+        fits = (self.head[k] <= first_latest) & (head <= second_latest) & (room <= self.boundaries.memory)
+        return loads.keep(fits)
+
+    def _last(self, k: int, j: Integers) -> Integers:
+        """After its last action a device synchronises one of its stages."""
+        last: Integers = numpy.minimum(self.synchronisation[k], self.synchronisation[j])
+        return last
+
+    def _first_latest(self, k: int, j: Integers, *, head: Integers) -> Integers:
+        """All work; all before k synchronises; all before j does. A device may begin with j if k has other replicas."""
+        own, work = self.synchronisation, self.work
+        latest = numpy.full(len(j), self.deadline - work[k] - own[k])
+        for busy in (
+            work[k] + work[j] + self._last(k, j),
+            work[k] + self.all_forward[j] + self.all_returning[j] + own[k],
+            self.all_forward[k] + work[j] + own[j],
+        ):
+            holds = (head + busy > self.deadline) | (self.replicas[k] == 1)
+            latest = numpy.where(holds, numpy.minimum(latest, self.deadline - busy), latest)
+        return latest
+
+    def _second_latest(self, k: int, j: Integers) -> Integers:
+        """Work of j, and all backward passes, where k's may follow those of other replicas of j."""
+        last, backward = self._last(k, j), self.all_backward[k]
+        latest = self.deadline - self.work[j] - self.synchronisation[j]
+        turn = self.forward[j] + numpy.minimum(self.trip[j], self.trip_anywhere[j])
+        other = numpy.where(self.replicas[j] == 1, NEVER, self.soonest[j] + turn + self.returning[j])
+        for busy, wait in (
+            (self.work[j] + backward + last, 0),
+            (self.all_backward[j] + backward + last, self.forward[j] + self.trip[j]),
+        ):
+            holds = other + busy > self.deadline
+            latest = numpy.where(holds, numpy.minimum(latest, self.deadline - busy - wait), latest)
+        return latest
+
+
+def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, Integers, Integers]:
+    """Start, end and replicas of all stages that are no longer than the deadline."""
+    b, found = boundaries, []
+    for replicas in range(1, b.replicas + 1):
+        for start in range(b.size):
+            ends = numpy.arange(start + 1, b.size + 1)
+            work = b.forward[ends] + b.backward[ends] - b.forward[start] - b.backward[start]
+            ends = ends[b.count * work // replicas <= deadline]
+            found.append((numpy.full(len(ends), start), ends, numpy.full(len(ends), replicas)))
+    columns = [numpy.concatenate(parts).astype(numpy.int64) for parts in zip(*found, strict=True)]
+    return columns[0], columns[1], columns[2]

@@ -1,0 +1,227 @@
+"""The least that a layer, a transfer or a synchronisation costs in any plan that the options allow."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.costs import CostModel, LayerWork
+from planner.problem import Problem
+from profiles.cluster import Cluster, Link
+from profiles.model_profile import Layer
+
+Integers = NDArray[numpy.int64]
+
+SECOND = 10**9
+"""Nanoseconds in a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastWork:
+    """Per layer in topological order: the least time of one microbatch, summed over the replicas of its stage."""
+
+    forward: Integers
+    """F."""
+    returning: Integers
+    """The shortest action that sends the gradient on: I, or B if that is shorter or I and W cannot run apart."""
+    backward: Integers
+    """All of the backward pass: B, which is never more than I + W."""
+
+    @property
+    def total(self) -> Integers:
+        """F and all of the backward pass."""
+        return self.forward + self.backward
+
+
+class Least:
+    """Least costs of one problem; every figure holds for every plan that its options allow."""
+
+    def __init__(self, problem: Problem, costs: CostModel) -> None:
+        self.problem, self.costs = problem, costs
+        profile = problem.profile
+        self.layers: tuple[Layer, ...] = tuple(profile.by_name[name] for name in profile.topological_order)
+        self.index = {layer.name: number for number, layer in enumerate(self.layers)}
+        self.num_devices = len(problem.cluster.devices)
+        self.types: dict[str, int] = {}
+        for device in problem.cluster.devices:
+            self.types[device.type] = self.types.get(device.type, 0) + 1
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Numbers of devices that may share the layers of a stage."""
+        measured = {cost.width for layer in self.layers for cost in layer.costs}
+        most = min(self.problem.options.max_width, self.num_devices)
+        return tuple(sorted(width for width in measured if width <= most))
+
+    def _options(self, layer: Layer, device_type: str, *, width: int) -> list[LayerWork]:
+        """Work of a layer for every number of replicas that a stage may have, or for those at which it is extreme.
+
+        Per sample, the cost is a constant plus a multiple of 1 / size between two measured sizes, and constant beyond
+        them: hence least, for any share of a microbatch, at a measured size or at the whole.
+        """
+        profile, replicas = self.problem.profile, set[int | Fraction](self.problem.allowed_replicas)
+        if profile.has_one_size and profile.scales_linearly:
+            replicas = {1}
+        elif self.problem.options.split_placement:
+            size = profile.microbatch_size or 1
+            sizes = {cost.microbatch_size or size for cost in layer.costs}
+            replicas |= {Fraction(size, each) for each in sizes if each <= size}
+        found = [self.costs.layer_work(layer.name, device_type, width=width, replicas=r) for r in sorted(replicas)]
+        return [work for work in found if work is not None]
+
+    @cached_property
+    def _table(self) -> list[list[tuple[str, int, LayerWork]]]:
+        """Per layer: every (type, width, work) it can have at an extreme."""
+        return [
+            [
+                (device_type, width, work)
+                for device_type in self.types
+                for width in self.widths
+                if width == 1 or (width <= self.types[device_type] and layer.bytes_at(width) is not None)
+                for work in self._options(layer, device_type, width=width)
+            ]
+            for layer in self.layers
+        ]
+
+    def _column(self, figure: Callable[[LayerWork], int]) -> Integers:
+        """Per layer: the least figure over types, widths and numbers of replicas."""
+        return numpy.array([min(figure(work) for _, _, work in row) for row in self._table], dtype=numpy.int64)
+
+    def returning(self, work: LayerWork) -> int:
+        """The shortest action that sends the gradient on."""
+        if self.problem.options.split_backward:
+            return min(work.input_grad_ns, work.backward_ns)
+        return min(work.backward_ns, work.input_grad_ns + work.weight_grad_ns)
+
+    @cached_property
+    def time(self) -> LeastWork:
+        """Work on the fastest group: divided by the replicas, no replica needs less time."""
+        return LeastWork(
+            forward=self._column(lambda work: work.forward_ns),
+            returning=self._column(self.returning),
+            backward=self._column(lambda work: work.backward_ns),
+        )
+
+    @cached_property
+    def overhead(self) -> tuple[int, int]:
+        """The least that an F, and an action that sends the gradient on, cost beyond their layers, on any type.
+
+        Every device used runs both for every microbatch; with split placement it may run neither.
+        """
+        if self.problem.options.split_placement:
+            return 0, 0
+        figures = {name: {kind: self.problem.profile.overhead_ns(name, kind) for kind in "FIB"} for name in self.types}
+        return min(each["F"] for each in figures.values()), min(min(each["I"], each["B"]) for each in figures.values())
+
+    def work_per_type(self, figure: Callable[[LayerWork], int]) -> dict[str, list[int]]:
+        """Per device type: the least device time (figure x width), per layer."""
+        return {
+            device_type: [
+                min(width * figure(work) for name, width, work in row if name == device_type) for row in self._table
+            ]
+            for device_type in self.types
+        }
+
+    def weighted_work(self, weights: dict[str, int]) -> list[int]:
+        """Per layer: the least of weight x device time over the types; of F, I and W apart if they may be placed so."""
+
+        def least(figure: Callable[[LayerWork], int]) -> list[int]:
+            columns = self.work_per_type(figure)
+            return [
+                min(terms) for terms in zip(*([weights[t] * time for time in columns[t]] for t in columns), strict=True)
+            ]
+
+        together = least(lambda work: work.forward_ns + work.backward_ns)
+        if not self.problem.options.split_placement:
+            return together
+        parts = zip(
+            least(lambda work: work.forward_ns),
+            least(lambda work: work.backward_ns),
+            least(lambda work: work.input_grad_ns),
+            least(lambda work: work.weight_grad_ns),
+            strict=True,
+        )
+        apart = [f + min(b, i + w) for f, b, i, w in parts]
+        return [min(pair) for pair in zip(together, apart, strict=True)]
+
+    def least_bytes(self, field: str) -> list[int]:
+        """Per layer: the least of a byte field over the widths, per device of a group."""
+        wider = [[entry for entry in layer.wider if entry.width in self.widths] for layer in self.layers]
+        return [
+            min(int(getattr(entry, field)) for entry in (layer, *entries))
+            for layer, entries in zip(self.layers, wider, strict=True)
+        ]
+
+    def transfer_ns(self, num_bytes: int) -> int:
+        """No transfer of so many bytes between two devices is faster: every route contains a link."""
+        return min(
+            (link.latency_ns + num_bytes * SECOND // link.bandwidth_bytes_per_s for link in self.problem.cluster.links),
+            default=0,
+        )
+
+    @cached_property
+    def gradient_bytes(self) -> list[int]:
+        """Per layer: gradient bytes that a device of a replicated stage synchronises, at least, rounded down."""
+
+        def least(layer: Layer) -> int:
+            stated = [(layer.gradient_bytes_at(width), width) for width in self.widths]
+            return min(layer.gradient_bytes // width if size is None else size for size, width in stated)
+
+        return [least(layer) for layer in self.layers]
+
+    @cached_property
+    def rings(self) -> tuple[list[int], list[int]]:
+        """Per number of replicas: the widest slowest link and the smallest largest latency of a ring of that many."""
+        return best_bandwidths(self.problem.cluster), best_latencies(self.problem.cluster)
+
+    def synchronisation_ns(self, gradient_bytes: int, replicas: int) -> int:
+        """No `replicas` replicas synchronise so many gradient bytes faster."""
+        if replicas == 1 or gradient_bytes == 0:
+            return 0
+        bandwidths, latencies = self.rings
+        latency = 2 * (replicas - 1) * latencies[replicas]
+        return 2 * (replicas - 1) * gradient_bytes * SECOND // (replicas * bandwidths[replicas]) + latency
+
+
+def best_bandwidths(cluster: Cluster) -> list[int]:
+    """Per number r of devices (0 and 1: 0): the largest bandwidth at which links still connect r devices.
+
+    The devices of a ring are connected by links that are at least as wide as its slowest route.
+    """
+    links = sorted(cluster.links, key=lambda link: -link.bandwidth_bytes_per_s)
+    return _thresholds(cluster, links, figure=lambda link: link.bandwidth_bytes_per_s)
+
+
+def best_latencies(cluster: Cluster) -> list[int]:
+    """Per number r of devices (0 and 1: 0): the least latency below which links connect r devices."""
+    links = sorted(cluster.links, key=lambda link: link.latency_ns)
+    return _thresholds(cluster, links, figure=lambda link: link.latency_ns)
+
+
+def _thresholds(cluster: Cluster, links: Iterable[Link], *, figure: Callable[[Link], int]) -> list[int]:
+    """Figure of the link, in the given order, with which a component of the link graph first has r devices."""
+    root = {device.name: device.name for device in cluster.devices}
+    count = dict.fromkeys(root, 1)
+
+    def find(end: str) -> str:
+        root.setdefault(end, end)
+        while root[end] != end:
+            root[end] = end = root[root[end]]
+        return end
+
+    found = [0, 0]
+    for link in links:
+        a, b = find(link.a), find(link.b)
+        if a != b:
+            root[a] = b
+            count[b] = count.get(a, 0) + count.get(b, 0)
+            found += [figure(link)] * (count[b] + 1 - len(found))
+    return found
+
+
+def prefix_sums(values: Sequence[int] | Integers) -> Integers:
+    """0, the first, the sum of the first two, ... as 64-bit integers."""
+    return numpy.concatenate([[0], numpy.cumsum(numpy.asarray(values, dtype=numpy.int64))])

@@ -1,0 +1,408 @@
+"""The pipeline bound: a dynamic programme over the trunk shows that no division into stages is done in time.
+
+It asks whether a plan can reach a given objective T at all, and looks only at what every plan must do: cut the trunk
+into stages, in order, each on r of the D devices, with at most C stages per device. A state is (layers done, slots
+used), a slot being one stage on one device. It keeps, each at its least over all ways to get there, the head (no F of
+the next stage starts sooner), the tail (what must follow an I of the next stage) and a cost that adds up. If no way
+leads to the end, T is out of reach, whatever the partition, mapping, replication and order. docs/bounds.md proves it.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.bounds.bisection import largest_refuted
+from planner.bounds.heaviest_path import NEVER, Replicas, Trunk, replica_ranges
+from planner.bounds.minimum_costs import Integers, Least
+from planner.clock import HasTime, always
+
+Mask = NDArray[numpy.bool_]
+
+MAX_MAGNITUDE = 1 << 60
+"""Sums stay below this, so that 64 bits hold them."""
+
+MAX_LOADS = 1000
+"""Most different works of intervals of layers for which the loads that a device can have are listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What the cost of a state is made of; any choice gives a valid bound."""
+
+    weights: dict[str, int]
+    """Per device type: weight of the time of a device of that type, at least 0."""
+    memory: int
+    """Weight of bytes x time, at least 0."""
+    shift: int
+    """Bytes are counted in units of 2 ** shift, rounded down where they are needed and up where they are offered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stages:
+    """All stages that begin at one boundary, on a range of numbers of replicas; one entry per end."""
+
+    ends: slice
+    """Where they end."""
+    replicas: Replicas
+    """On how many devices."""
+    forward: Integers
+    """F of a replica."""
+    returning: Integers
+    """I of a replica, or B if that is shorter."""
+    rest: Integers
+    """The rest of its backward pass."""
+    work: Integers
+    """M x (F and backward)."""
+    turning: Integers
+    """M x (F and I)."""
+    synchronisation: Integers
+    """After the last W."""
+    in_flight: Integers
+    """F that may have started without their I having ended."""
+    forced: Integers
+    """Work of I and W that memory forces before the last F."""
+    kept: Integers
+    """Bytes of a microbatch over all replicas, from I to W."""
+    static: Integers
+    """Resident bytes over all replicas."""
+    fits: Mask
+    """Whether one microbatch fits into the largest device."""
+
+
+class DivisionProgramme:
+    """The programme for one objective T."""
+
+    def __init__(self, trunk: Trunk, deadline: int, *, price: Price) -> None:
+        least = trunk.least
+        options = least.problem.options
+        self.trunk, self.least, self.price = trunk, least, price
+        self.is_span = options.objective == "span"
+        self.deadline = deadline - (0 if self.is_span else least.problem.profile.optimizer_ns)
+        self.count, self.num_devices = least.problem.num_microbatches, least.num_devices
+        self.chunks = options.max_stages_per_device
+        self.slots = min(self.chunks * self.num_devices, trunk.num_layers * least.problem.max_replicas)
+        self.is_single = least.problem.max_replicas == 1
+        self.runs = self.chunks if self.is_single else 1
+        self.memory = max(device.memory_bytes for device in least.problem.cluster.devices)
+        self.ranges = [entry for entry in replica_ranges(least.problem.max_replicas) if entry.least <= self.slots]
+        self.buffers = options.receive_buffers
+        self.done = self.count * (trunk.forward + trunk.backward)
+        self.turned = trunk.forward + trunk.returning
+
+    @cached_property
+    def hops(self) -> tuple[list[int], list[int]]:
+        """Per boundary: least time of an activation and of a gradient between stages on different devices.
+
+        A replica waits for all that overlaps it, at least 1 / R**2 of the microbatch each. With several chunks per
+        device and several replicas, stages may follow each other on the same devices: nothing is counted.
+        """
+        if self.chunks > 1 and not self.is_single:
+            return [0] * len(self.trunk.forward_bytes), [0] * len(self.trunk.forward_bytes)
+        share = self.least.problem.max_replicas**2
+        forward, backward = (
+            [self.least.transfer_ns(size // share) for size in sizes]
+            for sizes in (self.trunk.forward_bytes, self.trunk.backward_bytes)
+        )
+        return forward, [time if has else 0 for time, has in zip(backward, self.trunk.returns, strict=True)]
+
+    @cached_property
+    def _synchronisations(self) -> dict[Replicas, Integers]:
+        return {entry: self.trunk.synchronisation(entry) for entry in self.ranges}
+
+    def _stages(self, start: int, replicas: Replicas) -> _Stages | None:
+        """The stages from a boundary that are done in time on their own."""
+        trunk, most = self.trunk, replicas.most
+        last = int(numpy.searchsorted(self.done, self.done[start] + self.deadline * most, side="right")) - 1
+        room = self.memory * most + trunk.state[start] * most + trunk.stash[start]
+        last = min(last, int(numpy.searchsorted(trunk.state * most + trunk.stash, room, side="right")) - 1)
+        if last <= start:
+            return None
+        ends = slice(start + 1, last + 1)
+        forward, returning, backward, held, kept, state, stash, gradient = (
+            sums[ends] - sums[start]
+            for sums in (
+                trunk.forward, trunk.returning, trunk.backward, trunk.held,
+                trunk.kept, trunk.state, trunk.stash, trunk.gradient,
+            )
+        )  # fmt: skip
+        spare = (self.memory - state) * most - self._buffers(start, ends)
+        times = self._synchronisations[replicas]
+        synchronisation = numpy.maximum(times[ends] - times[start] - 1, 0)
+        if replicas.least > 1:
+            synchronisation += numpy.where(gradient > 0, trunk.synchronisation_latency(replicas), 0)
+        in_flight = numpy.clip(numpy.where(held > 0, spare // numpy.maximum(held, 1), self.count), 1, self.count)
+        before, after = self.least.overhead
+        returned, rest = returning // most + after, (backward - returning) // most
+        return _Stages(
+            ends=ends,
+            replicas=replicas,
+            forward=forward // most + before,
+            returning=returned,
+            rest=rest,
+            work=self.count * (forward + backward) // most + self.count * (before + after),
+            turning=self.count * (forward + returning) // most + self.count * (before + after),
+            synchronisation=synchronisation * (0 if self.is_span else 1),
+            in_flight=in_flight,
+            forced=self._forced(self.count - in_flight, memory=(held, kept, spare), work=(returned, rest)),
+            kept=kept,
+            static=state * replicas.least,
+            fits=stash <= spare,
+        )
+
+    def _forced(
+        self, least: Integers, *, memory: tuple[Integers, Integers, Integers], work: tuple[Integers, Integers]
+    ) -> Integers:
+        """Least work of I and W before the last F: with a >= `least` of I, memory asks for W, the fewer the more I.
+
+        Their number is convex in a, so the least is where a is least or where no W is needed; both rounded down.
+        """
+        (held, kept, spare), (returning, rest) = memory, work
+        excess = (self.count - least) * held + least * kept - spare
+        few = least * returning + numpy.clip(excess // numpy.maximum(kept, 1), 0, self.count) * rest
+        enough = (self.count * held - spare) // numpy.maximum(held - kept, 1)
+        many = numpy.where(held > kept, numpy.clip(enough, least, 2 * self.count) * returning, few)
+        forced: Integers = numpy.where(kept > 0, numpy.minimum(few, many), least * returning)
+        return forced
+
+    def _buffers(self, start: int, ends: slice) -> Integers:
+        """Receive buffers of the replicas together, where neighbours are never on the same device."""
+        if self.chunks > 1:
+            return numpy.zeros(ends.stop - ends.start, dtype=numpy.int64)
+        gradients = numpy.array(self.trunk.backward_bytes[ends], dtype=numpy.int64)
+        return self.buffers * (gradients + self.trunk.forward_bytes[start])
+
+    @cached_property
+    def round_trips(self) -> Integers:
+        """[boundary, hops since the device changed, slots left]: least time from the end of F there to its gradient."""
+        size = self.trunk.num_layers
+        found = numpy.full((size + 1, self.runs, self.slots + 1), NEVER, dtype=numpy.int64)
+        found[size] = 0
+        for start in range(size - 1, -1, -1):
+            if not self.trunk.returns[start]:
+                found[start] = 0
+                continue
+            for replicas in self.ranges:
+                stages = self._stages(start, replicas)
+                if stages is not None and stages.fits.any():
+                    self._raise_round_trip(found, start, stages=stages)
+        return numpy.where(found < NEVER // 2, found, NEVER)
+
+    def _raise_round_trip(self, found: Integers, start: int, *, stages: _Stages) -> None:
+        """Round trips through one of the stages; staying on a device costs no transfer, but only C stages fit there."""
+        used = stages.replicas.least
+        inside = numpy.where(stages.fits, stages.forward + stages.returning, NEVER // 2)
+        hop = self.hops[0][start] + self.hops[1][start]
+        below = found[stages.ends, :, : self.slots + 1 - used] + inside[:, None, None]
+        through = below.min(axis=0)
+        for run in range(self.runs):
+            best = through[0] + hop
+            if run + 1 < self.runs:
+                best = numpy.minimum(best, through[run + 1])
+            found[start, run, used:] = numpy.minimum(found[start, run, used:], best)
+
+    def is_out_of_reach(self) -> bool:
+        """Whether no plan has an objective of at most T."""
+        shape = (self.trunk.num_layers + 1, self.runs, self.slots + 1)
+        self.heads, self.tails, self.costs = (numpy.full(shape, NEVER, dtype=numpy.int64) for _ in range(3))
+        for table in (self.heads, self.tails, self.costs):
+            table[0, self.runs - 1, 0] = 0
+        for start in range(self.trunk.num_layers):
+            if self.heads[start].min() >= NEVER:
+                continue
+            for replicas in self.ranges:
+                stages = self._stages(start, replicas)
+                if stages is not None:
+                    self._go_on(start, stages)
+        return not self._is_affordable()
+
+    def _go_on(self, start: int, stages: _Stages) -> None:
+        """Append each of the stages to every state at its start, on other devices or (within a run) on the same."""
+        before = [
+            table[start, :, : self.slots + 1 - stages.replicas.least] for table in (self.heads, self.tails, self.costs)
+        ]
+        if not self.trunk.returns[start]:
+            before[1] = numpy.zeros_like(before[1])
+        head, tail, cost = (table.min(axis=0) for table in before)
+        forward, backward = (self.hops[0][start], self.hops[1][start]) if start else (0, 0)
+        self._append(start, stages, run=0, state=(head + forward, tail + backward, cost + self._hop_cost(start)))
+        for run in range(1, self.runs if start else 0):
+            self._append(start, stages, run=run, state=(before[0][run - 1], before[1][run - 1], before[2][run - 1]))
+
+    def _hop_cost(self, start: int) -> int:
+        """Everything stashed upstream waits for the transfers, and both ends have receive buffers."""
+        if not start or not (self.is_single or self.chunks == 1):
+            return 0
+        trunk, shift = self.trunk, self.price.shift
+        waiting = int(trunk.held[start] - trunk.held[trunk.gradient_start[start]]) >> shift
+        stashed = self.count * waiting * (self.hops[0][start] + self.hops[1][start])
+        buffers = self.buffers * (trunk.forward_bytes[start] + trunk.backward_bytes[start]) >> shift
+        return self.price.memory * (stashed + buffers * self.deadline)
+
+    def _append(self, start: int, stages: _Stages, *, run: int, state: tuple[Integers, Integers, Integers]) -> None:
+        head, tail, cost = (values[None, :] for values in state)
+        if head.min() >= NEVER // 2:
+            return
+        if self.is_span:
+            head, tail = numpy.where(head < NEVER // 2, 0, NEVER), tail * 0
+        follows = numpy.maximum(tail, (stages.rest + stages.synchronisation)[:, None] * (0 if self.is_span else 1))
+        allowed = self._is_in_time(start, stages, head=head, tail=follows) & self._is_in_memory(
+            stages, run=run, head=head, tail=follows
+        )
+        if not allowed.any():
+            return
+        used = stages.replicas.least
+        slots = numpy.arange(self.slots + 1)
+        weight = self._slot_weights[slots[used:]] - self._slot_weights[slots[: self.slots + 1 - used]]
+        prices = cost + weight[None, :] * self._idle(head) + self._memory_cost(start, stages)[:, None]
+        for table, values in (
+            (self.heads, head + stages.forward[:, None]),
+            (self.tails, follows + stages.returning[:, None]),
+            (self.costs, prices),
+        ):
+            place = table[stages.ends, run, used:]
+            numpy.minimum(place, numpy.where(allowed, values, NEVER), out=place)
+
+    def _is_in_time(self, start: int, stages: _Stages, *, head: Integers, tail: Integers) -> Mask:
+        """Rules 1 to 4: the stage on its own, its last I, and what all devices have to do before that."""
+        trunk, size = self.trunk, self.num_devices
+        end = trunk.gradient_end[start]
+        turned = int(self.turned[end] - self.turned[start])
+        passed = int(trunk.forward[end] + trunk.returning[end] - trunk.returning[start])
+        own = stages.synchronisation + self.count * (passed + stages.rest * stages.replicas.least) // size
+        allowed: Mask = stages.fits[:, None] & (head + (stages.work + stages.synchronisation)[:, None] <= self.deadline)
+        allowed &= head + stages.turning[:, None] + tail <= self.deadline
+        allowed &= head + self.count * turned // size + tail <= self.deadline
+        allowed &= self.count * passed // size + tail <= self.deadline
+        allowed &= own[:, None] <= self.deadline
+        return allowed
+
+    def _is_in_memory(self, stages: _Stages, *, run: int, head: Integers, tail: Integers) -> Mask:
+        """Rules 5 to 7: only so many microbatches are between F and I, and W must make room for F."""
+        left = self.slots - stages.replicas.least - numpy.arange(head.shape[1])
+        trip = self.round_trips[stages.ends, run][:, left] + (stages.forward + stages.returning)[:, None]
+        rounds, rest = numpy.divmod(self.count - 1, stages.in_flight)
+        allowed: Mask = (trip < NEVER) & (
+            head + rounds[:, None] * trip + (rest * stages.forward)[:, None] + trip + tail <= self.deadline
+        )
+        # rule 6: from the first I to the last F lies the work that memory forces, after it another round trip
+        forced = stages.forced + numpy.maximum(self.count - stages.in_flight, 0) * stages.forward
+        first, last = trip - stages.returning[:, None], trip - stages.forward[:, None]
+        in_turn = head + first + forced[:, None] + last + tail
+        allowed &= (stages.in_flight == self.count)[:, None] | (in_turn <= self.deadline)
+        if self.chunks == 1:
+            # rule 7: before the first I a device of one stage only has so many F to run
+            idle = numpy.maximum(trip - (stages.in_flight * stages.forward + stages.returning)[:, None], 0)
+            allowed &= head + (stages.work + stages.synchronisation)[:, None] + idle <= self.deadline
+        return allowed
+
+    def _memory_cost(self, start: int, stages: _Stages) -> Integers:
+        """Rule 8: bytes x time of all that waits while the stage runs F and I, of its own until W, and of its state."""
+        if not self.price.memory:
+            return numpy.zeros(len(stages.forward), dtype=numpy.int64)
+        trunk, shift = self.trunk, self.price.shift
+        waiting = (trunk.held[stages.ends] - trunk.held[trunk.gradient_start[start]]) >> shift
+        moving = self.count * (waiting * (stages.forward + stages.returning) + (stages.kept >> shift) * stages.rest)
+        cost: Integers = self.price.memory * (moving + (stages.static >> shift) * self.deadline)
+        return cost
+
+    @cached_property
+    def _loads(self) -> Integers | None:
+        """The loads a device can have, sorted, where they are few: equal devices, no replicas, 1 or 2 stages each."""
+        trunk = self.trunk
+        if not self.is_single or self.chunks > 2 or len(self.least.types) > 1 or not trunk.is_everything:
+            return None
+        ends = trunk.forward + trunk.backward
+        works = numpy.unique((ends[:, None] - ends[None, :])[numpy.tril_indices(len(ends))])
+        if len(works) > MAX_LOADS or self.least.widths != (1,):
+            return None
+        return self.count * (numpy.unique(works[:, None] + works[None, :]) if self.chunks == 2 else works)
+
+    def _idle(self, head: Integers) -> Integers:
+        """Rule 9: time until T that a device cannot work: its head, and what the largest load that fits leaves over."""
+        if self._loads is None or self.is_span:
+            return head
+        fitting = numpy.searchsorted(self._loads, self.deadline - head, side="right") - 1
+        idle: Integers = numpy.where(
+            fitting >= 0, self.deadline - self._loads[numpy.maximum(fitting, 0)], self.deadline
+        )
+        return idle
+
+    @cached_property
+    def _slot_weights(self) -> Integers:
+        """Per number of slots: the sum of the largest weights of as many devices, at most of all.
+
+        Where slots are not counted exactly, they may hold more devices: then none of them is known to be idle.
+        """
+        weights = sorted(
+            (self.price.weights[device.type] for device in self.least.problem.cluster.devices), reverse=True
+        )
+        if self.least.widths != (1,) or any(entry.least < entry.most for entry in self.ranges):
+            return numpy.full(self.slots + 1, self._total_weight, dtype=numpy.int64)
+        sums = numpy.cumsum([0, *weights, *[0] * self.slots], dtype=numpy.int64)
+        return sums[: self.slots + 1]
+
+    @cached_property
+    def _total_weight(self) -> int:
+        return sum(self.price.weights[device.type] for device in self.least.problem.cluster.devices)
+
+    def _is_affordable(self) -> bool:
+        """Rules 8 and 9: whether some way to the end costs no more than devices and memory offer until T."""
+        costs = self.costs[-1].min(axis=0)
+        idle = (self._total_weight - self._slot_weights) * self.deadline
+        need = numpy.where(costs < NEVER // 2, costs + idle, NEVER) + self.weighted_work
+        return bool((need <= self._offer).any())
+
+    @cached_property
+    def _offer(self) -> int:
+        """What devices and memory offer until T; what the layers beside the trunk hold is taken off."""
+        memory = sum(device.memory_bytes for device in self.least.problem.cluster.devices) - self.trunk.state_beside
+        units = -(-memory >> self.price.shift)
+        return self._total_weight * self.deadline + self.price.memory * units * self.deadline
+
+    @cached_property
+    def weighted_work(self) -> int:
+        """The least weighted time of all work; of the trunk alone if devices may work beside it before their heads."""
+        work = self.least.weighted_work(self.price.weights)
+        return self.count * sum(work if self.trunk.is_everything else (work[layer] for layer in self.trunk.path))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no sum can leave 64 bits."""
+        hops = sum(self.hops[0]) + sum(self.hops[1])
+        most = max(entry.most for entry in self.ranges)
+        time = 2 * self.count * most * (self.trunk.total_work + hops) + self.deadline * most
+        moving = self.count * (int(self.trunk.stash[-1]) >> self.price.shift) * (self.trunk.total_work + hops)
+        received = self.buffers * sum(self.trunk.forward_bytes + self.trunk.backward_bytes)
+        static = int(self.trunk.state[-1]) * most + received >> self.price.shift
+        cost = self.price.memory * (moving + static * self.deadline) + self.weighted_work + self._offer
+        room = (self.memory + int(self.trunk.state[-1] + self.trunk.stash[-1]) + received) * most
+        return max(time, cost, room, self.deadline) < MAX_MAGNITUDE
+
+    @property
+    def effort(self) -> int:
+        """About how many table entries one answer takes."""
+        length = self.trunk.num_layers * self.deadline // max(self.count * self.trunk.total_work, 1) + 1
+        lengths = sum(min(self.trunk.num_layers, length * entry.most) + 50 for entry in self.ranges)
+        return self.trunk.num_layers * lengths * self.runs * (self.slots + 1)
+
+
+def make_price(least: Least, deadline: int, *, weights: dict[str, int] | None) -> Price:
+    """The price of time with these weights, or of memory (None), in units that keep sums up to T within 64 bits."""
+    if weights is not None:
+        scale = max(1, max(weights.values()) // 256) if len(weights) > 1 else max(weights.values())
+        return Price(weights={name: weight // scale for name, weight in weights.items()}, memory=0, shift=0)
+    total = sum(device.memory_bytes for device in least.problem.cluster.devices)
+    shift = max(0, (total * max(deadline, 1)).bit_length() - 54)
+    return Price(weights=dict.fromkeys(least.types, 0), memory=1, shift=shift)
+
+
+def climb(trunk: Trunk, start: int, *, price: Price, steps: int, has_time: HasTime = always) -> int:
+    """The largest T + 1 found out of reach, at least `start`, in so many steps: doubled strides, then halves."""
+
+    def is_out(deadline: int) -> bool:
+        division = DivisionProgramme(trunk, deadline, price=price)
+        return division.is_exact and division.is_out_of_reach()
+
+    return largest_refuted(is_out, start, steps=steps, has_time=has_time)

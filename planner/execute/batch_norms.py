@@ -1,0 +1,235 @@
+"""Batch normalisation over all replicas of a stage: the statistics of the whole microbatch, as one process has them.
+
+torch.nn.SyncBatchNorm needs accelerators and knows the default process group only. Here every call of
+`torch.nn.functional.batch_norm` in training is answered, whichever module makes it: each replica tells the others mean
+and squared deviations of its samples, all put them together in one order, and the backward adds up its two sums.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+
+class _BatchNormCall(NamedTuple):
+    """What a batch norm is called with."""
+
+    x: torch.Tensor
+    running_mean: torch.Tensor | None
+    running_var: torch.Tensor | None
+    weight: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+    training: bool = False
+    momentum: float = 0.1
+    eps: float = 1e-5
+
+
+_NAMES = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+"""What torch.nn.functional.batch_norm takes, in the order of `_BatchNormCall`."""
+
+
+def _read(func: Any, *, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _BatchNormCall | None:
+    """The call, if it is one of a batch norm that can be answered."""
+    if func is functional.batch_norm:
+        given = dict(zip(_NAMES, args, strict=False)) | dict(kwargs)
+        return _BatchNormCall(
+            **{field: given[name] for field, name in zip(_BatchNormCall._fields, _NAMES, strict=True) if name in given}
+        )
+    if func is torch.batch_norm:
+        x, weight, bias, mean, var, training, momentum, eps, *_ = args
+        return _BatchNormCall(x, mean, var, weight, bias, training, momentum, eps)
+    return None
+
+
+def _unpack(given: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Torch leaves out what is empty."""
+    args, kwargs = (*given, (), {})[:2] if not given else (*given, {})[:2]
+    return args, kwargs or {}
+
+
+_UNANSWERED = (torch.native_batch_norm, torch.batch_norm_stats, torch.batch_norm_elemt)
+"""Other ways to the same, which no module of torch's takes on its own."""
+_AUTOGRAD = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What was seen of a layer in a run without data."""
+
+    has_batch_norm: bool = False
+    """It normalises by the statistics of the microbatch."""
+    has_unanswered_batch_norm: bool = False
+    """It does so in a way that cannot be answered for several replicas."""
+    differentiates: bool = False
+    """It calls torch.autograd itself, so its weight gradients must not wait."""
+
+
+class TraitFinder(TorchFunctionMode):
+    """Sees what layers call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, *given: Any) -> Any:
+        """Note it, and do it."""
+        args, kwargs = _unpack(given)
+        call = _read(func, args=args, kwargs=kwargs)
+        if call is not None and call.training:
+            self.seen.add("has_batch_norm")
+        if any(func is other for other in _UNANSWERED):
+            self.seen.add("has_unanswered_batch_norm")
+        if any(func is other for other in _AUTOGRAD):
+            self.seen.add("differentiates")
+        return func(*args, **kwargs)
+
+    @contextmanager
+    def finding(self, traits: dict[str, Traits], name: str) -> Iterator[None]:
+        """Note what happens meanwhile under the name of a layer."""
+        self.seen = set()
+        with self:
+            yield
+        traits[name] = Traits(**dict.fromkeys(self.seen, True))
+
+
+class Moments(NamedTuple):
+    """Of one channel each."""
+
+    mean: torch.Tensor
+    squares: torch.Tensor
+    """Sum of squared deviations from the mean."""
+    size: int
+    """How many samples there are."""
+
+
+Exchange = Callable[[torch.Tensor], list[torch.Tensor]]
+"""Gives every replica's tensor, in the order of the replicas."""
+
+
+def exchange_in(group: Any) -> Exchange:
+    """The exchange among the processes of a group."""
+
+    def exchange(tensor: torch.Tensor) -> list[torch.Tensor]:
+        parts = [torch.empty_like(tensor) for _ in range(distributed.get_world_size(group))]
+        distributed.all_gather(parts, tensor, group=group)
+        return parts
+
+    return exchange
+
+
+def combine(parts: Sequence[Moments]) -> Moments:
+    """The moments of all samples from those of disjoint sets of them."""
+    size = sum(part.size for part in parts)
+    mean = torch.stack([part.mean * part.size for part in parts]).sum(0) / size
+    between = torch.stack([part.size * (part.mean - mean) ** 2 for part in parts]).sum(0)
+    return Moments(mean, torch.stack([part.squares for part in parts]).sum(0) + between, size)
+
+
+@dataclass(slots=True)
+class Memory:
+    """The moments of one layer's run on one microbatch, for its recomputation."""
+
+    moments: list[Moments] = field(default_factory=list)
+    position: int | None = None
+    """Where a recomputation is; None while the first run writes."""
+
+
+class ReplicaBatchNorms(TorchFunctionMode):
+    """While it is active, batch norms in training see the samples of all replicas."""
+
+    def __init__(self, exchange: Exchange, memory: Memory) -> None:
+        super().__init__()
+        self.exchange, self.memory = exchange, memory
+
+    def __torch_function__(self, func: Any, types: Any, *given: Any) -> Any:
+        """Answer batch norms, leave everything else as it is."""
+        args, kwargs = _unpack(given)
+        call = _read(func, args=args, kwargs=kwargs)
+        if call is None or not call.training:
+            return func(*args, **kwargs)
+        moments = self._moments(call)
+        return _Normalise.apply(  # type: ignore[no-untyped-call]
+            call.x, call.weight, call.bias, moments, call.eps, self.exchange
+        )
+
+    def _moments(self, call: _BatchNormCall) -> Moments:
+        memory = self.memory
+        if memory.position is not None:  # the running statistics have had this microbatch, and the others are busy
+            memory.position += 1
+            return memory.moments[memory.position - 1]
+        moments = self._measure(call.x)
+        memory.moments.append(moments)
+        _update(call, moments)
+        return moments
+
+    @torch.no_grad()
+    def _measure(self, x: torch.Tensor) -> Moments:
+        values, axes = x.to(_wide(x)), _axes(x)
+        mean, size = values.mean(axes), x.numel() // x.shape[1]
+        squares = ((values - _spread(mean, x)) ** 2).sum(axes)
+        parts = self.exchange(torch.stack([mean, squares]))
+        moments = combine([Moments(part[0], part[1], size) for part in parts])
+        if moments.size < 2:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(x.shape)}")
+        return moments
+
+
+@torch.no_grad()
+def _update(call: _BatchNormCall, moments: Moments) -> None:
+    unbiased = moments.squares / (moments.size - 1)
+    for running, value in ((call.running_mean, moments.mean), (call.running_var, unbiased)):
+        if running is not None:
+            running.mul_(1 - call.momentum).add_(value.to(running.dtype) * call.momentum)
+
+
+class _Normalise(torch.autograd.Function):
+    """(x - mean) / sqrt(var + eps) * weight + bias, where mean and var depend on the x of all replicas."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        weight, bias, moments, eps, ctx.exchange = rest
+        scale = torch.rsqrt(moments.squares / moments.size + eps)
+        ctx.size = moments.size
+        ctx.save_for_backward(x, weight, moments.mean, scale)
+        y = (x.to(_wide(x)) - _spread(moments.mean, x)) * _spread(scale, x)
+        y = y if weight is None else y * _spread(weight, x)
+        y = y if bias is None else y + _spread(bias, x)
+        return y.to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight, mean, scale = ctx.saved_tensors
+        dtype, axes, wide = x.dtype, _axes(x), grad.to(_wide(x))
+        normal = (x.to(_wide(x)) - _spread(mean, x)) * _spread(scale, x)
+        sums = torch.stack([wide.sum(axes), (wide * normal).sum(axes)])
+        needs_x, needs_weight, needs_bias, *_ = ctx.needs_input_grad
+        x_grad = None
+        if needs_x:
+            whole = torch.stack(ctx.exchange(sums)).sum(0) / ctx.size
+            x_grad = (wide - _spread(whole[0], x) - normal * _spread(whole[1], x)) * _spread(scale, x)
+            x_grad = (x_grad if weight is None else x_grad * _spread(weight, x)).to(dtype)
+        weight_grad = sums[1].to(weight.dtype) if needs_weight else None
+        bias_grad = sums[0] if needs_bias else None
+        return x_grad, weight_grad, bias_grad, None, None, None
+
+
+def _axes(x: torch.Tensor) -> list[int]:
+    """All but the channels."""
+    return [axis for axis in range(x.dim()) if axis != 1]
+
+
+def _spread(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """One per channel, as something that fits x."""
+    return values.reshape(1, -1, *[1] * (x.dim() - 2))
+
+
+def _wide(x: torch.Tensor) -> torch.dtype:
+    """Short types are added up in float32, as torch does."""
+    return torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype

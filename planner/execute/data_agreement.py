@@ -1,0 +1,66 @@
+"""Whether processes that should have the same data do have it: batches where they are taken, replicas of a stage."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+_AS_WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def digest_batch(tensors: Iterable[torch.Tensor]) -> str:
+    """Hash of shapes, types and all values."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        if flat.numel():
+            found.update(flat.view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def digest_values(tensor: torch.Tensor) -> int:
+    """A sum over all bits, made where the tensor is: values that differ anywhere differ in it, but by an accident."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    whole = flat.view(_AS_WHOLE_NUMBERS[min(flat.element_size(), 8)])
+    return int(whole.sum(dtype=torch.int64))
+
+
+def find_batch_difference(digests: Sequence[tuple[str, str] | None], *, devices: Sequence[str], number: int) -> str:
+    """A sentence if ranks were given different batches; per rank the hashes of inputs and target, None: takes none."""
+    told = [(rank, digest) for rank, digest in enumerate(digests) if digest is not None]
+    for rank, digest in told[1:]:
+        first, (inputs, target) = told[0]
+        if digest != (inputs, target):
+            what = [name for name, a, b in zip(("inputs", "target"), digest, (inputs, target), strict=True) if a != b]
+            verb = "differ" if len(what) == 2 or what == ["inputs"] else "differs"
+            return (
+                f"iteration {number}: {' and '.join(what)} of rank {rank} ({devices[rank]}) {verb} from those of rank "
+                f"{first} ({devices[first]}), so outputs would be held against the targets of other samples; every "
+                "process has to be given the same whole batch for the same iteration: seed its shuffling and its "
+                "augmentation by the iteration's number, not by the process"
+            )
+    return ""
+
+
+def find_drift(
+    digests: Sequence[Mapping[str, int]], *, owners: Sequence[Sequence[int]], devices: Sequence[str], number: int
+) -> str:
+    """A sentence if replicas of a stage are not alike; per rank the sums of `stage/name` of parameters and buffers."""
+    for stage, ranks in enumerate(owners):
+        first = ranks[0]
+        for rank in ranks[1:]:
+            for name, value in digests[first].items():
+                if name.startswith(f"{stage}/") and digests[rank].get(name) != value:
+                    return (
+                        f"after iteration {number} {name.partition('/')[2]} of stage {stage} is not the same on its "
+                        f"replicas on ranks {first} ({devices[first]}) and {rank} ({devices[rank]}): the layer changes "
+                        "it by what it sees of its own samples, or the optimizer is not the same everywhere; make it "
+                        "depend on nothing but gradients, or plan without replicas (pipeplan plan --max-replicas 1)"
+                    )
+    return ""
+
+
+def digest_stage(stage: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, int]:
+    """The sums of one stage's parameters and buffers, by `stage/name`."""
+    return {f"{stage}/{name}": digest_values(tensor) for name, tensor in tensors if tensor.numel()}

@@ -1,0 +1,88 @@
+"""`python -m planner.execute.probe ABOUT`: one process of a short run that shows what the executor itself costs.
+
+Iterations are timed by two clocks in turn: first by the time that the thread works (waiting costs nothing, and others
+on the machine do not count), then by the host's own (how long messages take).
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import distributed
+
+from planner.document import parse_plan
+from planner.execute.action_log import ActionLog, HostClock
+from planner.execute.execution import Execution, Iteration, prepare
+from planner.execute.training import Training, load_training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeWork:
+    """What every process is to do."""
+
+    model: str
+    """`module:factory` of a Training."""
+    plan: str
+    """File of the plan."""
+    folder: str
+    """Where the processes meet, and where each writes its `rankN.json`."""
+    iterations: int
+    """With each clock, after `WARM_UP`."""
+
+
+WARM_UP = 2
+
+
+class ThreadClock(HostClock):
+    """How long the calling thread has worked."""
+
+    def mark(self) -> int:
+        """Remember this moment."""
+        return time.thread_time_ns()
+
+    def resolve(self, mark: int) -> int:
+        """As it was read: there is no moment of the day to it."""
+        return mark
+
+
+def main(about: str) -> None:
+    """Run, and write what was timed."""
+    work = ProbeWork(**json.loads(about))
+    rank = int(os.environ["RANK"])
+    sys.path.insert(0, os.getcwd())
+    importlib.invalidate_caches()
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{work.folder}/rendezvous", rank=rank, world_size=int(os.environ["WORLD_SIZE"])
+    )
+    plan = parse_plan(Path(work.plan).read_bytes(), source=work.plan)
+    training: Training = load_training(work.model)
+    log = ActionLog(ThreadClock())
+    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=log)
+    worked = _run(execution, first=0, count=WARM_UP + work.iterations)[WARM_UP:]
+    log.clock = HostClock()
+    passed = _run(execution, first=WARM_UP + work.iterations, count=1 + work.iterations)[1:]
+    document = {
+        "device": execution.layout.devices[rank],
+        "thread": [_as_entry(iteration) for iteration in worked],
+        "wall": [_as_entry(iteration) for iteration in passed],
+    }
+    Path(work.folder, f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def _run(execution: Execution, *, first: int, count: int) -> list[Iteration]:
+    return [execution.step(number) for number in range(first, first + count)]
+
+
+def _as_entry(iteration: Iteration) -> dict[str, object]:
+    return {"actions": [list(action) for action in iteration.actions], "times": iteration.times._asdict()}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

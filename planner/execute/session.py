@@ -1,0 +1,248 @@
+"""One process of a planned run: it takes its place, meets the others, and may train in a loop of its own.
+
+    with join("plan.json", training) as execution:
+        for batch in loader:
+            iteration = execution.step(batch)
+
+What goes wrong between `with` and its end stops all processes with one message, as in `python -m planner.execute`.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import distributed
+
+from planner.document import parse_plan
+from planner.errors import ExecutionError
+from planner.execute.action_log import ActionLog
+from planner.execute.execution import (
+    CHECK_EVERY,
+    Execution,
+    Messages,
+    Preparation,
+    Skip,
+    Split,
+    make_log,
+    prepare,
+)
+from planner.execute.layout import Layout, make_layout
+from planner.execute.placement import DevicePosition, find_seat, parse_hosts
+from planner.execute.process_agreement import Facts, find_disagreements
+from planner.execute.runtime import SUPPORTED_TORCH
+from planner.execute.training import Training
+from planner.execute.user_code import OwnCodeError
+from planner.execute.watch import Watch, connect, make_timeout_s
+from planner.plan import Plan
+
+BAD_INPUT = 2
+"""Exit code when nothing was trained because something does not fit; 1 means that a run was broken off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """How a plan is run, as far as the plan leaves that open; the same on every process."""
+
+    split: Split = "deferred"
+    """How I and W are split."""
+    skip: Skip = "direct"
+    """How tensors get over stages that do not use them."""
+    messages: Messages = "auto"
+    """Who sends."""
+    device: str = "auto"
+    """cpu, cuda, or what there is."""
+    cluster: Path | None = None
+    """Cluster or workload document: gives every device its host."""
+    timeout_s: float | None = None
+    """Seconds without progress until all is broken off; None: as the plan's makespan suggests."""
+    check_every: int = CHECK_EVERY
+    """Iterations between two comparisons of contents; 0: never."""
+    more: Mapping[str, str] = field(default_factory=dict)
+    """What else all processes have to agree on, by what it is called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessJob:
+    """What one process is to do, settled before it meets the others."""
+
+    choices: Choices
+    plan: Plan
+    layout: Layout
+    seat: DevicePosition
+    device: torch.device
+    timeout_s: float
+    log: ActionLog
+
+
+@contextmanager
+def join(
+    plan: Path | str, training: Training | Callable[[], Training], *, choices: Choices | None = None
+) -> Iterator[Execution]:
+    """This process's part of a plan; `training`: or what makes it. Started by torchrun or its like.
+
+    Raises ValueError or OSError if it cannot take its place. Whatever goes wrong later ends all processes, with exit
+    code 2 if nothing was trained before, and with 1 otherwise.
+    """
+    job = make_job(Path(plan), choices or Choices())
+    try:
+        _meet(job)
+    except (RuntimeError, ValueError) as error:
+        refuse(f"rank {job.seat.rank} does not find the others: {str(error).splitlines()[0]}")
+    store = connect(os.environ, timeout_s=job.timeout_s)
+    watch = Watch(store, job.log, layout=job.layout, rank=job.seat.rank, timeout_s=job.timeout_s)
+    watch.start()
+    execution = None
+    try:
+        job.log.note("the agreement of all ranks")
+        preparation = _agree(job, training)
+        job.log.note("")
+        execution = Execution(preparation, device=job.device, log=job.log, check_every=job.choices.check_every)
+        yield execution
+        job.log.note("the end of all ranks")
+        distributed.barrier()
+        job.log.note("")
+    except ExecutionError as error:
+        watch.stop()
+        if execution is None or not execution.has_trained:
+            refuse(str(error))
+        refuse(f"the plan was not run to its end: {error}", code=1)
+    except Exception as error:
+        if job.log.state()[1] or _find_own(error) is not None:
+            traceback.print_exc()  # it is the model's own: what the others say about it is not enough to mend it
+        watch.end(_describe_failure(error, job))
+    watch.stop()
+    distributed.barrier()  # nobody asks the store any more when the process goes that has it
+    distributed.destroy_process_group()
+
+
+def make_job(path: Path, choices: Choices) -> ProcessJob:
+    """Read the plan and find this process's seat; raises ValueError or OSError."""
+    if not torch.__version__.startswith(f"{SUPPORTED_TORCH}."):
+        raise ValueError(f"torch {torch.__version__} is installed, but the executor is made for {SUPPORTED_TORCH}")
+    plan = parse_plan(path.read_bytes(), source=str(path))
+    layout = make_layout(plan)
+    hosts = None
+    if choices.cluster is not None:
+        hosts = parse_hosts(choices.cluster.read_text(encoding="utf-8"), source=str(choices.cluster))
+    seat = find_seat(layout.devices, os.environ, hosts=hosts)
+    device = _device(choices.device, seat)
+    planned = None if plan.evidence is None else plan.evidence.makespan_ns
+    return ProcessJob(
+        choices=choices,
+        plan=plan,
+        layout=layout,
+        seat=seat,
+        device=device,
+        timeout_s=choices.timeout_s or make_timeout_s(planned),
+        log=make_log(device),
+    )
+
+
+def _meet(job: ProcessJob) -> None:
+    """Processes that are stuck are found by the watch; the group's own limit only comes after it."""
+    distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if job.device.type == "cuda" else "gloo",
+        rank=job.seat.rank,
+        world_size=job.layout.world_size,
+        timeout=timedelta(seconds=2 * job.timeout_s + 30),
+        device_id=job.device if job.device.type == "cuda" else None,
+    )
+
+
+def _device(name: str, seat: DevicePosition) -> torch.device:
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if seat.index >= count:
+        raise ValueError(
+            f"rank {seat.rank} is to drive accelerator {seat.index} of host {seat.host!r}, which shows {count}; "
+            "make them visible, or use --device cpu"
+        )
+    torch.cuda.set_device(seat.index)
+    return torch.device("cuda", seat.index)
+
+
+def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Preparation:
+    """Raises ExecutionError with one message for all ranks if anything keeps them from running together."""
+    preparation, error, trace = None, "", ""
+    choices = job.choices
+    try:
+        made = training if isinstance(training, Training) else training()
+        preparation = prepare(job.plan, made, split=choices.split, skip=choices.skip, messages=choices.messages)
+    except Exception as failure:
+        is_told = isinstance(failure, ValueError | OwnCodeError)
+        error = str(failure) if is_told else f"{type(failure).__name__}: {failure}"
+        trace = "" if isinstance(failure, ValueError) else traceback.format_exc()
+    facts: list[Any] = [None] * job.layout.world_size
+    distributed.all_gather_object(facts, _facts(job, preparation, error=error))
+    failed = [fact.rank for fact in facts if fact.error]
+    if failed and failed[0] == job.seat.rank:
+        sys.stderr.write(trace)
+    peaks = {} if job.plan.evidence is None else job.plan.evidence.peak_bytes
+    if found := find_disagreements(facts, devices=job.layout.devices, peak_bytes=peaks):
+        raise ExecutionError("; ".join(found))
+    assert preparation is not None
+    return preparation
+
+
+def _facts(job: ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
+    choices = job.choices
+    chosen = [choices.split, choices.skip, choices.messages, str(choices.check_every), job.device.type]
+    same = {"torch": torch.__version__, "options": ", ".join(chosen)} | dict(choices.more)
+    if preparation is not None:
+        same |= {"plan": preparation.plan_sha256, "model": preparation.model_sha256}
+    return Facts(
+        rank=job.seat.rank,
+        host=job.seat.host,
+        accelerator=job.seat.index if job.device.type == "cuda" else None,
+        memory_bytes=_memory_bytes(job.device),
+        same=same,
+        error=error,
+    )
+
+
+def _memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _find_own(error: BaseException) -> OwnCodeError | None:
+    """What the user's own code raised, if that is behind an error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OwnCodeError):
+            return cause
+        cause = cause.__cause__
+    return None
+
+
+def _describe_failure(error: Exception, job: ProcessJob) -> str:
+    """Which rank failed in what, and how; running out of memory is told with what the plan expected."""
+    device, cell = job.layout.devices[job.seat.rank], job.log.state()[0]
+    where = f"rank {job.seat.rank} ({device}) failed{f' in {cell}' if cell else ''}"
+    root: BaseException = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    lines = str(root).strip().splitlines() or [type(root).__name__]
+    if isinstance(root, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in lines[0]:
+        peak = None if job.plan.evidence is None else job.plan.evidence.peak_bytes.get(device)
+        expected = "" if peak is None else f" (the plan expects at most {peak:,} bytes)"
+        return f"{where}: out of memory{expected}: {lines[0]}"
+    if (own := _find_own(error)) is not None:
+        return f"{where}: {own}"
+    return f"{where}: {type(root).__name__}: {lines[0]}"
+
+
+def refuse(message: str, *, code: int = BAD_INPUT) -> NoReturn:
+    """Say it and end this process."""
+    sys.stderr.write(f"planner.execute: {message}\n")
+    sys.stderr.flush()
+    os._exit(code)  # other processes may be waiting for a goodbye that nobody needs

@@ -1,0 +1,26 @@
+"""How many samples a microbatch has, for programs that have to be told."""
+
+from planner.plan import Plan
+from planner.problem import Problem
+
+
+def require_samples(problem: Problem, *, what: str) -> int:
+    """Samples of one microbatch; raises ValueError where the profile does not say, and `what` has to know."""
+    size = problem.profile.microbatch_size
+    if size is None:
+        raise ValueError(
+            f"profile {problem.profile.name!r}: microbatch_size = null, but {what} has to be told how many samples a "
+            "microbatch has: state it in the profile and plan again"
+        )
+    return size
+
+
+def require_known_shares(problem: Problem, plan: Plan, *, what: str) -> None:
+    """Raise ValueError if replicas are to share microbatches of a size that the profile does not state."""
+    counts = [len(stage.replicas) for stage in plan.stages]
+    if max(counts, default=1) > 1 and problem.profile.microbatch_size is None:
+        number = counts.index(max(counts))
+        raise ValueError(
+            f"stage {number} has {counts[number]} replicas, but profile {problem.profile.name!r} says microbatch_size "
+            f"= null, and {what} cannot cut samples: state it in the profile, or plan with max_replicas = 1"
+        )

@@ -1,0 +1,277 @@
+"""What would help a job, from its trace alone: what is slow, and what other orders, dealings and cuts would bring."""
+
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from planner.dealing import Durations, bound_dealings, deal_durations
+from planner.fidelity.redealt import as_step, deal_anew, transfer_of
+from planner.fidelity.run_replay import Key, replay_ns
+from profiles.cluster import Cluster, Device, Link
+from profiles.importers.straggler import RunStep
+from profiles.model_profile import MAX_BYTES, Edge, Layer, LayerCost, ModelProfile
+from profiles.workload import Workload
+
+NOTABLE = 1.02
+"""A device or link that takes this much longer than its peers is named."""
+
+LEAST_EFFECT = 1000
+"""A device or link whose slowness costs less than this fraction (1 / 1000) of the step is not named."""
+
+MOST_ALIKE = 0.05
+"""Microbatches whose actions differ by no more, of one stage and kind, are identical (quartiles over median)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slow:
+    """Something that takes longer than its peers."""
+
+    what: str
+    """A stage, device or link, in words."""
+    factor: float
+    """Its durations over those of its peers."""
+    effect_ns: int
+    """How much earlier the median step would end were it as its peers, by replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """What a change would bring in the median step."""
+
+    what: str
+    """The change, with what it assumes."""
+    makespan_ns: int
+    """Verified by replay with every action's own duration."""
+    lower_bound_ns: int
+    """Certified: no change of this kind ends earlier, transfers aside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """All that is said about a trace."""
+
+    measured_ns: int
+    """Of the median step."""
+    replayed_ns: int
+    """The same under the contract."""
+    busiest_stage: int
+    """With the most work in the slowest pipeline."""
+    busy: float
+    """The part of the step in which its device computes."""
+    slow: tuple[Slow, ...]
+    """Largest effect first."""
+    remedies: tuple[Remedy, ...]
+    """Other order, other dealing, other cut."""
+    is_alike: bool
+    """Whether all microbatches take the same, so that a plan for identical ones can be made."""
+
+
+def advise(steps: Sequence[RunStep], *, blocks_per_stage: int) -> Advice:
+    """For the step of median duration; ValueError if the stages of pipelines differ."""
+    step = sorted(steps, key=lambda each: each.measured_ns)[(len(steps) - 1) // 2]
+    busy = {seat: sum(a.duration_ns for a in row) for seat, row in step.actions.items()}
+    seat = max(busy, key=lambda each: busy[each])
+    return Advice(
+        measured_ns=step.measured_ns,
+        replayed_ns=replay_ns(step),
+        busiest_stage=seat[1],
+        busy=busy[seat] / step.measured_ns,
+        slow=tuple(sorted(_slow(steps, step), key=lambda each: -each.effect_ns)),
+        remedies=tuple(_remedies(step, blocks_per_stage=blocks_per_stage)),
+        is_alike=all(_is_alike(spans) for spans in _spans(step).values()),
+    )
+
+
+def _spans(step: RunStep) -> dict[tuple[int, str], list[int]]:
+    """Durations by stage and kind."""
+    found: dict[tuple[int, str], list[int]] = {}
+    for (_, stage), row in step.actions.items():
+        for action in row:
+            found.setdefault((stage, action.kind), []).append(action.duration_ns)
+    return found
+
+
+def _is_alike(spans: Sequence[int]) -> bool:
+    if len(spans) < 2:
+        return True
+    low, middle, high = statistics.quantiles(spans, n=4)
+    return high - low <= MOST_ALIKE * middle
+
+
+def _slow(steps: Sequence[RunStep], step: RunStep) -> Iterator[Slow]:
+    """Stages against the other stages, devices against the same stage of other pipelines, links against all links.
+
+    Over all steps, so that a pipeline that had long microbatches once is not called slow.
+    """
+    before = replay_ns(step)
+    totals = {seat: float(sum(a.duration_ns for s in steps for a in s.actions.get(seat, ()))) for seat in step.actions}
+    stages = sorted({stage for _, stage in step.actions})
+    load = {stage: statistics.fmean(t for (_, s), t in totals.items() if s == stage) for stage in stages}
+    for stage in stages:
+        peers = [load[other] for other in stages if other != stage]
+        if peers and load[stage] > NOTABLE * statistics.median(peers):
+            seats = {seat for seat in totals if seat[1] == stage}
+            yield _effect(step, f"stage {stage}", factor=load[stage] / statistics.median(peers), seats=seats)
+    for seat, total in totals.items():
+        same = [other for (p, s), other in totals.items() if s == seat[1] and p != seat[0]]
+        if len(same) > 1 and total > NOTABLE * statistics.median(same):
+            name = f"device of stage {seat[1]} in pipeline {seat[0]}"
+            found = _effect(step, name, factor=total / statistics.median(same), seats={seat})
+            if found.effect_ns * LEAST_EFFECT > before:
+                yield found
+    yield from _slow_links(steps, step, before=before)
+
+
+def _effect(step: RunStep, what: str, *, factor: float, seats: Collection[tuple[int, int]]) -> Slow:
+    durations: dict[Key, int] = {
+        (*seat, action.kind, action.microbatch): round(action.duration_ns / factor)
+        for seat in seats
+        for action in step.actions[seat]
+    }
+    return Slow(what=what, factor=factor, effect_ns=replay_ns(step) - replay_ns(step, durations_ns=durations))
+
+
+def _slow_links(steps: Sequence[RunStep], step: RunStep, *, before: int) -> Iterator[Slow]:
+    found: dict[tuple[int, int, str], list[int]] = {}
+    for each in steps:
+        for (pipeline, sender, direction, _), lag in each.transfers_ns.items():
+            found.setdefault((pipeline, sender, direction), []).append(lag)
+    middle = {way: statistics.median(lags) for way, lags in found.items()}
+    for way, typical in middle.items():
+        same = [other for key, other in middle.items() if key != way]
+        peers = statistics.median(same) if same else typical
+        if peers and typical > NOTABLE * peers:
+            other = {key: round(v * peers / typical) if key[:3] == way else v for key, v in step.transfers_ns.items()}
+            effect = before - replay_ns(replace(step, transfers_ns=other))
+            if effect * LEAST_EFFECT > before:
+                name = f"link from stage {way[1]} in pipeline {way[0]} ({'forward' if way[2] == 'F' else 'backward'})"
+                yield Slow(what=name, factor=typical / peers, effect_ns=effect)
+
+
+def microbatches_of(step: RunStep) -> dict[int, list[Durations]]:
+    """By pipeline, in the order in which its first stage runs them."""
+    stages = sorted({stage for _, stage in step.actions})
+    found: dict[int, list[Durations]] = {}
+    for pipeline in sorted({pipeline for pipeline, _ in step.actions}):
+        times: Mapping[tuple[int, str, int], int] = {
+            (stage, action.kind, action.microbatch): action.duration_ns
+            for stage in stages
+            for action in step.actions[pipeline, stage]
+        }
+        order = [action.microbatch for action in step.actions[pipeline, stages[0]] if action.kind == "F"]
+        found[pipeline] = [
+            Durations(
+                forward_ns=tuple(times[stage, "F", number] for stage in stages),
+                backward_ns=tuple(times[stage, "B", number] for stage in stages),
+            )
+            for number in order
+        ]
+    return found
+
+
+def _remedies(step: RunStep, *, blocks_per_stage: int) -> Iterator[Remedy]:
+    transfer_ns = transfer_of(step)
+    hands = microbatches_of(step)
+    each = [deal_durations(hand, 1, transfer_ns=transfer_ns) for hand in hands.values()]
+    yield Remedy(
+        what="another order within every pipeline (1F1B)",
+        makespan_ns=min(replay_ns(step), max(one.largest_ns for one in each)),
+        lower_bound_ns=max(bound_dealings(hand, 1) for hand in hands.values()),
+    )
+    anew, _ = deal_anew(step)
+    everything = [one for hand in hands.values() for one in hand]
+    yield Remedy(
+        what="whole microbatches dealt anew (1F1B)",
+        makespan_ns=replay_ns(anew),
+        lower_bound_ns=bound_dealings(everything, len(hands)),
+    )
+    yield from _cut_anew(step, everything, blocks_per_stage=blocks_per_stage)
+
+
+def _cut_anew(step: RunStep, microbatches: Sequence[Durations], *, blocks_per_stage: int) -> Iterator[Remedy]:
+    """The best number of blocks to leave on the last stage, if it is another than now."""
+    found: dict[int, int] = {}
+    pipelines, transfer_ns = len({pipeline for pipeline, _ in step.actions}), transfer_of(step)
+    if len(microbatches[0].forward_ns) < 2:
+        return
+    for kept in range(blocks_per_stage + 1):
+        cut = [recut(one, kept=kept, blocks_per_stage=blocks_per_stage) for one in microbatches]
+        dealing = deal_durations(cut, pipelines, transfer_ns=transfer_ns)
+        found[kept] = replay_ns(as_step(step, dealing, microbatches=cut, transfer_ns=transfer_ns))
+    kept = min(found, key=lambda each: found[each])
+    if kept != blocks_per_stage:
+        work = sum(sum(one.forward_ns) + sum(one.backward_ns) for one in microbatches)
+        rounded = 2 * len(microbatches) * len(microbatches[0].forward_ns)
+        yield Remedy(
+            what=f"cut anew: {kept} of {blocks_per_stage} blocks left on the last stage, and dealt anew (1F1B; assumes "
+            f"that a stage is {blocks_per_stage} equal blocks; what the last takes longer stays there)",
+            makespan_ns=found[kept],
+            lower_bound_ns=(work - rounded) // len(step.actions),
+        )
+
+
+def recut(one: Durations, *, kept: int, blocks_per_stage: int) -> Durations:
+    """With `kept` blocks left on the last stage, the others spread evenly over the stages before; two stages or more.
+
+    A stage but the last is `blocks_per_stage` equal blocks; the last has as many, of the mean size, and the rest of it.
+    """
+    count = len(one.forward_ns)
+    spread, more = divmod(count * blocks_per_stage - kept, count - 1)
+    sizes = [spread + (stage < more) for stage in range(count - 1)] + [kept]
+
+    def times(row: tuple[int, ...]) -> tuple[int, ...]:
+        blocks = blocks_per_stage * (count - 1)
+        block = min(sum(row[:-1]) / blocks, row[-1] / blocks_per_stage)
+        over = [sum(row[:-1]) - block * blocks, row[-1] - block * blocks_per_stage]
+        return tuple(
+            round(block * size + (over[0] / (count - 1) if stage < count - 1 else over[1]))
+            for stage, size in enumerate(sizes)
+        )
+
+    return Durations(forward_ns=times(one.forward_ns), backward_ns=times(one.backward_ns))
+
+
+def make_block_workload(steps: Sequence[RunStep], *, blocks_per_stage: int, name: str) -> Workload:
+    """One pipeline as a chain of equal blocks and what the last stage takes beyond them: means over all steps.
+
+    The assumption about layers that a trace does not show; the provenance states it.
+    """
+    hands = [hand for step in steps for hand in microbatches_of(step).values()]
+    count = len(hands[0][0].forward_ns)
+    means = [
+        [statistics.fmean(getattr(one, field)[stage] for hand in hands for one in hand) for stage in range(count)]
+        for field in ("forward_ns", "backward_ns")
+    ]
+    block = [statistics.fmean(row[:-1] or row) / blocks_per_stage for row in means]
+    head = [max(0.0, row[-1] - size * blocks_per_stage) for row, size in zip(means, block, strict=True)]
+    names = [f"block{number}" for number in range(count * blocks_per_stage)]
+    layers = [_layer(each, block) for each in names] + ([_layer("head", head)] if any(head) else [])
+    lag = round(statistics.fmean(transfer_of(step) for step in steps))
+    devices = [f"stage{stage}" for stage in range(count)]
+    return Workload(
+        profile=ModelProfile(
+            name=name,
+            layers=tuple(layers),
+            edges=tuple(Edge(producer=a.name, consumer=b.name, bytes=0) for a, b in pairwise(layers)),
+            provenance=f"From a trace, assuming that each of its {count} stages is {blocks_per_stage} equal blocks and "
+            "that all that the last takes longer is one layer (head and loss). Bytes and memory unknown.",
+        ),
+        cluster=Cluster(
+            name=name,
+            devices=tuple(Device(name=each, type="traced", memory_bytes=MAX_BYTES) for each in devices),
+            links=tuple(
+                Link(a=a, b=b, bandwidth_bytes_per_s=10**12, latency_ns=lag)
+                for i, a in enumerate(devices)
+                for b in devices[i + 1 :]
+            ),
+        ),
+        num_microbatches=len(hands[0]),
+        options={"split_backward": False},
+    )
+
+
+def _layer(name: str, times: Sequence[float]) -> Layer:
+    forward, backward = times
+    cost = LayerCost(device_type="traced", forward_ns=round(forward), input_grad_ns=round(backward), weight_grad_ns=0)
+    return Layer(name=name, costs=(cost,))

@@ -1,0 +1,132 @@
+"""What the executor costs beyond layers and links, from a short run of two stages (MODEL.md section 1, Overhead)."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.actions import Action
+from planner.costs import CostModel
+from planner.fidelity.attribution import Comparison
+from planner.fidelity.executed_run import make_iteration
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+from planner.simulate import simulate
+from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import ActionOverhead, ModelProfile
+
+DEVICES = ("probe0", "probe1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overheads:
+    """What was found."""
+
+    action: ActionOverhead
+    message_ns: int
+    """Beyond what the link takes."""
+    iteration_ns: int
+    """What a process does in an iteration beyond its actions and the optimizer's own step."""
+    num_actions: int
+    """Actions that were timed."""
+
+
+def make_probe(profile: ModelProfile, *, device_type: str, num_microbatches: int, link: Link | None) -> Problem:
+    """The question that the probe's plan answers: two devices, with a link like `link`."""
+    like = Link(
+        a=DEVICES[0],
+        b=DEVICES[1],
+        bandwidth_bytes_per_s=10**10 if link is None else link.bandwidth_bytes_per_s,
+        latency_ns=0 if link is None else link.latency_ns,
+    )
+    devices = tuple(Device(name=name, type=device_type, memory_bytes=2**45) for name in DEVICES)
+    cluster = Cluster(name="probe", devices=devices, links=(like,))
+    return Problem(profile=profile, cluster=cluster, num_microbatches=num_microbatches)
+
+
+def make_probe_plan(problem: Problem) -> Plan:
+    """One forward and one backward in turn on two stages; every other backward is split. At least two layers."""
+    names = list(problem.profile.topological_order)
+    times = [problem.profile.by_name[name].costs[0].forward_ns for name in names]
+    cut = min(range(1, len(names)), key=lambda at: abs(sum(times[:at]) - sum(times[at:])))
+    stages = tuple(
+        Stage(layers=tuple(part), replicas=((device,),))
+        for part, device in zip((names[:cut], names[cut:]), DEVICES, strict=True)
+    )
+    schedule = {
+        device: _make_order(problem, number, stage=stage)
+        for number, (device, stage) in enumerate(zip(DEVICES, stages, strict=True))
+    }
+    return Plan(problem=problem.reference(), stages=stages, schedule=schedule)
+
+
+def _make_order(problem: Problem, number: int, *, stage: Stage) -> tuple[Action, ...]:
+    """One F more before the first backward on the first stage than on the last."""
+    has_weights = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
+    total, ahead = problem.num_microbatches, 2 - number
+    order = [Action("F", number, m) for m in range(min(ahead, total))]
+    for m in range(total):
+        kinds: Sequence[Literal["F", "I", "W", "B"]] = ("I", "W") if m % 2 or total == 1 else ("B",)
+        order += [Action(kind, number, m) for kind in (kinds if has_weights else ("I",))]
+        if m + ahead < total:
+            order.append(Action("F", number, m + ahead))
+    return tuple(order)
+
+
+def find_overheads(
+    problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]], device_type: str, by_wall: bool
+) -> Overheads:
+    """The medians of what the processes of a probe wrote; `by_wall`: layers were timed by the wall's clock, too."""
+    clock = "wall" if by_wall else "thread"
+    costs = CostModel(problem)
+    inside, between, around = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list), list[int]()
+    for rank in ranks:
+        for entry in rank[clock]:
+            last = None
+            for name, start, end in entry["actions"]:
+                kind, stage = name.rstrip("0123456789")[-1], int(name.rstrip("0123456789")[:-1])
+                inside[kind].append(end - start - costs.stage_cost(plan.stages[stage], 0).duration_ns(kind))
+                if last is not None:
+                    between[kind].append(start - last)
+                last = end
+            times = entry["times"]
+            around.append(entry["actions"][0][1] - times["begin_ns"] + times["end_ns"] - (last or 0))
+    found = {kind: max(0, round(_middle(inside[kind]) + _middle(between[kind]))) for kind in inside}
+    split = found.get("I", 0), found.get("W", 0)
+    return Overheads(
+        action=ActionOverhead(
+            device_type=device_type,
+            forward_ns=found.get("F", 0),
+            input_grad_ns=split[0],
+            weight_grad_ns=split[1],
+            backward_ns=min(found.get("B", sum(split)), sum(split)),
+        ),
+        message_ns=_find_message(problem, plan, ranks=ranks),
+        iteration_ns=round(_middle(around)),
+        num_actions=sum(map(len, inside.values())),
+    )
+
+
+def _middle(samples: Sequence[int]) -> float:
+    return statistics.median(samples) if samples else 0.0
+
+
+def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int:
+    """What messages took beyond their link, where the receiver waited: the lower quartile, others only ever add."""
+    iterations = [
+        make_iteration(
+            number,
+            plan=plan,
+            rows={rank["device"]: (rank["wall"][number]["actions"], rank["wall"][number]["times"]) for rank in ranks},
+        )
+        for number in range(len(ranks[0]["wall"]))
+    ]
+    comparison = Comparison(problem, plan, timeline=simulate(problem, plan), iterations=iterations)
+    extra = []
+    for leg, samples in comparison.lag_samples().items():
+        route = problem.cluster.route(leg.sender, leg.receiver, num_bytes=leg.num_bytes)
+        extra += [lag - route.duration_ns(leg.num_bytes) for lag in samples]
+    if not extra:
+        return 0
+    return max(0, round(statistics.quantiles(extra, n=4, method="inclusive")[0]) if len(extra) > 1 else extra[0])

@@ -1,0 +1,56 @@
+"""A production step whose microbatches are dealt anew: the same actions with their own durations, under 1F1B."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from planner.dealing import Dealing, Durations, deal_durations, pipeline_actions
+from profiles.importers.straggler import RunAction, RunStep
+
+
+def deal_anew(step: RunStep) -> tuple[RunStep, Dealing]:
+    """The step as it would be run, without times of its own, and the dealing; transfers take the step's median.
+
+    Raises ValueError if pipelines have other stages than the first.
+    """
+    stages = sorted({stage for _, stage in step.actions})
+    pipelines = sorted({pipeline for pipeline, _ in step.actions})
+    if len(step.actions) != len(stages) * len(pipelines):
+        raise ValueError(f"step {step.number}: pipelines have different stages; give a trace of all ranks")
+    found: dict[tuple[int, int], dict[tuple[int, str], int]] = {}
+    for (pipeline, stage), row in step.actions.items():
+        for action in row:
+            found.setdefault((pipeline, action.microbatch), {})[stage, action.kind] = action.duration_ns
+    microbatches = [
+        Durations(
+            forward_ns=tuple(found[key][stage, "F"] for stage in stages),
+            backward_ns=tuple(found[key][stage, "B"] for stage in stages),
+        )
+        for key in sorted(found)
+    ]
+    transfer_ns = transfer_of(step)
+    dealing = deal_durations(microbatches, len(pipelines), transfer_ns=transfer_ns)
+    return as_step(step, dealing, microbatches=microbatches, transfer_ns=transfer_ns), dealing
+
+
+def transfer_of(step: RunStep) -> int:
+    """What a transfer of the step takes: the median."""
+    return round(statistics.median(step.transfers_ns.values())) if step.transfers_ns else 0
+
+
+def as_step(step: RunStep, dealing: Dealing, *, microbatches: Sequence[Durations], transfer_ns: int) -> RunStep:
+    """The step in which every pipeline runs what it was dealt, in 1F1B."""
+    stages = sorted({stage for _, stage in step.actions})
+    rows: dict[tuple[int, int], list[RunAction]] = {}
+    transfers: dict[tuple[int, int, Literal["F", "B"], int], int] = {}
+    for pipeline, hand in enumerate(dealing.pipelines):
+        for stage, place, is_forward in pipeline_actions(len(stages), len(hand)):
+            each = microbatches[hand[place]]
+            times = each.forward_ns if is_forward else each.backward_ns
+            kind: Literal["F", "B"] = "F" if is_forward else "B"
+            rows.setdefault((pipeline, stages[stage]), []).append(
+                RunAction(kind=kind, microbatch=hand[place], start_ns=0, duration_ns=times[stage])
+            )
+            transfers[pipeline, stages[stage], kind, place] = transfer_ns
+    return replace(step, actions={seat: tuple(row) for seat, row in rows.items()}, transfers_ns=transfers)

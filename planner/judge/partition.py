@@ -1,0 +1,72 @@
+"""Rules: every layer is in one stage, and the stages are in order."""
+
+from planner.judge.case import Case, Finding, Findings, shown
+
+
+def layer_unknown(case: Case) -> Findings:
+    """Every layer of a stage is a layer of the profile."""
+    for name, number in case.reading.stage_of.items():
+        if name not in case.reading.layers:
+            message = f"Stage {number} names the layer {shown(name, 80)!r}, which the profile does not have."
+            yield Finding(f"stage {number}", "layers of the profile", name, message)
+
+
+def layer_repeated(case: Case) -> Findings:
+    """No layer is listed twice."""
+    seen: dict[str, int] = {}
+    for number, stage in enumerate(case.plan.stages):
+        for name in stage.layers:
+            if name in seen:
+                message = f"Layer {shown(name, 80)!r} is in stage {seen[name]} and again in stage {number}."
+                yield Finding(f"layer {name}", f"stage {seen[name]} only", f"also stage {number}", message)
+            seen.setdefault(name, number)
+
+
+def layer_missing(case: Case) -> Findings:
+    """Every layer of the profile is in a stage."""
+    for layer in case.problem.profile.layers:
+        if layer.name not in case.reading.stage_of:
+            message = f"Layer {layer.name!r} is in no stage."
+            yield Finding(f"layer {layer.name}", "one stage", "none", message)
+
+
+def stage_empty(case: Case) -> Findings:
+    """Every stage has a layer."""
+    for number, stage in enumerate(case.plan.stages):
+        if not stage.layers:
+            yield Finding(f"stage {number}", "at least one layer", "none", f"Stage {number} has no layers.")
+
+
+def stage_order(case: Case) -> Findings:
+    """No edge leads from a later stage to an earlier one: then stages are convex and their graph has no cycle."""
+    for edge in case.problem.profile.edges:
+        a, b = case.reading.stage_of.get(edge.producer, 0), case.reading.stage_of.get(edge.consumer, 0)
+        if edge.producer in case.reading.stage_of and edge.consumer in case.reading.stage_of and a > b:
+            message = (
+                f"Layer {edge.producer!r} in stage {a} feeds layer {edge.consumer!r} in the earlier stage {b}; "
+                "stage numbers must follow the dependencies."
+            )
+            yield Finding(f"stage {a}", f"a number of at most {b}", a, message)
+
+
+def layer_order(case: Case) -> Findings:
+    """Inside a stage, a layer is listed after the layers that feed it."""
+    stage_of = case.reading.stage_of
+    position = {name: index for stage in case.plan.stages for index, name in enumerate(stage.layers)}
+    for edge in case.problem.profile.edges:
+        a, b = edge.producer, edge.consumer
+        inside = a in stage_of and b in stage_of and stage_of[a] == stage_of[b]
+        if inside and position[a] > position[b]:
+            message = f"Stage {stage_of[a]} lists layer {b!r} before layer {a!r}, which feeds it."
+            yield Finding(f"stage {stage_of[a]}", f"{a}, {b}", f"{b}, {a}", message)
+
+
+RULES = (
+    layer_unknown,
+    layer_repeated,
+    layer_missing,
+    stage_empty,
+    stage_order,
+    layer_order,
+)
+"""The rules of this page, in the order in which they are applied."""

@@ -1,0 +1,192 @@
+"""One plan read by all pages of the contract."""
+
+from fractions import Fraction
+from functools import cached_property
+
+from planner.judge.costs import (
+    KINDS,
+    Times,
+    action_overhead,
+    is_linear,
+    layer_times,
+    measured_sizes,
+    stage_times,
+    unit_size,
+)
+from planner.judge.device_orders import DeviceOrders, Integers, Positions, read_orders
+from planner.judge.memory import MemoryUse, memory_uses, steps
+from planner.judge.routes import Route, Routes
+from planner.judge.samples import equal_share
+from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
+from planner.judge.stage_replicas import StageReplica, make_stage_replicas
+from planner.judge.synchronisation import Ring, make_ring
+from planner.judge.traffic import Flow, Tensor, make_flows, static_bytes, tensors
+from planner.plan import Plan, Stage
+from planner.problem import Problem
+from profiles.model_profile import Layer
+
+
+class Reading:
+    """Costs, sizes, traffic and orders of one plan, as the contract has them; each is read when it is asked for."""
+
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self.problem, self.plan = problem, plan
+        self.layers = {layer.name: layer for layer in problem.profile.layers}
+        self.devices = {device.name: device for device in problem.cluster.devices}
+        self._measured: dict[tuple[str, str, int], dict[int, Times]] = {}
+        self._layer_times: dict[tuple[str, str, int, Fraction], Times | None] = {}
+
+    def layers_of(self, stage: Stage) -> list[Layer]:
+        """The layers of a stage that the profile has."""
+        return [self.layers[name] for name in stage.layers if name in self.layers]
+
+    @cached_property
+    def stage_of(self) -> dict[str, int]:
+        """The first stage that names each layer."""
+        found: dict[str, int] = {}
+        for number, stage in enumerate(self.plan.stages):
+            for name in stage.layers:
+                found.setdefault(name, number)
+        return found
+
+    @cached_property
+    def has_weight_grad(self) -> list[bool]:
+        """Per stage: whether it has a W."""
+        return [any(map(is_trained, self.layers_of(stage))) for stage in self.plan.stages]
+
+    @cached_property
+    def replicas(self) -> list[StageReplica]:
+        """All stage replicas."""
+        return make_stage_replicas(self.plan.stages, has_weight_grad=self.has_weight_grad)
+
+    def times_of(self, layer: Layer, device_type: str, *, width: int, share: Fraction) -> Times | None:
+        """What a layer takes for a share of a microbatch; None if it was not measured there."""
+        key = layer.name, device_type, width, share
+        if key not in self._layer_times:
+            place, whole = key[:3], unit_size(self.problem.profile)
+            if place not in self._measured:
+                self._measured[place] = measured_sizes(layer, where=(device_type, width), whole=whole)
+            self._layer_times[key] = layer_times(self._measured[place], whole * share, is_linear=self.is_linear)
+        return self._layer_times[key]
+
+    @cached_property
+    def is_linear(self) -> bool:
+        """Whether costs that were not measured are in proportion to the nearest."""
+        return is_linear(self.problem.profile)
+
+    def is_measured(self, layer: Layer, device_type: str, *, width: int, share: Fraction) -> bool:
+        """Whether times and bytes of a layer are known there."""
+        has_times = self.times_of(layer, device_type, width=width, share=share) is not None
+        return has_times and bytes_at(layer, width) is not None
+
+    @cached_property
+    def durations(self) -> list[tuple[int, ...]]:
+        """[stage replicas][F, I, W, B] nanoseconds; with split placement I is that of its own share of the samples."""
+        known: dict[tuple[int, str, Fraction], dict[str, int]] = {}
+
+        def times(replica: StageReplica, share: Fraction) -> dict[str, int]:
+            key = replica.stage, self.devices[replica.head].type, share
+            if key not in known:
+                known[key] = self._stage_times(replica, share)
+            return known[key]
+
+        found = []
+        for replica in self.replicas:
+            equal = equal_share(len(self.plan.stages[replica.stage].replicas))
+            own = times(replica, equal)
+            if replica.samples.share not in (equal, 0):
+                own = {**own, "I": times(replica, replica.samples.share)["I"]}
+            found.append(tuple(own[kind] for kind in KINDS))
+        return found
+
+    def _stage_times(self, replica: StageReplica, share: Fraction) -> dict[str, int]:
+        """What its stage takes on the devices of a stage replica, for a share of the samples."""
+        stage, device_type, width = self.plan.stages[replica.stage], self.devices[replica.head].type, len(replica.group)
+        known = []
+        for layer in self.layers_of(stage):
+            times = self.times_of(layer, device_type, width=width, share=share)
+            if times is None:
+                raise ValueError(f"layer {layer.name!r} has no cost on {device_type!r} at width {width} for {share}")
+            known.append(times)
+        overhead = action_overhead(self.problem.profile, device_type)
+        return stage_times(known, share=share, recomputes=stage.recompute, overhead=overhead)
+
+    @cached_property
+    def sizes(self) -> list[StageBytes]:
+        """Per stage: its bytes on every device of a replica."""
+        stages = self.plan.stages
+        return [stage_bytes(stage, self.layers_of(stage), width=len(stage.replicas[0])) for stage in stages]
+
+    @cached_property
+    def tensors(self) -> dict[tuple[int, int], Tensor]:
+        """What flows between stages."""
+        return tensors(self.problem.profile.edges, self.stage_of)
+
+    @cached_property
+    def flows(self) -> list[Flow]:
+        """What flows between stage replicas."""
+        return make_flows(
+            self.plan.stages,
+            self.replicas,
+            tensors=self.tensors,
+            sizes=self.sizes,
+            num_microbatches=self.problem.num_microbatches,
+        )
+
+    @cached_property
+    def routes(self) -> Routes:
+        """The network."""
+        return Routes(self.problem.cluster)
+
+    @cached_property
+    def ways(self) -> list[Route | None]:
+        """Per flow: its route; None inside a device, where nothing travels."""
+        found: list[Route | None] = []
+        for flow in self.flows:
+            ends = self.replicas[flow.sender].head, self.replicas[flow.receiver].head
+            found.append(None if ends[0] == ends[1] else self.routes.find(*ends, num_bytes=flow.num_bytes))
+        return found
+
+    @cached_property
+    def rings(self) -> list[Ring]:
+        """Per stage: how its replicas synchronise."""
+        found = []
+        for stage, size in zip(self.plan.stages, self.sizes, strict=True):
+            is_frozen = all(layer.frozen for layer in self.layers_of(stage))
+            found.append(make_ring(stage, self.routes, gradient_bytes=size.gradients, is_frozen=is_frozen))
+        return found
+
+    @cached_property
+    def static(self) -> dict[str, int]:
+        """Bytes resident on every device."""
+        return static_bytes(
+            self.plan.stages,
+            self.replicas,
+            tensors=self.tensors,
+            sizes=self.sizes,
+            receive_buffers=self.problem.options.receive_buffers,
+        )
+
+    @cached_property
+    def orders(self) -> DeviceOrders:
+        """The schedule."""
+        sizes = {"num_stages": len(self.plan.stages), "num_microbatches": self.problem.num_microbatches}
+        return read_orders(self.plan.schedule, **sizes)
+
+    @cached_property
+    def positions(self) -> Positions:
+        """Where its actions stand."""
+        sizes = {"num_stages": len(self.plan.stages), "num_microbatches": self.problem.num_microbatches}
+        return Positions(self.orders, **sizes)
+
+    @cached_property
+    def runner(self) -> Integers:
+        """[actions] index of the stage replica that runs each."""
+        return self.orders.runners(self.replicas)
+
+    @cached_property
+    def memory(self) -> dict[str, MemoryUse]:
+        """What every device holds at most."""
+        added = [steps(each, self.plan.stages[each.stage], size=self.sizes[each.stage]) for each in self.replicas]
+        limits = {name: device.memory_bytes for name, device in self.devices.items()}
+        return memory_uses(self.orders, self.runner, added=added, static=self.static, limits=limits)

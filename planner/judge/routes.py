@@ -1,0 +1,119 @@
+"""The way of a transfer through the cluster, and how long it takes (section 1, "Cluster").
+
+    device a ---- host ---- switch ---- host ---- device b        latencies add up, the narrowest link sets the pace,
+                                                             the largest message overhead is added once
+A direct link is used where there is one; otherwise the path with the least sum of latency + bytes / bandwidth, each in
+whole nanoseconds rounded down. Of equal sums the path with fewer links is taken, then the one that Dijkstra's algorithm
+finds first when links are looked at in the order of the cluster. Overheads of messages do not decide it.
+"""
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from profiles.cluster import Cluster
+
+SECOND = 1_000_000_000
+"""Nanoseconds."""
+
+
+class Direction(NamedTuple):
+    """A link, as used from one end to the other."""
+
+    target: str
+    latency_ns: int
+    bandwidth_bytes_per_s: int
+    resource: int
+    """What a transfer occupies; both directions of a link that is not duplex have the same."""
+    message_overhead_ns: int
+    """What a message costs beyond the link; 0 where it was not measured."""
+
+
+class Route(NamedTuple):
+    """A path from one device to another."""
+
+    links: tuple[int, ...]
+    """The resources it occupies, in order."""
+    latency_ns: int
+    """Sum over its links."""
+    bandwidth_bytes_per_s: int
+    """Least among its links."""
+    message_overhead_ns: int
+    """Largest among its links: a message is one, however many links it takes."""
+
+    @property
+    def delay_ns(self) -> int:
+        """What an empty message takes."""
+        return self.latency_ns + self.message_overhead_ns
+
+    def time_ns(self, num_bytes: int) -> int:
+        """Time of a transfer, rounded up."""
+        return self.delay_ns + -(-num_bytes * SECOND // self.bandwidth_bytes_per_s)
+
+
+class Routes:
+    """The routes of one cluster; those already found are remembered."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.leaving: dict[str, dict[str, Direction]] = {}
+        for index, link in enumerate(cluster.links):
+            there, back = 2 * index, 2 * index + (1 if link.duplex else 0)
+            for source, target, resource in ((link.a, link.b, there), (link.b, link.a, back)):
+                beyond = link.message_overhead_ns or 0
+                way = Direction(target, link.latency_ns, link.bandwidth_bytes_per_s, resource, beyond)
+                self.leaving.setdefault(source, {})[target] = way
+        self._known: dict[tuple[str, str, int], Route] = {}
+
+    def find(self, source: str, target: str, *, num_bytes: int) -> Route:
+        """The route of a transfer between two devices that are connected."""
+        direct = self.leaving.get(source, {}).get(target)
+        if direct is not None:
+            return _make_route([direct])
+        key = source, target, num_bytes
+        if key not in self._known:
+            self._known[key] = _make_route(self._shortest(source, target, num_bytes=num_bytes))
+        return self._known[key]
+
+    def _shortest(self, source: str, target: str, *, num_bytes: int) -> list[Direction]:
+        """Dijkstra's algorithm; lengths are pairs of nanoseconds and number of links."""
+        best: dict[str, tuple[int, int]] = {source: (0, 0)}
+        arrived_by: dict[str, tuple[str, Direction]] = {}
+        queue, pushed, settled = [((0, 0), 0, source)], 0, set[str]()
+        while target not in settled:
+            (length, hops), _, node = heappop(queue)
+            if node in settled:
+                continue
+            settled.add(node)
+            for way in self.leaving[node].values():
+                if way.target != target and len(self.leaving[way.target]) == 1:
+                    continue  # a dead end
+                reached = length + way.latency_ns + num_bytes * SECOND // way.bandwidth_bytes_per_s, hops + 1
+                if way.target not in best or reached < best[way.target]:
+                    best[way.target], arrived_by[way.target] = reached, (node, way)
+                    pushed += 1
+                    heappush(queue, (reached, pushed, way.target))
+        path, node = list[Direction](), target
+        while node != source:
+            node, way = arrived_by[node]
+            path.insert(0, way)
+        return path
+
+    def connected(self) -> dict[str, int]:
+        """Every end of a link with the number of the part of the network it belongs to."""
+        part: dict[str, int] = {}
+        for number, start in enumerate(self.leaving):
+            reached = [] if start in part else [start]
+            while reached:
+                node = reached.pop()
+                if node not in part:
+                    part[node] = number
+                    reached += self.leaving[node]
+        return part
+
+
+def _make_route(path: list[Direction]) -> Route:
+    return Route(
+        links=tuple(way.resource for way in path),
+        latency_ns=sum(way.latency_ns for way in path),
+        bandwidth_bytes_per_s=min(way.bandwidth_bytes_per_s for way in path),
+        message_overhead_ns=max(way.message_overhead_ns for way in path),
+    )

@@ -1,0 +1,58 @@
+"""Rules: the plan is made of what it should be made of."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.device_orders import are_actions
+from planner.plan import Evidence, ProblemReference, Share, Stage
+
+
+def malformed(case: Case) -> Findings:
+    """Stages, groups, schedule and reference hold values of the right types."""
+    plan = case.plan
+    for text in _type_errors(plan):
+        yield Finding(text, "a value of the right type", "another", f"{text} is not what the plan format asks for.")
+
+
+def _type_errors(plan: Any) -> Iterator[str]:
+    if not isinstance(plan.problem, ProblemReference) or not isinstance(plan.evidence, Evidence | None):
+        yield "the problem or the evidence"
+    if not isinstance(plan.stages, tuple) or not isinstance(plan.schedule, Mapping):
+        yield "the list of stages or the schedule"
+        return
+    for number, stage in enumerate(plan.stages):
+        if not isinstance(stage, Stage) or not _is_stage(stage):
+            yield f"stage {number}"
+    for device, order in plan.schedule.items():
+        is_order = isinstance(order, tuple) and are_actions(order)
+        if not isinstance(device, str) or not is_order:
+            yield f"the list of {shown(device, 80)}"
+
+
+def _is_stage(stage: Stage) -> bool:
+    return (
+        _is_names(stage.layers)
+        and isinstance(stage.replicas, tuple)
+        and all(_is_names(group) for group in stage.replicas)
+        and isinstance(stage.recompute, bool)
+        and all(map(_is_shares, (stage.input_grad_replicas, stage.weight_grad_replicas)))
+    )
+
+
+def _is_shares(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(share, Share)
+        and _is_names(share.group)
+        and type(share.numerator) is int
+        and type(share.denominator) is int
+        for share in value
+    )
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+
+
+RULES = (malformed,)
+"""The rules of this page, in the order in which they are applied."""

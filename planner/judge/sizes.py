@@ -1,0 +1,73 @@
+"""What a stage holds: bytes of its state, its stash, its gradients (section 1), per device of one of its replicas.
+
+State bytes are not divided by the number of replicas; what grows with the batch is.
+"""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+from planner.judge.samples import round_up
+from planner.plan import Stage
+from profiles.model_profile import Layer, WidthBytes
+
+
+def is_trained(layer: Layer) -> bool:
+    """Whether a layer has a W, and a gradient to synchronise: it has weights, and they are not frozen."""
+    return layer.parameter_bytes > 0 and not layer.frozen
+
+
+def bytes_at(layer: Layer, width: int) -> Layer | WidthBytes | None:
+    """What states the layer's bytes per device of a group of `width`; None if nothing does."""
+    if width == 1:
+        return layer
+    return next((entry for entry in layer.wider if entry.width == width), None)
+
+
+class StageBytes(NamedTuple):
+    """Bytes of one stage on every device of one of its replicas."""
+
+    state: int
+    """Parameters, gradients and optimizer state: resident."""
+    stash: int
+    """From the start of F to the end of I."""
+    weight_stash: int
+    """The part of it that stays until the end of W; 0 if there is no W."""
+    checkpoint: int
+    """What stands for the stash where the stage recomputes."""
+    workspace: int
+    """While an action runs."""
+    parameters: int
+    """The weights."""
+    gradients: int
+    """What replicas synchronise."""
+
+
+def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
+    """The bytes of a stage that consists of `layers`, whose bytes at `width` are known."""
+    held = [entry for layer in layers if (entry := bytes_at(layer, width)) is not None]
+    replicas, has_weight_grad = len(stage.replicas), any(map(is_trained, layers))
+
+    def divided(total: int) -> int:
+        return round_up(Fraction(total, replicas))
+
+    return StageBytes(
+        state=sum(entry.state_bytes for entry in held),
+        stash=divided(sum(entry.stash_bytes for entry in held)),
+        weight_stash=divided(sum(entry.weight_stash_bytes for entry in held)) if has_weight_grad else 0,
+        checkpoint=divided(sum(entry.checkpoint_bytes for entry in held)),
+        workspace=max(entry.workspace_bytes for entry in held),
+        parameters=sum(layer.parameter_bytes for layer in layers),
+        gradients=gradient_bytes(layers, width=width),
+    )
+
+
+def gradient_bytes(layers: list[Layer], *, width: int) -> int:
+    """Bytes of gradients per device of a group: as stated at that width, otherwise the whole in equal parts."""
+    stated, in_equal_parts = 0, 0
+    for layer in filter(is_trained, layers):
+        known = [entry.parameter_bytes for entry in layer.wider if entry.width == width and width > 1]
+        if known and known[0] is not None:
+            stated += known[0]
+        else:
+            in_equal_parts += layer.parameter_bytes
+    return stated + round_up(Fraction(in_equal_parts, width))

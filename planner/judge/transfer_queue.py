@@ -1,0 +1,263 @@
+"""Transfers between devices, and the order in which links serve them (section 1, "Cluster").
+
+Two transfers never share a link at once. In order of readiness (ties by stage, microbatch, forward before backward,
+then by replica and by what it sends first) each starts as soon as every link of its route is free of the earlier ones.
+What takes no time occupies nothing. Where transfers do not overlap computation, the two devices are held like links.
+"""
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import numpy
+
+from planner.judge.device_orders import Integers
+from planner.judge.reading import Reading
+from planner.judge.synchronisation import Ring
+from planner.judge.traffic import BEFORE_FIRST, EVERY, Flow
+from planner.timeline import PlayedTransfers, Timeline
+
+_Ends = tuple[str, str, int, int, str]
+"""Devices, stages and direction, as a timeline states them."""
+
+_MOST_TOLD = 20
+"""No more transfers than this are said to be wrong in one way."""
+
+
+class Transfers:
+    """What a timeline claims about the transfers that the plan makes: N of them, flow by flow.
+
+    A flow from one device to another has an entry per microbatch, one that comes once a single entry.
+    """
+
+    def __init__(self, reading: Reading, timeline: Timeline, *, exact: Any) -> None:
+        self.reading, self.timeline, self.exact = reading, timeline, exact
+        self.count = reading.problem.num_microbatches
+        self.remote = [number for number, way in enumerate(reading.ways) if way is not None]
+        lengths = [self.count if self._flow(number).microbatch is EVERY else 1 for number in self.remote]
+        offsets = numpy.concatenate([[0], numpy.cumsum(numpy.array(lengths, dtype=numpy.int64))]).tolist()
+        self.part = {number: slice(offsets[i], offsets[i + 1]) for i, number in enumerate(self.remote)}
+        self.flow = numpy.repeat(numpy.array(self.remote, dtype=numpy.int64), lengths)
+        self.microbatch = numpy.zeros(offsets[-1], dtype=numpy.int64)
+        self.duration = numpy.zeros(offsets[-1], dtype=exact)
+        for number, part in self.part.items():
+            flow = self._flow(number)
+            self.microbatch[part] = numpy.arange(self.count) if flow.microbatch is EVERY else flow.microbatch
+            self.duration[part] = self._time_ns(number)
+        self.ready, self.start, self.end = (numpy.zeros(offsets[-1], dtype=exact) for _ in range(3))
+
+    def _flow(self, number: int) -> Flow:
+        return self.reading.flows[number]
+
+    def _time_ns(self, number: int) -> int:
+        way = self.reading.ways[number]
+        assert way is not None
+        return way.time_ns(self._flow(number).num_bytes)
+
+    def _links(self, number: int) -> tuple[int, ...]:
+        way = self.reading.ways[number]
+        assert way is not None
+        return way.links
+
+    def _ends(self, number: int) -> _Ends:
+        flow = self._flow(number)
+        sender, receiver = self.reading.replicas[flow.sender], self.reading.replicas[flow.receiver]
+        direction = "backward" if flow.is_backward else "forward"
+        return sender.head, receiver.head, sender.stage, receiver.stage, direction
+
+    def _name(self, entry: int) -> str:
+        source, target, _, _, direction = self._ends(int(self.flow[entry]))
+        return f"the {direction} transfer from {source} to {target} for microbatch {self.microbatch[entry]}"
+
+    def claims(self) -> Iterator[str]:
+        """Every flow makes one transfer per microbatch, of its bytes, over its links, for its time."""
+        sent = self.timeline.transfers
+        if isinstance(sent, PlayedTransfers) and len(sent):
+            yield from self._read_played(sent)
+        else:
+            yield from self._read_listed()
+        for entry in numpy.flatnonzero(self.end - self.start != self.duration)[:_MOST_TOLD].tolist():
+            yield f"{self._name(entry)} has the wrong size, route or duration"
+
+    def _read_played(self, sent: PlayedTransfers) -> Iterator[str]:
+        """The claims of a timeline that keeps them as tables, row by row."""
+        missing = {self._ends(number): number for number in self.remote if self._flow(number).microbatch is EVERY}
+        surplus = [number for number in self.remote if self._flow(number).microbatch is not EVERY]
+        for row, played in enumerate(sent.flows):
+            ends = played.sender, played.receiver, played.from_stage, played.to_stage, played.direction
+            number = missing.pop(ends, None)
+            if number is None or sent.ready.shape[1] != self.count:
+                yield f"the {ends[4]} transfer from {ends[0]} to {ends[1]} is not needed, or occurs twice"
+                continue
+            if (played.num_bytes, played.links) != (self._flow(number).num_bytes, self._links(number)):
+                yield f"the {ends[4]} transfer from {ends[0]} to {ends[1]} has the wrong size, route or duration"
+            part = self.part[number]
+            self.ready[part], self.start[part] = sent.ready[row], sent.start[row]
+            self.end[part] = self.start[part] + played.duration_ns
+        for number in (*missing.values(), *surplus):
+            yield f"{self._name(self.part[number].start)} is missing"
+
+    def _read_listed(self) -> Iterator[str]:
+        """The claims of a timeline that lists transfers one by one."""
+        every, once = dict[_Ends, int](), dict[tuple[_Ends, int], int]()
+        for number in self.remote:
+            microbatch = self._flow(number).microbatch
+            if microbatch is EVERY:
+                every[self._ends(number)] = number
+            else:
+                once[self._ends(number), microbatch] = number
+        missing = numpy.ones(len(self.flow), dtype=numpy.bool_)
+        for source, target, a, b, microbatch, direction, size, links, *times in self.timeline.transfers:
+            ends, name = (source, target, a, b, direction), f"the {direction} transfer from {source} to {target} for "
+            is_every = ends in every and 0 <= microbatch < self.count
+            flow = every[ends] if is_every else once.get((ends, microbatch))
+            entry = None if flow is None else self.part[flow].start + (microbatch if is_every else 0)
+            if flow is None or entry is None or not missing[entry]:
+                yield f"{name}microbatch {microbatch} is not needed, or occurs twice"
+                continue
+            if (size, links) != (self._flow(flow).num_bytes, self._links(flow)):
+                yield f"{name}microbatch {microbatch} has the wrong size, route or duration"
+            missing[entry] = False
+            self.ready[entry], self.start[entry], self.end[entry] = times
+        for entry in numpy.flatnonzero(missing)[:_MOST_TOLD].tolist():
+            yield f"{self._name(entry)} is missing"
+
+    def readiness(self, end_at: Integers, stage_end: Integers) -> Iterator[str]:
+        """A transfer is ready when its action ends: weights at the start, a finished gradient after the last action."""
+        expected = numpy.zeros(len(self.flow), dtype=self.exact)
+        for number, part in self.part.items():
+            flow = self._flow(number)
+            if flow.microbatch is EVERY:
+                expected[part] = end_at[flow.sender, flow.source]
+            elif flow.microbatch != BEFORE_FIRST:
+                expected[part] = stage_end[self.reading.replicas[flow.sender].stage]
+        for entry in numpy.flatnonzero(self.ready != expected)[:_MOST_TOLD].tolist():
+            at = self.ready[entry]
+            yield f"{self._name(entry)} is ready at {at} ns, but its action ends at {expected[entry]} ns"
+
+    def deliver(self, needed: Integers) -> None:
+        """Whoever needs what arrives waits for it: `needed` [replicas, 3, M]."""
+        for number, part in self.part.items():
+            flow = self._flow(number)
+            if flow.microbatch is EVERY or flow.microbatch == BEFORE_FIRST:
+                arrivals = needed[flow.receiver, flow.target]
+                numpy.maximum(arrivals, self.end[part], out=arrivals)
+
+
+class TransferQueue:
+    """Who starts when on links that are shared. Entries are the transfers, then the synchronisations that queue."""
+
+    def __init__(self, reading: Reading, transfers: Transfers, *, exact: Any) -> None:
+        self.reading, self.transfers, self.exact = reading, transfers, exact
+        self.rings: list[tuple[int, Ring, tuple[int, int, int]]] = []
+        self.actions: dict[str, tuple[Integers, Integers]] = {}
+        self._busy: dict[str, tuple[Integers, Integers]] = {}
+
+    def take_ring(self, stage: int, ring: Ring, *, times: tuple[int, int, int]) -> None:
+        """Let a synchronisation queue: when it is ready, starts and ends."""
+        self.rings.append((stage, ring, times))
+
+    def take_actions(self, start: Integers, end: Integers) -> None:
+        """Without overlap: the actions that take time keep their devices from sending and receiving."""
+        orders = self.reading.orders
+        for number, device in enumerate(orders.devices):
+            part = slice(int(orders.first[number]), int(orders.first[number + 1]))
+            lasts = end[part] > start[part]
+            self.actions[device] = start[part][lasts], end[part][lasts]
+
+    def starts(self) -> Iterator[str]:
+        """Each starts once it is ready and all it occupies is free of those before it."""
+        transfers, rings = self.transfers, self.rings
+        extra = [numpy.array([times[i] for _, _, times in rings], dtype=self.exact) for i in range(3)]
+        columns = zip((transfers.ready, transfers.start, transfers.end), extra, strict=True)
+        ready, start, end = (numpy.concatenate(pair) for pair in columns)
+        rank, expected = self._ranks(ready), ready.copy()
+        for entries in self._sharers():
+            order = entries[numpy.argsort(rank[entries])]
+            expected[order[1:]] = numpy.maximum(expected[order[1:]], end[order[:-1]])
+        for device, entries in self._held_devices().items():
+            order = entries[numpy.argsort(rank[entries])]
+            expected[order[1:]] = numpy.maximum(expected[order[1:]], end[order[:-1]])
+            expected[entries] = numpy.maximum(expected[entries], _last_end(self.actions[device], ready[entries]))
+            self._busy[device] = ready[order], end[order]
+        for entry in numpy.flatnonzero(start != expected)[:_MOST_TOLD].tolist():
+            stage, microbatch = self._subject(entry)
+            yield (
+                f"what stage {stage} sends for microbatch {microbatch}, ready at {ready[entry]} ns, "
+                f"starts at {start[entry]} ns, but it can at {expected[entry]} ns"
+            )
+
+    def _subject(self, entry: int) -> tuple[int, int]:
+        """Stage and microbatch of an entry."""
+        transfers = self.transfers
+        if entry >= len(transfers.flow):
+            return self.rings[entry - len(transfers.flow)][0], transfers.count
+        flow = self.reading.flows[int(transfers.flow[entry])]
+        return self.reading.replicas[flow.sender].stage, int(transfers.microbatch[entry])
+
+    def _ranks(self, ready: Integers) -> Integers:
+        """[entries] the turn of each: by readiness, stage, microbatch, direction, replica, and what is sent first."""
+        transfers, flows, replicas = self.transfers, self.reading.flows, self.reading.replicas
+        turn_of = numpy.zeros(len(flows) + 1, dtype=numpy.int64)
+        by_turn = sorted(
+            range(len(flows)), key=lambda n: (flows[n].is_backward, replicas[flows[n].sender].number, n)
+        )  # a sender's flows are listed in the order in which they take their turns
+        turn_of[by_turn] = numpy.arange(len(flows))
+        stage_of = numpy.array([replicas[flow.sender].stage for flow in flows], dtype=numpy.int64)
+        stage = numpy.append(stage_of[transfers.flow], [number for number, *_ in self.rings]).astype(numpy.int64)
+        microbatch = numpy.append(transfers.microbatch, [transfers.count] * len(self.rings)).astype(numpy.int64)
+        turn = numpy.append(turn_of[transfers.flow], [len(flows)] * len(self.rings)).astype(numpy.int64)
+        key = (stage * (transfers.count + 2) + microbatch + 1) * (len(flows) + 1) + turn
+        if ready.dtype == object:
+            order = numpy.array(sorted(range(len(key)), key=lambda n: (ready[n], key[n])), dtype=numpy.int64)
+        else:
+            order = numpy.lexsort((key, ready))
+        rank = numpy.empty(len(key), dtype=numpy.int64)
+        rank[order] = numpy.arange(len(key))
+        return rank
+
+    def _sharers(self) -> list[Integers]:
+        """Entries that share a link, once for every set of them; those that take no time occupy nothing."""
+        users: dict[Hashable, list[int]] = {}
+        for number, part in self.transfers.part.items():
+            if part.stop > part.start and self.transfers.duration[part.start] > 0:
+                for link in self.reading.ways[number].links:  # type: ignore[union-attr]
+                    users.setdefault(link, []).append(number)
+        total = len(self.transfers.flow)
+        for index, (_, ring, _) in enumerate(self.rings):
+            for link in ring.links:
+                users.setdefault(link, []).append(-1 - index)
+        return [self._entries(numbers, total=total) for numbers in sorted({tuple(each) for each in users.values()})]
+
+    def _entries(self, numbers: tuple[int, ...] | list[int], *, total: int) -> Integers:
+        parts = [
+            numpy.arange(self.transfers.part[n].start, self.transfers.part[n].stop) if n >= 0 else [total - 1 - n]
+            for n in numbers
+        ]
+        return numpy.concatenate(parts).astype(numpy.int64)
+
+    def _held_devices(self) -> dict[str, Integers]:
+        """Without overlap: per device, the transfers that take time and begin or end there."""
+        if self.reading.problem.cluster.overlap:
+            return {}
+        held: dict[str, list[int]] = {device: [] for device in self.reading.orders.devices}
+        for number, part in self.transfers.part.items():
+            if part.stop > part.start and self.transfers.duration[part.start] > 0:
+                flow = self.reading.flows[number]
+                held[self.reading.replicas[flow.sender].head].append(number)
+                held[self.reading.replicas[flow.receiver].head].append(number)
+        return {device: self._entries(numbers, total=0) for device, numbers in held.items() if numbers}
+
+    def busy_until(self, device: str, times: Integers) -> Integers:
+        """Without overlap: when the transfers of a device have ended that are ready at `times`."""
+        if device not in self._busy:
+            return times
+        ready, end = self._busy[device]
+        at = numpy.searchsorted(ready, times, side="right")
+        return numpy.concatenate([numpy.zeros(1, dtype=self.exact), end])[at]
+
+
+def _last_end(actions: tuple[Integers, Integers], ready: Integers) -> Integers:
+    """When the last action ends that has started before `ready`; 0 if none has."""
+    start, end = actions
+    at = numpy.searchsorted(start, ready, side="left")
+    return numpy.concatenate([numpy.zeros(1, dtype=end.dtype), end])[at]

@@ -1,0 +1,84 @@
+"""Which process of a job drives which device: from (stage, replica) to (host, local device) to a rank, purely."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.execute.layout import make_layout
+from planner.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSeat:
+    """One process of the job."""
+
+    rank: int
+    """Its number in the plan's layout, and in the process group."""
+    device: str
+    """The plan's device that it drives."""
+    host: str
+    """The host of that device."""
+    index: int
+    """The device's position among all devices of its host, used or not: the accelerator's number."""
+    slot: int
+    """Its position among the processes on its host: what launchers call the local rank."""
+    holds: tuple[tuple[int, int], ...]
+    """(stage, replica) pairs, ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMapping:
+    """The processes of a job, in order of rank."""
+
+    seats: tuple[RankSeat, ...]
+    """Seat r is that of rank r."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts in order of their first rank, each once: the host of rank 0 comes first."""
+        return tuple(dict.fromkeys(seat.host for seat in self.seats))
+
+    def on(self, host: str) -> tuple[RankSeat, ...]:
+        """The processes of a host in order of slot."""
+        return tuple(sorted((seat for seat in self.seats if seat.host == host), key=lambda seat: seat.slot))
+
+    def rank_of(self, stage: int, *, replica: int) -> int:
+        """The rank that holds a replica of a stage."""
+        return next(seat.rank for seat in self.seats if (stage, replica) in seat.holds)
+
+
+def place_ranks(plan: Plan, hosts: Mapping[str, tuple[str, int]]) -> RankMapping:
+    """Seat every process.
+
+    `hosts`: host, and index there, of every device of the cluster. Ranks follow `planner.execute.layout`; slots follow
+    the indices of the devices that are used, so that a process knows its device from its host and slot alone
+    (`planner.execute.placement.find_seat`). Raises ValueError for a plan that cannot be executed, or whose devices are
+    not in the cluster.
+    """
+    devices = make_layout(plan).devices
+    if missing := [device for device in devices if device not in hosts]:
+        raise ValueError(f"device {missing[0]!r} of the plan is not in the cluster; give the cluster it was made for")
+    used: dict[str, list[int]] = {}
+    for device in devices:
+        used.setdefault(hosts[device][0], []).append(hosts[device][1])
+    return RankMapping(
+        seats=tuple(
+            RankSeat(
+                rank=rank,
+                device=device,
+                host=hosts[device][0],
+                index=hosts[device][1],
+                slot=sorted(used[hosts[device][0]]).index(hosts[device][1]),
+                holds=_holdings(plan, device),
+            )
+            for rank, device in enumerate(devices)
+        )
+    )
+
+
+def _holdings(plan: Plan, device: str) -> tuple[tuple[int, int], ...]:
+    return tuple(
+        (number, replica)
+        for number, stage in enumerate(plan.stages)
+        for replica, group in enumerate(stage.replicas)
+        if device in group
+    )

@@ -1,0 +1,266 @@
+"""Layouts for programs that run stages in a loop with 1F1B, interleaved or not: how many chunks, and where to cut.
+
+The order of such programs is fixed, so that only the number of replicas of the whole pipeline, the chunks per rank,
+recomputation and the cuts are open. Each of their combinations is a shape; cuts are annealed shape by shape on the
+exact order (`solver_models.looped_construction`), the better a shape the more often.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy
+
+from planner.baselines.partitions import crossing_bytes
+from planner.costs import LayerWork
+from planner.export.looped_pipelines import as_looped
+from planner.plan import Plan, Stage
+from planner.planning.search_state import SearchState
+from solver_models.instance import Integers
+from solver_models.looped_construction import FAR, Loop, anneal_cut
+
+HEATS = (0.0003, 0.001, 0.003, 0.0001)
+"""First temperatures of anneals, as parts of the objective; they take turns and fall to a twentieth."""
+
+FIRST_ACTIONS, MOST_ACTIONS = 40_000_000, 200_000_000
+"""Work of the first anneal of a shape, in actions, and of any."""
+
+MIN_STEPS, MAX_STEPS = 200, 20_000
+"""Steps of an anneal, whatever their work."""
+
+MAX_SHAPE_ACTIONS = 4_000_000
+"""Largest pipeline whose cuts are annealed."""
+
+STALE_ROUNDS, MAX_THREADS, ROUND_TURNS = 60, 2, 2
+"""Rounds without a better cut after which the search ends, anneals at once, and anneals of a shape for one round of a
+limit on rounds."""
+
+
+@dataclass(slots=True)
+class Shape:
+    """Everything but the cuts, and the best of those."""
+
+    replicas: int
+    """Of the whole pipeline."""
+    chunks: int
+    """Stages per rank."""
+    recompute: bool
+    """In all stages or in none."""
+    ranks: tuple[tuple[str, ...], ...]
+    """Devices of every rank."""
+    loop: Loop
+    """In integers."""
+    cut: Integers
+    """Bounds of the best stages so far."""
+    value: int = FAR
+    """Their makespan without the optimizer; from FAR on they do not fit."""
+    turns: int = 0
+    """Anneals so far."""
+
+
+class LoopedSearch:
+    """All shapes of a problem, better with every round."""
+
+    def __init__(self, run: SearchState) -> None:
+        self.run, self.problem, self.costs = run, run.problem, run.costs
+        self.layers = [self.problem.profile.by_name[name] for name in self.problem.profile.topological_order]
+        self.rng = numpy.random.default_rng(run.limits.seed)
+        self.shapes = list(self._shapes())
+        self.best = FAR
+        """The best value of any shape."""
+
+    def plans(self, *, share: float) -> Iterator[Plan]:
+        """Ever better plans, until no shape has got better for a while or a part of the time limit is over."""
+        best, stale, round_s = self.best, 0, 0.0
+        most_turns = self.num_turns + ROUND_TURNS * len(self.shapes) * (self.run.limits.max_rounds or 0)
+        with ThreadPoolExecutor(MAX_THREADS) as executor:
+            while self.shapes and stale < STALE_ROUNDS and self._has_time(round_s, share=share, most_turns=most_turns):
+                begin = time.monotonic()
+                chosen = self._choose()
+                futures: list[Future[tuple[int, Integers]]] = [
+                    executor.submit(anneal, shape, seed=int(self.rng.integers(1 << 31))) for shape in chosen
+                ]
+                for shape, future in zip(chosen, futures, strict=True):
+                    shape.turns += 1
+                    value, cut = future.result()
+                    if value < shape.value:
+                        shape.value, shape.cut = value, cut
+                stale += 1
+                leader = min(self.shapes, key=lambda shape: shape.value)
+                if leader.value < best:
+                    self.best = best = leader.value
+                    stale = 0
+                    yield self.plan_of(leader)
+                round_s = time.monotonic() - begin
+
+    def plan_of(self, shape: Shape) -> Plan:
+        """The plan of the best cut of a shape."""
+        names = [layer.name for layer in self.layers]
+        bounds = shape.cut.tolist()
+        stages = tuple(
+            Stage(
+                layers=tuple(names[begin:end]),
+                replicas=tuple((device,) for device in shape.ranks[number % len(shape.ranks)]),
+                recompute=shape.recompute,
+            )
+            for number, (begin, end) in enumerate(pairwise(bounds))
+        )
+        return as_looped(self.problem, Plan(problem=self.problem.reference(), stages=stages, schedule={}))
+
+    @property
+    def num_turns(self) -> int:
+        """Anneals so far."""
+        return sum(shape.turns for shape in self.shapes)
+
+    def _has_time(self, round_s: float, *, share: float, most_turns: int) -> bool:
+        if self.run.should_stop() or (self.run.gap is not None and self.run.gap <= self.run.limits.gap):
+            return False
+        if self.run.limits.max_rounds is not None:
+            return self.num_turns < most_turns
+        return self.run.elapsed_s + round_s < share * self.run.limits.time_limit_s
+
+    def _choose(self) -> list[Shape]:
+        """Shapes that had no turn yet; then good ones, the better the likelier."""
+        fresh = [shape for shape in self.shapes if not shape.turns][:MAX_THREADS]
+        if len(fresh) == MAX_THREADS or len(fresh) == len(self.shapes):
+            return fresh
+        ranked = sorted(self.shapes, key=lambda shape: shape.value)
+        weights = 0.7 ** numpy.arange(len(ranked))
+        picks = self.rng.choice(
+            len(ranked), size=min(MAX_THREADS, len(ranked)), replace=False, p=weights / weights.sum()
+        )
+        return [ranked[int(pick)] for pick in picks]
+
+    def _shapes(self) -> Iterator[Shape]:
+        """Every number of replicas that the devices and the samples allow, with every number of chunks."""
+        problem, options = self.problem, self.problem.options
+        if options.objective != "makespan" or options.partition is not None or options.pinned:
+            return
+        devices = [device.name for device in problem.cluster.devices]
+        for replicas in problem.allowed_replicas:
+            if len(devices) % replicas:
+                continue
+            num_ranks = len(devices) // replicas
+            ranks = tuple(tuple(devices[k * replicas : (k + 1) * replicas]) for k in range(num_ranks))
+            for recompute in (False, True) if options.recompute else (False,):
+                loop = self._loop(ranks, recompute=recompute)
+                if loop is not None:
+                    yield from self._shapes_of(ranks, loop, recompute=recompute)
+
+    def _shapes_of(self, ranks: tuple[tuple[str, ...], ...], loop: Loop, *, recompute: bool) -> Iterator[Shape]:
+        count, size = self.problem.num_microbatches, len(self.layers)
+        for chunks in range(1, min(self.problem.options.max_stages_per_device, size // len(ranks)) + 1):
+            stages = chunks * len(ranks)
+            if (chunks > 1 and count % len(ranks)) or 2 * stages * count > MAX_SHAPE_ACTIONS:
+                continue
+            if chunks > 1 and len(ranks) == 1:
+                continue
+            yield Shape(
+                replicas=len(ranks[0]), chunks=chunks, recompute=recompute, ranks=ranks, loop=loop,
+                cut=proportional_cut(loop, stages),
+            )  # fmt: skip
+
+    def _loop(self, ranks: tuple[tuple[str, ...], ...], *, recompute: bool) -> Loop | None:
+        """The layers as sums over the first of them; None if some have no costs there."""
+        replicas = len(ranks[0])
+        rows = [self._works(rank) for rank in ranks]
+        if any(work is None for row in rows for work in row):
+            return None
+        works = [[work for work in row if work is not None] for row in rows]
+        forward = [[_share(work.forward_ns, replicas) for work in row] for row in works]
+        extra = [[work.recompute_ns if recompute else 0 for work in row] for row in works]
+        backward = [
+            [_share(work.backward_ns + more, replicas) for work, more in zip(row, extras, strict=True)]
+            for row, extras in zip(works, extra, strict=True)
+        ]
+        layers, size = self.layers, len(self.layers)
+        held = [_share(layer.checkpoint_bytes if recompute else layer.stash_bytes, replicas) for layer in layers]
+        stash = [_share(layer.stash_bytes, replicas) for layer in layers]
+        beside = [most - least for most, least in zip(stash, held, strict=True)]
+        crossing = crossing_bytes(self.problem.profile).astype(numpy.int64)
+        workspace = max(layer.workspace_bytes for layer in layers)
+        memory = self.problem.cluster.by_name
+        return Loop(
+            times=numpy.stack(
+                [_sums(forward), _sums(backward), _sums([self._synchronisation(rank) for rank in ranks])]
+            ),
+            sizes=_sums([held, [layer.state_bytes for layer in layers], beside]),
+            crossing=numpy.stack([self._delays(ranks, crossing), self._delays(ranks, crossing, is_backward=True)]),
+            buffers=self.problem.options.receive_buffers * -(-crossing[: size + 1] // replicas),
+            budget=numpy.array([min(memory[d].memory_bytes for d in rank) - workspace for rank in ranks], numpy.int64),
+            microbatches=self.problem.num_microbatches,
+        )
+
+    def _works(self, rank: tuple[str, ...]) -> list[LayerWork | None]:
+        """Per layer, the work on the slowest device of a rank."""
+        types = {self.problem.cluster.by_name[device].type for device in rank}
+        found: list[LayerWork | None] = []
+        for layer in self.layers:
+            works = [self.costs.layer_work(layer.name, kind, width=1, replicas=len(rank)) for kind in sorted(types)]
+            known = [work for work in works if work is not None]
+            is_known = len(known) == len(works)
+            found.append(max(known, key=lambda work: work.forward_ns + work.backward_ns) if is_known else None)
+        return found
+
+    def _synchronisation(self, rank: tuple[str, ...]) -> list[int]:
+        """Per layer, what it adds to the all-reduce of its stage."""
+        if len(rank) == 1:
+            return [0] * len(self.layers)
+        replicas = tuple((device,) for device in rank)
+        return [self.costs.synchronisation_ns(Stage(layers=(layer.name,), replicas=replicas)) for layer in self.layers]
+
+    def _delays(self, ranks: tuple[tuple[str, ...], ...], crossing: Integers, *, is_backward: bool = False) -> Integers:
+        """[ranks, boundaries] ticks to the next rank, or back from it."""
+        table = numpy.zeros((len(ranks), len(crossing)), dtype=numpy.int64)
+        for number, rank in enumerate(ranks):
+            ends = rank[0], ranks[(number + 1) % len(ranks)][0]
+            if ends[0] == ends[1]:
+                continue
+            source, target = ends[::-1] if is_backward else ends
+            for boundary, size in enumerate(crossing.tolist()):
+                share = -(-size // len(rank))
+                table[number, boundary] = self.problem.cluster.route(source, target, num_bytes=share).duration_ns(share)
+        return table
+
+
+def anneal(shape: Shape, *, seed: int) -> tuple[int, Integers]:
+    """The best cut of one anneal: from the best known one, or, now and then, from an even one."""
+    cut = shape.cut.copy()
+    if shape.turns % 4 == 1:
+        stages, size = len(cut) - 1, shape.loop.times.shape[2] - 1
+        cut = numpy.array([size * number // stages for number in range(stages + 1)], dtype=numpy.int64)
+    elif shape.turns % 4 == 3:
+        cut = proportional_cut(shape.loop, len(cut) - 1)
+    actions = 2 * (len(cut) - 1) * shape.loop.microbatches
+    iterations = min(MAX_STEPS, max(MIN_STEPS, min(FIRST_ACTIONS * (1 + shape.turns), MOST_ACTIONS) // actions))
+    heat = HEATS[shape.turns % len(HEATS)]
+    value = anneal_cut(shape.loop, cut, len(shape.ranks), iterations, heat, heat / 20, seed, False)
+    return int(value), cut
+
+
+def proportional_cut(loop: Loop, stages: int) -> Integers:
+    """Bounds closest to equal parts of the work, no stage empty."""
+    work = (loop.times[0] + loop.times[1]).mean(axis=0)
+    size = len(work) - 1
+    goals = work[-1] * numpy.arange(stages + 1) / stages
+    cut = numpy.clip(numpy.searchsorted(work, goals), 1, size)
+    cut = numpy.where(goals - work[cut - 1] < work[cut] - goals, cut - 1, cut)
+    cut[0], cut[-1] = 0, size
+    for number in range(1, stages):
+        cut[number] = max(cut[number], cut[number - 1] + 1)
+    for number in range(stages - 1, 0, -1):
+        cut[number] = min(cut[number], cut[number + 1] - 1)
+    bounds: Integers = cut.astype(numpy.int64)
+    return bounds
+
+
+def _share(value: int, replicas: int) -> int:
+    return -(-value // replicas)
+
+
+def _sums(rows: list[list[int]]) -> Integers:
+    """Sums of the first 0, 1, 2 ... of every row."""
+    table = numpy.array(rows, dtype=numpy.int64)
+    return numpy.concatenate((numpy.zeros((len(rows), 1), numpy.int64), numpy.cumsum(table, axis=1)), axis=1)

@@ -1,0 +1,263 @@
+"""What all steps of a planning run share: the question, the incumbent, the bound and the clock."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from threading import RLock
+
+from planner.certificate import Bound
+from planner.clock import HasTime
+from planner.costs import CostModel
+from planner.lowering import make_instance
+from planner.plan import BaselineResult, Plan, Stage
+from planner.problem import Problem
+from planner.progress import Limits, Progress
+from planner.simulate import Timeline
+from planner.verify import Verdict, verify
+from solver_models.compile_events import CompileWatch
+from solver_models.instance import Instance
+from solver_models.large_construction import LARGE_ACTIONS
+from solver_models.precompile import compile_groups, is_warm
+from solver_models.search import Candidate
+
+PLAYS_PER_ROUND, ACTIONS_PER_S = 8, 1_000_000
+"""What the first round of a large problem is expected to take on a slow machine."""
+
+MAX_BOUNDED_ACTIONS, BOUNDED_ACTIONS_PER_S = 400_000, 40_000
+"""Larger plans come without a schedule bound, which would take as long as the rest; and how fast it is on a slow
+machine."""
+
+LONGER_ROUND = 1.25
+"""A round is expected to take so many times as long as the one before: they grow, and other processes come and go."""
+
+COMPLETE = "complete_search"
+"""Why a run ends once no partition, mapping or order is left that could be better."""
+
+COMPILING = "compiling kernels (once)"
+"""The phase in which the clock of the limits stands still."""
+
+REPORT_EVERY_S = 2.0
+"""Without news the caller hears of the search about as often."""
+
+
+class SearchState:
+    """One planning run: only verified plans become its incumbent."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        limits: Limits,
+        *,
+        on_progress: Callable[[Progress], None],
+        should_stop: Callable[[], bool],
+        fit: Callable[[Plan], Plan | None] | None = None,
+        fits_stages: bool = False,
+    ) -> None:
+        self.problem, self.limits = problem, limits
+        self.on_progress, self.should_stop = on_progress, should_stop
+        self.fit = fit
+        self.fits_stages = fits_stages
+        """Whether `fit` looks at stages only, so that the same ones need not be looked at twice."""
+        self.seen_stages: set[tuple[Stage, ...]] = set()
+        self.costs = CostModel(problem)
+        self.watch = CompileWatch(on_begin=lambda: self.report(COMPILING))
+        """Compiling stops the clock."""
+        self.begin, self.reported = time.monotonic(), -REPORT_EVERY_S
+        self.reporting = RLock()
+        """Kernels may be compiled on any thread, and each compilation is reported."""
+        self.rounds = self.improved_round = 0
+        """Rounds of the search that have ended, and how many had when the incumbent was found."""
+        self.improved_s = 0.0
+        """When the incumbent was found, or the search began if that is later."""
+        self.plan: Plan | None = None
+        """The incumbent."""
+        self.start: Plan | None = None
+        """The plan that the search begins with, if the caller gave one that fits."""
+        self.timeline: Timeline | None = None
+        self.source = ""
+        self.verdict: Verdict | None = None
+        self.offer_s = 0.0
+        """Seconds that the last look at a plan took."""
+        self.seeds: list[Candidate] = []
+        """First candidates of a large problem."""
+        self.lower_bound: Bound | None = None
+        self.solver_bound_ns: int | None = None
+        self.baselines: list[BaselineResult] = []
+        self.layouts: list[tuple[Stage, ...]] = []
+        """Stages of the baselines, whether they fit or not, of the plan to start from, and a few near the bound."""
+        self.near_bound: list[tuple[Stage, ...]] = []
+        """Stages that a plan close to the bound could have."""
+        self.played: list[Plan] = []
+        """The baselines that fit."""
+        self.rejected: Verdict | None = None
+        self.stopped_by = ""
+        self.solvers: dict[str, str] = {}
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the run began, without those in which kernels were compiled."""
+        return time.monotonic() - self.begin - self.watch.seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the time limit."""
+        return self.limits.time_limit_s - self.elapsed_s
+
+    @property
+    def incumbent_ns(self) -> int | None:
+        """The objective of the incumbent."""
+        return None if self.timeline is None else self.timeline.objective_ns(self.problem.options.objective)
+
+    @property
+    def gap(self) -> float | None:
+        """(incumbent - lower bound) / incumbent, once there are both."""
+        if self.incumbent_ns is None or self.lower_bound is None:
+            return None
+        return (self.incumbent_ns - self.lower_bound.value_ns) / max(self.incumbent_ns, 1)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether plans of the problem take so long to play that not everything can be tried."""
+        return self.num_actions > LARGE_ACTIONS
+
+    @property
+    def num_actions(self) -> int:
+        """Actions of a plan with one stage per device."""
+        size = min(len(self.problem.cluster.devices), len(self.problem.profile.layers))
+        return 3 * self.problem.num_microbatches * size
+
+    @cached_property
+    def instance(self) -> Instance:
+        """The problem in integers."""
+        return make_instance(self.problem, self.costs)
+
+    @contextmanager
+    def collected_rarely(self) -> Iterator[None]:
+        """Millions of actions are no garbage: without this, Python looks at each of them over and over again."""
+        was_enabled = gc.isenabled() and self.is_large
+        if was_enabled:
+            gc.disable()
+        try:
+            yield
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    def make_ready(self, *groups: str) -> None:
+        """Wait until the kernels of the groups are compiled, on all cores; the clock stands still."""
+        if not is_warm(*groups):
+            with self.watch.counted():
+                compile_groups(*groups)
+
+    def report(self, phase: str) -> None:
+        """Tell the caller how far the run is."""
+        with self.reporting:
+            self.reported = self.elapsed_s
+            self.on_progress(
+                Progress(
+                    elapsed_s=self.reported,
+                    phase=phase,
+                    incumbent=self.plan,
+                    incumbent_ns=self.incumbent_ns,
+                    lower_bound_ns=None if self.lower_bound is None else self.lower_bound.value_ns,
+                    gap=self.gap,
+                    source=self.source,
+                )
+            )
+
+    def report_if_due(self, phase: str) -> None:
+        """Tell the caller, if nothing was told for a while."""
+        if self.elapsed_s - self.reported >= REPORT_EVERY_S:
+            self.report(phase)
+
+    def offer(self, plan: Plan, timeline: Timeline | None, *, source: str) -> bool:
+        """Make `plan`, or what `fit` makes of it, the incumbent if it is better and the verifier passes it."""
+        best = self.incumbent_ns
+        if self.fits_stages:
+            if plan.stages in self.seen_stages:
+                return False
+            self.seen_stages.add(plan.stages)
+        if self.fit is not None:
+            fitted = self.fit(plan)
+            if fitted is None:
+                return False
+            plan, timeline = fitted, timeline if fitted.schedule == plan.schedule else None
+        if timeline is not None and best is not None and timeline.objective_ns(self.problem.options.objective) >= best:
+            return False
+        begin = time.monotonic()
+        verdict = verify(self.problem, plan)
+        self.offer_s = time.monotonic() - begin
+        if verdict.timeline is None or not verdict.passed:
+            self.rejected = verdict
+            return False
+        if best is not None and verdict.timeline.objective_ns(self.problem.options.objective) >= best:
+            return False
+        self.plan, self.timeline, self.source = plan, verdict.timeline, source
+        self.verdict = verdict
+        self.improved_round, self.improved_s = self.rounds, self.elapsed_s
+        return True
+
+    def is_over(self) -> bool:
+        """Whether a limit is reached; remembers which."""
+        if self.gap is not None and self.gap <= 0:
+            self.stopped_by = "proof"
+        elif self.stopped_by == COMPLETE:
+            return True
+        elif self.gap is not None and self.gap <= self.limits.gap:
+            self.stopped_by = "gap"
+        elif self.should_stop():
+            self.stopped_by = "user"
+        elif self.elapsed_s >= self.limits.time_limit_s - self.finish_s:
+            self.stopped_by = "time"
+        elif self.plan is not None and self.is_out_of_patience():
+            self.stopped_by = "no_improvement"
+        return bool(self.stopped_by)
+
+    def time_until(self, share: float) -> HasTime:
+        """Whether less than this part of the time left now has passed; where rounds are counted, all of it counts."""
+        until = self.elapsed_s + (1.0 if self.limits.max_rounds is not None else share) * self.seconds_left
+        return lambda: self.elapsed_s < until and not self.should_stop()
+
+    def begin_search(self) -> None:
+        """From here on patience counts."""
+        self.improved_s = self.elapsed_s
+
+    def is_out_of_patience(self) -> bool:
+        """Whether the rounds since the incumbent was found are too many, or took too long; without a round, never."""
+        rounds, seconds = self.limits.patience_rounds, self.limits.patience_s
+        idle = self.rounds - self.improved_round
+        if not self.rounds:
+            return False
+        return (rounds is not None and idle >= rounds) or (
+            seconds is not None and idle > 0 and self.elapsed_s - self.improved_s > seconds
+        )
+
+    @property
+    def finish_s(self) -> float:
+        """Seconds that are set aside for the last look at the plan and its evidence, where plans are not small."""
+        if self.limits.max_rounds is not None:
+            return 0.0
+        return min(2 * self.offer_s + self.schedule_bound_s, 0.1 * self.limits.time_limit_s)
+
+    @property
+    def schedule_bound_s(self) -> float:
+        """Seconds that the bound of the incumbent's stages is expected to take."""
+        return self.num_actions / BOUNDED_ACTIONS_PER_S if self.num_actions <= MAX_BOUNDED_ACTIONS else 0.0
+
+    def rounds_are_over(self, rounds: int, round_s: float) -> bool:
+        """Whether the deterministic limit is reached, or the next round would end beyond the time limit."""
+        self.rounds = rounds
+        if self.limits.max_rounds is not None:
+            return rounds >= self.limits.max_rounds
+        if not self.has_time_for_round(round_s):
+            self.stopped_by = "time"
+        return bool(self.stopped_by)
+
+    def has_time_for_round(self, round_s: float) -> bool:
+        """Whether a round, and the check of what it finds, would end within the time limit, or not far beyond."""
+        if self.limits.max_rounds is not None:
+            return True
+        needed = LONGER_ROUND * round_s or PLAYS_PER_ROUND * self.num_actions / ACTIONS_PER_S
+        return self.elapsed_s + needed + self.offer_s + self.finish_s <= self.limits.time_limit_s

@@ -1,0 +1,128 @@
+"""The stages of the sequential planner within the joint search: their order is searched as if nothing else were open.
+
+Who settles on stages first and then looks for the best order must not end with a shorter iteration than the joint
+search. So the order search of those stages begins with everything that it would begin with if they were given, its
+seeds and its work are the same, and it keeps pace with the joint search round by round, until a floor shows that no
+order of these stages is better than the incumbent, or its best order is far behind.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.baselines.applicability import DoesNotApplyError
+from planner.baselines.registry import make_baselines, play_baseline
+from planner.baselines.sequential import sequential_seating
+from planner.costs import CostModel
+from planner.plan import Plan, Stage
+from planner.planning.conversions import plan_of, rate
+from planner.planning.search_state import SearchState
+from planner.planning.sessions import begin_order_search
+from solver_models.multistart import JointSearch
+from solver_models.order_search import MOST_ACTIONS, OrderSearch
+from solver_models.search import Candidate
+
+MAX_CELLS, WORK = 500_000, 200
+"""Most devices x layers x layers for which the sequential planner is asked; how often it may look at all of them."""
+
+EQUAL_ROUNDS, LATER_EVERY_ROUNDS = 8, 4
+"""Rounds of order search that follow one joint round each; later, one round in so many is followed by another."""
+
+HOPELESS = 1.05
+"""Ratio to the incumbent that ends it."""
+
+
+class SequentialTurns:
+    """The order search of the sequential planner's stages."""
+
+    def __init__(self, run: SearchState, search: JointSearch) -> None:
+        self.run, self.search = run, search
+        self.order: OrderSearch | None = None
+        """None where the sequential planner has no stages, and once there is nothing to hope for."""
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        if self.order is not None:
+            self.order.close()
+            self.order = None
+
+    def begin(self) -> None:
+        """Offer the stages to the joint search, and begin with their order."""
+        stages, searcher = self._find_stages(), self.search.searcher
+        if stages is None:
+            return
+        candidate = rate(self.run.problem, searcher, stages=stages)
+        if not searcher.is_allowed(candidate):
+            return
+        self.search.add([candidate])
+        if not self._is_refuted(candidate):
+            played = [] if self.run.is_large else list(play_baselines_on(self.run, stages))
+            self.order = begin_order_search(
+                self.run, searcher, candidate=candidate, plans=played, most_actions=MOST_ACTIONS
+            )
+            self.order.add([searcher.words(candidate)[0]])
+            self._take_best()
+
+    def _find_stages(self) -> tuple[Stage, ...] | None:
+        problem = self.run.problem
+        num_cells = len(problem.cluster.devices) * len(problem.profile.layers) ** 2
+        if num_cells > MAX_CELLS or problem.options.partition is not None:
+            return None
+        try:
+            return sequential_seating(self.run.costs, max_cells=WORK * MAX_CELLS).stages
+        except DoesNotApplyError:
+            return None
+
+    def _is_refuted(self, candidate: Candidate) -> bool:
+        """Whether no order of these stages is better than the incumbent."""
+        if self.search.searcher.by_span or self.run.incumbent_ns is None:
+            return False
+        floor = self.search.searcher.exact_floor(candidate)
+        return floor is not None and floor >= self.run.incumbent_ns
+
+    def take_turn(self) -> Iterator[tuple[Plan | None, str]]:
+        """Keep pace with the joint search, as long as there is something to hope for."""
+        if self.order is None or not self._is_due(self.order) or not self.run.has_time_for_round(self.order.round_s):
+            return
+        if self._is_over(self.order):
+            self.close()
+            return
+        self.order.run_round()
+        self._take_best()
+        best = self.order.best
+        plan = None if best is None else plan_of(self.run.problem, self.search.searcher, candidate=best)
+        yield plan, "order of sequential stages"
+
+    def _is_due(self, order: OrderSearch) -> bool:
+        is_late = order.round >= EQUAL_ROUNDS
+        return self.search.round % LATER_EVERY_ROUNDS == 0 if is_late else order.round < self.search.round
+
+    def _is_over(self, order: OrderSearch) -> bool:
+        """Whether the order is at its floor, or the incumbent is out of its reach."""
+        incumbent = self.run.incumbent_ns
+        if order.pool and order.pool[0].objective <= order.floor:
+            return True
+        if incumbent is None:
+            return False
+        is_behind = order.round > 0 and (not order.pool or order.pool[0].objective > HOPELESS * incumbent)
+        return is_behind or self._is_refuted(order.candidate)
+
+    def _take_best(self) -> None:
+        """Let the joint search go on from the best order."""
+        assert self.order is not None
+        if self.order.best is not None:
+            self.search.take([self.order.best])
+
+
+def play_baselines_on(run: SearchState, stages: tuple[Stage, ...]) -> Iterator[Plan]:
+    """What every baseline makes of these stages as if they were given: those plans that fit into memory."""
+    options = replace(
+        run.problem.options,
+        partition=tuple(stage.layers for stage in stages),
+        placement=tuple(stage.replicas for stage in stages),
+    )
+    problem = replace(run.problem, options=options)
+    costs = CostModel(problem)
+    for baseline in make_baselines(problem, costs, has_time=lambda: run.has_time_for_round(0.0)):
+        row, _ = play_baseline(problem, baseline, costs=costs)
+        if baseline.plan is not None and row.fits_memory:
+            yield baseline.plan

@@ -1,0 +1,27 @@
+"""Orders for stages near the bound: all are tried briefly, the better half for twice as long, until one is left.
+
+What policies reach says little about stages whose best orders no policy plays: those end up behind others in the pool
+of the joint search, which only looks at the orders of the first few.
+"""
+
+from planner.planning.conversions import rate
+from planner.planning.search_state import SearchState
+from solver_models.multistart import JointSearch
+
+FIRST_PLAYS, TURN_ACTIONS = 900, 60_000_000
+"""Work on every order in the first turn, in plays; and most work of a turn on all of them, in played actions."""
+
+TRIAL_SHARE = 0.2
+"""Part of the time that is left after which no turn begins."""
+
+
+def try_orders(run: SearchState, search: JointSearch) -> None:
+    """Offer the best orders found for the stages near the bound to the search."""
+    until = run.elapsed_s + TRIAL_SHARE * run.seconds_left
+    most = max(1, TURN_ACTIONS // (FIRST_PLAYS * run.num_actions))
+    rated = (rate(run.problem, search.searcher, stages=stages) for stages in run.near_bound[:most])
+    live, plays = [candidate for candidate in rated if candidate.is_feasible], FIRST_PLAYS
+    while live and not run.should_stop() and (run.limits.max_rounds is not None or run.elapsed_s < until):
+        live = search.polish_each(live, iterations=plays)
+        search.take(live[:1])
+        live, plays = live[: len(live) // 2], 2 * plays

@@ -1,0 +1,363 @@
+"""How long transfers really took, and which links that makes slow.
+
+A transfer's end is seen where an action started the moment it arrived. Its begin is when it was ready, or when the
+transfer before it on a link ended; where that was not seen either, the transfer says nothing.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from planner.actions import Action
+from planner.costs import CostModel
+from planner.fidelity.executed_run import ExecutedIteration
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.replanning.slowdown_factors import LEAST_DRIFT
+from planner.timeline import TimedTransfer, Timeline
+from profiles.cluster import Cluster
+
+AGREE = 0.05
+"""Factors of one link on several ways that differ by less are the same."""
+
+WAITED = 0.25
+"""An action started the moment a transfer arrived if it waited for more than this part of the transfer: a process that
+found everything there starts a moment later, too.
+"""
+
+MAX_FACTOR = 1e6
+"""Slower links are not looked for."""
+
+
+class TransferTimes(NamedTuple):
+    """All transfers of one size between two devices; no sender: the all-reduce of the stage `receiver`."""
+
+    sender: str
+    receiver: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayTime:
+    """One way, planned and measured."""
+
+    way: TransferTimes
+    links: frozenset[int]
+    """Indices of the cluster's links on it."""
+    planned_ns: int
+    """By the cluster."""
+    measured_ns: float
+    """Median of what was seen."""
+    spread: float
+    """Relative standard error."""
+
+    @property
+    def is_slower(self) -> bool:
+        """By more than chance."""
+        return self.measured_ns > self.planned_ns * (1 + max(LEAST_DRIFT, 3 * self.spread)) + 1
+
+
+Clue = tuple[WayTime, ...]
+"""Ways on which transfers arrived for the same actions, and one of which arrived last; mostly a single one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowLinks:
+    """Links of which one explains some clues; several: what was measured does not tell them apart."""
+
+    links: tuple[tuple[int, float], ...]
+    """Index of the cluster's link, and what latency and bytes take times their planned time; least factor first."""
+    clues: tuple[Clue, ...]
+    """What it explains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenTransfers:
+    """What was seen of the transfers of a run."""
+
+    clues: tuple[Clue, ...]
+    """Slow or not."""
+    most_ns: Mapping[TransferTimes, float]
+    """What a way takes at most: from when a transfer was ready until it was used, the least of all."""
+
+
+def time_transfers(
+    problem: Problem, plan: Plan, *, timeline: Timeline, iterations: Sequence[ExecutedIteration]
+) -> SeenTransfers:
+    """All transfers whose begin and end were seen; `timeline`: of the plan as it was played."""
+    samples: dict[tuple[TransferTimes, ...], list[tuple[float, ...]]] = defaultdict(list)
+    most: dict[TransferTimes, float] = {}
+    links: dict[TransferTimes, frozenset[int]] = {}
+    for iteration in iterations:
+        seen = _Seen(problem, plan, timeline=timeline, iteration=iteration)
+        for ways, durations in seen.durations():
+            samples[ways].append(durations)
+        for way, least in seen.least.items():
+            most[way] = min(least, most.get(way, least))
+        links |= seen.links
+        for stage, duration, used in _synchronisations(problem, plan, iteration=iteration):
+            way = TransferTimes("", str(stage), 0)
+            samples[way,].append((duration,))
+            links[way] = used
+    clues = tuple(
+        tuple(
+            WayTime(
+                way=way,
+                links=links[way],
+                planned_ns=_way_ns(problem, plan, way=way),
+                measured_ns=statistics.median(column),
+                spread=_spread(column),
+            )
+            for way, column in zip(ways, zip(*found, strict=True), strict=True)
+        )
+        for ways, found in sorted(samples.items())
+    )
+    return SeenTransfers(clues=clues, most_ns=most)
+
+
+class _Seen:
+    """The transfers of one iteration, in order of readiness."""
+
+    def __init__(self, problem: Problem, plan: Plan, *, timeline: Timeline, iteration: ExecutedIteration) -> None:
+        self.problem, self.plan = problem, plan
+        self.duplex = [link.duplex for link in problem.cluster.links]
+        self.start: dict[tuple[str, Action], int] = {}
+        self.end: dict[tuple[str, Action], int] = {}
+        self.free: dict[tuple[str, Action], int] = {}
+        for device, row in iteration.rows.items():
+            last = row.taken_up_ns[0] if row.taken_up_ns else 0
+            for timed, taken_up in zip(row.actions, row.taken_up_ns, strict=True):
+                self.start[device, timed.action], self.end[device, timed.action] = timed.start_ns, timed.end_ns
+                self.free[device, timed.action] = max(taken_up, last)
+                last = timed.end_ns
+        self.transfers = sorted(
+            (
+                (self.end[sent.sender, self._made(sent)], number, sent)
+                for number, sent in enumerate(timeline.transfers)
+                if sent.end_ns > sent.start_ns
+            ),
+            key=lambda entry: entry[:2],
+        )
+        self.least: dict[TransferTimes, float] = {}
+        self.links = {self._way(sent): frozenset(link // 2 for link in sent.links) for _, _, sent in self.transfers}
+
+    def _way(self, sent: TimedTransfer) -> TransferTimes:
+        return TransferTimes(sent.sender, sent.receiver, sent.num_bytes)
+
+    def _made(self, sent: TimedTransfer) -> Action:
+        kinds = "F" if sent.direction == "forward" else "IB"
+        return self._find(sent.sender, sent.from_stage, microbatch=sent.microbatch, kinds=kinds)
+
+    def _used(self, sent: TimedTransfer) -> Action:
+        kinds = "F" if sent.direction == "forward" else "IB"
+        return self._find(sent.receiver, sent.to_stage, microbatch=sent.microbatch, kinds=kinds)
+
+    def _find(self, device: str, stage: int, *, microbatch: int, kinds: str) -> Action:
+        actions = (Action(kind, stage, microbatch) for kind in kinds)  # type: ignore[arg-type]
+        return next(action for action in actions if (device, action) in self.start)
+
+    def durations(self) -> list[tuple[tuple[TransferTimes, ...], tuple[float, ...]]]:
+        """Per action that waited: the ways that may have arrived last, and how long each would have taken then."""
+        for ready, _, sent in self.transfers:
+            lag = self.start[sent.receiver, self._used(sent)] - ready
+            self.least[self._way(sent)] = min(lag, self.least.get(self._way(sent), lag))
+        latest: dict[int, int] = {}
+        known: dict[int, int | None] = {}
+        inputs: dict[tuple[str, Action], list[tuple[TimedTransfer, int | None]]] = defaultdict(list)
+        expected: dict[tuple[str, Action], int] = defaultdict(int)
+        for _, _, sent in self.transfers:
+            expected[sent.receiver, self._used(sent)] += 1
+        found = []
+        for ready, _, sent in self.transfers:
+            key = sent.receiver, self._used(sent)
+            use = self.start[key]
+            begin = self._begin(sent.links, ready, latest=latest, known=known)
+            inputs[key].append((sent, begin))
+            waited = use - self.free[key] > WAITED * (use - ready)
+            # It took no longer than the way ever took, wherever it had to wait for its links.
+            end = max([ready, *(latest.get(link, 0) for link in sent.links)]) + round(self.least[self._way(sent)])
+            for link in sent.links:
+                latest[link] = max(latest.get(link, 0), min(use, end))
+                known[link] = use if waited and expected[key] == 1 else None
+            if waited and len(inputs[key]) == expected[key]:
+                found += self._clue(inputs[key], use)
+        return found
+
+    def _clue(
+        self, inputs: Sequence[tuple[TimedTransfer, int | None]], use: int
+    ) -> list[tuple[tuple[TransferTimes, ...], tuple[float, ...]]]:
+        """Nothing where the begin of a transfer that may have been the last was not seen."""
+        found = {}
+        for sent, begin in inputs:
+            way = self._way(sent)
+            if begin is None:
+                return []
+            # A way that never takes longer than less than this did not take this long here.
+            if use > begin and (len(inputs) == 1 or use - begin <= self.least[way] * (1 + AGREE)):
+                found[way] = float(use - begin)
+        ways = tuple(sorted(found))
+        return [(ways, tuple(found[way] for way in ways))] if found else []
+
+    def _begin(
+        self, links: Iterable[int], ready: int, *, latest: Mapping[int, int], known: Mapping[int, int | None]
+    ) -> int | None:
+        begin = ready
+        for link in links:
+            if latest.get(link, 0) > ready:
+                end = known[link]
+                if end is None:
+                    return None
+                begin = max(begin, end)
+        return begin
+
+
+def _synchronisations(
+    problem: Problem, plan: Plan, *, iteration: ExecutedIteration
+) -> list[tuple[int, float, frozenset[int]]]:
+    """Stage, duration and links of every all-reduce whose devices hold no other replicated stage."""
+    costs = CostModel(problem)
+    held: dict[str, list[int]] = defaultdict(list)
+    for number, stage in enumerate(plan.stages):
+        for group in stage.replicas if costs.synchronisation_ns(stage) else ():
+            held[group[0]].append(number)
+    found = []
+    for number, stage in enumerate(plan.stages):
+        devices = [group[0] for group in stage.replicas]
+        if problem.options.synchronisation == "after" and all(held[device] == [number] for device in devices):
+            begin = max(
+                timed.end_ns
+                for device in devices
+                for timed in iteration.rows[device].actions
+                if timed.action.stage == number
+            )
+            last = max(iteration.rows[device].actions[-1].end_ns for device in devices)
+            end = min(iteration.rows[device].reduced_ns for device in devices)
+            if end > last:
+                found.append((number, float(end - begin), frozenset(_ring(problem, plan, number=number))))
+    return found
+
+
+def _ring(problem: Problem, plan: Plan, *, number: int) -> set[int]:
+    stage = plan.stages[number]
+    size = CostModel(problem).gradient_bytes(stage)
+    ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
+    return {link // 2 for a, b in ring for link in problem.cluster.route(a[0], b[0], num_bytes=size).links}
+
+
+def _way_ns(problem: Problem, plan: Plan, *, way: TransferTimes) -> int:
+    if not way.sender:
+        return CostModel(problem).synchronisation_ns(plan.stages[int(way.receiver)])
+    return problem.cluster.route(way.sender, way.receiver, num_bytes=way.num_bytes).duration_ns(way.num_bytes)
+
+
+def _spread(samples: Sequence[float]) -> float:
+    middle = statistics.median(samples)
+    if len(samples) < 2 or middle <= 0:
+        return 0.0
+    deviation = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
+    return float(1.25 * deviation / middle / len(samples) ** 0.5)
+
+
+def find_slow_links(problem: Problem, plan: Plan, *, seen: SeenTransfers) -> tuple[SlowLinks, ...]:
+    """The fewest links that explain every slow clue, the one that explains most first.
+
+    A link on a way that would have been slow with it, and was not, is none of them. A clue is slow if all of its ways
+    are: where one of them is as planned, that one arrived last.
+    """
+    left = [clue for clue in seen.clues if all(time.is_slower for time in clue)]
+    found = []
+    while left:
+        options = []
+        for link in sorted({link for clue in left for time in clue for link in time.links}):
+            explained = _explained(problem, plan, link=link, slow=left)
+            if explained is not None and not _is_refuted(problem, plan, link=link, factor=explained[0], seen=seen):
+                options.append((link, *explained))
+        if not options:
+            break
+        most = max(len(clues) for _, _, clues in options)
+        clues = next(option[2] for option in options if len(option[2]) == most)
+        same = sorted((factor, link) for link, factor, those in options if those == clues)
+        found.append(SlowLinks(links=tuple((link, factor) for factor, link in same), clues=clues))
+        left = [clue for clue in left if clue not in clues]
+    return tuple(found)
+
+
+def _explained(
+    problem: Problem, plan: Plan, *, link: int, slow: Sequence[Clue]
+) -> tuple[float, tuple[Clue, ...]] | None:
+    """The factor of a link that most slow clues with it agree on, and these clues."""
+    known = [
+        (clue, factor)
+        for clue in slow
+        for time in clue
+        if link in time.links and (factor := _factor(problem, plan, link=link, time=time)) is not None
+    ]
+    if not known:
+        return None
+    groups = [[(clue, other) for clue, other in known if abs(other / factor - 1) <= AGREE] for _, factor in known]
+    best = max(groups, key=len)
+    return statistics.median(factor for _, factor in best), tuple(dict.fromkeys(clue for clue, _ in best))
+
+
+def _factor(problem: Problem, plan: Plan, *, link: int, time: WayTime) -> float | None:
+    """What the link's times must be multiplied with for the way to take what was measured."""
+    low, high = 1.0, 2.0
+    while _slowed_ns(problem, plan, factors={link: high}, way=time.way) < time.measured_ns:
+        low, high = high, 2 * high
+        if high > MAX_FACTOR:
+            return None
+    for _ in range(40):
+        middle = (low + high) / 2
+        is_below = _slowed_ns(problem, plan, factors={link: middle}, way=time.way) < time.measured_ns
+        low, high = (middle, high) if is_below else (low, middle)
+    return high
+
+
+def _is_refuted(problem: Problem, plan: Plan, *, link: int, factor: float, seen: SeenTransfers) -> bool:
+    """Whether a way over the link was ever faster than it could be with such a link."""
+    most = dict(seen.most_ns) | {
+        clue[0].way: clue[0].measured_ns for clue in seen.clues if len(clue) == 1 and not clue[0].is_slower
+    }
+    with_it = {time.way for clue in seen.clues for time in clue if link in time.links}
+    return any(
+        way in with_it and _slowed_ns(problem, plan, factors={link: factor}, way=way) > measured * (1 + 2 * AGREE)
+        for way, measured in most.items()
+    )
+
+
+def _slowed_ns(problem: Problem, plan: Plan, *, factors: Mapping[int, float], way: TransferTimes) -> float:
+    """What the way takes with some links that many times slower, over the routes that it takes now."""
+    if way.sender:
+        latency, bandwidth = _leg(problem, (way.sender, way.receiver, way.num_bytes), factors=factors)
+        return latency + way.num_bytes * 1e9 / bandwidth
+    stage = plan.stages[int(way.receiver)]
+    size, replicas = CostModel(problem).gradient_bytes(stage), len(stage.replicas)
+    ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
+    legs = [_leg(problem, (a[0], b[0], size), factors=factors) for a, b in ring]
+    slowest, latency = min(leg[1] for leg in legs), max(leg[0] for leg in legs)
+    return 2 * (replicas - 1) * (size * 1e9 / replicas / slowest + latency)
+
+
+def _leg(problem: Problem, transfer: tuple[str, str, int], *, factors: Mapping[int, float]) -> tuple[float, float]:
+    """Latency and bytes per second of a route."""
+    route = problem.cluster.route(transfer[0], transfer[1], num_bytes=transfer[2])
+    used = [(problem.cluster.links[link // 2], factors.get(link // 2, 1.0)) for link in route.links]
+    latency = sum(link.latency_ns * factor for link, factor in used)
+    return latency, min((link.bandwidth_bytes_per_s / factor for link, factor in used), default=1e18)
+
+
+def slow_down(cluster: Cluster, factors: Mapping[int, float]) -> Cluster:
+    """The cluster with some links, by their indices, that many times slower in latency and in bytes per second."""
+    links = tuple(
+        link
+        if factors.get(number, 1.0) == 1.0
+        else replace(
+            link,
+            latency_ns=round(link.latency_ns * factors[number]),
+            bandwidth_bytes_per_s=max(1, round(link.bandwidth_bytes_per_s / factors[number])),
+        )
+        for number, link in enumerate(cluster.links)
+    )
+    return replace(cluster, links=links)

@@ -1,1 +1,0 @@
-"""The rules of a valid plan: one rule, one function, one sentence; a room per subject."""

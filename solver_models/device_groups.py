@@ -1,0 +1,66 @@
+"""What can hold a lane: the devices and, where widths are open, groups of them that act as one."""
+
+import numpy as np
+
+from solver_models.instance import Instance, Integers
+
+
+def make_holders(instance: Instance) -> dict[str, Integers]:
+    """The fields of `kernels.Layers` that are counted by holder, by type and width, or by width."""
+    num_types, firsts = instance.work.shape[2], np.arange(len(instance.capacity))
+    wide = instance.wide
+    fields = {name: getattr(instance, name)[None] for name in _SIZES}
+    fields["work"], fields["device_type"], fields["capacity"] = instance.work, instance.device_type, instance.capacity
+    known = np.ones((len(instance.work), *instance.work.shape[2:]), np.int64)
+    fields["measured"] = _bits(known if instance.measured is None else instance.measured, first=0)
+    fields["gradient"] = np.stack((instance.gradient, np.zeros_like(instance.gradient)))[None]
+    fields["width_row"] = np.zeros(len(firsts), np.int64)
+    fields["member_start"], fields["members"] = np.arange(len(firsts) + 1), firsts
+    if wide is not None:
+        group_types = instance.device_type[[group[0] for group in wide.groups]] + wide.width_row * num_types
+        members = np.array([device for group in wide.groups for device in group], dtype=np.int64)
+        ends = np.cumsum([len(firsts), *(len(group) for group in wide.groups)])[1:]
+        least = [int(instance.capacity[list(group)].min()) for group in wide.groups]
+        fields["work"] = np.concatenate((instance.work, wide.work), axis=2)
+        fields["device_type"] = np.concatenate((instance.device_type, group_types))
+        fields["capacity"] = np.concatenate((instance.capacity, np.array(least, dtype=np.int64)))
+        fields["measured"] = fields["measured"] + _bits(wide.measured, first=num_types)
+        fields["gradient"] = np.concatenate((fields["gradient"], wide.gradient))
+        fields["width_row"] = np.concatenate((fields["width_row"], wide.width_row))
+        fields["member_start"] = np.concatenate((fields["member_start"], ends))
+        fields["members"] = np.concatenate((firsts, members))
+        for number, name in enumerate(_SIZES):
+            fields[name] = np.concatenate((fields[name], wide.sizes[:, number]))
+        firsts = np.concatenate((firsts, np.array([group[0] for group in wide.groups], dtype=np.int64)))
+    fields["overhead"] = np.tile(instance.overhead, (fields["work"].shape[2] // num_types, 1))
+    return {name: np.ascontiguousarray(field, dtype=np.int64) for name, field in fields.items()} | _routes(
+        instance, firsts
+    )
+
+
+def _bits(measured: Integers, *, first: int) -> Integers:
+    """[tables, types, L] flags as [tables, L] bits, that of the first type being number `first`."""
+    bits = np.left_shift(np.int64(1), np.arange(first, first + measured.shape[1], dtype=np.int64))
+    found: Integers = (measured * bits[:, None]).sum(axis=1)
+    return found
+
+
+_SIZES = ("state", "stash", "weight_stash", "checkpoint", "workspace")
+"""Fields in bytes, in the order of `WideGroups.sizes`."""
+
+
+def _routes(instance: Instance, firsts: Integers) -> dict[str, Integers]:
+    """Routes between holders are those between their first devices."""
+    num_devices = len(instance.capacity)
+    if len(firsts) == num_devices:
+        return {name: getattr(instance, name) for name in ("latency", "bandwidth", "route_start", "route_links")}
+    pairs = (firsts[:, None] * num_devices + firsts).ravel()
+    lengths = instance.route_start[pairs + 1] - instance.route_start[pairs]
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    offsets = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+    return {
+        "latency": np.ascontiguousarray(instance.latency[np.ix_(firsts, firsts)]),
+        "bandwidth": np.ascontiguousarray(instance.bandwidth[np.ix_(firsts, firsts)]),
+        "route_start": starts.astype(np.int64),
+        "route_links": instance.route_links[np.repeat(instance.route_start[pairs], lengths) + offsets],
+    }

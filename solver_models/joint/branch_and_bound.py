@@ -1,0 +1,389 @@
+"""Branch and bound over the orders of one case: windows are narrowed, then an open pair of actions is put in order.
+
+Every node also plays an order made of its windows. Where B is shorter than I and W, whether a backward pass is one
+action is branched on as well: first of all where an order would be in time if only nothing were lost by splitting.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.annealing import overflow
+from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, TAIL, Policy, peak_excess, play
+from solver_models.instance import Integers
+from solver_models.jit import kernel
+from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
+from solver_models.joint.propagation import (
+    FUSED_PASS,
+    MAX_JOBS,
+    OPEN_PASS,
+    fuse_pass,
+    is_branched_on,
+    is_late_as_one,
+    job_of,
+    make_jobs,
+    make_windows,
+    narrow,
+    put_before,
+    split_pass,
+)
+from solver_models.joint.shaving import shave
+
+MAX_DEPTH = 600
+"""Most decisions on a path; a device of 48 actions has 1,128 pairs, but few are open for long."""
+
+FIRST_RUN, RUN_GROWTH, SHAVED_RUN = 100, 4, 10
+"""Nodes until the search starts again, with the weighted degrees learnt; each run is so many times longer; from
+runs of so many times the first on, windows are shaved first."""
+
+PLAYED = 8
+"""After the first run, one in so many nodes plays an order, beside those in which nothing is open."""
+
+
+class Decisions(NamedTuple):
+    """What a path has decided, and the windows before each decision."""
+
+    what: Integers
+    """[X, 3] device, first and second action; or -1, lane and microbatch of a backward pass that is one (or two)."""
+    is_one: Integers
+    """[X] of such a pass: 1 if it was made one first."""
+    due: Integers
+    """[X] the best objective then."""
+    start: Integers
+    """[X, J] as in `Windows`."""
+    end: Integers
+    """[X, J] as in `Windows`."""
+    time: Integers
+    """[X, J] as in `Windows`."""
+    late: Integers
+    """[X, J] as in `Windows`."""
+    way: Integers
+    """[X, N, M] as in `Windows`."""
+    prior: Integers
+    """[X, D, Y] as in `Windows`."""
+    after: Integers
+    """[X, D, Y] as in `Windows`."""
+    seen: Integers
+    """[X, 2, D] as in `Windows`."""
+
+
+class Draft(NamedTuple):
+    """An order made of windows."""
+
+    order: Integers
+    """[D, Y] actions of a device, by their place."""
+    begin: Integers
+    """[J] when they would start if they did."""
+    cause: Integers
+    """[J] the action that each waits for; -1 if none."""
+    words: Integers
+    """[D, longest] the same in codes."""
+    lengths: Integers
+    """[D] how many."""
+
+
+@kernel
+def make_decisions(windows, most):
+    """Room for so many decisions."""
+    size, shape, ways = windows.start.shape[0], windows.prior.shape, windows.way.shape
+    return Decisions(
+        np.empty((most, 3), np.int64), np.empty(most, np.int64), np.empty(most, np.int64),
+        np.empty((most, size), np.int64), np.empty((most, size), np.int64), np.empty((most, size), np.int64),
+        np.empty((most, size), np.int64), np.empty((most, ways[0], ways[1]), np.int64),
+        np.empty((most, shape[0], shape[1]), np.int64), np.empty((most, shape[0], shape[1]), np.int64),
+        np.empty((most, 2, shape[0]), np.int64),
+    )  # fmt: skip
+
+
+@kernel
+def draft_order(net, jobs, windows, order):
+    """The actions of every device by the middle of their windows, but none before what must come first."""
+    key, total = np.empty(MAX_JOBS, np.int64), net.scalars[MICROBATCHES]
+    for d in range(jobs.length.shape[0]):
+        count, done, glued = jobs.length[d], np.int64(0), -1
+        for x in range(count):
+            job = jobs.own[d, x]
+            key[x] = windows.start[job] + windows.end[job] - windows.time[job]
+        for x in range(count):
+            best = glued
+            for y in range(count if glued < 0 else 0):
+                if not done >> y & 1 and windows.prior[d, y] & ~done == 0 and (best < 0 or key[y] < key[best]):
+                    best = y
+            order[d, x], glued = best, -1
+            done |= np.int64(1) << best
+            n, kind, k = jobs.own[d, best] // total // 3, jobs.own[d, best] // total % 3, jobs.own[d, best] % total
+            if kind == 1 and windows.way[n, k] == FUSED_PASS:
+                glued = jobs.place[job_of(n, 2, k, total)]
+
+
+@kernel
+def write_words(net, jobs, windows, draft, may_fuse):
+    """The codes of a draft; `may_fuse`: a pass of which nothing is known is one where that would not be late."""
+    total = net.scalars[MICROBATCHES]
+    for d in range(jobs.length.shape[0]):
+        size, skipped = 0, -1
+        for x in range(jobs.length[d]):
+            job = jobs.own[d, draft.order[d, x]]
+            if job == skipped:
+                continue
+            n, kind, k = job // total // 3, job // total % 3, job % total
+            is_one = kind == 1 and net.has_weight[n] == 1 and net.scalars[SPLIT] == 0
+            rest = job_of(n, 2, k, total)
+            if kind == 1 and jobs.fusible[n] and jobs.own[d, draft.order[d, x + 1]] == rest:
+                is_one = windows.way[n, k] == FUSED_PASS
+                if may_fuse and windows.way[n, k] == OPEN_PASS:
+                    is_one = not is_late_as_one(jobs, windows, job, rest, draft.begin[job])
+                if is_one:
+                    skipped = rest
+            draft.words[d, size] = n * 4 + (3 if is_one else kind)
+            size += 1
+        draft.lengths[d] = size
+
+
+@kernel
+def time_of(net, windows, job, is_split):
+    """Ticks of an action; of a pass of which nothing is known, as two if `is_split`, else in the parts of one."""
+    total = net.scalars[MICROBATCHES]
+    n, kind, k = job // total // 3, job // total % 3, job % total
+    if is_split and kind > 0 and windows.way[n, k] == OPEN_PASS:
+        return net.duration[n, kind]
+    return windows.time[job]
+
+
+@kernel
+def run_draft(net, jobs, windows, draft, is_split):
+    """(end, last action) of a draft on links that nobody shares; FAR if it waits for itself. Fills `begin`, `cause`."""
+    total, size = net.scalars[MICROBATCHES], jobs.place.shape[0]
+    missing, position = np.zeros(size, np.int64), np.zeros(jobs.length.shape[0], np.int64)
+    for x in range(jobs.arcs.shape[0]):
+        missing[jobs.arcs[x, 1]] += 1
+    draft.begin[:], draft.cause[:] = 0, -1
+    end, last, moved, left = np.int64(0), -1, True, jobs.length.sum()
+    while moved:
+        moved = False
+        for d in range(jobs.length.shape[0]):
+            while position[d] < jobs.length[d]:
+                job = jobs.own[d, draft.order[d, position[d]]]
+                if missing[job] > 0:
+                    break
+                moved, left = True, left - 1
+                finish = draft.begin[job] + time_of(net, windows, job, is_split)
+                if finish + net.synchronisation[net.lane_stage[job // total // 3]] > end:
+                    end, last = finish + net.synchronisation[net.lane_stage[job // total // 3]], job
+                for x in range(jobs.span[job, 0], jobs.span[job, 1]):
+                    target = jobs.arcs[x, 1]
+                    missing[target] -= 1
+                    push(draft, job, target, finish + jobs.arcs[x, 2] + jobs.arcs[x, 3] * windows.late[job])
+                position[d] += 1
+                if position[d] < jobs.length[d]:
+                    push(draft, job, jobs.own[d, draft.order[d, position[d]]], finish)
+    return (end if left == 0 else np.int64(FAR)), last
+
+
+@kernel
+def push(draft, job, target, moment):
+    """Let `target` wait for `job` until `moment`."""
+    if moment > draft.begin[target]:
+        draft.begin[target], draft.cause[target] = moment, job
+
+
+@kernel
+def open_pass(net, jobs, windows, draft, best, pair):
+    """Fill `pair` (-1, lane, microbatch) with a pass that may be all that makes the draft late; False if none."""
+    total, last = net.scalars[MICROBATCHES], best - net.scalars[TAIL]
+    if jobs.fusible.sum() == 0:
+        return False
+    if run_draft(net, jobs, windows, draft, False)[0] >= last:
+        return False
+    end, job = run_draft(net, jobs, windows, draft, True)
+    while end >= last and end < FAR and job >= 0:
+        n, kind, k = job // total // 3, job // total % 3, job % total
+        if kind > 0 and windows.way[n, k] == OPEN_PASS:
+            pair[0], pair[1], pair[2] = -1, n, k
+            return True
+        job = draft.cause[job]
+    return False
+
+
+@kernel
+def any_pass(windows, pair):
+    """Fill `pair` (-1, lane, microbatch) with a pass of which nothing is known; False if there is none."""
+    for n in range(windows.way.shape[0]):
+        for k in range(windows.way.shape[1]):
+            if windows.way[n, k] == OPEN_PASS:
+                pair[0], pair[1], pair[2] = -1, n, k
+                return True
+    return False
+
+
+@kernel
+def open_pair(net, jobs, windows, pair):
+    """Fill `pair` (device, first, second) with the open pair that has the least room left; False if none is open.
+
+    Room counts for less where the two have often been left without a window.
+    """
+    found, least, has_fusible = False, 0.0, jobs.fusible.sum() > 0
+    for d in range(jobs.length.shape[0]):
+        count = jobs.length[d]
+        full = (np.int64(1) << count) - 1
+        for a in range(count):
+            rest = full & ~(windows.prior[d, a] | windows.after[d, a] | ((np.int64(2) << a) - 1))
+            i = jobs.own[d, a]
+            for b in range(a + 1, count if rest else 0):
+                if rest >> b & 1:
+                    j = jobs.own[d, b]
+                    both = windows.time[i] + windows.time[j]
+                    one, two = windows.end[j] - windows.start[i] - both, windows.end[i] - windows.start[j] - both
+                    score = (min(one, two) + 0.5 * max(one, two)) / (
+                        1 + windows.weighted_degree[i] + windows.weighted_degree[j]
+                    )
+                    if (not found or score < least) and (not has_fusible or is_branched_on(net, jobs, windows, i, j)):
+                        found, least, pair[0] = True, score, d
+                        pair[1], pair[2] = (a, b) if one >= two else (b, a)
+    return found
+
+
+@kernel
+def decide(net, jobs, windows, what, is_one):
+    """Put a pair in order, or make a pass one or two; False if that contradicts what is known."""
+    if what[0] >= 0:
+        d = what[0]
+        return put_before(windows.prior[d], windows.after[d], jobs.length[d], what[1], what[2])
+    if is_one:
+        fuse_pass(net, windows, what[1], what[2])
+        return True
+    return split_pass(net, jobs, windows, what[1], what[2])
+
+
+@kernel
+def go_down(net, jobs, windows, decisions, depth, best, pair):
+    """Decide what `pair` says, the more likely way first; False if that contradicts what is known."""
+    total = net.scalars[MICROBATCHES]
+    decisions.start[depth], decisions.end[depth] = windows.start, windows.end
+    decisions.time[depth], decisions.late[depth] = windows.time, windows.late
+    decisions.prior[depth], decisions.after[depth] = windows.prior, windows.after
+    decisions.seen[depth] = windows.seen
+    decisions.way[depth], decisions.what[depth], decisions.due[depth] = windows.way, pair, best
+    decisions.is_one[depth] = 0
+    if pair[0] < 0:
+        job, rest = job_of(pair[1], 1, pair[2], total), job_of(pair[1], 2, pair[2], total)
+        middle = (windows.start[job] + windows.end[job] - windows.time[job]) // 2
+        decisions.is_one[depth] = not is_late_as_one(jobs, windows, job, rest, middle)
+    return decide(net, jobs, windows, decisions.what[depth], decisions.is_one[depth])
+
+
+@kernel
+def take_back(windows, decisions, depth, best):
+    """Make the windows what they were before a decision, but for what is better since then."""
+    windows.start[:], windows.end[:] = decisions.start[depth], decisions.end[depth] - (decisions.due[depth] - best)
+    windows.time[:], windows.late[:] = decisions.time[depth], decisions.late[depth]
+    windows.way[:] = decisions.way[depth]
+    windows.prior[:], windows.after[:] = decisions.prior[depth], decisions.after[depth]
+    windows.seen[:] = decisions.seen[depth]
+
+
+@kernel
+def go_back(net, jobs, windows, decisions, depth, best):
+    """Take the decision back and decide the other way; False if that contradicts what is known."""
+    take_back(windows, decisions, depth, best)
+    what = decisions.what[depth].copy()
+    if what[0] >= 0:
+        what[1], what[2] = what[2], what[1]
+    return decide(net, jobs, windows, what, 1 - decisions.is_one[depth])
+
+
+@kernel
+def play_draft(net, jobs, windows, draft, policy, best):
+    """The best objective of orders made of the windows that fit into memory; at least `best` if none is better."""
+    draft_order(net, jobs, windows, draft.order)
+    write_words(net, jobs, windows, draft, False)
+    value = play(net, policy, draft.words, draft.lengths, True, best)[0]
+    if value < best and peak_excess(net, draft.words, draft.lengths) == 0:
+        return value
+    if jobs.fusible.sum() > 0:
+        run_draft(net, jobs, windows, draft, True)
+        write_words(net, jobs, windows, draft, True)
+        value = play(net, policy, draft.words, draft.lengths, True, best)[0]
+        if value < best and peak_excess(net, draft.words, draft.lengths) == 0:
+            return value
+    return best
+
+
+@kernel
+def improve_drafts(net, jobs, windows, draft, best, words, lengths, is_quick):
+    """(best objective, whether any order below it is left): narrow, draft, and again below what the draft reaches.
+
+    What is left after the last narrowing is always played, unless a pair is open and `is_quick`.
+    """
+    policy, pair = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)), np.empty(3, np.int64)
+    while narrow(net, jobs, windows):
+        if is_quick and open_pair(net, jobs, windows, pair):
+            return best, True
+        value = play_draft(net, jobs, windows, draft, policy, best)
+        if value >= best:
+            return best, True
+        windows.end[:] -= best - value
+        best = value
+        words[:], lengths[:] = draft.words, draft.lengths
+    return best, False
+
+
+@kernel
+def longest_word(net):
+    """Most actions of a device, at least 1."""
+    most = 1
+    for d in range(net.budget.shape[0]):
+        most = max(most, 3 * net.scalars[MICROBATCHES] * (net.device_start[d + 1] - net.device_start[d]))
+    return most
+
+
+@kernel
+def best_sequence(net, threshold, most_nodes, first_run, stop):
+    """(objective, words, lengths, nodes, is_complete): the best order below the threshold, if the search finds one.
+
+    The objective is the threshold where none was found; there is none if the search is complete.
+    """
+    num_devices, nodes, depth, best = net.budget.shape[0], 0, 0, threshold
+    words, lengths = np.zeros((num_devices, longest_word(net)), np.int32), np.zeros(num_devices, np.int64)
+    if overflow(net) > 0:
+        return best, words, lengths, nodes, True
+    if longest_word(net) > MAX_JOBS:
+        return best, words, lengths, nodes, False
+    colocated = find_colocated(net)
+    times, worst = settle_times(net, split_backward(net), colocated, most_in_flight(net, colocated), threshold)
+    if worst + net.scalars[TAIL] >= threshold:
+        return best, words, lengths, nodes, True
+    jobs = make_jobs(net)
+    windows, most = make_windows(net, jobs, times, threshold), min(MAX_DEPTH, most_nodes + 1)
+    decisions, pair, size = make_decisions(windows, most), np.zeros(3, np.int64), windows.start.shape[0]
+    draft = Draft(
+        np.zeros(jobs.own.shape, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), words.copy(),
+        lengths.copy(),
+    )  # fmt: skip
+    alive, run, last, always_plays = True, first_run, first_run, jobs.fusible.sum() > 0
+    while True:
+        nodes += 1
+        if nodes >= last and depth > 0:
+            take_back(windows, decisions, 0, best)
+            depth, alive, run = 0, True, run * RUN_GROWTH
+            if run >= SHAVED_RUN * first_run:
+                trials, alive = shave(net, jobs, windows)
+                nodes += trials
+            last = nodes + run
+        if alive:
+            is_quick = not always_plays and nodes > first_run and nodes % PLAYED != 0
+            best, alive = improve_drafts(net, jobs, windows, draft, best, words, lengths, is_quick)
+        if alive and (
+            open_pass(net, jobs, windows, draft, best, pair)
+            or open_pair(net, jobs, windows, pair)
+            or any_pass(windows, pair)
+        ):
+            if nodes >= most_nodes or depth == most or stop[0] != 0:
+                return best, words, lengths, nodes, False
+            alive = go_down(net, jobs, windows, decisions, depth, best, pair)
+            depth += 1
+            continue
+        if depth == 0:
+            return best, words, lengths, nodes, True
+        depth -= 1
+        alive = go_back(net, jobs, windows, decisions, depth, best)

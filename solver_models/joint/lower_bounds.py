@@ -1,0 +1,364 @@
+"""The schedule bound, compiled: what no order of a net beats, from heads, tails, memory and one-machine relaxations.
+
+The proofs are those of docs/bounds.md ("Schedule bound"): microbatches are told apart by their rank in time only.
+"""
+
+import numpy as np
+
+from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL
+from solver_models.jit import kernel
+
+NEVER = -(1 << 60)
+"""Before every time that matters."""
+
+MAX_PASSES = 24
+"""Passes over all lanes; each leaves valid bounds."""
+
+MAX_LANES, MAX_RANKS = 60, 64
+"""Largest nets that are bounded this way: sets of lanes are bits, and every pair of ranks is looked at."""
+
+FORWARD_END, RETURN_END, FORWARD_TAIL, RETURN_TAIL = 0, 1, 2, 3
+"""Indices into times [4, N, M]: earliest ends of the k-th F and I, and what follows those after which k more come."""
+
+FORCED, TO_FORWARD, RETURN_TO_FORWARD, TO_RETURN, RETURN_TO_RETURN = 0, 1, 2, 3, 4
+"""Indices into rounds [N, 5, M]: the work between two events of a lane whose ranks differ by n."""
+
+INPUTS, OUTPUTS, RETURNS_FROM, RETURNS_TO = 0, 1, 2, 3
+"""Indices into mates [4, N]: lanes of the same device (as bits) that a lane waits for, or that wait for it."""
+
+
+@kernel
+def split_backward(net):
+    """[2, N] ticks of the part of a backward pass before the gradient leaves, and of the rest, at least."""
+    parts = np.zeros((2, net.lane_stage.shape[0]), np.int64)
+    for n in range(parts.shape[1]):
+        parts[0, n] = net.duration[n, 1]
+        if net.has_weight[n]:
+            whole = net.duration[n, 3]
+            if net.scalars[SPLIT]:
+                whole = min(whole, net.duration[n, 1] + net.duration[n, 2])
+                parts[0, n] = min(net.duration[n, 1], whole)
+            else:
+                parts[0, n] = whole
+            parts[1, n] = whole - parts[0, n]
+    return parts
+
+
+@kernel
+def find_colocated(net):
+    """[4, N] bits: lanes on the same device whose F come before (after), whose I come before (after) a lane's own."""
+    num_lanes = net.lane_stage.shape[0]
+    needs, serves = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
+    for n in range(num_lanes):
+        for f in range(net.flow_start[2 * n], net.flow_start[2 * n + 1]):
+            needs[net.flow_target[f]] |= needs[n] | (1 << n)
+    for n in range(num_lanes - 1, -1, -1):
+        for f in range(net.flow_start[2 * n + 1], net.flow_start[2 * n + 2]):
+            serves[net.flow_target[f]] |= serves[n] | (1 << n)
+    colocated = np.zeros((4, num_lanes), np.int64)
+    for n in range(num_lanes):
+        for m in range(num_lanes):
+            if net.lane_device[m] == net.lane_device[n]:
+                bit = np.int64(1) << m
+                colocated[INPUTS, n] |= needs[n] & bit
+                colocated[RETURNS_FROM, n] |= serves[n] & bit
+                if needs[m] >> n & 1:
+                    colocated[OUTPUTS, n] |= bit
+                if serves[m] >> n & 1:
+                    colocated[RETURNS_TO, n] |= bit
+    return colocated
+
+
+@kernel
+def total(values, bits):
+    """The sum of the values whose bit is set."""
+    result = np.int64(0)
+    for n in range(values.shape[0]):
+        if bits >> n & 1:
+            result += values[n]
+    return result
+
+
+@kernel
+def fill_forced(row, count, returning, rest, most, held, kept, budget):
+    """Per n: the least work of I and W before the n-th F, by memory alone."""
+    for n in range(count):
+        least = max(n + 1 - most, 0)
+        if rest == 0 or kept == 0:
+            row[n] = least * returning
+            continue
+        best = np.int64(1) << 60
+        for a in range(least, n + 1):
+            excess = (n + 1 - a) * held + a * kept - budget
+            finished = min(max(-((-excess) // kept), 0), a)
+            best = min(best, a * returning + finished * rest)
+        row[n] = best
+
+
+FORWARD_STEP, RETURN_STEP, FORWARD_AFTER, RETURN_AFTER, LAST_SYNC = 0, 1, 2, 3, 4
+"""Indices into sums [5, N]: work per microbatch of a lane and its mates before the end of its F and I, and after them;
+and the least synchronisation on its device."""
+
+
+@kernel
+def sum_colocated(net, parts, colocated):
+    """[5, N] what a lane's mates add up to."""
+    num_lanes = net.lane_stage.shape[0]
+    sums = np.zeros((5, num_lanes), np.int64)
+    forward = net.duration[:, 0].copy()
+    for n in range(num_lanes):
+        sums[FORWARD_STEP, n] = forward[n] + total(forward, colocated[INPUTS, n])
+        sums[RETURN_STEP, n] = parts[0, n] + total(parts[0], colocated[RETURNS_FROM, n])
+        sums[RETURN_STEP, n] += total(forward, colocated[INPUTS, n] | colocated[RETURNS_FROM, n] | (np.int64(1) << n))
+        both = colocated[OUTPUTS, n] | colocated[RETURNS_TO, n]
+        sums[FORWARD_AFTER, n] = parts[0, n] + parts[1, n] + total(forward, colocated[OUTPUTS, n])
+        sums[FORWARD_AFTER, n] += total(parts[0], both) + total(parts[1], both)
+        sums[RETURN_AFTER, n] = total(parts[0], colocated[RETURNS_TO, n]) + total(parts[1], colocated[RETURNS_TO, n])
+        sums[LAST_SYNC, n] = np.int64(1) << 60
+        for m in range(num_lanes):
+            if net.lane_device[m] == net.lane_device[n]:
+                sums[LAST_SYNC, n] = min(sums[LAST_SYNC, n], net.synchronisation[net.lane_stage[m]])
+    return sums
+
+
+@kernel
+def make_rounds(net, parts, colocated, in_flight):
+    """[N, 5, M]: how memory makes F, I and W of a lane take turns; [N, M]: the same with the I of its mates."""
+    num_lanes, count = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
+    rounds = np.zeros((num_lanes, 5, count), np.int64)
+    shared = np.zeros((num_lanes, count), np.int64)
+    for n in range(num_lanes):
+        forward, returning, rest, most = net.duration[n, 0], parts[0, n], parts[1, n], in_flight[n]
+        held, kept = net.held[n], net.weight_stash[n]
+        budget = net.budget[net.lane_device[n]] - net.workspace[n]
+        fill_forced(rounds[n, FORCED], count, returning, rest, most, held, kept, budget)
+        both = returning + total(parts[0], colocated[RETURNS_FROM, n])
+        fill_forced(shared[n], count, both, rest, most, held, kept, budget)
+        for k in range(count):
+            finished = np.int64(0)
+            if rest > 0 and 0 < kept <= held and k >= most:
+                finished = rest * max(-((budget - held - k * kept) // kept), 0)
+            rounds[n, TO_FORWARD, k] = (k + 1) * forward + rounds[n, FORCED, k]
+            new = max(k + 1 - most, 0) * forward
+            rounds[n, RETURN_TO_FORWARD, k] = new + rounds[n, FORCED, k] if k >= most else NEVER
+            rounds[n, TO_RETURN, k] = (k + 1) * (forward + returning) + finished
+            rounds[n, RETURN_TO_RETURN, k] = (k + 1) * returning + new + finished
+    return rounds, shared
+
+
+@kernel
+def most_in_flight(net, colocated):
+    """[N] F of a lane that may have started without their I having ended."""
+    in_flight = np.empty(net.lane_stage.shape[0], np.int64)
+    for n in range(in_flight.shape[0]):
+        held = net.held[n] + total(net.held, colocated[RETURNS_TO, n])
+        most = net.scalars[MICROBATCHES]
+        if held > 0:
+            most = min(most, (net.budget[net.lane_device[n]] - net.workspace[n]) // held)
+        in_flight[n] = max(1, most)
+    return in_flight
+
+
+@kernel
+def raise_after(end, starts, work, count):
+    """end[k] = max(end[k], starts[j] + work[k - j]) over j <= k."""
+    for k in range(count):
+        for j in range(k + 1):
+            end[k] = max(end[k], starts[j] + work[k - j])
+
+
+@kernel
+def raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, way):
+    """Raise the earliest ends of the F (way 0) or I (way 1) of lane n by memory, by its device and by its own queue.
+
+    `times` holds, on entry, in row 4 + way the arrivals.
+    """
+    count, most = net.scalars[MICROBATCHES], in_flight[n]
+    forward, returning = net.duration[n, 0], parts[0, n]
+    ready, end = times[4 + way, n], times[way, n]
+    base = np.int64(1) << 60
+    for m in range(net.lane_stage.shape[0]):
+        if net.lane_device[m] == net.lane_device[n]:
+            base = min(base, times[FORWARD_END, m, 0] - net.duration[m, 0])
+    base = max(base, 0)
+    if way == 0:
+        for k in range(most, count):
+            ready[k] = max(ready[k], times[RETURN_END, n, k - most])
+        raise_after(end, ready, rounds[n, TO_FORWARD], count)
+        raise_after(end, times[RETURN_END, n] - returning, rounds[n, RETURN_TO_FORWARD], count)
+        step = sums[FORWARD_STEP, n]
+        for k in range(count):
+            end[k] = max(end[k], base + (k + 1) * step + shared[n, k])
+        time = forward
+    else:
+        time = returning
+        raise_after(end, times[FORWARD_END, n] - forward, rounds[n, TO_RETURN], count)
+        step = sums[RETURN_STEP, n]
+        for k in range(count):
+            end[k] = max(end[k], base + (k + 1) * step)
+    for k in range(count):
+        end[k] = max(end[k], ready[k] + time)
+        if k > 0:
+            end[k] = max(end[k], end[k - 1] + time)
+    if way == 1:
+        for k in range(count):
+            ready[k] = max(ready[k], end[k] - time)
+        raise_after(end, ready, rounds[n, RETURN_TO_RETURN], count)
+
+
+@kernel
+def send_heads(net, times, n, way):
+    """Pass the ends of lane n on to the lanes that wait for them."""
+    count = net.scalars[MICROBATCHES]
+    for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
+        target, ticks = net.flow_target[f], net.flow_duration[f]
+        for k in range(count):
+            times[4 + way, target, k] = max(times[4 + way, target, k], times[way, n, k] + ticks)
+
+
+@kernel
+def raise_tails(net, parts, sums, in_flight, times, n, way):
+    """Raise what follows the F (way 0) or I (way 1) of lane n after which k more come."""
+    count, most = net.scalars[MICROBATCHES], in_flight[n]
+    forward, returning, rest = net.duration[n, 0], parts[0, n], parts[1, n]
+    sync = net.synchronisation[net.lane_stage[n]]
+    tail = times[2 + way, n]
+    if way == 0:
+        after = sums[FORWARD_AFTER, n]
+        for k in range(count):
+            need = max(returning + times[RETURN_TAIL, n, k], k * forward + (k + 1) * after + sums[LAST_SYNC, n])
+            tail[k] = max(tail[k], need, k * forward + (k + 1) * (returning + rest) + sync)
+    else:
+        after = sums[RETURN_AFTER, n]
+        for k in range(count):
+            own = max(k + 1 - most, 0) * forward + k * returning + (k + 1) * rest
+            tail[k] = max(tail[k], own + (k + 1) * after + sums[LAST_SYNC, n], own + sync)
+            if k >= most:
+                tail[k] = max(tail[k], forward + times[FORWARD_TAIL, n, k - most])
+    time = forward if way == 0 else returning
+    for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
+        target = net.flow_target[f]
+        ticks = net.flow_duration[f] + (net.duration[target, 0] if way == 0 else parts[0, target])
+        for k in range(count):
+            tail[k] = max(tail[k], ticks + times[2 + way, target, k])
+    for k in range(1, count):
+        tail[k] = max(tail[k], tail[k - 1] + time)
+
+
+@kernel
+def one_machine(jobs, count):
+    """Least end, tails included, of jobs [., 3] (head, time, tail) on one resource, preemption allowed (Jackson)."""
+    if count == 0:
+        return np.int64(0)
+    left = jobs[:count, 1].copy()
+    now, result, open_jobs = np.int64(0), np.int64(0), count
+    for x in range(count):
+        if left[x] == 0:
+            open_jobs -= 1
+    while open_jobs > 0:
+        best, following = -1, np.int64(1) << 60
+        for x in range(count):
+            if left[x] > 0:
+                if jobs[x, 0] <= now:
+                    if best < 0 or jobs[x, 2] > jobs[best, 2]:
+                        best = x
+                else:
+                    following = min(following, jobs[x, 0])
+        if best < 0:
+            now = following
+            continue
+        step = min(left[best], following - now)
+        now += step
+        left[best] -= step
+        if left[best] == 0:
+            open_jobs -= 1
+            result = max(result, now + jobs[best, 2])
+    return result
+
+
+@kernel
+def device_floor(net, parts, times, d, jobs):
+    """The one-machine bound of a device."""
+    count, size = net.scalars[MICROBATCHES], 0
+    for x in range(net.device_start[d], net.device_start[d + 1]):
+        n = net.device_lanes[x]
+        for k in range(count):
+            jobs[size, 0] = times[FORWARD_END, n, k] - net.duration[n, 0]
+            jobs[size, 1] = net.duration[n, 0]
+            jobs[size, 2] = times[FORWARD_TAIL, n, count - 1 - k]
+            jobs[size + 1, 0] = times[RETURN_END, n, k] - parts[0, n]
+            jobs[size + 1, 1] = parts[0, n]
+            jobs[size + 1, 2] = times[RETURN_TAIL, n, count - 1 - k]
+            jobs[size + 2, 0] = times[RETURN_END, n, k]
+            jobs[size + 2, 1] = parts[1, n]
+            jobs[size + 2, 2] = net.synchronisation[net.lane_stage[n]]
+            size += 3
+    return one_machine(jobs, size)
+
+
+@kernel
+def link_floor(net, parts, times, link, jobs):
+    """The one-machine bound of a link."""
+    count, size = net.scalars[MICROBATCHES], 0
+    for n in range(net.lane_stage.shape[0]):
+        for way in range(2):
+            for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
+                route, target = net.flow_route[f], net.flow_target[f]
+                uses = False
+                if route >= 0:
+                    for x in range(net.route_start[route], net.route_start[route + 1]):
+                        uses = uses or net.route_links[x] == link
+                for k in range(count if uses else 0):
+                    jobs[size, 0] = times[way, n, k]
+                    jobs[size, 1] = net.flow_duration[f]
+                    jobs[size, 2] = times[2 + way, target, count - 1 - k]
+                    jobs[size, 2] += net.duration[target, 0] if way == 0 else parts[0, target]
+                    size += 1
+    return one_machine(jobs, size)
+
+
+@kernel
+def settle_times(net, parts, colocated, in_flight, threshold):
+    """[6, N, M] heads and tails, raised until nothing changes (rows 4 and 5: arrivals)."""
+    num_lanes, count = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
+    rounds, shared = make_rounds(net, parts, colocated, in_flight)
+    times = np.full((6, num_lanes, count), NEVER, np.int64)
+    times[4] = 0
+    sums = sum_colocated(net, parts, colocated)
+    for _ in range(MAX_PASSES):
+        before = times[:4].sum()
+        for n in range(num_lanes):
+            raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, 0)
+            send_heads(net, times, n, 0)
+            raise_tails(net, parts, sums, in_flight, times, n, 1)
+        for n in range(num_lanes - 1, -1, -1):
+            for k in range(count):
+                times[5, n, k] = max(times[5, n, k], times[FORWARD_END, n, k])
+            raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, 1)
+            send_heads(net, times, n, 1)
+            raise_tails(net, parts, sums, in_flight, times, n, 0)
+        worst = np.int64(0)
+        for n in range(num_lanes):
+            for k in range(count):
+                worst = max(worst, times[RETURN_END, n, k] + times[RETURN_TAIL, n, count - 1 - k])
+        if worst + net.scalars[TAIL] >= threshold or times[:4].sum() == before:
+            return times, worst
+    return times, worst
+
+
+@kernel
+def schedule_floor(net, threshold):
+    """Ticks of an iteration that no order of the net beats; from `threshold` on it need not be the best there is."""
+    parts, colocated = split_backward(net), find_colocated(net)
+    in_flight = most_in_flight(net, colocated)
+    times, floor = settle_times(net, parts, colocated, in_flight, threshold)
+    if floor + net.scalars[TAIL] >= threshold:
+        return floor + net.scalars[TAIL]
+    size = 3 * net.lane_stage.shape[0] + net.flow_target.shape[0]
+    jobs = np.empty((size * net.scalars[MICROBATCHES], 3), np.int64)
+    for d in range(net.budget.shape[0]):
+        if net.device_start[d + 1] > net.device_start[d]:
+            floor = max(floor, device_floor(net, parts, times, d, jobs))
+    for link in range(net.scalars[1]):
+        floor = max(floor, link_floor(net, parts, times, link, jobs))
+    return floor + net.scalars[TAIL]

@@ -1,0 +1,544 @@
+"""All partitions and mappings whose floor is below a threshold, found depth first, stage by stage; compiled.
+
+A node is the first stages of a plan: a chain of down-sets of the layer graph, a device group and a recomputation flag
+per stage. It is left as soon as no plan that begins so can be below the threshold.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.annealing import overflow
+from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ticks_for, transfer_ticks
+from solver_models.instance import Integers
+from solver_models.jit import kernel
+from solver_models.joint.lower_bounds import MAX_LANES, MAX_RANKS, schedule_floor
+from solver_models.lower_bounds import net_floor
+from solver_models.neighbourhood import GAPS, MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, WIDTHS, is_allowed, is_member
+
+
+class Space(NamedTuple):
+    """What the stages of a plan may be: I down-sets of L layers, A pairs of them, G device groups."""
+
+    downset: Integers
+    """[I] layers of a down-set as bits; the first is empty, the last has all."""
+    arc_start: Integers
+    """[I + 1] where the pairs that begin at a down-set begin in `arc_end`."""
+    arc_end: Integers
+    """[A] the larger down-set of a pair."""
+    group_size: Integers
+    """[G] replicas."""
+    group: Integers
+    """[G, R] devices, or groups of several (`kernels.Layers` calls both devices), in order."""
+    choice: Integers
+    """[C, 2] sets of devices: their first group, and how many orders of it there are, one after the other."""
+    choice_ring: Integers
+    """[C, 2] latency and bandwidth of an all-reduce over the set, both in the order that is best for it."""
+    choice_start: Integers
+    """[S, 2] per stage number (the last row for all later ones) the range of sets that it may use."""
+    automorphisms: Integers
+    """[P, D] permutations of what holds lanes that change nothing, the identity left out."""
+    choice_image: Integers
+    """[P, C] what a permutation makes of a set."""
+    group_image: Integers
+    """[P, G] what a permutation makes of a group."""
+    weight: Integers
+    """[T] price of device time per type."""
+    least_work: Integers
+    """[2, L] priced work of a layer and microbatch, whatever its type and replicas: all of it; F and what gradients
+    wait for."""
+    all_gradients: Integers
+    """[1] 1 if every edge carries a gradient."""
+
+
+class Node(NamedTuple):
+    """The stages chosen so far; rows by stage, devices or lanes."""
+
+    arc: Integers
+    """[S + 1, 4] down-set before the stage, arc, set of devices and recomputation flag."""
+    stage_of: Integers
+    """[L] stage of every layer, -1 if not yet placed."""
+    head: Integers
+    """[S + 1] earliest end of the first F of a stage."""
+    tail: Integers
+    """[S + 1] what follows the end of the last I of a stage."""
+    returning: Integers
+    """[S + 1] least ticks of its I."""
+    load: Integers
+    """[S + 1, D] ticks of all work of a device."""
+    begin: Integers
+    """[S + 1, D] earliest start of a device."""
+    sync: Integers
+    """[S + 1, D] least synchronisation that follows its work."""
+    room: Integers
+    """[S + 1, D] units left beside resident ones."""
+    need: Integers
+    """[S + 1, D] units that one microbatch of its largest stage needs."""
+    held: Integers
+    """[S + 1, D] stages."""
+    times: Integers
+    """[S + 1, T, 3] ticks of F, the part of the backward that gradients wait for, and the rest."""
+    sizes: Integers
+    """[S + 1, 6] units of a stage; and its replicas and flag if the row is up to date, else 0."""
+    group: Integers
+    """[S + 1] device group, some order of the set."""
+    traffic: Integers
+    """[S + 1, S, 2] units from an earlier stage, and back; -1 where nothing flows."""
+
+
+FAR = 1 << 60
+"""Above every threshold."""
+
+LONGEST = 1 << 42
+"""Thresholds above this are not multiplied by prices."""
+
+
+@kernel
+def make_node(num_layers, num_stages, num_types, capacity):
+    """A node without stages."""
+    shape = (num_stages + 1, capacity.shape[0])
+    node = Node(
+        np.zeros((num_stages + 1, 4), np.int64), np.full(num_layers, -1, np.int64), np.zeros(num_stages + 1, np.int64),
+        np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64), np.zeros(shape, np.int64),
+        np.full(shape, np.int64(FAR)), np.full(shape, np.int64(FAR)), np.zeros(shape, np.int64),
+        np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((num_stages + 1, num_types, 3), np.int64),
+        np.zeros((num_stages + 1, 6), np.int64), np.zeros(num_stages + 1, np.int64),
+        np.zeros((num_stages + 1, num_stages + 1, 2), np.int64),
+    )  # fmt: skip
+    node.room[0] = capacity
+    return node
+
+
+@kernel
+def is_first_of_its_kind(space, node, s):
+    """Whether no permutation of alike devices makes the sets of stages 0 to s smaller, stage by stage."""
+    for p in range(space.choice_image.shape[0]):
+        for k in range(s + 1):
+            image = space.choice_image[p, node.arc[k, 2]]
+            if image < node.arc[k, 2]:
+                return False
+            if image > node.arc[k, 2]:
+                break
+    return True
+
+
+@kernel
+def is_first_order(space, node, s):
+    """Whether no permutation of alike devices that keeps all sets makes the groups of stages 0 to s smaller."""
+    for p in range(space.group_image.shape[0]):
+        keeps, verdict = True, 0
+        for k in range(s + 1):
+            keeps = keeps and space.choice_image[p, node.arc[k, 2]] == node.arc[k, 2]
+            image = space.group_image[p, node.group[k]]
+            if verdict == 0 and image != node.group[k]:
+                verdict = 1 if image < node.group[k] else -1
+        if keeps and verdict == 1:
+            return False
+    return True
+
+
+@kernel
+def owner_of(layers, node, s, device):
+    """The group that stages 0 to s - 1 use a device in; the device itself if it is not in use."""
+    for holder in range(layers.capacity.shape[0]):
+        if node.held[s, holder] > 0 and is_member(layers, device, holder):
+            return holder
+    return device
+
+
+@kernel
+def keeps_rules(layers, rules, pinned, space, node, s):
+    """Whether stage s may have its group and its layers, as far as the stages up to it tell."""
+    g = node.group[s]
+    r = space.group_size[g]
+    if rules[GAPS]:
+        needed, table = np.int64(0), layers.table_of_replicas[r]
+        for x in range(r):
+            needed |= np.int64(1) << layers.device_type[space.group[g, x]]
+        for y in range(node.stage_of.shape[0]):
+            if node.stage_of[y] == s and needed & ~layers.measured[table, y]:
+                return False
+    for x in range(r):
+        if rules[WIDTHS]:
+            for k in range(layers.member_start[space.group[g, x]], layers.member_start[space.group[g, x] + 1]):
+                owner = owner_of(layers, node, s, layers.members[k])
+                if node.held[s, owner] > 0 and owner != space.group[g, x]:
+                    return False
+    if r > 1 and not rules[UNEVEN]:
+        for k in range(s):
+            other = space.group_size[node.group[k]]
+            if other > 1 and other != r:
+                return False
+    for y in range(pinned.shape[0]):
+        if node.stage_of[y] == s and pinned[y] >= 0 and (r > 1 or not is_member(layers, pinned[y], space.group[g, 0])):
+            return False
+    if not rules[SKIP]:
+        for e in range(layers.edges.shape[0]):
+            if node.stage_of[layers.edges[e, 1]] == s and node.stage_of[layers.edges[e, 0]] < s - 1:
+                return False
+    return True
+
+
+@kernel
+def stage_work(layers, space, node, s, times, sizes):
+    """Fill times [T, 3] with F, the part of the backward that gradients wait for and the rest; sizes with units."""
+    num_types, recompute, holder = times.shape[0], node.arc[s, 3], space.group[node.group[s], 0]
+    r, v = space.group_size[node.group[s]], layers.width_row[holder]
+    table = layers.table_of_replicas[r]
+    times[:] = 0
+    sizes[:] = 0
+    in_equal_parts = np.int64(0)
+    has_weight = False
+    fused = np.zeros(num_types, np.int64)
+    for x in range(node.stage_of.shape[0]):
+        if node.stage_of[x] == s:
+            has_weight = has_weight or layers.trainable[x] == 1
+            for t in range(num_types):
+                extra = layers.work[table, 4, t, x] if recompute else 0
+                times[t, 0] += layers.work[table, 0, t, x]
+                times[t, 1] += layers.work[table, 1, t, x] + extra
+                times[t, 2] += layers.work[table, 2, t, x]
+                fused[t] += layers.work[table, 3, t, x] + extra
+            sizes[0] += layers.state[v, x]
+            sizes[1] += layers.checkpoint[v, x] if recompute else layers.stash[v, x]
+            sizes[2] += layers.stash[v, x]
+            sizes[3] = max(sizes[3], layers.workspace[v, x])
+            sizes[4] += layers.gradient[v, 0, x]
+            in_equal_parts += layers.gradient[v, 1, x]
+    sizes[4] += ceil_div(in_equal_parts, layers.member_start[holder + 1] - layers.member_start[holder])
+    for t in range(num_types):
+        for k in range(3):
+            times[t, k] = ceil_div(times[t, k], r)
+        if not has_weight:
+            times[t, 2] = 0
+            continue
+        whole = ceil_div(fused[t], r)
+        if layers.options[SPLIT]:
+            whole = min(whole, times[t, 1] + times[t, 2])
+            times[t, 1] = min(times[t, 1], whole)
+        else:
+            times[t, 1] = whole
+        times[t, 2] = whole - times[t, 1]
+    sizes[1], sizes[2] = ceil_div(sizes[1], r), ceil_div(sizes[2], r)
+
+
+@kernel
+def sum_traffic(layers, node, s):
+    """Fill the traffic of stage s with the stages before it."""
+    node.traffic[s] = -1
+    for p in range(s):
+        last, most = -1, np.zeros(2, np.int64)
+        for e in range(layers.edges.shape[0]):
+            if node.stage_of[layers.edges[e, 0]] == p and node.stage_of[layers.edges[e, 1]] == s:
+                if layers.edges[e, 0] != last:
+                    last = layers.edges[e, 0]
+                    most[:] = 0
+                for way in range(2):
+                    if way == 1 and layers.edges[e, 4] == 0 and node.traffic[s, p, 1] < 0:
+                        continue
+                    more = max(most[way], layers.edges[e, 2 + way])
+                    node.traffic[s, p, way] = max(node.traffic[s, p, way], 0) + more - most[way]
+                    most[way] = more
+
+
+@kernel
+def least_transfer(layers, space, node, p, s, way):
+    """Ticks that what stage p sends stage s (way 1: what comes back) takes at least; -1 if nothing does."""
+    size = node.traffic[s, p, way]
+    if size < 0:
+        return np.int64(-1)
+    a, b = node.group[p], node.group[s]
+    ra, rb = space.group_size[a], space.group_size[b]
+    share = ceil_div(size, ra if ra == rb else ra * rb)
+    ticks = np.int64(FAR)
+    for x in range(ra):
+        for y in range(rb):
+            source, target = space.group[a, x], space.group[b, y]
+            if source == target:
+                return np.int64(0)
+            if way == 1:
+                source, target = target, source
+            ticks = min(ticks, transfer_ticks(layers, source, target, share))
+    return ticks
+
+
+@kernel
+def load_up(layers, space, node, s):
+    """Put stage s (its layers and its group are set) on its devices, in row s + 1; the largest load, FAR if too large.
+
+    Every device: all its work, and the units left on it.
+    """
+    g, recompute = node.group[s], node.arc[s, 3]
+    r, count = space.group_size[g], layers.options[MICROBATCHES]
+    times, sizes = node.times[s], node.sizes[s]
+    key = 2 * r + recompute + 1024 * layers.width_row[space.group[g, 0]]
+    if sizes[5] != key:
+        stage_work(layers, space, node, s, times, sizes)
+        sizes[5] = key
+    for d in range(layers.capacity.shape[0]):
+        node.load[s + 1, d], node.held[s + 1, d] = node.load[s, d], node.held[s, d]
+        node.room[s + 1, d], node.need[s + 1, d] = node.room[s, d], node.need[s, d]
+    most = np.int64(0)
+    for x in range(r):
+        d = space.group[g, x]
+        t = layers.device_type[d]
+        node.load[s + 1, d] += count * (times[t, 0] + times[t, 1] + times[t, 2])
+        node.held[s + 1, d] += 1
+        node.room[s + 1, d] -= sizes[0]
+        node.need[s + 1, d] = max(node.need[s, d], max(sizes[1], sizes[2]) + sizes[3])
+        if node.need[s + 1, d] > node.room[s + 1, d]:
+            return np.int64(FAR)
+        most = max(most, node.load[s + 1, d])
+    return most
+
+
+@kernel
+def append(layers, space, node, s):
+    """Fill in the times of stage s in row s + 1, after `load_up`; returns a bound on all plans that begin so.
+
+    Every device: earliest start and least synchronisation; every stage: earliest end of its first F, its least I, and
+    what must follow that.
+    """
+    g = node.group[s]
+    r, count = space.group_size[g], layers.options[MICROBATCHES]
+    times, sizes = node.times[s], node.sizes[s]
+    arrival, tail, sync = np.int64(0), np.int64(0), np.int64(0)
+    for p in range(s):
+        ticks = least_transfer(layers, space, node, p, s, 0)
+        if ticks >= 0:
+            arrival = max(arrival, node.head[p] + ticks)
+            back = least_transfer(layers, space, node, p, s, 1)
+            if back >= 0:
+                tail = max(tail, back + node.returning[p] + node.tail[p])
+    if r > 1 and sizes[4] > 0:
+        latency, bandwidth = space.choice_ring[node.arc[s, 2], 0], space.choice_ring[node.arc[s, 2], 1]
+        sync = ticks_for(2 * (r - 1) * sizes[4], r * bandwidth) + 2 * (r - 1) * latency
+    node.head[s], node.returning[s] = np.int64(FAR), np.int64(FAR)
+    floor, least_rest = np.int64(0), np.int64(FAR)
+    for x in range(r):
+        t = layers.device_type[space.group[g, x]]
+        node.head[s] = min(node.head[s], arrival + times[t, 0])
+        node.returning[s] = min(node.returning[s], times[t, 1])
+        least_rest = min(least_rest, times[t, 2])
+    node.tail[s] = max(tail, least_rest + sync)
+    for d in range(layers.capacity.shape[0]):
+        node.begin[s + 1, d], node.sync[s + 1, d] = node.begin[s, d], node.sync[s, d]
+    for x in range(r):
+        d = space.group[g, x]
+        t = layers.device_type[d]
+        node.begin[s + 1, d] = min(node.begin[s, d], arrival)
+        node.sync[s + 1, d] = min(node.sync[s, d], sync)
+        floor = max(floor, arrival + count * (times[t, 0] + times[t, 1]) + node.tail[s])
+        floor = max(floor, arrival + count * (times[t, 0] + times[t, 1] + times[t, 2]) + sync)
+        floor = max(floor, node.begin[s + 1, d] + node.load[s + 1, d])
+    return floor + layers.options[TAIL]
+
+
+@kernel
+def has_room(layers, rules, space, node, s, threshold, by_span):
+    """Whether the device time left below the threshold holds all layers that are not in stages 0 to s."""
+    num_layers, num_devices = node.stage_of.shape[0], layers.capacity.shape[0]
+    if threshold > LONGEST:
+        return True
+    begin, tail, left, left_before = np.int64(FAR), np.int64(FAR), np.int64(0), np.int64(0)
+    for x in range(num_layers):
+        if node.stage_of[x] < 0:
+            left += space.least_work[0, x]
+            left_before += space.least_work[1, x]
+            is_next, head, follow = True, np.int64(0), np.int64(0)
+            for e in range(layers.edges.shape[0]):
+                if layers.edges[e, 1] == x:
+                    p = node.stage_of[layers.edges[e, 0]]
+                    if p < 0:
+                        is_next = False
+                        break
+                    head = max(head, node.head[p])
+                    follow = max(follow, node.returning[p] + node.tail[p])
+            if is_next:
+                begin, tail = min(begin, head), min(tail, follow)
+    if left == 0:
+        return True
+    end = threshold - 1 - layers.options[TAIL]
+    if by_span:
+        begin, end = np.int64(0), threshold - 1
+    if by_span or space.all_gradients[0] == 0:
+        tail = np.int64(0)
+    offered, offered_before = np.int64(0), np.int64(0)
+    for device in range(num_devices):
+        if layers.member_start[device + 1] - layers.member_start[device] > 1:
+            break  # groups come last; their time is that of their members
+        d = owner_of(layers, node, s + 1, device) if rules[WIDTHS] else device
+        if node.held[s + 1, d] < rules[MAX_STAGES]:
+            time = end - min(begin, 0 if by_span else node.begin[s + 1, d])
+            price = space.weight[layers.device_type[device]]
+            offered += price * max(0, time - node.load[s + 1, d])
+            offered_before += price * max(0, min(time - tail, time - node.load[s + 1, d]))
+    count = layers.options[MICROBATCHES]
+    return count * left <= offered and count * left_before <= offered_before
+
+
+@kernel
+def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span):
+    """A bound on every order of a complete plan; FAR if it breaks a rule or does not fit."""
+    if not is_first_order(space, node, s):
+        return np.int64(FAR)
+    count = 0
+    for k in range(s + 1):
+        g = node.group[k]
+        start[k] = count
+        for x in range(space.group_size[g]):
+            devices[count] = space.group[g, x]
+            count += 1
+    start[s + 1] = count
+    if not is_allowed(layers, rules, pinned, node.stage_of, start[: s + 2], devices[:count]):
+        return np.int64(FAR)
+    net = assemble(layers, node.stage_of, start[: s + 2], devices[:count], node.arc[: s + 1, 3].copy())
+    if overflow(net) > 0:
+        return np.int64(FAR)
+    if by_span:
+        return np.max(node.load[s + 1])
+    floor = net_floor(net)
+    if floor < threshold and count <= MAX_LANES and layers.options[MICROBATCHES] <= MAX_RANKS:
+        floor = max(floor, schedule_floor(net, threshold))
+    return floor
+
+
+@kernel
+def next_order(space, node, s):
+    """Move on to the next order of the replicas of stages 0 to s; False, with all in their first, after the last."""
+    for k in range(s + 1):
+        first, count = space.choice[node.arc[k, 2], 0], space.choice[node.arc[k, 2], 1]
+        node.group[k] += 1
+        if node.group[k] < first + count:
+            return True
+        node.group[k] = first
+    return False
+
+
+@kernel
+def is_promising(layers, rules, pinned, space, node, s, threshold, by_span):
+    """Whether a plan below the threshold may begin with stages 0 to s, before the rest is looked at."""
+    if not keeps_rules(layers, rules, pinned, space, node, s) or not is_first_of_its_kind(space, node, s):
+        return False
+    if load_up(layers, space, node, s) >= threshold:
+        return False
+    return append(layers, space, node, s) < (np.int64(FAR) if by_span else threshold)
+
+
+@kernel
+def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, most_cases, share, stop):
+    """[cases, 1 + L + 2 S] floor, stage of every layer, group and flag per stage (-1: none); and nodes looked at.
+
+    `share` [2]: of the choices of a first stage, dealt out to so many searches in turn, those of one of them.
+    The number of nodes is `most_nodes` if that, or `most_cases`, was not enough, or if `stop` was set.
+    """
+    num_layers, num_devices, last = layers.trainable.shape[0], layers.capacity.shape[0], space.downset.shape[0] - 1
+    most_stages = min(num_layers, np.sum(layers.width_row == 0) * rules[MAX_STAGES])
+    node = make_node(num_layers, most_stages, layers.work.shape[2], layers.capacity)
+    start, devices = np.zeros(most_stages + 1, np.int64), np.zeros(most_stages * num_devices, np.int64)
+    found, count, nodes, s = np.full((64, 1 + num_layers + 2 * most_stages), -1, np.int64), 0, 0, 0
+    open_stage(layers, rules, space, node, 0, 0)
+    arc, held, load, times, sizes = node.arc, node.held, node.load, node.times, node.sizes
+    group, group_size, num_micro = space.group, space.group_size, layers.options[MICROBATCHES]
+    recomputes, most_held, row_end = rules[RECOMPUTE], rules[MAX_STAGES], np.zeros(most_stages, np.int64)
+    for k in range(most_stages):
+        row_end[k] = space.choice_start[min(k, space.choice_start.shape[0] - 1), 1]
+    while s >= 0:
+        if recomputes == 0 and arc[s, 2] + 1 < row_end[s]:  # the common case, without handing everything to a helper
+            arc[s, 2] += 1
+        elif not next_choice(layers, rules, space, node, s, row_end[s]):
+            unplace(node, s)
+            s -= 1
+            continue
+        nodes += 1
+        if nodes >= most_nodes or stop[0] != 0:
+            return found[:count], most_nodes
+        if s == 0 and (arc[0, 1] + arc[0, 2]) % share[1] != share[0]:
+            continue
+        g, fits = space.choice[arc[s, 2], 0], True
+        node.group[s] = g
+        is_known = sizes[s, 5] == 2 * group_size[g] + arc[s, 3] + 1024 * layers.width_row[group[g, 0]]
+        for x in range(group_size[g]):
+            d = group[g, x]
+            fits = fits and held[s, d] < most_held
+            if is_known:
+                t = layers.device_type[d]
+                fits = fits and load[s, d] + num_micro * (times[s, t, 0] + times[s, t, 1] + times[s, t, 2]) < threshold
+        if not fits or not is_promising(layers, rules, pinned, space, node, s, threshold, by_span):
+            continue
+        reached = space.arc_end[node.arc[s, 1]]
+        if reached == last:
+            while True:
+                floor = leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span)
+                if floor < threshold:
+                    if count == most_cases:
+                        return found[:count], most_nodes
+                    if count == found.shape[0]:
+                        found = np.concatenate((found, np.full(found.shape, np.int64(-1))))
+                    write_case(found[count], node, s, floor)
+                    count += 1
+                nodes += 1
+                if not next_order(space, node, s):
+                    break
+        elif s + 1 < most_stages and has_room(layers, rules, space, node, s, threshold, by_span):
+            s += 1
+            open_stage(layers, rules, space, node, s, reached)
+    return found[:count], nodes
+
+
+@kernel
+def open_stage(layers, rules, space, node, s, reached):
+    """Make stage s begin at a down-set, before its first choice."""
+    node.arc[s, 0], node.arc[s, 1] = reached, space.arc_start[reached]
+    node.arc[s, 2] = space.choice_start[min(s, space.choice_start.shape[0] - 1), 0] - 1
+    node.arc[s, 3] = 1 if rules[RECOMPUTE] else 0
+    place(layers, space, node, s)
+
+
+@kernel
+def write_case(row, node, s, floor):
+    """Write the plan of stages 0 to s into a row of -1."""
+    num_layers = node.stage_of.shape[0]
+    most_stages = (row.shape[0] - 1 - num_layers) // 2
+    row[0] = floor
+    row[1 : num_layers + 1] = node.stage_of
+    row[num_layers + 1 : num_layers + 2 + s] = node.group[: s + 1]
+    row[num_layers + 1 + most_stages : num_layers + 2 + most_stages + s] = node.arc[: s + 1, 3]
+
+
+@kernel
+def place(layers, space, node, s):
+    """Give stage s the layers of its arc."""
+    new = space.downset[space.arc_end[node.arc[s, 1]]] & ~space.downset[node.arc[s, 0]]
+    for x in range(node.stage_of.shape[0]):
+        if new >> x & 1:
+            node.stage_of[x] = s
+    node.sizes[s, 5] = 0
+    sum_traffic(layers, node, s)
+
+
+@kernel
+def unplace(node, s):
+    """Take the layers of stage s back."""
+    for x in range(node.stage_of.shape[0]):
+        if node.stage_of[x] == s:
+            node.stage_of[x] = -1
+
+
+@kernel
+def next_choice(layers, rules, space, node, s, last_choice):
+    """Move on to the next flag, group or arc of stage s; False if there is none left."""
+    if rules[RECOMPUTE] and node.arc[s, 3] == 0:
+        node.arc[s, 3] = 1
+        return True
+    node.arc[s, 3] = 0
+    node.arc[s, 2] += 1
+    if node.arc[s, 2] < last_choice:
+        return True
+    node.arc[s, 2] = space.choice_start[min(s, space.choice_start.shape[0] - 1), 0]
+    unplace(node, s)
+    node.arc[s, 1] += 1
+    if node.arc[s, 1] == space.arc_start[node.arc[s, 0] + 1]:
+        return False
+    place(layers, space, node, s)
+    return True

@@ -1,0 +1,551 @@
+"""Windows of the actions of one case, narrowed until nothing changes or one is empty; compiled.
+
+*Suppose that some order ends below the threshold.* Every action then lies in a window, from its earliest start to its
+latest end. Of two actions of one device one comes first; what cannot come first comes second. Every rule below only
+removes what no such order does, so that an empty window refutes the supposition. docs/exact.md lists the rules.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL
+from solver_models.instance import Integers
+from solver_models.jit import kernel
+from solver_models.joint.lower_bounds import (
+    FORWARD_END,
+    FORWARD_TAIL,
+    INPUTS,
+    RETURN_END,
+    RETURN_TAIL,
+    RETURNS_FROM,
+    find_colocated,
+    split_backward,
+)
+
+MAX_JOBS = 62
+"""Most actions of a device: sets of them are bits."""
+
+MAX_NARROWINGS = 80
+"""Passes over all rules; each leaves valid windows."""
+
+
+OPEN_PASS, SPLIT_PASS, FUSED_PASS = 0, 1, 2
+"""What is known of a backward pass: nothing; I and W are two actions; they are one, B, in two parts without a pause."""
+
+
+class NetActions(NamedTuple):
+    """The actions of a net, J = 3 N M of them: (lane * 3 + kind) * M + microbatch; I and W stand for B as well."""
+
+    arcs: Integers
+    """[A, 4] what precedes what, the ticks in between, and 1 if it follows the end of a B, not of its I; in topological
+    order of the former."""
+    span: Integers
+    """[J, 2] where the arcs of an action begin and end."""
+    length: Integers
+    """[D] actions of a device."""
+    own: Integers
+    """[D, X] its actions."""
+    place: Integers
+    """[J] index into `own`; -1 if there is no such action."""
+    kinds: Integers
+    """[N, 3] bits: the actions of a lane of a kind, on its device."""
+    fusible: Integers
+    """[N] 1 where B is shorter than I and W: then each of the lane's backward passes has the choice."""
+
+
+class TimeWindows(NamedTuple):
+    """What is known of every order that ends in time."""
+
+    start: Integers
+    """[J] earliest start."""
+    end: Integers
+    """[J] latest end."""
+    time: Integers
+    """[J] least ticks; of I and W those of B, in two parts, unless it is known that they are two actions."""
+    late: Integers
+    """[J] ticks after the end of an I until its B ends, if it is known to be one; else 0."""
+    way: Integers
+    """[N, M] `SPLIT_PASS` or `FUSED_PASS` once it is known whether I and W are one, else `OPEN_PASS`."""
+    prior: Integers
+    """[D, X] bits: actions of the device that come before."""
+    after: Integers
+    """[D, X] bits: actions of the device that come after."""
+    seen: Integers
+    """[2, D] `mark_of` a device before its rules were last applied, without edges and with them: if it is still the
+    same, they tell nothing new."""
+    weighted_degree: Integers
+    """[J] how often an action was left without a window, all over the search."""
+
+
+@kernel
+def job_of(n, kind, k, total):
+    """The number of an action."""
+    return (n * 3 + kind) * total + k
+
+
+@kernel
+def make_arcs(net, has_rest, fusible):
+    """[A, 4] the arcs between actions, microbatch by microbatch: F downwards, I upwards, W; and [J, 2] which are whose.
+
+    W come in order unless some may be parts of B, which need not be.
+    """
+    num_lanes, total = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
+    arcs = np.zeros((total * (5 * num_lanes + net.flow_target.shape[0]), 4), np.int64)
+    span = np.zeros((3 * num_lanes * total, 2), np.int64)
+    size = 0
+    for k in range(total):
+        for x in range(3 * num_lanes):
+            kind = x // num_lanes
+            n = x % num_lanes if kind != 1 else num_lanes - 1 - x % num_lanes
+            if kind == 2 and not has_rest[n]:
+                continue
+            job = job_of(n, kind, k, total)
+            span[job, 0] = size
+            if k + 1 < total and not (kind == 2 and fusible[n]):
+                arcs[size, 0], arcs[size, 1], arcs[size, 3] = job, job + 1, kind == 1
+                size += 1
+            if kind == 0 or (kind == 1 and has_rest[n]):
+                arcs[size, 0], arcs[size, 1] = job, job + total
+                size += 1
+            if kind < 2:
+                for f in range(net.flow_start[2 * n + kind], net.flow_start[2 * n + kind + 1]):
+                    arcs[size, 0], arcs[size, 2], arcs[size, 3] = job, net.flow_duration[f], kind == 1
+                    arcs[size, 1] = job_of(net.flow_target[f], kind, k, total)
+                    size += 1
+            span[job, 1] = size
+    return arcs[:size], span
+
+
+@kernel
+def make_jobs(net):
+    """The actions of a net; no device may have more than `MAX_JOBS`."""
+    num_lanes, total = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
+    has_rest = net.has_weight * net.scalars[SPLIT]
+    place = np.full(3 * num_lanes * total, -1)
+    fusible = np.zeros(num_lanes, np.int64)
+    count, kinds = np.zeros(net.budget.shape[0], np.int64), np.zeros((num_lanes, 3), np.int64)
+    own = np.zeros((net.budget.shape[0], MAX_JOBS), np.int64)
+    for n in range(num_lanes):
+        d = net.lane_device[n]
+        if has_rest[n] and net.duration[n, 3] < net.duration[n, 1] + net.duration[n, 2]:
+            fusible[n] = 1
+        for kind in range(3 if has_rest[n] else 2):
+            for k in range(total):
+                job = job_of(n, kind, k, total)
+                place[job], own[d, count[d]] = count[d], job
+                kinds[n, kind] |= np.int64(1) << count[d]
+                count[d] += 1
+    arcs, span = make_arcs(net, has_rest, fusible)
+    return NetActions(arcs, span, count, own, place, kinds, fusible)
+
+
+@kernel
+def put_before(prior, after, count, a, b):
+    """Let action a of a device come before b, with all that comes before a or after b; False if that is a circle."""
+    if after[b] >> a & 1 or a == b:
+        return False
+    first, second = prior[a] | (np.int64(1) << a), after[b] | (np.int64(1) << b)
+    for x in range(count):
+        if first >> x & 1:
+            after[x] |= second
+        if second >> x & 1:
+            prior[x] |= first
+    return True
+
+
+@kernel
+def make_windows(net, jobs, times, threshold):
+    """The windows that heads and tails leave below the threshold, and what comes before what in any case."""
+    num_lanes, total, size = net.lane_stage.shape[0], net.scalars[MICROBATCHES], jobs.place.shape[0]
+    last, parts, shape = threshold - 1 - net.scalars[TAIL], split_backward(net), jobs.own.shape
+    start, end, time = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
+    way = np.full((num_lanes, total), SPLIT_PASS)
+    for n in range(num_lanes):
+        way[n] = OPEN_PASS if jobs.fusible[n] else SPLIT_PASS
+        for k in range(total):
+            forward, returning, rest = job_of(n, 0, k, total), job_of(n, 1, k, total), job_of(n, 2, k, total)
+            time[forward], time[returning], time[rest] = net.duration[n, 0], parts[0, n], parts[1, n]
+            start[forward] = max(0, times[FORWARD_END, n, k] - time[forward])
+            start[returning] = max(0, times[RETURN_END, n, k] - time[returning])
+            start[rest] = start[returning] + time[returning]
+            end[forward] = last - max(0, times[FORWARD_TAIL, n, total - 1 - k])
+            end[returning] = last - max(0, times[RETURN_TAIL, n, total - 1 - k])
+            end[rest] = last - net.synchronisation[net.lane_stage[n]]
+    windows = TimeWindows(
+        start, end, time, np.zeros(size, np.int64), way, np.zeros(shape, np.int64), np.zeros(shape, np.int64),
+        np.full((2, shape[0]), np.int64(-1)), np.zeros(size, np.int64),
+    )  # fmt: skip
+    put_in_order(net, jobs, windows)
+    return windows
+
+
+@kernel
+def put_in_order(net, jobs, windows):
+    """What comes before what in any case: microbatches in order, F before I before W, and what feeds what."""
+    num_lanes, total, colocated = net.lane_stage.shape[0], net.scalars[MICROBATCHES], find_colocated(net)
+    for n in range(num_lanes):
+        d = net.lane_device[n]
+        prior, after, count = windows.prior[d], windows.after[d], jobs.length[d]
+        for k in range(total):
+            for kind in range(3):
+                a = jobs.place[job_of(n, kind, k, total)]
+                if a < 0:
+                    continue
+                if k + 1 < total and not (kind == 2 and jobs.fusible[n]):
+                    put_before(prior, after, count, a, a + 1)
+                if kind < 2 and jobs.place[job_of(n, kind + 1, k, total)] >= 0:
+                    put_before(prior, after, count, a, jobs.place[job_of(n, kind + 1, k, total)])
+                for m in range(num_lanes):
+                    if kind < 2 and colocated[INPUTS if kind == 0 else RETURNS_FROM, n] >> m & 1:
+                        put_before(prior, after, count, jobs.place[job_of(m, kind, k, total)], a)
+
+
+@kernel
+def split_pass(net, jobs, windows, n, k):
+    """Let I and W of a backward pass be two actions; False if that contradicts what is known."""
+    total, d = net.scalars[MICROBATCHES], net.lane_device[n]
+    windows.way[n, k] = SPLIT_PASS
+    windows.time[job_of(n, 1, k, total)], windows.time[job_of(n, 2, k, total)] = net.duration[n, 1], net.duration[n, 2]
+    own = jobs.place[job_of(n, 2, k, total)]
+    for other in range(total):
+        if other != k and windows.way[n, other] == SPLIT_PASS:
+            a, b = (
+                (own, jobs.place[job_of(n, 2, other, total)])
+                if k < other
+                else (jobs.place[job_of(n, 2, other, total)], own)
+            )
+            if not windows.prior[d, b] >> a & 1 and not put_before(
+                windows.prior[d], windows.after[d], jobs.length[d], a, b
+            ):
+                return False
+    return True
+
+
+@kernel
+def fuse_pass(net, windows, n, k):
+    """Let I and W of a backward pass be one action."""
+    total = net.scalars[MICROBATCHES]
+    windows.way[n, k] = FUSED_PASS
+    windows.late[job_of(n, 1, k, total)] = windows.time[job_of(n, 2, k, total)]
+
+
+@kernel
+def is_late_as_one(jobs, windows, job, rest, start):
+    """Whether a B whose I starts at `start` is late for who waits for its gradient, or for its own end."""
+    leave = start + windows.time[job] + windows.time[rest]
+    if leave > windows.end[rest]:
+        return True
+    for x in range(jobs.span[job, 0], jobs.span[job, 1]):
+        target = jobs.arcs[x, 1]
+        if jobs.arcs[x, 3] and leave + jobs.arcs[x, 2] + windows.time[target] > windows.end[target]:
+            return True
+    return False
+
+
+@kernel
+def is_branched_on(net, jobs, windows, i, j):
+    """Whether the order of two actions is worth deciding: not for W of one lane, nor for what is part of a B."""
+    total = net.scalars[MICROBATCHES]
+    n, m = i // total // 3, j // total // 3
+    one, two = i // total % 3 == 2, j // total % 3 == 2
+    if one and jobs.fusible[n] and (windows.way[n, i % total] == FUSED_PASS or (two and n == m)):
+        return False
+    return not (two and jobs.fusible[m] and windows.way[m, j % total] == FUSED_PASS)
+
+
+@kernel
+def keep_adjacent(windows, d, job, rest, a, b, count):
+    """Let nothing come between I and W of a B, which are a and b on their device; False if something must."""
+    prior, after = windows.prior[d], windows.after[d]
+    windows.start[job] = max(windows.start[job], windows.start[rest] - windows.time[job])
+    windows.end[rest] = min(windows.end[rest], windows.end[job] + windows.time[rest])
+    for x in range(count):
+        if x != a and x != b:
+            if prior[b] >> x & 1 and not prior[a] >> x & 1 and not put_before(prior, after, count, x, a):
+                return False
+            if after[a] >> x & 1 and not after[b] >> x & 1 and not put_before(prior, after, count, b, x):
+                return False
+    return True
+
+
+@kernel
+def decide_passes(net, jobs, windows):
+    """A backward pass is split if as one it would be late, or if something comes between; False if it cannot be."""
+    total = net.scalars[MICROBATCHES]
+    for n in range(jobs.fusible.shape[0]):
+        d = net.lane_device[n]
+        for k in range(total if jobs.fusible[n] else 0):
+            job, rest = job_of(n, 1, k, total), job_of(n, 2, k, total)
+            a, b = jobs.place[job], jobs.place[rest]
+            if (
+                windows.way[n, k] == OPEN_PASS
+                and (
+                    windows.after[d, a] & windows.prior[d, b] != 0
+                    or is_late_as_one(jobs, windows, job, rest, windows.start[job])
+                )
+                and not split_pass(net, jobs, windows, n, k)
+            ):
+                return False
+            if windows.way[n, k] == FUSED_PASS and not keep_adjacent(windows, d, job, rest, a, b, jobs.length[d]):
+                return False
+    return True
+
+
+@kernel
+def follow_arcs(arcs, time, late, start, end):
+    """Raise starts along the arcs, and lower ends against them."""
+    for x in range(arcs.shape[0]):
+        a, b = arcs[x, 0], arcs[x, 1]
+        start[b] = max(start[b], start[a] + time[a] + arcs[x, 2] + arcs[x, 3] * late[a])
+    for x in range(arcs.shape[0] - 1, -1, -1):
+        a, b = arcs[x, 0], arcs[x, 1]
+        end[a] = min(end[a], end[b] - time[b] - arcs[x, 2] - arcs[x, 3] * late[a])
+
+
+@kernel
+def decide_pairs(prior, after, count, release, due, time):
+    """Of two actions, the one that cannot come first comes second; one of them if neither can, else -1."""
+    full = (np.int64(1) << count) - 1
+    for a in range(count):
+        open_pairs = full & ~(prior[a] | after[a] | (np.int64(2) << a) - 1)
+        for b in range(a + 1, count):
+            if open_pairs >> b & 1 and not ((prior[a] | after[a]) >> b & 1):
+                both = time[a] + time[b]
+                if release[a] + both > due[b]:
+                    if release[b] + both > due[a] or not put_before(prior, after, count, b, a):
+                        return b
+                elif release[b] + both > due[a] and not put_before(prior, after, count, a, b):
+                    return b
+    return -1
+
+
+@kernel
+def sort_by(order, count, values):
+    """Sort the first `count` entries of `order` by their values; nearly sorted ones are sorted fast."""
+    for x in range(1, count):
+        entry, y = order[x], x - 1
+        while y >= 0 and values[order[y]] > values[entry]:
+            order[y + 1] = order[y]
+            y -= 1
+        order[y + 1] = entry
+
+
+@kernel
+def wait_for_prior(prior, count, order, release, time, raised):
+    """An action starts after all that come before it have run one by one; `order`: by release; `raised`: scratch."""
+    for b in range(count):
+        first, now = prior[b], np.int64(-1) << 60
+        for x in range(count if first else 0):
+            if first >> order[x] & 1:
+                now = max(now, release[order[x]]) + time[order[x]]
+        raised[b] = max(release[b], now)
+    release[:count] = raised[:count]
+
+
+@kernel
+def find_edges(count, order, release, due, time, later, raised):
+    """What cannot run within a set of actions, before the set's last due, runs after them; -1, or the last of a set
+    that is too long.
+
+    Carlier and Pinson's rule as Baptiste, Le Pape and Nuijten give it; `order`: by release; `raised`, `later`: scratch.
+    """
+    raised[:count] = release[:count]
+    for y in range(count):
+        limit = due[order[y]]
+        work, latest = np.int64(0), np.int64(-1) << 60
+        for x in range(count - 1, -1, -1):
+            i = order[x]
+            if due[i] <= limit:
+                work += time[i]
+                latest = max(latest, release[i] + work)
+                if latest > limit:
+                    return order[y]
+            later[x] = latest
+        earlier = np.int64(-1) << 60
+        for x in range(count):
+            i = order[x]
+            if due[i] <= limit:
+                earlier = max(earlier, release[i] + work)
+                work -= time[i]
+            elif time[i] > 0:
+                if work > 0 and release[i] + work + time[i] > limit:
+                    raised[i] = max(raised[i], later[x])
+                if earlier + time[i] > limit:
+                    raised[i] = max(raised[i], latest)
+    release[:count] = raised[:count]
+    return -1
+
+
+@kernel
+def num_bits(bits):
+    """How many bits are set; of numbers from 0."""
+    bits = bits - (bits >> 1 & 0x5555555555555555)
+    bits = (bits & 0x3333333333333333) + (bits >> 2 & 0x3333333333333333)
+    bits = bits + (bits >> 4) & 0x0F0F0F0F0F0F0F0F
+    bits += bits >> 8
+    bits += bits >> 16
+    bits += bits >> 32
+    return bits & 0x7F
+
+
+@kernel
+def least_held(forwards, returns, rests, held, kept):
+    """Least units of a lane of which so many F have started, and at most so many I and W have ended."""
+    returns = min(returns, forwards)
+    rests = min(rests, returns)
+    return (returns - rests) * min(held, kept) + (forwards - returns) * held
+
+
+@kernel
+def make_room(net, lanes, bits, fusible, prior, after, count):
+    """What must have ended before an F, or there would be no room for it, comes before it; False if there is none.
+
+    `lanes`: those of the device; `bits` [N, 3]: their F, I and W.
+    """
+    total, most, workspace = net.scalars[MICROBATCHES], np.int64(0), np.int64(0)
+    for n in lanes:
+        most += total * max(net.held[n], net.weight_stash[n])
+        workspace = max(workspace, net.workspace[n])
+    if most + workspace <= net.budget[net.lane_device[lanes[0]]]:
+        return True
+    used = np.empty(lanes.shape[0], np.int64)
+    for y in range(lanes.shape[0]):
+        n = lanes[y]
+        for a in range(count):
+            if not bits[n, 0] >> a & 1:
+                continue
+            room = net.budget[net.lane_device[n]] - net.workspace[n]
+            for x in range(lanes.shape[0]):
+                m = lanes[x]
+                forwards = num_bits(prior[a] & bits[m, 0]) + (m == n)
+                returns = total - num_bits(after[a] & bits[m, 1])
+                rests = total - num_bits(after[a] & bits[m, 2]) if bits[m, 2] else returns
+                kept = net.weight_stash[m] if bits[m, 2] else 0
+                used[x] = least_held(forwards, returns, rests, net.held[m], kept)
+                room -= used[x]
+            if room < 0:
+                return False
+            for x in range(lanes.shape[0]):
+                m = lanes[x]
+                if not force_room(net, m, m == n, bits, fusible[m], prior, after, count, a, used[x] + room):
+                    return False
+    return True
+
+
+@kernel
+def force_room(net, m, is_own, bits, fusible, prior, after, count, a, room):
+    """Put as many I and W of lane m before action a as it takes for the lane to hold no more than `room` then.
+
+    Of a lane that gains by B, the W need not come in order: none is put anywhere.
+    """
+    total = net.scalars[MICROBATCHES]
+    forwards = num_bits(prior[a] & bits[m, 0]) + is_own
+    if forwards * net.held[m] <= room and bits[m, 2] == 0:
+        return True
+    returns = total - num_bits(after[a] & bits[m, 1])
+    rests = total - num_bits(after[a] & bits[m, 2]) if bits[m, 2] else returns
+    kept = net.weight_stash[m] if bits[m, 2] else 0
+    least_returns, least_rests = min(returns, forwards), min(returns, rests, forwards)
+    while least_returns > 0 and least_held(forwards, least_returns - 1, rests, net.held[m], kept) <= room:
+        least_returns -= 1
+    while least_rests > 0 and least_held(forwards, returns, least_rests - 1, net.held[m], kept) <= room:
+        least_rests -= 1
+    if not bits[m, 2] or fusible:
+        least_rests = np.int64(0)
+    for kind in range(1, 3):
+        wanted, seen = least_returns if kind == 1 else least_rests, 0
+        for b in range(count):
+            if seen < wanted and bits[m, kind] >> b & 1:
+                seen += 1
+                if not prior[a] >> b & 1 and not put_before(prior, after, count, b, a):
+                    return False
+    return True
+
+
+@kernel
+def mark_of(jobs, windows, d):
+    """A number that grows with all that is known of a device, and with nothing else."""
+    mark = windows.prior[d].sum()
+    for x in range(jobs.length[d]):
+        job = jobs.own[d, x]
+        mark += windows.start[job] - windows.end[job] + windows.time[job]
+    return mark
+
+
+@kernel
+def narrow_ends(count, order, bounds, due, time, scratch, has_edges):
+    """The rule on sums, and that on edges if wanted, on releases, or on dues seen from the other end; as `find_edges`.
+
+    `bounds`: what comes before an action; `scratch` [6, X]: releases first.
+    """
+    release = scratch[0]
+    sort_by(order, count, release)
+    wait_for_prior(bounds, count, order, release, time, scratch[5])
+    if not has_edges:
+        return -1
+    sort_by(order, count, release)
+    return find_edges(count, order, release, due, time, scratch[4], scratch[5])
+
+
+@kernel
+def narrow_device(net, jobs, windows, d, scratch, has_edges):
+    """Apply the rules of one device once, edges if wanted; an action that is left without a window, else -1."""
+    lanes = net.device_lanes[net.device_start[d] : net.device_start[d + 1]]
+    count, own, prior, after = jobs.length[d], jobs.own[d], windows.prior[d], windows.after[d]
+    release, due, time, order = scratch[0], scratch[1], scratch[2], scratch[3]
+    for x in range(count):
+        release[x], due[x], time[x], order[x] = windows.start[own[x]], windows.end[own[x]], windows.time[own[x]], x
+        if release[x] + time[x] > due[x]:
+            return x
+    lost = decide_pairs(prior, after, count, release, due, time)
+    if lost >= 0:
+        return lost
+    if not make_room(net, lanes, jobs.kinds, jobs.fusible, prior, after, count):
+        return 0
+    lost = narrow_ends(count, order, prior, due, time, scratch, has_edges)
+    if lost >= 0:
+        return lost
+    for x in range(count):
+        windows.start[own[x]] = release[x]
+        release[x], due[x] = -due[x], -release[x]
+    lost = narrow_ends(count, order, after, due, time, scratch, has_edges)
+    if lost >= 0:
+        return lost
+    for x in range(count):
+        windows.end[own[x]] = -release[x]
+    return -1
+
+
+@kernel
+def narrow_devices(net, jobs, windows, scratch, has_edges):
+    """Apply the rules of all devices where something is new: how many these are, or -1 if no order is left."""
+    count, seen = 0, windows.seen[1 if has_edges else 0]
+    for d in range(jobs.length.shape[0]):
+        mark = mark_of(jobs, windows, d)
+        if jobs.length[d] > 0 and mark != seen[d]:
+            seen[d], count = mark, count + 1
+            lost = narrow_device(net, jobs, windows, d, scratch, has_edges)
+            if lost >= 0:
+                windows.weighted_degree[jobs.own[d, lost]] += 1
+                return -1
+    return count
+
+
+@kernel
+def narrow(net, jobs, windows):
+    """Apply all rules until nothing changes, edges where the others tell nothing new; False if no order is left."""
+    scratch, has_choice, has_edges = np.empty((6, MAX_JOBS), np.int64), jobs.fusible.sum() > 0, False
+    for _ in range(MAX_NARROWINGS):
+        ways = windows.way.sum()
+        follow_arcs(jobs.arcs, windows.time, windows.late, windows.start, windows.end)
+        if has_choice and not decide_passes(net, jobs, windows):
+            return False
+        count = narrow_devices(net, jobs, windows, scratch, has_edges)
+        if count < 0:
+            return False
+        is_same = count == 0 and windows.way.sum() == ways
+        if is_same and has_edges:
+            return True
+        has_edges = is_same
+    return True

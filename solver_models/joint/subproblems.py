@@ -1,0 +1,96 @@
+"""Every partition and mapping that may still hold a plan below a threshold: the enumerated master."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver_models.instance import Integers
+from solver_models.interruptible import run_stoppable
+from solver_models.joint.partition_enumeration import Space, find_cases
+from solver_models.search import Searcher
+
+FAR = 1 << 59
+"""Above every objective."""
+
+MAX_CASES = 100_000
+"""Most cases that are listed."""
+
+NUM_THREADS = 2
+"""Parts of the tree that are searched side by side."""
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCase:
+    """One partition and mapping that may still hold the best plan."""
+
+    floor: int
+    """Ticks that no order of it beats."""
+    stage_of: Integers
+    """[L] stage of every layer."""
+    groups: Groups
+    """Devices per stage."""
+    recompute: Integers
+    """[S] 1 where the stage recomputes."""
+
+
+def open_cases(
+    searcher: Searcher,
+    space: Space,
+    *,
+    threshold: int = FAR,
+    most_nodes: int = 1_000_000,
+    most_cases: int = MAX_CASES,
+    should_stop: Callable[[], bool] | None = None,
+) -> tuple[OpenCase, ...] | None:
+    """The open cases below `threshold`, least floor first; None if there are too many, or if it was stopped.
+
+    Of cases that differ only by a symmetry of the devices, one is listed. Each of `NUM_THREADS` has `most_nodes`.
+    """
+    _load(searcher, space)
+    given, stop = _given(searcher, space), np.zeros(1, np.int64)
+
+    def search(number: int) -> Integers:
+        share = np.array([number, NUM_THREADS], np.int64)
+        table, nodes = find_cases(*given, threshold, most_nodes, most_cases, share, stop)
+        if nodes >= most_nodes:
+            stop[0] = 1  # then nobody wants what the others find
+        return np.array(table, np.int64)
+
+    with ThreadPoolExecutor(NUM_THREADS) as executor:
+        found = run_stoppable(
+            lambda: list(executor.map(search, range(NUM_THREADS))), stop=lambda: stop.fill(1), should_stop=should_stop
+        )
+    if found is None or stop[0] or sum(map(len, found)) > most_cases:
+        return None
+    return _read(searcher, space, table=np.concatenate(found))
+
+
+def _given(searcher: Searcher, space: Space) -> tuple[object, ...]:
+    """What every part of the tree is searched for."""
+    return searcher.layers, searcher.rules, searcher.instance.pinned, space, searcher.by_span
+
+
+def _load(searcher: Searcher, space: Space) -> None:
+    """Have the tree compiled, or loaded from disk, here: a thread that does it can neither be stopped nor left behind.
+
+    One that was left behind at the end of the process brought it down, and the next process compiled again.
+    """
+    find_cases(*_given(searcher, space), 0, 1, 1, np.array([0, 1], np.int64), np.ones(1, np.int64))
+
+
+def _read(searcher: Searcher, space: Space, *, table: Integers) -> tuple[OpenCase, ...]:
+    num_layers = len(searcher.instance.state)
+    most_stages = (table.shape[1] - 1 - num_layers) // 2
+    cases = []
+    for row in table[np.argsort(table[:, 0], kind="stable")]:
+        chosen = row[num_layers + 1 : num_layers + 1 + most_stages]
+        num_stages = int(np.sum(chosen >= 0))
+        groups = tuple(tuple(space.group[g, : space.group_size[g]].tolist()) for g in chosen[:num_stages])
+        flags = row[num_layers + 1 + most_stages :][:num_stages].copy()
+        stage_of = row[1 : num_layers + 1].copy()
+        cases.append(OpenCase(floor=int(row[0]), stage_of=stage_of, groups=groups, recompute=flags))
+    return tuple(cases)

@@ -1,0 +1,244 @@
+"""Cuts for pipelines whose order of actions is fixed: stages in a loop over the ranks, 1F1B, interleaved or not.
+
+With p ranks and v chunks, stage s is on rank s mod p. A cut is an array of v p + 1 bounds; the makespan of the fixed
+order is one longest path, played in order. Transfers have their links to themselves here.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.instance import Integers
+from solver_models.jit import kernel
+
+FAR = 1 << 60
+"""Objective of a cut that is certain to be no better than the threshold; memory that is missing is added to it."""
+
+FORWARD, BACKWARD, SYNCHRONISATION = 0, 1, 2
+"""Rows of `Loop.times`."""
+
+HELD, STATIC, TRANSIENT = 0, 1, 2
+"""Rows of `Loop.sizes`."""
+
+
+class Loop(NamedTuple):
+    """L layers for p ranks, as sums of the first 0, 1, 2 ... layers."""
+
+    times: Integers
+    """[3, p, L + 1] ticks of F, of B and of the synchronisation, on every rank."""
+    sizes: Integers
+    """[3, L + 1] units held per microbatch from F to B, resident, and needed beside while B runs."""
+    crossing: Integers
+    """[2, p, L + 1] ticks from a rank to the next of an activation at every boundary, and of a gradient back."""
+    buffers: Integers
+    """[L + 1] units of receive buffers at every boundary, on either side."""
+    budget: Integers
+    """[p] units of memory, less workspace."""
+    microbatches: int
+    """Microbatches."""
+
+
+@kernel
+def num_ahead(ranks, chunks, rank, turns):
+    """Forwards that a rank runs before it alternates."""
+    ahead = ranks - rank - 1 if chunks == 1 else 2 * (ranks - rank - 1) + (chunks - 1) * ranks
+    return min(ahead, turns)
+
+
+@kernel
+def turn(number, ranks, chunks):
+    """(chunk, microbatch) of the number-th forward of a rank; of backwards the chunks are counted from the last."""
+    if chunks == 1:
+        return 0, number
+    group, rest = number // (ranks * chunks), number % (ranks * chunks)
+    return rest // ranks, group * ranks + rest % ranks
+
+
+@kernel
+def action(place, ahead, turns):
+    """(is backward, its number) of the action at a place of a rank's order."""
+    if place < ahead:
+        return False, place
+    rest, pairs = place - ahead, turns - ahead
+    if rest < 2 * pairs:
+        return (True, rest // 2) if rest % 2 else (False, ahead + rest // 2)
+    return True, pairs + rest - 2 * pairs
+
+
+@kernel
+def stage_times(loop, cut, ranks):
+    """[5, S] ticks of F, B, synchronisation, and of the transfers of F to the next and of B to the one before."""
+    stages = cut.shape[0] - 1
+    table = np.zeros((5, stages), np.int64)
+    for s in range(stages):
+        for k in range(3):
+            table[k, s] = loop.times[k, s % ranks, cut[s + 1]] - loop.times[k, s % ranks, cut[s]]
+        if s + 1 < stages:
+            table[3, s] = loop.crossing[0, s % ranks, cut[s + 1]]
+            table[4, s + 1] = loop.crossing[1, s % ranks, cut[s + 1]]
+    return table
+
+
+@kernel
+def floor_of(table, ranks, count):
+    """The busiest rank, with what must come before its first action and after its last one."""
+    stages, best = table.shape[1], np.int64(0)
+    before, after = np.int64(0), np.int64(0)
+    for rank in range(ranks):
+        load, sync = np.int64(0), np.int64(0)
+        for s in range(rank, stages, ranks):
+            load += count * (table[0, s] + table[1, s])
+        sync = max(table[2, rank], after)
+        best = max(best, before + load + sync)
+        before += table[0, rank] + table[3, rank]
+        if rank + 1 < ranks:
+            after = max(after + table[1, rank], table[2, rank]) + table[4, rank + 1]
+    return best
+
+
+@kernel
+def missing_memory(loop, cut, ranks):
+    """Units by which ranks exceed their budgets, added up; the order alone decides that."""
+    stages = cut.shape[0] - 1
+    chunks, missing = stages // ranks, np.int64(0)
+    turns = loop.microbatches * chunks
+    for rank in range(ranks):
+        static, ahead = np.int64(0), num_ahead(ranks, chunks, rank, turns)
+        for s in range(rank, stages, ranks):
+            static += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]]
+            if ranks > 1:
+                static += loop.buffers[cut[s]] * (s > 0) + loop.buffers[cut[s + 1]] * (s + 1 < stages)
+        held, peak = static, static
+        for place in range(2 * turns):
+            is_backward, number = action(place, ahead, turns)
+            chunk, _ = turn(number, ranks, chunks)
+            s = (chunks - 1 - chunk if is_backward else chunk) * ranks + rank
+            size = loop.sizes[HELD, cut[s + 1]] - loop.sizes[HELD, cut[s]]
+            if is_backward:
+                peak = max(peak, held + loop.sizes[TRANSIENT, cut[s + 1]] - loop.sizes[TRANSIENT, cut[s]])
+                held -= size
+            else:
+                held += size
+                peak = max(peak, held)
+        missing += max(peak - loop.budget[rank], 0)
+    return missing
+
+
+@kernel
+def has_room(loop, cut, ranks):
+    """Whether every rank holds all microbatches that may be in flight at once, in the order at hand, without counting.
+
+    A rank has at most its forwards ahead and one more in flight, in whichever of its stages.
+    """
+    stages = cut.shape[0] - 1
+    chunks = stages // ranks
+    for rank in range(ranks):
+        need, largest = np.int64(0), np.int64(0)
+        for s in range(rank, stages, ranks):
+            need += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]] + loop.buffers[cut[s]]
+            need += loop.buffers[cut[s + 1]]
+            held = loop.sizes[HELD, cut[s + 1]] - loop.sizes[HELD, cut[s]]
+            held += loop.sizes[TRANSIENT, cut[s + 1]] - loop.sizes[TRANSIENT, cut[s]]
+            largest = max(largest, held)
+        if need + largest * (num_ahead(ranks, chunks, rank, loop.microbatches * chunks) + 1) > loop.budget[rank]:
+            return False
+    return True
+
+
+@kernel
+def play_loop(table, ranks, count, threshold):
+    """The makespan of the fixed order; FAR once it is certain to be no less than the threshold."""
+    stages = table.shape[1]
+    chunks = stages // ranks
+    turns = count * chunks
+    ends = np.full((2, stages, count), -1, np.int64)
+    place, now, left = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    for s in range(stages):
+        left[s % ranks] += count * (table[0, s] + table[1, s])
+    done = 0
+    while done < 2 * turns * ranks:
+        for rank in range(ranks):
+            ahead = num_ahead(ranks, chunks, rank, turns)
+            while place[rank] < 2 * turns:
+                is_backward, number = action(place[rank], ahead, turns)
+                chunk, m = turn(number, ranks, chunks)
+                ready = np.int64(0)
+                if is_backward:
+                    s = (chunks - 1 - chunk) * ranks + rank
+                    if s + 1 < stages:
+                        if ends[1, s + 1, m] < 0:
+                            break
+                        ready = ends[1, s + 1, m] + table[4, s + 1]
+                else:
+                    s = chunk * ranks + rank
+                    if s > 0:
+                        if ends[0, s - 1, m] < 0:
+                            break
+                        ready = ends[0, s - 1, m] + table[3, s - 1]
+                begin = max(now[rank], ready)
+                if begin + left[rank] >= threshold:
+                    return FAR
+                way = 1 if is_backward else 0
+                left[rank] -= table[way, s]
+                now[rank] = ends[way, s, m] = begin + table[way, s]
+                place[rank] += 1
+                done += 1
+    makespan = np.int64(0)
+    for s in range(stages):
+        makespan = max(makespan, ends[1, s, count - 1] + table[2, s])
+    return makespan
+
+
+@kernel
+def rate_cut(loop, cut, ranks, threshold, by_floor):
+    """The objective of a cut: its makespan, or its floor; FAR and more without memory or from the threshold on."""
+    if not has_room(loop, cut, ranks):
+        missing = missing_memory(loop, cut, ranks)
+        if missing > 0:
+            return FAR + missing
+    table = stage_times(loop, cut, ranks)
+    least = floor_of(table, ranks, loop.microbatches)
+    if by_floor or least >= threshold:
+        return least if least < threshold else FAR
+    return play_loop(table, ranks, loop.microbatches, threshold)
+
+
+@kernel
+def vary_cut(cut, new):
+    """Copy `cut` to `new` with a random range of bounds moved by one layer; whether no stage became empty."""
+    stages = cut.shape[0] - 1
+    new[:] = cut
+    moves = 2 if np.random.random() < 0.3 else 1
+    for _ in range(moves):
+        first = np.random.randint(1, stages)
+        last = first if np.random.random() < 0.3 else np.random.randint(first, stages)
+        step = -1 if np.random.random() < 0.5 else 1
+        for k in range(first, last + 1):
+            new[k] += step
+        if new[first] <= new[first - 1] or new[last + 1] <= new[last]:
+            return False
+    return True
+
+
+@kernel
+def anneal_cut(loop, cut, ranks, iterations, first_heat, last_heat, seed, by_floor):
+    """Anneal from `cut`, which then holds the best one found; returns its objective."""
+    np.random.seed(seed)
+    new, current = cut.copy(), cut.copy()
+    value = rate_cut(loop, cut, ranks, FAR, by_floor)
+    best = value
+    if cut.shape[0] < 3:
+        return best
+    for step in range(iterations):
+        if not vary_cut(current, new):
+            continue
+        heat = first_heat * (last_heat / first_heat) ** (step / iterations)
+        slack = np.int64(-np.log(1 - np.random.random()) * heat * min(value, FAR))
+        found = rate_cut(loop, new, ranks, value + slack + 1 if value < FAR else FAR, by_floor)
+        if found <= value + slack and (found < FAR or value >= FAR):
+            current[:] = new
+            value = found
+            if found < best:
+                best = found
+                cut[:] = new
+    return best

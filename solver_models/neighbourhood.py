@@ -1,0 +1,402 @@
+"""Steps from one joint plan to a neighbour: which layers, on which devices, under which list-scheduling policy.
+
+A candidate is (stage_of [L], start [S + 1], devices [lanes], recompute [S], policy_params [4]); stage_of never
+decreases along an edge, so that every stage is convex and the stage graph acyclic. Every step returns a new candidate
+or the old one.
+"""
+
+import numpy as np
+
+from solver_models.instance import NO_TABLE
+from solver_models.jit import kernel
+
+CAP_SLOPE, CAP_OFFSET, LAG, MODE = 0, 1, 2, 3
+"""Indices into `policy_params`: cap of a lane in stage s is slope * (S - s) / 4 + offset; W lag and mode of every
+device."""
+
+MAX_STAGES, MAX_REPLICAS, UNEVEN, SKIP, IDLE, RECOMPUTE, IS_DAG, FIXED_PARTITION, FIXED_MAPPING, WIDTHS = range(10)
+GAPS, HALVES = 10, 11
+"""Indices into `rules`: what the executor and the user allow, whether costs are missing, whether I can be halved."""
+
+
+@kernel
+def is_allowed(layers, rules, pinned, stage_of, start, devices):
+    """Whether the candidate keeps the rules on stages per device, replicas, skip edges, idle devices and pins."""
+    num_stages, num_devices = start.shape[0] - 1, layers.capacity.shape[0]
+    held = np.zeros(num_devices, np.int64)
+    seen = np.full(num_devices, -1, np.int64)
+    replicas = 1
+    for s in range(num_stages):
+        r = start[s + 1] - start[s]
+        if r < 1 or r > rules[MAX_REPLICAS] or layers.table_of_replicas[r] == NO_TABLE:
+            return False
+        if r > 1:
+            if not rules[UNEVEN] and replicas > 1 and r != replicas:
+                return False
+            replicas = r
+        for n in range(start[s], start[s + 1]):
+            d = devices[n]
+            if seen[d] == s:
+                return False
+            seen[d] = s
+            held[d] += 1
+            if held[d] > rules[MAX_STAGES]:
+                return False
+    if rules[GAPS] and not is_measured(layers, stage_of, start, devices):
+        return False
+    if rules[WIDTHS]:
+        if not keeps_widths(layers, start, devices, rules[IDLE]):
+            return False
+    elif not rules[IDLE] and held.min() == 0:
+        return False
+    if not rules[SKIP]:
+        for e in range(layers.edges.shape[0]):
+            if stage_of[layers.edges[e, 1]] - stage_of[layers.edges[e, 0]] > 1:
+                return False
+    return keeps_pins(layers, pinned, stage_of, start, devices)
+
+
+@kernel
+def keeps_pins(layers, pinned, stage_of, start, devices):
+    """Whether every replica of a pinned layer's stage includes its device."""
+    for x in range(pinned.shape[0]):
+        if pinned[x] >= 0:
+            for n in range(start[stage_of[x]], start[stage_of[x] + 1]):
+                if not is_member(layers, pinned[x], devices[n]):
+                    return False
+    return True
+
+
+@kernel
+def is_member(layers, device, group):
+    """Whether a single device is a member of a group."""
+    return np.any(layers.members[layers.member_start[group] : layers.member_start[group + 1]] == device)
+
+
+@kernel
+def is_measured(layers, stage_of, start, devices):
+    """Whether every layer has a cost on the types and widths of its stage, for its number of replicas."""
+    num_stages = start.shape[0] - 1
+    needed = np.zeros(num_stages, np.int64)
+    for s in range(num_stages):
+        for n in range(start[s], start[s + 1]):
+            needed[s] |= 1 << layers.device_type[devices[n]]
+    for x in range(stage_of.shape[0]):
+        s = stage_of[x]
+        table = layers.table_of_replicas[start[s + 1] - start[s]]
+        if needed[s] & ~layers.measured[table, x]:
+            return False
+    return True
+
+
+@kernel
+def keeps_widths(layers, start, devices, may_idle):
+    """Whether used groups are equal or disjoint, and of one width per stage."""
+    num_stages = start.shape[0] - 1
+    owner = np.full(layers.capacity.shape[0], -1, np.int64)
+    for s in range(num_stages):
+        for n in range(start[s], start[s + 1]):
+            group = devices[n]
+            if layers.width_row[group] != layers.width_row[devices[start[s]]]:
+                return False
+            for k in range(layers.member_start[group], layers.member_start[group + 1]):
+                if owner[layers.members[k]] >= 0 and owner[layers.members[k]] != group:
+                    return False
+                owner[layers.members[k]] = group
+    if not may_idle:
+        for d in range(layers.capacity.shape[0]):
+            if layers.member_start[d + 1] - layers.member_start[d] == 1 and owner[d] < 0:
+                return False
+    return True
+
+
+@kernel
+def members(stage_of, s):
+    """Indices of the layers of stage s, ascending."""
+    return np.nonzero(stage_of == s)[0]
+
+
+@kernel
+def shift_boundary(stage_of, num_stages):
+    """Move the last layers of a stage to the next one, or the first layers of the next one back."""
+    s = np.random.randint(num_stages - 1)
+    step = 1
+    while step < 64 and np.random.random() < 0.5:
+        step *= 2
+    count = 1 + np.random.randint(step)
+    up = np.random.random() < 0.5
+    inside = members(stage_of, s if up else s + 1)
+    count = min(count, inside.shape[0] - 1)
+    result = stage_of.copy()
+    for k in range(count):
+        if up:
+            result[inside[inside.shape[0] - 1 - k]] = s + 1
+        else:
+            result[inside[k]] = s
+    return result
+
+
+@kernel
+def recut(stage_of, num_stages):
+    """Put the cut between two neighbouring stages anywhere."""
+    s = np.random.randint(num_stages - 1)
+    both = np.nonzero((stage_of == s) | (stage_of == s + 1))[0]
+    cut = 1 + np.random.randint(both.shape[0] - 1)
+    result = stage_of.copy()
+    result[both[:cut]] = s
+    result[both[cut:]] = s + 1
+    return result
+
+
+@kernel
+def move_layer(stage_of, num_stages, edges):
+    """Move one layer to any stage that its producers and consumers allow: branches change company."""
+    layer = np.random.randint(stage_of.shape[0])
+    low, high = 0, num_stages - 1
+    for e in range(edges.shape[0]):
+        if edges[e, 1] == layer:
+            low = max(low, stage_of[edges[e, 0]])
+        elif edges[e, 0] == layer:
+            high = min(high, stage_of[edges[e, 1]])
+    result = stage_of.copy()
+    if high > low and np.sum(stage_of == stage_of[layer]) > 1:
+        result[layer] = low + np.random.randint(high - low + 1)
+    return result
+
+
+@kernel
+def swap_devices(devices, num_devices):
+    """Exchange the device of a lane with that of another lane, or with any other device."""
+    result = devices.copy()
+    n = np.random.randint(devices.shape[0])
+    if np.random.random() < 0.6:
+        k = np.random.randint(devices.shape[0])
+        result[n], result[k] = devices[k], devices[n]
+    else:
+        other = np.random.randint(num_devices)
+        for k in range(devices.shape[0]):
+            if devices[k] == other:
+                result[k] = devices[n]
+            elif devices[k] == devices[n]:
+                result[k] = other
+    return result
+
+
+@kernel
+def move_replica(start, devices, num_devices):
+    """Take a replica from one stage, or an idle device, and give it to another stage, or to none."""
+    num_stages = start.shape[0] - 1
+    target = np.random.randint(num_stages + 1) if np.random.random() < 0.15 else np.random.randint(num_stages)
+    if np.random.random() < 0.6:
+        n = np.random.randint(devices.shape[0])
+        device = devices[n]
+    else:
+        n = -1
+        device = np.random.randint(num_devices)
+    result = np.empty(devices.shape[0] + 1, np.int64)
+    starts = np.zeros(num_stages + 1, np.int64)
+    count = 0
+    for s in range(num_stages):
+        for k in range(start[s], start[s + 1]):
+            if k != n:
+                result[count] = devices[k]
+                count += 1
+        if s == target:
+            result[count] = device
+            count += 1
+        starts[s + 1] = count
+    return starts, result[:count]
+
+
+@kernel
+def contains(layers, large, small):
+    """Whether every member of group `small` is one of group `large`."""
+    for k in range(layers.member_start[small], layers.member_start[small + 1]):
+        if not is_member(layers, layers.members[k], large):
+            return False
+    return True
+
+
+@kernel
+def widen(layers, start, devices):
+    """Let a wider group that contains one of a stage's groups take the place of all groups that it touches."""
+    s = np.random.randint(start.shape[0] - 1)
+    group = devices[start[s] + np.random.randint(start[s + 1] - start[s])]
+    wider = np.empty(layers.capacity.shape[0], np.int64)
+    count = 0
+    for g in range(layers.capacity.shape[0]):
+        if layers.width_row[g] == layers.width_row[group] + 1 and contains(layers, g, group):
+            wider[count] = g
+            count += 1
+    if count == 0:
+        return start, devices
+    target = wider[np.random.randint(count)]
+    is_whole = np.random.random() < 0.5  # the other replicas of the stage become as wide, each with its own group
+    starts, result, count = np.zeros_like(start), np.empty(devices.shape[0], np.int64), 0
+    for t in range(start.shape[0] - 1):
+        for n in range(start[t], start[t + 1]):
+            holder = devices[n]
+            if contains(layers, target, holder):
+                holder = target
+            elif t == s:
+                if not is_whole:
+                    continue
+                for g in range(layers.capacity.shape[0]):
+                    if layers.width_row[g] == layers.width_row[target] and contains(layers, g, holder):
+                        holder = g
+                        break
+            is_new = True
+            for k in range(starts[t], count):
+                is_new = is_new and result[k] != holder
+            if is_new:
+                result[count] = holder
+                count += 1
+        starts[t + 1] = count
+    return starts, result[:count]
+
+
+@kernel
+def narrow(layers, start, devices):
+    """Break a group into narrower ones: each stage on it goes to one of them, or is replicated over all of them."""
+    group = devices[np.random.randint(devices.shape[0])]
+    parts = np.empty(layers.capacity.shape[0], np.int64)
+    num_parts = 0
+    for g in range(layers.capacity.shape[0]):
+        if layers.width_row[g] == layers.width_row[group] - 1 and contains(layers, group, g):
+            parts[num_parts] = g
+            num_parts += 1
+    if num_parts == 0:
+        return start, devices
+    is_spread = np.random.random() < 0.5
+    starts, result, count = np.zeros_like(start), np.empty(devices.shape[0] * num_parts, np.int64), 0
+    for t in range(start.shape[0] - 1):
+        for n in range(start[t], start[t + 1]):
+            if devices[n] != group:
+                result[count] = devices[n]
+                count += 1
+            elif is_spread:
+                result[count : count + num_parts] = parts[:num_parts]
+                count += num_parts
+            else:
+                result[count] = parts[np.random.randint(num_parts)]
+                count += 1
+        starts[t + 1] = count
+    return starts, result[:count]
+
+
+@kernel
+def reorder_replicas(start, devices):
+    """Permute the replicas of one stage: the ring and the sample ranges change."""
+    s = np.random.randint(start.shape[0] - 1)
+    result = devices.copy()
+    result[start[s] : start[s + 1]] = np.random.permutation(devices[start[s] : start[s + 1]])
+    return result
+
+
+@kernel
+def split_stage(stage_of, start, devices, recompute, num_devices):
+    """Cut a stage in two; a replicated one shares out its devices, another takes any device for its second part."""
+    num_stages = start.shape[0] - 1
+    s = np.random.randint(num_stages)
+    inside = members(stage_of, s)
+    if inside.shape[0] < 2:
+        return stage_of, start, devices, recompute
+    cut = 1 + np.random.randint(inside.shape[0] - 1)
+    new_stage = stage_of + (stage_of > s)
+    new_stage[inside[cut:]] = s + 1
+    replicas = start[s + 1] - start[s]
+    new_start = np.empty(num_stages + 2, np.int64)
+    new_start[: s + 1] = start[: s + 1]
+    new_recompute = np.concatenate((recompute[: s + 1], recompute[s:]))
+    if replicas > 1 and np.random.random() < 0.8:
+        new_start[s + 1] = start[s] + 1 + np.random.randint(replicas - 1)
+        new_start[s + 2 :] = start[s + 1 :]
+        return new_stage, new_start, devices.copy(), new_recompute
+    new_start[s + 1] = start[s + 1]
+    new_start[s + 2 :] = start[s + 1 :] + 1
+    extra = np.array([np.random.randint(num_devices)])
+    new_devices = np.concatenate((devices[: start[s + 1]], extra, devices[start[s + 1] :]))
+    return new_stage, new_start, new_devices, new_recompute
+
+
+@kernel
+def merge_stages(stage_of, start, devices, recompute):
+    """Make one stage of two neighbours, on the devices of both, or of one of them."""
+    num_stages = start.shape[0] - 1
+    s = np.random.randint(num_stages - 1)
+    new_stage = stage_of - (stage_of > s)
+    keep_first, keep_second = True, True
+    draw = np.random.random()
+    if draw < 0.2:
+        keep_first = False
+    elif draw < 0.4:
+        keep_second = False
+    result = np.empty(devices.shape[0], np.int64)
+    new_start = np.zeros(num_stages, np.int64)
+    count = 0
+    for t in range(num_stages):
+        for k in range(start[t], start[t + 1]):
+            if (t == s and not keep_first) or (t == s + 1 and not keep_second):
+                continue
+            repeated = False
+            for x in range(start[s] if t == s + 1 and keep_first else k, k):
+                repeated = repeated or devices[x] == devices[k]
+            if not repeated:
+                result[count] = devices[k]
+                count += 1
+        new_start[t + 1 if t <= s else t] = count
+    new_recompute = np.concatenate((recompute[: s + 1], recompute[s + 2 :]))
+    return new_stage, new_start, result[:count], new_recompute
+
+
+@kernel
+def tune_policy_params(policy_params):
+    """Change one number of the list-scheduling policy."""
+    result = policy_params.copy()
+    k = np.random.randint(4)
+    if k == CAP_SLOPE:
+        result[k] = (0, 2, 4, 5, 6, 8, 12)[np.random.randint(7)]
+    elif k == CAP_OFFSET:
+        result[k] = min(max(policy_params[k] + np.random.randint(-2, 3), 0), 1 << 20)
+        if np.random.random() < 0.1:
+            result[k] = 1048576
+    elif k == LAG:
+        result[k] = (0, 1, 2, 3, 5, 1 << 20)[np.random.randint(6)]
+    else:
+        result[k] = policy_params[k] ^ (1, 2, 4)[np.random.randint(3)]
+    return result
+
+
+@kernel
+def neighbour(layers, rules, stage_of, start, devices, recompute, policy_params):
+    """One random step."""
+    num_stages, num_devices = start.shape[0] - 1, layers.capacity.shape[0]
+    draw = np.random.random()
+    if draw < 0.15 or (rules[FIXED_MAPPING] and not rules[RECOMPUTE]):
+        return stage_of, start, devices, recompute, tune_policy_params(policy_params)
+    if (draw < 0.18 or rules[FIXED_MAPPING]) and rules[RECOMPUTE]:
+        flipped = recompute.copy()
+        s = np.random.randint(num_stages)
+        flipped[s] = 1 - flipped[s]
+        return stage_of, start, devices, flipped, policy_params
+    if rules[WIDTHS] and not rules[FIXED_MAPPING] and np.random.random() < 0.1:
+        starts, result = widen(layers, start, devices) if np.random.random() < 0.5 else narrow(layers, start, devices)
+        return stage_of, starts, result, recompute, policy_params
+    if draw < 0.65 and not rules[FIXED_PARTITION] and num_stages > 1:
+        if draw < 0.50:
+            return shift_boundary(stage_of, num_stages), start, devices, recompute, policy_params
+        if draw < 0.55 or not rules[IS_DAG]:
+            return recut(stage_of, num_stages), start, devices, recompute, policy_params
+        return move_layer(stage_of, num_stages, layers.edges), start, devices, recompute, policy_params
+    if draw < 0.78 or (rules[FIXED_PARTITION] and rules[MAX_REPLICAS] == 1):
+        return stage_of, start, swap_devices(devices, num_devices), recompute, policy_params
+    if (draw < 0.89 or rules[FIXED_PARTITION]) and rules[MAX_REPLICAS] > 1:
+        starts, result = move_replica(start, devices, num_devices)
+        return stage_of, starts, result, recompute, policy_params
+    if draw < 0.90 and rules[MAX_REPLICAS] > 1:
+        return stage_of, start, reorder_replicas(start, devices), recompute, policy_params
+    if draw < 0.95 or num_stages == 1:
+        split = split_stage(stage_of, start, devices, recompute, num_devices)
+        return split[0], split[1], split[2], split[3], policy_params
+    merged = merge_stages(stage_of, start, devices, recompute)
+    return merged[0], merged[1], merged[2], merged[3], policy_params

@@ -1,0 +1,284 @@
+"""The order of one partition and mapping as a sequence of rounds: policies, tabu search on words, CP-SAT windows.
+
+Rounds are synchronous and their seeds and amounts of work fixed, so that the same number of rounds gives the same
+result everywhere. Threads, not processes: the kernels and CP-SAT run without the interpreter lock, and so nothing is
+copied, compiled or imported twice.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver_models.annealing import longest_word
+from solver_models.building_blocks import find_blocks, make_block_words
+from solver_models.critical_path_search import follows_words, improve, polish
+from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, peak_excess, play
+from solver_models.instance import Integers, ScheduleInstance, Word
+from solver_models.list_policies import play_filled, tune
+from solver_models.lower_bounds import net_floor
+from solver_models.search import Candidate, Searcher, decode, encode
+
+FIRST_ACTIONS, MOST_ACTIONS = 1_000_000, 16_000_000
+"""Work of one task of the first round, in played actions (about a twentieth of a second), doubled up to that."""
+
+SAMPLES, PATIENCE = (60, 30, 120, 200), (300, 1000, 200, 3000)
+"""Moves judged per step, and steps without success before the search goes back to the best words; tasks take turns."""
+
+POOL_SIZE, BLOCK_SEEDS = 8, 4
+"""Orders that are kept, and building blocks taken."""
+
+SLOPES = (4, 8, 6, 2, 12, 5, 0)
+"""Slopes of the in-flight caps that policies are annealed from, in quarters; 0: those of `policies.fill_up`."""
+
+EXTRAS = (0, 1)
+"""Microbatches beyond the caps of `policies.fill_up` that are tried."""
+
+WINDOW_EVERY, WINDOW_ACTIONS, WINDOW_WORK, MAX_WINDOWED = 6, 120, 0.5, 30_000
+"""Tasks between two with CP-SAT windows, free actions in a window, its deterministic limit, and the most actions."""
+
+REPETEND_TASK = 5
+"""The task that looks for repetends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Words of every device and what they are worth."""
+
+    objective: int
+    """Ticks."""
+    total: int
+    """Sum of the devices' last ends."""
+    words: Integers
+    """[D, longest] lane * 4 + kind."""
+    lengths: Integers
+    """[D] how many."""
+    origin: int
+    """Which seed it descends from."""
+
+
+class OrderSearch:
+    """Orders for one net, better with every round."""
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        candidate: Candidate,
+        *,
+        seed: int = 0,
+        num_threads: int = 2,
+        schedule: ScheduleInstance | None = None,
+        floor: int = 0,
+        most_actions: int = MOST_ACTIONS,
+    ) -> None:
+        self.searcher, self.candidate, self.seed = searcher, candidate, seed
+        self.by_span, self.schedule, self.most_actions = searcher.by_span, schedule, most_actions
+        self.net: Net = searcher.net_of(candidate)
+        self.is_exact = bool(follows_words(self.net))
+        self.floor = floor if self.by_span else max(floor, int(net_floor(self.net)))
+        self.pool: list[Order] = []
+        self.round, self.num_origins, self.round_s = 0, 0, 0.0
+        self.num_threads = num_threads
+        self._executor = ThreadPoolExecutor(num_threads)
+        self._begin = 0.0
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def best(self) -> Candidate | None:
+        """The candidate with the best order so far."""
+        if not self.pool:
+            return None
+        order = self.pool[0]
+        words = decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member)
+        return replace(self.candidate, objective=order.objective, words=words)
+
+    @property
+    def _work(self) -> int:
+        """Played actions of one task of this round."""
+        return min(self.most_actions, FIRST_ACTIONS << min(self.round, 10))
+
+    @property
+    def num_actions(self) -> int:
+        """Actions of the fullest order: F, I and W of every lane."""
+        return 3 * int(self.net.scalars[MICROBATCHES]) * len(self.net.lane_stage)
+
+    def add(self, orders: Iterable[dict[int, Word]]) -> None:
+        """Offer orders to the pool; those that deadlock or break the memory are dropped."""
+        found = []
+        for words in orders:
+            codes, lengths = self._room()
+            if any(len(word) > codes.shape[1] for word in words.values()):
+                continue
+            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            found.append(self._rate(codes, lengths, origin=self.num_origins))
+            self.num_origins += 1
+        self._keep(found)
+
+    def add_blocks(self) -> None:
+        """Offer the best orders that repeat a building block, if the net is a V with two chunks per device."""
+        positions = v_positions(self.net)
+        if positions is None or not self.net.scalars[SPLIT]:
+            return
+        count, found = int(self.net.scalars[MICROBATCHES]), list[Order]()
+        for _, block in find_blocks(len(positions)):
+            named = make_block_words(block, num_microbatches=count)
+            codes, lengths = self._room()
+            words = {
+                self.searcher.first_member[positions[d]]: [a for a in word if a[0] != 2 or self._has_weight(a[1])]
+                for d, word in named.items()
+            }
+            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            found.append(self._rate(codes, lengths, origin=self.num_origins))
+            self.num_origins += 1
+        found.sort(key=lambda order: (order.objective, order.total))
+        self._keep(found[:BLOCK_SEEDS])
+
+    def add_filled(self) -> None:
+        """Offer the orders in which every device runs as many F as end before the first gradient can be back."""
+        for extra in EXTRAS:
+            words, lengths = self._room()
+            if play_filled(self.net, words, lengths, extra, self.by_span)[0] < FAR:
+                self._keep([self._rate(words, lengths, origin=self.num_origins)])
+                self.num_origins += 1
+
+    def add_repetends(self) -> None:
+        """Offer the words that repeat a period found by CP-SAT."""
+        found = list(self._repetends(seed=self.seed))
+        self._keep([replace(order, origin=self.num_origins + k) for k, order in enumerate(found)])
+        self.num_origins += len(found)
+
+    def run_round(self) -> None:
+        """One round on every thread."""
+        self._begin = time.monotonic()
+        numbers = range(self.round * self.num_threads, (self.round + 1) * self.num_threads)
+        futures: list[Future[Order | None]] = [self._executor.submit(self._task, number) for number in numbers]
+        self._keep([order for order in [future.result() for future in futures] if order is not None])
+        self.round += 1
+        self.round_s = time.monotonic() - self._begin
+
+    def warm_up(self) -> None:
+        """Run every kernel once, a few steps each, so that it is compiled."""
+        words, lengths = self._room()
+        tune(self.net, words, lengths, SLOPES[0], 2, 0.02, 0, 0, self.by_span)
+        self.add_filled()
+        improve(self.net, words, lengths, 2, 2, 2, 0, 0, self.by_span)
+        polish(self.net, words, lengths, 2, 0.0, 0, self.by_span)
+
+    def _has_weight(self, stage: int) -> bool:
+        return bool(self.net.has_weight[stage])
+
+    def _room(self) -> tuple[Integers, Integers]:
+        num_devices = len(self.net.budget)
+        return np.zeros((num_devices, longest_word(self.net)), np.int32), np.zeros(num_devices, np.int64)
+
+    def _rate(self, words: Integers, lengths: Integers, *, origin: int) -> Order:
+        policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+        makespan, span, total = play(self.net, policy, words, lengths, True, FAR)
+        objective = FAR if peak_excess(self.net, words, lengths) > 0 else int(span if self.by_span else makespan)
+        return Order(objective=objective, total=int(total), words=words, lengths=lengths, origin=origin)
+
+    def _keep(self, found: list[Order]) -> None:
+        """Take orders in: the best of every origin, the best of all."""
+        best: dict[int, Order] = {}
+        for order in [*self.pool, *found]:
+            old = best.get(order.origin)
+            if order.objective < FAR and (old is None or _worth(order) < _worth(old)):
+                best[order.origin] = order
+        self.pool = sorted(best.values(), key=_worth)[:POOL_SIZE]
+
+    def _task(self, number: int) -> Order | None:
+        """One thread's share of a round."""
+        seed = (self.seed * 1_000_003 + number) % 2**31
+        turn = number // self.num_threads + number % self.num_threads
+        if number == REPETEND_TASK and self.schedule is not None:
+            periods = sorted(self._repetends(seed=seed), key=_worth)
+            if periods:
+                return self._improved(replace(periods[0], origin=-1 - number), number, work=self._work, seed=seed)
+        if number < 4 or turn % 5 == 3 or not self.pool:
+            return self._tuned(number, seed=seed)
+        if self.schedule is not None and turn % WINDOW_EVERY == 5 and self.num_actions <= MAX_WINDOWED:
+            return self._windowed(self.pool[0], seed=seed)
+        rng = np.random.default_rng(seed)
+        weights = 0.6 ** np.arange(len(self.pool))
+        start = self.pool[int(rng.choice(len(self.pool), p=weights / weights.sum()))]
+        return self._improved(start, number, work=self._work, seed=seed)
+
+    def _tuned(self, number: int, *, seed: int) -> Order | None:
+        words, lengths = self._room()
+        iterations = max(10, self._work // 2 // (self.num_actions + 100))
+        slope = SLOPES[number % len(SLOPES)]
+        value, total = tune(self.net, words, lengths, slope, iterations, 0.02, self.floor, seed, self.by_span)
+        if value >= FAR:
+            return None
+        order = Order(objective=int(value), total=int(total), words=words, lengths=lengths, origin=-1 - number)
+        return self._improved(order, number, work=self._work // 2, seed=seed)
+
+    def _repetends(self, *, seed: int) -> Iterator[Order]:
+        """Words of periods that fit in memory; their origin is still to be given."""
+        # takes a second to import, and many problems never need it
+        from solver_models.schedule.repetend import find_repetends, repeat
+
+        assert self.schedule is not None
+        for pattern in find_repetends(self.schedule, seed=seed):
+            codes, lengths = self._room()
+            words = repeat(self.schedule, pattern)
+            encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
+            order = self._rate(codes, lengths, origin=0)
+            if order.objective < FAR:
+                yield order
+
+    def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
+        words, lengths = order.words.copy(), order.lengths.copy()
+        turn = number // self.num_threads
+        if self.is_exact:
+            samples = SAMPLES[turn % len(SAMPLES)]
+            iterations = max(10, work // (2 * self.num_actions + 20 * samples))
+            value, total = improve(
+                self.net, words, lengths, iterations, samples, PATIENCE[turn % len(PATIENCE)], self.floor, seed,
+                self.by_span,
+            )  # fmt: skip
+        else:
+            heat = (0.0, 0.0003, 0.001, 0.0001)[turn % 4]
+            iterations = max(10, work // (self.num_actions + 100))
+            value, total = polish(self.net, words, lengths, iterations, heat, seed, self.by_span)
+        return replace(order, objective=int(value), total=int(total), words=words, lengths=lengths)
+
+    def _windowed(self, order: Order, *, seed: int) -> Order | None:
+        # takes a second to import, and many problems never need it
+        from solver_models.schedule.large_neighbourhood_search import sweep
+
+        assert self.schedule is not None
+        better = sweep(
+            self.schedule,
+            decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member),
+            time_limit_s=60.0,
+            max_windows=2,
+            window_work=WINDOW_WORK,
+            free_actions=WINDOW_ACTIONS,
+            seed=seed,
+        )
+        if better is None:
+            return None
+        words, lengths = self._room()
+        encode(self.net, better.words, words=words, lengths=lengths, first=self.searcher.first_member)
+        return self._rate(words, lengths, origin=order.origin)
+
+
+def v_positions(net: Net) -> list[int] | None:
+    """The devices of stages 0, 1, 2 ..., if the others come back over the same devices; None if not."""
+    devices = net.lane_device.tolist()
+    half = len(devices) // 2
+    is_single = net.lane_stage.tolist() == list(range(len(devices)))
+    if not is_single or len(devices) % 2 or devices[half:] != devices[:half][::-1] or len(set(devices)) != half:
+        return None
+    first: list[int] = devices[:half]
+    return first
+
+
+def _worth(order: Order) -> tuple[int, int]:
+    return order.objective, order.total

@@ -1,0 +1,243 @@
+"""Compiled: loads and memory of intervals in constant time, and the dynamic programmes over them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.evaluator import ceil_div, ticks_for
+from solver_models.instance import Integers
+from solver_models.jit import kernel
+
+
+class Tables(NamedTuple):
+    """A `PartitionInstance` as prefix sums."""
+
+    work: Integers
+    table_of_replicas: Integers
+    gradient: Integers
+    ring: Integers
+    state: Integers
+    stash: Integers
+    workspace: Integers
+    in_flight: Integers
+    devices: Integers
+    capacity: Integers
+    cut_ticks: Integers
+    cut_units: Integers
+    num_microbatches: Integers
+
+
+@kernel
+def part(t, kind, i, j, c, r):
+    """Ticks of one kind of work (0 F, 1 what others wait for, 2 backward) on each of r replicas of layers i to j."""
+    own = t.work[t.table_of_replicas[r], kind, c]
+    return ceil_div(own[j] - own[i], r)
+
+
+@kernel
+def rest(t, i, j, c, r):
+    """Ticks of the part of the backward that no other stage waits for."""
+    return max(0, part(t, 2, i, j, c, r) - part(t, 1, i, j, c, r))
+
+
+@kernel
+def work(t, i, j, c, r):
+    """Ticks of a microbatch on each replica."""
+    return part(t, 0, i, j, c, r) + max(part(t, 1, i, j, c, r), part(t, 2, i, j, c, r))
+
+
+@kernel
+def synchronisation(t, i, j, c, r):
+    """Ticks of the all-reduce of layers i to j over r replicas."""
+    size = t.gradient[j] - t.gradient[i]
+    if r == 1 or size == 0:
+        return np.int64(0)
+    return ticks_for(2 * (r - 1) * size, r * t.ring[c, r, 1]) + 2 * (r - 1) * t.ring[c, r, 0]
+
+
+@kernel
+def own_load(t, i, j, c, r):
+    """Ticks per microbatch that keep a replica busy, its share of the all-reduce included."""
+    return work(t, i, j, c, r) + ceil_div(synchronisation(t, i, j, c, r), t.num_microbatches[0])
+
+
+@kernel
+def load(t, i, j, c, r):
+    """Ticks per microbatch that keep a replica, or the link into it, busy."""
+    return max(own_load(t, i, j, c, r), ceil_div(max(t.cut_ticks[0, i], t.cut_ticks[1, i]), r))
+
+
+@kernel
+def largest_workspace(t, i, j):
+    """Largest workspace of layers i to j (sparse table)."""
+    level = 0
+    while (2 << level) <= j - i:
+        level += 1
+    return max(t.workspace[level, i], t.workspace[level, j - (1 << level)])
+
+
+@kernel
+def room(t, i, j, c, r):
+    """Units left for stashes on each replica of layers i to j."""
+    buffers = ceil_div(t.cut_units[0, i] + t.cut_units[1, j], r)
+    return t.capacity[c] - (t.state[j] - t.state[i]) - largest_workspace(t, i, j) - buffers
+
+
+@kernel
+def fits(t, i, j, c, r, after):
+    """Whether layers i to j fit in memory with `after` stages after them."""
+    in_flight = t.in_flight[min(after, t.in_flight.shape[0] - 1)]
+    return in_flight * ceil_div(t.stash[j] - t.stash[i], r) <= room(t, i, j, c, r)
+
+
+@kernel
+def furthest(t, j, c, r, after, limit):
+    """Least i such that layers i to j make a stage within `limit`; j if there is none.
+
+    Work, all-reduce, state and stash only grow with the interval; transfers and buffers at the cut need not, so from
+    there on they are looked at one by one.
+    """
+    in_flight = t.in_flight[min(after, t.in_flight.shape[0] - 1)]
+    low, high = 0, j
+    while low < high:
+        i = (low + high) // 2
+        held = t.state[j] - t.state[i] + in_flight * ceil_div(t.stash[j] - t.stash[i], r)
+        if own_load(t, i, j, c, r) <= limit and held <= t.capacity[c]:
+            high = i
+        else:
+            low = i + 1
+    for i in range(low, j):
+        if load(t, i, j, c, r) <= limit and fits(t, i, j, c, r, after):
+            return i
+    return j
+
+
+@kernel
+def reach(t, limit, allowed, stride, most_stages):
+    """[K + 1, U] least layer from which k stages on the devices u reach the end, every load within `limit`; and the
+    last step to it as class * (R + 1) + replicas. `u` counts the devices used per class, in mixed radix `stride`.
+
+    Exact, for a stage within the limit stays within it when layers are taken away from its end, unless the gradients'
+    receive buffer at the new end is so much larger that it breaks the memory limit.
+    """
+    num_layers, num_classes = t.state.shape[0] - 1, t.devices.shape[0]
+    num_uses = stride[num_classes]
+    start = np.full((most_stages + 1, num_uses), num_layers + 1, np.int64)
+    step = np.zeros((most_stages + 1, num_uses), np.int64)
+    start[0, 0] = num_layers
+    for k in range(most_stages):
+        for u in range(num_uses):
+            j = start[k, u]
+            if j > num_layers or j == 0:
+                continue
+            for c in range(num_classes):
+                used = u // stride[c] % (t.devices[c] + 1)
+                for r in range(1, min(allowed.shape[0] - 1, t.devices[c] - used) + 1):
+                    to = u + r * stride[c]
+                    if allowed[r] and start[k + 1, to] > 0:
+                        i = furthest(t, j, c, r, k, limit)
+                        if i < j and i < start[k + 1, to]:
+                            start[k + 1, to] = i
+                            step[k + 1, to] = c * allowed.shape[0] + r
+    return start, step
+
+
+@kernel
+def reach_in_order(t, order, limit):
+    """[S + 1] first layers of the stages when each, from the last on, takes all it can within `limit`; the end is L.
+
+    The first entry is above 0 if they do not reach the first layer; stages that are not needed are empty.
+    """
+    num_stages = order.shape[0]
+    first = np.full(num_stages + 1, t.state.shape[0] - 1, np.int64)
+    for s in range(num_stages - 1, -1, -1):
+        j = first[s + 1]
+        first[s] = furthest(t, j, order[s, 0], order[s, 1], num_stages - 1 - s, limit)
+    return first
+
+
+@kernel
+def latest_starts(t, order, limit):
+    """[S + 1] the last layer at which each stage of `order` can start if the work of those before is within `limit`."""
+    num_stages, num_layers = order.shape[0], t.state.shape[0] - 1
+    latest = np.zeros(num_stages + 1, np.int64)
+    for s in range(num_stages):
+        c, r, i = order[s, 0], order[s, 1], latest[s]
+        low, high = i, num_layers
+        while low < high:
+            j = (low + high + 1) // 2
+            if work(t, i, j, c, r) <= limit:
+                low = j
+            else:
+                high = j - 1
+        latest[s + 1] = low
+    return latest
+
+
+@kernel
+def allowances(t, order, limit, drain_percent, by_bound, lowest, highest):
+    """[S + 1, L + 1] latest start of stage s at layer i such that stages s, s + 1, ... of `order` end within `limit`.
+
+    Below 0 there is none. Also [S, L], the end of stage s then. `order` [S, 2] is class and replicas.
+    A stage that starts at h ends no earlier than h + its work + its all-reduce, and h + F + I + drain, where the drain
+    is taken as `drain_percent` of h. Without `by_bound` every load is to be within `limit`, and all starts are 0.
+    Stage s starts at one of the layers lowest[s] to highest[s].
+    """
+    num_stages, num_layers, m = order.shape[0], t.state.shape[0] - 1, t.num_microbatches[0]
+    allowance = np.full((num_stages + 1, num_layers + 1), -1, np.int64)
+    end = np.zeros((num_stages, num_layers), np.int64)
+    allowance[num_stages, num_layers] = 1 << 61
+    most = limit // m if by_bound else limit
+    latest, earliest = latest_starts(t, order, most), num_layers
+    for s in range(num_stages - 1, -1, -1):
+        c, r, least = order[s, 0], order[s, 1], num_layers
+        for i in range(min(latest[s], highest[s]), lowest[s] - 1, -1):
+            for j in range(max(i + 1, earliest), latest[s + 1] + 1):
+                if allowance[s + 1, j] < 0:
+                    continue
+                f, b, whole = part(t, 0, i, j, c, r), part(t, 1, i, j, c, r), work(t, i, j, c, r)
+                if whole > most:
+                    break
+                if not fits(t, i, j, c, r, num_stages - 1 - s):
+                    continue
+                if by_bound:
+                    early = (limit - m * (f + b)) * 100 // (100 + drain_percent)
+                    early = min(early, limit - m * whole - synchronisation(t, i, j, c, r))
+                    early = min(early, allowance[s + 1, j] - f - t.cut_ticks[0, j])
+                else:
+                    early = 0 if load(t, i, j, c, r) <= limit else -1
+                if early > allowance[s, i]:
+                    allowance[s, i] = early
+                    end[s, i] = j
+                    least = i
+        earliest = least
+    return allowance, end
+
+
+@kernel
+def columns(t, limit, allowed):
+    """[N, 6] every stage with a load within `limit`: first, end, class, replicas, load, most stages after it.
+
+    With more stages after it, it no longer fits in memory; the last index of `in_flight` stands for any number.
+    """
+    num_layers, num_classes, last = t.state.shape[0] - 1, t.devices.shape[0], t.in_flight.shape[0] - 1
+    found = np.zeros((1024, 6), np.int64)
+    size = 0
+    for c in range(num_classes):
+        for r in range(1, min(allowed.shape[0] - 1, t.devices[c]) + 1):
+            for i in range(num_layers if allowed[r] else 0):
+                for j in range(i + 1, num_layers + 1):
+                    if own_load(t, i, j, c, r) > limit:
+                        break
+                    ticks = load(t, i, j, c, r)
+                    if ticks > limit or not fits(t, i, j, c, r, 0):
+                        continue
+                    after = 0
+                    while after < last and fits(t, i, j, c, r, after + 1):
+                        after += 1
+                    if size == found.shape[0]:
+                        found = np.concatenate((found, np.zeros_like(found)))
+                    row = found[size]
+                    row[0], row[1], row[2], row[3], row[4], row[5] = i, j, c, r, ticks, after
+                    size += 1
+    return found[:size]

@@ -1,0 +1,175 @@
+"""Layers in one topological order, to be cut into intervals, each on one or more devices of one class, in integers."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_models.device_arrangement import cut_order
+from solver_models.instance import NO_TABLE, Instance, Integers
+
+
+class Interval(NamedTuple):
+    """One stage: the layers from `first` up to, not including, `end`, on `replicas` devices of one class."""
+
+    first: int
+    end: int
+    device_class: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInstance:
+    """L layers, C classes of alike devices, stages of at most R replicas.
+
+    Links are those of the fastest pair of devices, so that what is cheap here may cost more on the devices chosen in
+    the end, never less. What crosses a cut is counted as if it entered the next stage, in equal parts per replica,
+    which is exact for chains of stages with equally many replicas.
+    """
+
+    num_microbatches: int
+    """Identical microbatches per iteration."""
+    work: Integers
+    """[tables, 3, C, L] ticks of a microbatch over all replicas: F, the part of the backward that earlier stages wait
+    for, and the whole backward."""
+    table_of_replicas: Integers
+    """[R + 1] which table of `work` holds for a number of replicas, or `NO_TABLE`."""
+    gradient: Integers
+    """[L] units that replicas synchronise."""
+    ring: Integers
+    """[C, R + 1, 2] largest latency in ticks, and least units per 10**9 ticks, on the ring of so many devices."""
+    state: Integers
+    """[L] resident units."""
+    stash: Integers
+    """[L] units of one microbatch in flight."""
+    workspace: Integers
+    """[L] units while an action runs."""
+    in_flight: Integers
+    """[K] microbatches in flight on a stage with k stages after it; the last entry holds for all further k."""
+    count: Integers
+    """[C] devices of every class."""
+    capacity: Integers
+    """[C] memory units of every device of the class."""
+    cut_ticks: Integers
+    """[2, L + 1] ticks of the transfer forward and backward over every cut; 0 at both ends."""
+    cut_units: Integers
+    """[2, L + 1] units of the receive buffers after the cut (activations) and before it (gradients)."""
+    devices: tuple[tuple[int, ...], ...] = ()
+    """The device numbers of every class, where known."""
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+        return len(self.state)
+
+    @property
+    def num_devices(self) -> int:
+        """All devices."""
+        return int(self.count.sum())
+
+    @property
+    def most_replicas(self) -> int:
+        """R."""
+        return len(self.table_of_replicas) - 1
+
+    @property
+    def allowed(self) -> Integers:
+        """[R + 1] 1 for the numbers of replicas that a stage may have."""
+        flags: Integers = (self.table_of_replicas != NO_TABLE).astype(np.int64)
+        flags[0] = 0
+        return flags
+
+
+def one_in_flight() -> Integers:
+    """The least memory that any plan needs: one microbatch in flight everywhere."""
+    return np.ones(1, np.int64)
+
+
+def one_more_per_stage(instance: Instance) -> Integers:
+    """The memory that 1F1B needs: as many in flight as there are stages from this one on, at most all."""
+    return np.minimum(1 + np.arange(len(instance.capacity)), instance.num_microbatches).astype(np.int64)
+
+
+def make_partition_instance(instance: Instance, *, in_flight: Integers | None = None) -> PartitionInstance:
+    """The partitioning part of a planning problem; devices of one type and memory form a class.
+
+    Those of a class stand in an order in which well-linked ones are neighbours.
+    """
+    keys = list(zip(instance.device_type.tolist(), instance.capacity.tolist(), strict=True))
+    order = cut_order(instance).tolist()
+    classes = {key: [d for d in order if keys[d] == key] for key in dict.fromkeys(keys)}
+    types = [device_type for device_type, _ in classes]
+    cuts = _cut_units(instance)
+    return PartitionInstance(
+        num_microbatches=instance.num_microbatches,
+        work=_work(instance)[:, :, types, :],
+        table_of_replicas=instance.table_of_replicas,
+        gradient=instance.gradient,
+        ring=np.array([_rings(instance, devices) for devices in classes.values()]),
+        state=instance.state,
+        stash=instance.stash,
+        workspace=instance.workspace,
+        in_flight=one_in_flight() if in_flight is None else in_flight,
+        count=np.array([len(devices) for devices in classes.values()], np.int64),
+        capacity=np.array([capacity for _, capacity in classes], np.int64),
+        cut_ticks=_cut_ticks(instance, cuts),
+        cut_units=instance.receive_buffers * cuts,
+        devices=tuple(tuple(devices) for devices in classes.values()),
+    )
+
+
+def _work(instance: Instance) -> Integers:
+    """[tables, 3, T, L] F, what earlier stages wait for (I, or B if it cannot be split), and B.
+
+    A layer without a cost takes longer than all layers with one, so that no cut with it is a good one.
+    """
+    forward, input_grad, backward = (instance.work[:, kind] for kind in (0, 1, 3))
+    work = np.stack([forward, input_grad if instance.can_split else backward, backward], axis=1)
+    if instance.measured is None:
+        return work
+    out_of_reach = 1 + 2 * int(work.max(axis=(0, 1, 2)).sum())
+    return np.where(instance.measured[:, None] == 1, work, out_of_reach)
+
+
+def _rings(instance: Instance, devices: list[int]) -> list[list[int]]:
+    """Per number of replicas, latency and bandwidth of the ring over neighbouring devices where it is fastest."""
+    rings = [[0, 1], [0, 1]]
+    for replicas in range(2, len(instance.table_of_replicas)):
+        windows = [devices[at : at + replicas] for at in range(len(devices) - replicas + 1)]
+        found = [_ring(instance, window) for window in windows]
+        rings.append(max(found, key=lambda ring: ring[1]) if found else [0, 1])
+    return rings[: len(instance.table_of_replicas)]
+
+
+def _ring(instance: Instance, devices: list[int]) -> list[int]:
+    after = [*devices[1:], devices[0]]
+    return [int(instance.latency[devices, after].max()), int(instance.bandwidth[devices, after].min())]
+
+
+def _cut_units(instance: Instance) -> Integers:
+    """[2, L + 1] units that cross every cut forward and backward, each layer's output once."""
+    cuts = np.zeros((2, len(instance.state) + 1), np.int64)
+    for producer in np.unique(instance.edges[:, 0]):
+        own = instance.edges[instance.edges[:, 0] == producer]
+        for way, column in enumerate((2, 3)):
+            for cut in range(producer + 1, own[:, 1].max() + 1):
+                cuts[way, cut] += own[own[:, 1] >= cut][:, column].max()
+    return cuts
+
+
+def _cut_ticks(instance: Instance, cuts: Integers) -> Integers:
+    """Ticks of these transfers between the two devices where they are fastest."""
+    others = ~np.eye(len(instance.capacity), dtype=bool)
+    if not others.any():
+        return np.zeros_like(cuts)
+    latency, bandwidth = instance.latency[others], np.maximum(instance.bandwidth[others], 1)
+    ticks = [
+        [min(_ticks(size, latency=latency, bandwidth=bandwidth)) if size else 0 for size in way]
+        for way in cuts.tolist()
+    ]
+    return np.array(ticks, np.int64)
+
+
+def _ticks(size: int, *, latency: Integers, bandwidth: Integers) -> list[int]:
+    pairs = set(zip(latency.tolist(), bandwidth.tolist(), strict=True))
+    return [wait - (-size * 10**9 // speed) for wait, speed in pairs]

@@ -1,0 +1,231 @@
+"""A better order within a stretch of time, all else kept in order: for schedules that are too large for CP-SAT."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ortools.sat.python import cp_model
+
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, Word
+from solver_models.interruptible import run_stoppable
+from solver_models.schedule.evaluation import TimedOrders, duration_of, in_order, play
+from solver_models.schedule.tails import Key, Tails
+
+MAKESPAN_WEIGHT = 1000
+"""How many ticks of the sum of the devices' ends one tick of makespan is worth."""
+
+_SAFE = 1 << 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Better:
+    """Words no worse than before."""
+
+    words: dict[int, Word]
+    """Per device, the new order."""
+    makespan: int
+    """What they take."""
+
+
+def improve_window(
+    instance: ScheduleInstance,
+    words: dict[int, Word],
+    *,
+    start: int,
+    end: int,
+    time_limit_s: float = 2.0,
+    work_limit: float | None = None,
+    seed: int = 0,
+    should_stop: Callable[[], bool] | None = None,
+) -> Better | None:
+    """Words in which what starts from `start` to `end` may be in another order; None if there are none as good.
+
+    Among equally short schedules those with the least sum of the devices' ends are preferred, so that a later window
+    finds room. Queues on links are left out of the model; the words are played, and kept only if they are no worse.
+    """
+    played = play(instance, in_order(words))
+    if played is None or instance.objective != "makespan":
+        return None
+    window = _Window(played, in_order(words), start=start, end=end)
+    if not window.free or window.total > _SAFE // MAKESPAN_WEIGHT:
+        return None
+    found = window.solve(time_limit_s=time_limit_s, work_limit=work_limit, seed=seed, should_stop=should_stop)
+    again = None if found is None else play(instance, found)
+    if found is None or again is None or again.makespan > played.makespan:
+        return None
+    return Better(words=found, makespan=again.makespan)
+
+
+class _Window:
+    """The model of one window: only the free actions are in it, with heads and tails for the rest."""
+
+    def __init__(self, played: TimedOrders, words: dict[int, Word], *, start: int, end: int) -> None:
+        self.played, self.instance, self.words = played, played.instance, words
+        self.free = {key for key, at in played.starts.items() if start <= at < end}
+        self.past = {key for key, at in played.starts.items() if at < start}
+        self.tails = Tails(played, set(played.starts) - self.free - self.past)
+        self.total = played.makespan * (1 + len(words))
+        self.model = cp_model.CpModel()
+        self.hints: list[tuple[cp_model.IntVar, int]] = []
+        self.starts: dict[Key, cp_model.IntVar] = {}
+        self.intervals: dict[Key, cp_model.IntervalVar] = {}
+        if self.free and self.total <= _SAFE // MAKESPAN_WEIGHT:
+            self._build()
+
+    def _build(self) -> None:
+        for key in sorted(self.free):
+            name = "{}{}m{}".format("FIWB"[key[0]], *key[1:])
+            self.starts[key] = self._number(name, value=self.played.starts[key])
+            duration = duration_of(self.instance.lanes[key[1]], key[0])
+            self.intervals[key] = self.model.new_fixed_size_interval_var(self.starts[key], duration, name)
+        self._actions_wait_for_what_they_need()
+        self._lanes_keep_their_order()
+        self._devices_run_one_at_a_time()
+        for device in self.words:
+            self._memory_stays_within_budget(device)
+        self._what_follows_is_kept()
+        for variable, value in self.hints:
+            self.model.add_hint(variable, value)
+
+    def _number(self, name: str, *, value: int) -> cp_model.IntVar:
+        variable = self.model.new_int_var(0, self.played.makespan, name)
+        self.hints.append((variable, value))
+        return variable
+
+    def _end(self, key: Key) -> Any:
+        """End of an action: a number in the past, an expression in the window."""
+        duration = duration_of(self.instance.lanes[key[1]], key[0])
+        return (self.starts[key] if key in self.free else self.played.starts[key]) + duration
+
+    def _actions_wait_for_what_they_need(self) -> None:
+        """Each waits for its own lane and for what other lanes send it."""
+        for key in self.free | self.past:
+            for waiting, delay in self.tails.waiting(key):
+                if waiting in self.free:
+                    self.model.add(self.starts[waiting] >= self._end(key) + delay)
+
+    def _lanes_keep_their_order(self) -> None:
+        """Microbatches come in order."""
+        for key in self.free:
+            later = [(kind, key[1], key[2] + 1) for kind in _alike(key[0])]
+            for other in later:
+                if other in self.free:
+                    self.model.add(self.starts[other] >= self._end(key))
+
+    def _devices_run_one_at_a_time(self) -> None:
+        """Free actions of a device never overlap, and start after what is past."""
+        for device in self.words:
+            own = self._keys(device)
+            past = max((self._end(key) for key in own if key in self.past), default=0)
+            for key in own:
+                if key in self.free:
+                    self.model.add(self.starts[key] >= past)
+            self.model.add_no_overlap([self.intervals[key] for key in own if key in self.free])
+
+    def _keys(self, device: int) -> list[Key]:
+        lane_of = {lane.stage: n for n, lane in enumerate(self.instance.lanes) if lane.device == device}
+        return [(kind, lane_of[stage], microbatch) for kind, stage, microbatch in self.words[device]]
+
+    def _memory_stays_within_budget(self, device: int) -> None:
+        """What is held when the window begins, and every stash taken or given back in it, fits."""
+        intervals, units, constant = [], [], 0
+        for number, lane in enumerate(self.instance.lanes):
+            if lane.device != device:
+                continue
+            for m in range(self.instance.num_microbatches):
+                backward = (BACKWARD if self.played.is_fused(number, m) else INPUT_GRAD, number, m)
+                spans = [((FORWARD, number, m), backward, lane.held)]
+                if (WEIGHT_GRAD, number, m) in self.played.starts:
+                    spans.append((backward, (WEIGHT_GRAD, number, m), lane.weight_stash))
+                for taker, giver, size in spans:
+                    span = self._span(taker, giver) if size else None
+                    constant += size if span is True else 0
+                    if span is not None and span is not True:
+                        intervals.append(span)
+                        units.append(size)
+        for key in self._keys(device):
+            lane = self.instance.lanes[key[1]]
+            rest = lane.workspace if key[0] in (FORWARD, WEIGHT_GRAD) else lane.stash - lane.held + lane.workspace
+            if key in self.free and rest > 0:
+                intervals.append(self.intervals[key])
+                units.append(rest)
+        if sum(units) > self.instance.budgets[device] - constant:
+            self.model.add_cumulative(intervals, units, self.instance.budgets[device] - constant)
+
+    def _span(self, taker: Key, giver: Key) -> Any:
+        """While units are held that `taker` takes and the end of `giver` gives back; True if throughout, None if never.
+
+        F takes at its start, I (what is kept for W) at its end.
+        """
+        if giver in self.past or (taker not in self.free and taker not in self.past):
+            return None
+        if taker in self.past and giver not in self.free:
+            return True
+        begin = 0 if taker in self.past else self.starts[taker] if taker[0] == FORWARD else self._end(taker)
+        finish = self._end(giver) if giver in self.free else self.played.makespan + 1
+        at = self.played.starts.get(taker, 0)
+        at += 0 if taker[0] == FORWARD else duration_of(self.instance.lanes[taker[1]], taker[0])
+        first = 0 if taker in self.past else at
+        last = self.played.makespan + 1
+        if giver in self.free:
+            last = self.played.starts[giver] + duration_of(self.instance.lanes[giver[1]], giver[0])
+        size = self.model.new_int_var(0, self.played.makespan + 1, "held")
+        self.hints.append((size, last - first))
+        return self.model.new_interval_var(begin, size, finish, "held")
+
+    def _what_follows_is_kept(self) -> None:
+        """The makespan covers every free action and, behind it, all that is kept; then the devices' ends count."""
+        makespan = self._number("makespan", value=self.played.makespan)
+        self.model.add(makespan >= max((self._end(key) + self.tails.after(key) for key in self.past), default=0))
+        ends = []
+        for device in self.words:
+            own = [key for key in self._keys(device) if key in self.free]
+            if own:
+                value = max(self.played.starts[key] + duration_of(self.instance.lanes[key[1]], key[0]) for key in own)
+                ends.append(self._number(f"device{device}", value=value))
+            for key in own:
+                self.model.add(ends[-1] >= self._end(key))
+                self.model.add(makespan >= self._end(key) + self.tails.after(key))
+        self.model.minimize(MAKESPAN_WEIGHT * makespan + sum(ends))
+
+    def solve(
+        self, *, time_limit_s: float, work_limit: float | None, seed: int, should_stop: Callable[[], bool] | None
+    ) -> dict[int, Word] | None:
+        """The words with the best order of the window; None if the solver had no time for one."""
+        solver = cp_model.CpSolver()
+        solver.parameters.max_time_in_seconds = time_limit_s
+        if work_limit is not None:
+            solver.parameters.max_deterministic_time = work_limit
+        solver.parameters.random_seed = seed
+        solver.parameters.num_workers = 1
+        solver.parameters.linearization_level = 0
+        solver.parameters.use_dynamic_precedence_in_disjunctive = True
+        status = run_stoppable(
+            lambda: solver.solve(self.model),
+            stop=solver.stop_search,
+            should_stop=should_stop,
+            deadline_s=time_limit_s + 1,
+        )
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None
+        return {device: self._reordered(device, solver) for device in self.words}
+
+    def _reordered(self, device: int, solver: cp_model.CpSolver) -> Word:
+        keys = self._keys(device)
+        rank = {key: place for place, key in enumerate(keys)}
+        free = sorted(
+            (key for key in keys if key in self.free),
+            key=lambda key: (
+                solver.value(self.starts[key]),
+                solver.value(self.starts[key]) + duration_of(self.instance.lanes[key[1]], key[0]),
+                rank[key],
+            ),
+        )
+        order = [key for key in keys if key in self.past] + free
+        order += [key for key in keys if key not in self.past and key not in self.free]
+        return [(kind, self.instance.lanes[number].stage, microbatch) for kind, number, microbatch in order]
+
+
+def _alike(kind: int) -> tuple[int, ...]:
+    """Kinds that share a lane's queue with `kind`."""
+    return (INPUT_GRAD, BACKWARD) if kind in (INPUT_GRAD, BACKWARD) else (kind,)

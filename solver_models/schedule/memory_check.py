@@ -1,0 +1,26 @@
+"""Whether words stay within the memory of every device (MODEL.md section 4)."""
+
+from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, StageReplica, Word
+
+
+def fits(instance: ScheduleInstance, words: dict[int, Word]) -> bool:
+    """Whether no device ever holds more than its budget when it runs its word."""
+    lane_of = {(lane.device, lane.stage): lane for lane in instance.lanes}
+    for device, word in words.items():
+        held = 0
+        for kind, stage, _ in word:
+            during, after = _steps(lane_of[device, stage], kind)
+            if held + during > instance.budgets[device]:
+                return False
+            held += after
+    return True
+
+
+def _steps(lane: StageReplica, kind: int) -> tuple[int, int]:
+    """Units that an action adds while it runs, and for good."""
+    if kind == FORWARD:
+        return lane.held + lane.workspace, lane.held
+    if kind == WEIGHT_GRAD:
+        return lane.workspace, -lane.weight_stash
+    kept = lane.weight_stash if kind == INPUT_GRAD else 0
+    return lane.stash - lane.held + lane.workspace, kept - lane.held

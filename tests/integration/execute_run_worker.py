@@ -1,0 +1,229 @@
+"""One rank of whole runs, sound and otherwise; started by `test_execute_silent.py`, not imported.
+
+Every scenario is run by all ranks one after the other; what each says is written down as JSON.
+"""
+
+import json
+import math
+import sys
+import traceback
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import execute_models as models
+import torch
+from torch import distributed, nn
+
+from planner.document import parse_plan
+from planner.errors import ExecutionError
+from planner.execute.checkpoint import find_newest, load_checkpoint, write_numbered
+from planner.execute.execution import Execution, prepare
+from planner.execute.training import Training
+from planner.execute.user_code import OwnCodeError
+
+CPU = torch.device("cpu")
+COUNT = 3
+"""Microbatches."""
+
+
+def changed(training: Training, **more: Any) -> Training:
+    return Training(**(vars(training) | more))
+
+
+def start(folder: Path, training: Training, name: str = "a", **more: Any) -> Execution:
+    plan = parse_plan((folder / f"{name}.json").read_text())
+    return Execution(prepare(plan, training), device=CPU, **more)
+
+
+def weights(execution: Execution) -> list[list[float]]:
+    return [parameter.detach().flatten().tolist() for parameter in execution.parameters()]
+
+
+def other_batches(folder: Path, *, rank: int) -> Any:
+    """Rank 1 shuffles its data in another way."""
+    training = models.vectors("ww", num_microbatches=COUNT)
+    return start(folder, changed(training, batch=lambda number: training.batch(number + 7 * rank))).step(0)
+
+
+def other_targets(folder: Path, *, rank: int) -> Any:
+    """From the second iteration on, rank 1 has other targets; they are compared in each."""
+    training = models.vectors("ww", num_microbatches=COUNT)
+
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, target = training.batch(number)
+        return inputs, target + rank * number
+
+    execution = start(folder, changed(training, batch=batch), check_every=1)
+    execution.step(0)
+    return execution.step(1)
+
+
+class Poisoned(models.Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x[:, :1] == POISON, math.nan, super().forward(x))
+
+
+POISON = 12345.0
+
+
+def poisoned(*, at: int, microbatch: int, **more: Any) -> Training:
+    """In iteration `at` a sample of a microbatch makes the first layer give nan."""
+    training = models.vectors("ww", num_microbatches=COUNT)
+
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, target = training.batch(number)
+        if number == at:
+            inputs[microbatch * models.SAMPLES, 0] = POISON
+        return inputs, target
+
+    layers = dict(training.layers) | {"l0": lambda: Poisoned().double()}
+    return changed(training, layers=layers, batch=batch, **more)
+
+
+def nan_stops(folder: Path, *, rank: int) -> Any:
+    execution = start(folder, poisoned(at=1, microbatch=2))
+    execution.step(0)
+    return execution.step(1)
+
+
+def nan_is_skipped(folder: Path, *, rank: int) -> Any:
+    execution = start(folder, poisoned(at=1, microbatch=2, on_nonfinite="skip"))
+    execution.step(0)
+    before = weights(execution)
+    left_out = execution.step(1)
+    assert weights(execution) == before
+    after = execution.step(2)
+    return {"updated": [left_out.is_updated, after.is_updated], "changed": weights(execution) != before}
+
+
+class Root(nn.Module):
+    """Its gradient at nothing is not finite, its value is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(models.WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.weight.abs().sqrt()
+
+
+def nan_in_gradient_stops(folder: Path, *, rank: int) -> Any:
+    training = models.vectors("ww", num_microbatches=COUNT)
+    layers = dict(training.layers) | {"l1": lambda: Root().double()}
+    return start(folder, changed(training, layers=layers)).step(0)
+
+
+def overflow_lowers_the_scale(folder: Path, *, rank: int) -> Any:
+    training = models.vectors("ww", num_microbatches=COUNT)
+    scale = models.LossScale(initial=2.0**1023, backoff=2.0**-900, interval=2)
+    execution = start(folder, changed(training, loss_scale=scale, loss=lambda y, t: 1e3 * ((y - t) ** 2).sum()))
+    steps = [execution.step(number).is_updated for number in range(4)]
+    return {"updated": steps, "scale": math.log2(execution.update.scale)}
+
+
+def failing_optimizer(folder: Path, *, rank: int) -> Any:
+    class Failing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            raise KeyError("momentum")
+
+    training = models.vectors("ww", num_microbatches=COUNT)
+    return start(folder, changed(training, optimizer=partial(Failing, lr=0.1))).step(0)
+
+
+def raising_factory(folder: Path, *, rank: int) -> Any:
+    def make() -> nn.Module:
+        raise TypeError("no such width")
+
+    training = models.vectors("ww", num_microbatches=COUNT)
+    return start(folder, changed(training, layers=dict(training.layers) | {"l1": make}))
+
+
+def adam(parameters: list[Any]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.01)
+
+
+def dropping() -> Training:
+    def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=10)
+
+    return changed(models.dropping("ww", num_microbatches=COUNT), optimizer=adam, schedule=schedule)
+
+
+def checkpoints_resume(folder: Path, *, rank: int) -> Any:
+    """Six iterations in one go; four with a checkpoint every two, then two more in another process's place."""
+    whole = start(folder, dropping())
+    expected = [whole.step(number).losses for number in range(6)]
+    broken = start(folder, dropping())
+    for number in range(4):
+        broken.step(number)
+        if number % 2:
+            write_numbered(broken, folder / "checkpoints", iteration=number + 1, num_kept=1)
+    distributed.barrier()
+    left = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    found = {}
+    for name in ("a", "b"):
+        resumed = start(folder, dropping(), name)
+        newest = find_newest(folder / "checkpoints")
+        assert newest is not None
+        first = load_checkpoint(resumed, newest)
+        found[name] = [first, [resumed.step(number).losses for number in (first, first + 1)]]
+    return {"expected": expected[4:], "found": found, "left": left}
+
+
+def evaluation(folder: Path, *, rank: int) -> Any:
+    """In evaluation mode nothing is dropped, nothing learnt, and the mode comes back; replicas do not matter."""
+    found = {}
+    for name in ("a", "c"):
+        execution = start(folder, models.dropping("ww", num_microbatches=COUNT), name)
+        before = weights(execution)
+        found[name] = execution.evaluate(3)
+        assert weights(execution) == before
+        assert all(part.training for stage in execution.stages for part in stage.submod.modules())
+        execution.step(0)
+    return found
+
+
+def own_loop(folder: Path, *, rank: int) -> Any:
+    """Batches by hand are those of the training's own numbers."""
+    training = models.vectors("ww", num_microbatches=COUNT)
+    by_number, by_hand = start(folder, training), start(folder, training)
+    expected = [by_number.step(number).losses for number in range(3)]
+    return {"expected": expected, "found": [by_hand.step(training.batch(number)).losses for number in range(3)]}
+
+
+SCENARIOS = [
+    other_batches,
+    other_targets,
+    nan_stops,
+    nan_is_skipped,
+    nan_in_gradient_stops,
+    overflow_lowers_the_scale,
+    failing_optimizer,
+    raising_factory,
+    checkpoints_resume,
+    evaluation,
+    own_loop,
+]
+
+
+def main(folder: Path, rank: int, world_size: int) -> None:
+    torch.set_num_threads(1)
+    meeting = f"file://{folder / 'meeting'}"
+    distributed.init_process_group("gloo", meeting, timedelta(seconds=60), world_size=world_size, rank=rank)
+    answers: dict[str, Any] = {}
+    for scenario in SCENARIOS:
+        try:
+            answers[scenario.__name__] = scenario(folder, rank=rank)
+        except (ExecutionError, OwnCodeError) as error:
+            answers[scenario.__name__] = {"refused": str(error), "kind": type(error).__name__}
+        except Exception:
+            sys.stderr.write(f"in {scenario.__name__}:\n{traceback.format_exc()}")
+            raise
+    (folder / f"rank{rank}.json").write_text(json.dumps(answers))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,82 @@
+"""Checkpoints on the command line, and a loop of one's own with several optimizers, both started by torchrun."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_execute_command import LIMIT_S, PLAN, ROOT, environment, losses, torchrun, write
+
+MODELS = """
+from dataclasses import replace
+import torch
+from execute_models import vectors
+
+def one():
+    training = vectors("wwww", num_microbatches=4)
+    return replace(training, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01))
+
+def several():
+    def halves(parameters):
+        return tuple(torch.optim.AdamW(part, lr=0.01) for part in (parameters[:1], parameters[1:]))
+    return replace(one(), optimizer=halves)
+"""
+
+LOOP = """
+import json, sys
+from planner.execute.session import join
+from models_of_a_loop import one, several
+
+with join(sys.argv[1], several) as execution:
+    found = [execution.step(several().batch(number)).losses for number in range(3)]
+if any(found):
+    open(sys.argv[2], "w").write("".join(json.dumps({"losses": row}) + "\\n" for row in found))
+"""
+
+NATIVE_TRACE = re.compile(r"frame #\d+|Exception raised from|terminate called|CapturedTraceback|Traceback")
+
+
+@pytest.fixture
+def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "models_of_a_loop.py").write_text(MODELS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def require_clean_end(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    assert not NATIVE_TRACE.search(done.stderr), done.stderr
+
+
+@pytest.mark.usefixtures("_models")
+def test_resume_goes_on_to_the_bit(tmp_path: Path):
+    """Tests that --resume starts anew without a checkpoint, else goes on from the newest, to the losses of one run."""
+    plan = write(PLAN, tmp_path / "plan.json")
+    model = [plan, "--model", "models_of_a_loop:one"]
+    kept = ["--checkpoint", tmp_path / "kept", "--checkpoint-every", 2, "--keep", 1, "--resume"]
+    whole = torchrun(2, *model, "--steps", 6, "--losses", tmp_path / "whole")
+    start = torchrun(2, *model, *kept, "--steps", 4, "--losses", tmp_path / "start")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["step-00000004"]
+    rest = torchrun(2, *model, *kept, "--steps", 6, "--losses", tmp_path / "rest")
+    for done in (whole, start, rest):
+        require_clean_end(done)
+    assert len(losses(tmp_path / "rest")) == 2
+    assert losses(tmp_path / "start") + losses(tmp_path / "rest") == losses(tmp_path / "whole")
+    assert len({str(row) for row in losses(tmp_path / "whole")}) == 6
+
+
+@pytest.mark.usefixtures("_models")
+def test_a_loop_of_ones_own_with_several_optimizers(tmp_path: Path):
+    """Tests that a loop around `join` with two optimizers has the losses of the command with one for all parameters."""
+    plan = write(PLAN, tmp_path / "plan.json")
+    (tmp_path / "loop.py").write_text(LOOP)
+    command = torchrun(2, plan, "--model", "models_of_a_loop:one", "--steps", 3, "--losses", tmp_path / "command")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    own = subprocess.run(
+        [*launcher, str(tmp_path / "loop.py"), str(plan), str(tmp_path / "own")],
+        env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    for done in (command, own):
+        require_clean_end(done)
+    assert losses(tmp_path / "own") == losses(tmp_path / "command")

@@ -1,0 +1,192 @@
+"""What used to be wrong without a word: each row is exact to one process now, or refused before anything is wrong.
+
+A row trains a model with the trait in question under a plan that brings it out, on real gloo processes, against the
+same model in this one process. The rows of a run as a whole (batches, checkpoints, failures) follow below the table.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.document import render_plan
+from tests.integration.test_execute import Case, drawn, run_ranks
+from tests.planner.execute.orders import make_random_plan
+
+EXACT = {
+    "batch norm, two replicas": drawn("0/1", cut=(2,), num_microbatches=3, model="normed"),
+    "batch norm, two replicas, two stages": drawn("0/1 0/1", cut=(2, 2), num_microbatches=3, model="normed"),
+    "batch norm, two replicas, recomputed": drawn("0/1", cut=(2,), num_microbatches=3, model="normed", recompute="y"),
+    "batch norm, one replica, recomputed": drawn("0 1", num_microbatches=3, model="normed", recompute="yy"),
+    "batch norm, uneven replicas": drawn("0 0/1", num_microbatches=3, model="normed"),
+    "batch norm, uneven replicas in front": drawn("0/1 1", num_microbatches=1, model="normed"),
+    "batch norm, whole backward": drawn("0/1", cut=(2,), num_microbatches=3, model="normed", backward="B"),
+    "batch norm by plain averages": drawn("0/1", cut=(2,), num_microbatches=3, model="normed_by_average"),
+    "batch norm by averages, recomputed": drawn("0 1", num_microbatches=3, model="normed_by_average", recompute="yy"),
+    "batch norm without a module": drawn("0/1", cut=(2,), num_microbatches=3, model="normed_by_function"),
+    "batch norms of pictures": drawn("0/1", cut=(2,), num_microbatches=3, model="normed_pictures"),
+    "batch norms of pictures, one replica": drawn("0 1", num_microbatches=3, model="normed_pictures"),
+    "a buffer that changes, recomputed": drawn("0 1", num_microbatches=3, model="averaging", recompute="yy"),
+    "a gradient inside layers": drawn("0 1", cut=(2, 1), num_microbatches=3, model="forces"),
+    "a gradient inside layers, recomputed": drawn("0 1", num_microbatches=3, model="forces", recompute="yy"),
+    "a gradient inside layers, two replicas": drawn("0/1 0/1", num_microbatches=2, model="forces"),
+    "a gradient inside the loss": drawn("0 1", num_microbatches=3, model="penalised"),
+    "gradients accumulate": drawn("0 1", num_microbatches=3, model="accumulating", steps=4),
+    "gradients accumulate, two replicas": drawn("0/1 0/1", num_microbatches=3, model="accumulating", steps=4),
+    "gradients accumulate, tied and clipped": drawn("0/1 1", num_microbatches=3, model="accumulating_tied", steps=4),
+    "a schedule and rates by name": drawn("0 1 0", num_microbatches=3, model="scheduled", steps=3),
+    "a schedule goes on under another plan": drawn(
+        "0 1", cut=(1, 2), num_microbatches=3, model="scheduled", steps=3, then=drawn("1 0 1", num_microbatches=3).plan
+    ),
+    "tokens that count": drawn("0 1", num_microbatches=3, model="counted"),
+    "tokens that count, two replicas": drawn("0/1", cut=(2,), num_microbatches=3, model="counted"),
+    "tokens that count, uneven replicas": drawn("0 0/1", num_microbatches=3, model="counted"),
+    "tokens that count, accumulating": drawn("0/1 1", num_microbatches=3, model="counted_accumulating", steps=4),
+    "loss scaled": drawn("0 1", num_microbatches=3, model="loss_scaled", steps=3),
+    "loss scaled, two replicas": drawn("0/1 1", num_microbatches=3, model="loss_scaled", steps=3),
+}
+"""Trained as one process trains it."""
+
+REFUSED = {
+    "batch norm by torch's operator": (
+        drawn("0/1", cut=(2,), num_microbatches=3, model="normed_otherwise"),
+        "layer 'l0' of stage 0 normalises over the microbatch, of which each of its 2 replicas has a part, by a "
+        "function of torch's that cannot be synchronised; plan with --no-replication, use GroupNorm, or",
+    ),
+    "batch norm, native split": (
+        drawn("0/1", cut=(2,), num_microbatches=3, model="normed", split="native"),
+        "layer 'l0' of stage 0 normalises over the microbatch, of which each of its 2 replicas has a part: the native",
+    ),
+    "batch norm, replicas in different orders": (
+        drawn("0/1 1/0", num_microbatches=3, model="normed", seed=3),
+        "layer 'l0' of stage 0 normalises over the microbatch, of which each replica has a part, but the plan's "
+        "replicas do not run their actions in one order: the ranks wait for each other: ",
+    ),
+    "a gradient inside layers, native split": (
+        drawn("0 1", num_microbatches=3, model="forces", split="native"),
+        "layer 'l0' of stage 0 calls torch.autograd itself, and the native split would walk its graph twice; use",
+    ),
+    "torch's SyncBatchNorm": (
+        drawn("0 1", num_microbatches=3, model="sync_normed"),
+        "layer 'l0' has a SyncBatchNorm, which would take its statistics over all processes of the run; give",
+    ),
+    "a buffer that changes, two replicas": (
+        drawn("0/1", cut=(2,), num_microbatches=3, model="averaging"),
+        "after iteration 0 l0:average of stage 0 is not the same on its replicas on ranks 0 (d0) and 1 (d1): ",
+    ),
+}
+"""Not trained at all, or not beyond the first iteration."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What both ranks say about every row."""
+    folder = tmp_path_factory.mktemp("silent")
+    for number, (name, case) in enumerate((EXACT | {name: case for name, (case, _) in REFUSED.items()}).items()):
+        (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
+        document = {key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "messages", "steps")}
+        document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
+        if case.then is not None:
+            document["then"] = f"{number:03}.then.json"
+            (folder / document["then"]).write_text(render_plan(case.then))
+        (folder / f"{number:03}.case.json").write_text(json.dumps(document))
+    run_ranks(folder, 2)
+    ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return {name: [rank[name] for rank in ranks] for name in ranks[0]}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_it_trains_as_one_process(outcomes, name: str):
+    """Tests that losses, gradients, weights and buffers are those of a single process."""
+    case: Case = EXACT[name]
+    for answer in outcomes[name]:
+        assert "refused" not in answer, answer
+        for mine, theirs in zip(answer["losses"], answer["expected_losses"], strict=True):
+            assert not mine or mine == pytest.approx(theirs, rel=1e-10, abs=1e-12)
+        assert answer["missing"] == []
+        assert answer["count"] > 0
+        assert answer["gradients"] <= 1e-10 * answer["largest"]
+        assert answer["weights"] <= 1e-9 * max(answer["largest"], 1)
+        assert answer["buffers"] <= 1e-12
+        assert answer["kept"] == 0
+    assert any(answer["losses"][0] for answer in outcomes[name]), case
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_in_the_same_words(outcomes, name: str):
+    """Tests that what cannot be trained exactly is refused by both ranks, with the layer and the remedy."""
+    first, second = outcomes[name]
+    assert first == second
+    assert first["refused"].startswith(REFUSED[name][1]), first
+
+
+UNTOUCHED = "the optimizer has not been run; to leave such steps out, or to look away: --on-nonfinite skip, or ignore"
+STOPPED = {
+    "other_batches": "iteration 0: inputs and target of rank 1 (d1) differ from those of rank 0 (d0), so outputs would",
+    "other_targets": "iteration 1: target of rank 1 (d1) differs from those of rank 0 (d0), so outputs would be held",
+    "nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the first to "
+    f"give it; {UNTOUCHED}",
+    "nan_in_gradient_stops": "iteration 0: all losses are finite, but the gradient of l1:weight on rank 1 (d1), summed "
+    f"over all microbatches, is not; {UNTOUCHED}",
+    "failing_optimizer": "the optimizer's step (Failing) raised KeyError: 'momentum' (execute_run_worker.py, line ",
+    "raising_factory": "the factory of layer 'l1' raised TypeError: no such width (execute_run_worker.py, line ",
+}
+"""Whole runs that end, and in which words."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What every rank says about the scenarios of `execute_run_worker.py`."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, placement, cut in [("a", "0 1", (1, 1)), ("b", "1 0", (1, 1)), ("c", "0/1", (2,))]:
+        plan = make_random_plan(placement, cut=cut, num_microbatches=3)
+        (folder / f"{name}.json").write_text(render_plan(plan))
+    run_ranks(folder, 2, worker=Path(__file__).with_name("execute_run_worker.py"))
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_it_stops_in_the_same_words(runs, name: str):
+    """Tests that a run that would go wrong ends on both ranks in one message that names step and place."""
+    first, second = (rank[name] for rank in runs)
+    assert first == second
+    assert first["refused"].startswith(STOPPED[name]), first
+
+
+def test_a_step_that_is_not_finite_can_be_left_out(runs):
+    """Tests that skipping leaves all weights as they were, on every rank, and that the next step is taken."""
+    for rank in runs:
+        assert rank["nan_is_skipped"] == {"updated": [False, True], "changed": True}
+
+
+def test_an_overflow_lowers_the_loss_scale(runs):
+    """Tests that an overflow costs its step on every rank, and that the scale grows again after two good ones."""
+    for rank in runs:
+        assert rank["overflow_lowers_the_scale"] == {"updated": [False, True, True, True], "scale": 1023 - 900 + 1}
+
+
+def test_a_run_goes_on_from_a_checkpoint_to_the_bit(runs):
+    """Tests that dropout, AdamW and a one-cycle schedule go on to the bit, under the same plan and another."""
+    expected = next(
+        rank["checkpoints_resume"]["expected"] for rank in runs if rank["checkpoints_resume"]["expected"][0]
+    )
+    for name in ("a", "b"):
+        found = [rank["checkpoints_resume"]["found"][name] for rank in runs]
+        assert [first for first, _ in found] == [4, 4]
+        assert [losses for _, losses in found if losses[0]] == [expected]
+    assert next(rank["checkpoints_resume"]["left"] for rank in runs) == ["step-00000004"]
+
+
+def test_an_evaluation_changes_nothing(runs):
+    """Tests that losses without dropout are the same under two plans, with and without replicas."""
+    (alone,) = (rank["evaluation"]["a"] for rank in runs if rank["evaluation"]["a"])
+    for rank in runs:
+        assert rank["evaluation"]["c"] == pytest.approx(alone, rel=1e-12)
+
+
+def test_a_loop_of_ones_own_trains_alike(runs):
+    """Tests that batches given by hand have the losses of those that the training numbers."""
+    for rank in runs:
+        assert rank["own_loop"]["found"] == rank["own_loop"]["expected"]
+    assert any(rank["own_loop"]["found"][0] for rank in runs)

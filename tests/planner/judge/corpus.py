@@ -1,0 +1,38 @@
+"""A small corpus of valid plans in which everything that the contract speaks of occurs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+from planner.plan import Plan
+from planner.problem import Problem
+from tests.strategies import random_plan, random_problem, random_split, random_split_schedule, random_stages
+
+PLAIN, SPLIT = (*range(40), 46, 61, 74, 78, 86, 97), range(1000, 1025)
+"""Seeds of plans without and with split placement; behind the first forty are some whose routes take several links."""
+
+
+@cache
+def _made() -> tuple[tuple[Problem, Plan], ...]:
+    plain = tuple(_plain(Random(seed)) for seed in PLAIN)
+    return plain + tuple(_split(Random(seed)) for seed in SPLIT)
+
+
+def _plain(rng: Random) -> tuple[Problem, Plan]:
+    problem = random_problem(rng)
+    return problem, random_plan(rng, problem)
+
+
+def _split(rng: Random) -> tuple[Problem, Plan]:
+    problem = random_problem(rng)
+    problem = replace(problem, options=replace(problem.options, split_placement=True, split_backward=True))
+    stages = tuple(random_split(rng, problem, stage) for stage in random_stages(rng, problem))
+    schedule = random_split_schedule(rng, problem, stages=stages)
+    return problem, Plan(problem=problem.reference(), stages=stages, schedule=schedule)
+
+
+def corpus() -> Iterator[tuple[Problem, Plan]]:
+    """Every plan with its problem; clusters remember no routes."""
+    for problem, plan in _made():
+        yield replace(problem, cluster=replace(problem.cluster)), plan

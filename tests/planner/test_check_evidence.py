@@ -1,0 +1,228 @@
+"""The proof that a plan brings along: derived again from the document alone, refused wherever it was tampered with."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from planner import embedded_document, embedded_problem
+from planner.check_evidence import HISTORY, rederive
+from planner.document import parse_plan, render_plan
+from planner.embedded_problem import enclosed_problem
+from planner.planning import make_plan
+from planner.problem import Options, Problem
+from planner.progress import Limits
+from profiles.load import load_workload
+
+SCHEMA = Path(__file__).parents[2] / "planner" / "plan.schema.json"
+
+
+def make_question() -> Problem:
+    workload = load_workload("demo:gpt-1.5b-zero-bubble")
+    assert workload.cluster is not None
+    # with any number of replicas and a third stage per device the bound is one whose certificate proves its value
+    # and not a nanosecond more
+    options = Options(max_stages_per_device=3)
+    profile = replace(workload.profile, microbatch_size=None)
+    return Problem(profile=profile, cluster=workload.cluster, num_microbatches=8, options=options)
+
+
+@pytest.fixture(scope="module")
+def document() -> str:
+    """A plan with an open gap, as a document."""
+    return render_plan(make_plan(make_question(), limits=Limits(time_limit_s=60, max_rounds=1)))
+
+
+def check(text: str) -> dict[str, tuple[Any, Any]]:
+    """What the plan of a document states otherwise than it follows from the document alone: (stated, derived)."""
+    plan = parse_plan(text)
+    problem = enclosed_problem(plan)
+    assert problem is not None
+    outcome = rederive(problem, plan)
+    found = {each.field: (each.stated, each.derived) for each in outcome.differences}
+    found |= {each.rule: (each.actual, each.expected) for each in outcome.verdict.violations}
+    assert outcome.passed == (not found)
+    return found
+
+
+def test_a_plan_proves_itself(document: str):
+    """Tests that everything a plan states follows from its document alone, and that its schema allows the enclosure."""
+    assert check(document) == {}
+    plan = parse_plan(document)
+    assert plan.evidence is not None
+    assert plan.evidence.gap > 0
+    assert enclosed_problem(plan) == make_question()
+    jsonschema.validate(json.loads(document), json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+Spoil = Callable[[dict[str, Any]], None]
+
+
+def shift(field: str, by: float) -> Spoil:
+    """Adds to a figure of the evidence."""
+
+    def spoil(evidence: dict[str, Any]) -> None:
+        evidence[field] += by
+
+    return spoil
+
+
+def put(field: str, value: object) -> Spoil:
+    """Replaces a piece of the evidence."""
+    return lambda evidence: evidence.update({field: value})
+
+
+def claim(evidence: dict[str, Any]) -> None:
+    """States a bound that equals the makespan, consistently, with a certificate that says so."""
+    evidence.update(lower_bound_ns=evidence["makespan_ns"], gap=0.0, solution_status="optimal", stopped_by="proof")
+    evidence["certificate"]["value_ns"] = evidence["makespan_ns"]
+
+
+def raise_certificate(evidence: dict[str, Any]) -> None:
+    """States a bound one nanosecond above what is proved, consistently."""
+    bound = evidence["lower_bound_ns"] + 1
+    makespan = evidence["makespan_ns"]
+    evidence.update(lower_bound_ns=bound, gap=(makespan - bound) / makespan)
+    evidence["certificate"]["value_ns"] = bound
+
+
+def spoil_baseline(field: str, value: object) -> Spoil:
+    def spoil(evidence: dict[str, Any]) -> None:
+        row = next(row for row in evidence["baselines"] if row["makespan_ns"])
+        row[field] = value
+
+    return spoil
+
+
+def cheapen(evidence: dict[str, Any]) -> None:
+    """Makes the first layer of the enclosed profile slower, so that a larger bound would hold."""
+    evidence["certificate"]["enclosed"]["profile"]["layers"][0]["costs"][0]["forward_ns"] *= 2
+
+
+def claim_completeness(evidence: dict[str, Any]) -> None:
+    """A complete search that ended below the plan."""
+    evidence.update(proved_by="complete search", solution_status="optimal", solver_bound_ns=evidence["makespan_ns"] - 1)
+
+
+SPOILT: dict[str, tuple[Spoil, str]] = {
+    "makespan": (shift("makespan_ns", -1), "evidence-makespan"),
+    "span": (shift("span_ns", 1), "evidence-span"),
+    "bubble": (shift("bubble", -0.001), "evidence-bubble"),
+    "peaks": (put("peak_bytes", {}), "evidence-peaks"),
+    "bound too high": (shift("lower_bound_ns", 1), "lower_bound_ns"),
+    "bound too low": (shift("lower_bound_ns", -1), "lower_bound_ns"),
+    "bound above the plan": (shift("lower_bound_ns", 10**12), "evidence-lower-bound"),
+    "kind": (put("bound_kind", "layer"), "bound_kind"),
+    "gap": (shift("gap", -0.0001), "gap"),
+    "optimal": (put("solution_status", "optimal"), "solution_status"),
+    "proof": (put("stopped_by", "proof"), "stopped_by"),
+    "proved by its certificate": (put("proved_by", "certificate"), "proved_by"),
+    "proved by a search that is open": (claim_completeness, "proved_by"),
+    "all of it optimal": (claim, "certificate"),
+    "one nanosecond": (raise_certificate, "certificate"),
+    "kind of certificate": (lambda e: e["certificate"].update(kind="path"), "certificate"),
+    "no certificate": (put("certificate", {}), "certificate"),
+    "certificate of another form": (put("certificate", ["work"]), "certificate"),
+    "certificate of no form": (put("certificate", None), "certificate"),
+    "gap of no form": (put("gap", "0"), "gap"),
+    "status of no form": (put("solution_status", []), "solution_status"),
+    "schedule bound": (shift("schedule_bound_ns", 1), "schedule_bound_ns"),
+    "claim of a solver": (put("solver_bound_ns", 10**15), "solver_bound_ns"),
+    "assumed": (put("assumed_divisible", [7]), "assumed_divisible"),
+    "interpolated": (put("interpolated_costs", ["1 layers on A100 at width 1: scaled"]), "interpolated_costs"),
+    "timings": (put("timings", {"conditions": "busy"}), "timings"),
+    "verdict": (put("verdict", {"passed": False, "violations": []}), "verdict"),
+    "baseline left out": (lambda e: e["baselines"].pop(0), "baselines.data parallel"),
+    "baseline made up": (lambda e: e["baselines"][0].update(name="best of all"), "baselines.best of all"),
+    "baseline slower": (spoil_baseline("makespan_ns", 1), "baselines.data parallel.makespan_ns"),
+    "baseline misfit": (spoil_baseline("fits_memory", None), "baselines.data parallel.fits_memory"),
+    "profile": (cheapen, "profile-hash"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_tampered_evidence_is_found(document: str, name: str):
+    """Tests that every figure that can be derived is: changed in the document, it is named with both values."""
+    spoil, field = SPOILT[name]
+    tree = json.loads(document)
+    spoil(tree["evidence"])
+    plan = parse_plan(json.dumps(tree))
+    problem = enclosed_problem(plan) or make_question()
+    outcome = rederive(problem, plan)
+    found = {each.field for each in outcome.differences} | {each.rule for each in outcome.verdict.violations}
+    assert not outcome.passed
+    assert any(field in name for name in found), found
+    for difference in outcome.differences:
+        assert difference.message.endswith(".")
+
+
+def test_weights_of_a_dual_are_checked(document: str):
+    """Tests that the dual numbers of a certificate decide: other numbers prove another value, or none."""
+    tree = json.loads(document)
+    certificate = tree["evidence"]["certificate"]
+    weights = certificate["price"]["weights"] if certificate["kind"] == "pipeline" else certificate["weights"]
+    weights.update(dict.fromkeys(weights, -1))
+    assert "certificate" in check(json.dumps(tree))
+
+
+def test_every_field_is_derived_or_history(document: str):
+    """Tests that no field of the evidence is neither derived, tampered with above, nor declared history."""
+    checked = {
+        *("makespan_ns", "span_ns", "bubble", "peak_bytes", "lower_bound_ns", "bound_kind", "certificate", "gap"),
+        *("schedule_bound_ns", "solution_status", "stopped_by", "baselines", "interpolated_costs", "verdict"),
+        "proved_by",
+        "assumed_divisible",
+        "timings",
+    }
+    assert set(json.loads(document)["evidence"]) | {"proved_by"} == checked | set(HISTORY)
+
+
+def test_a_long_question_is_deflated(document: str, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a question above the limit is enclosed deflated, is the same, and that a broken stream is refused."""
+    monkeypatch.setattr(embedded_problem, "MAX_PLAIN", 1000)
+    plan = parse_plan(document)
+    assert plan.evidence is not None
+    kept = {key: value for key, value in plan.evidence.certificate.items() if key != embedded_problem.KEY}
+
+    def with_enclosure(answer: dict[str, Any]) -> str:
+        assert plan.evidence is not None
+        return render_plan(replace(plan, evidence=replace(plan.evidence, certificate=kept | answer)))
+
+    text = with_enclosure(embedded_problem.enclose(make_question()))
+    assert len(text) < len(document)
+    assert check(text) == {}
+    for broken in (
+        "",
+        "AAAA",
+        "é",
+        None,
+        embedded_problem.enclose(make_question())[embedded_problem.KEY]["deflated"][:100],
+    ):
+        with pytest.raises(ValueError, match=r"certificate\.enclosed"):
+            enclosed_problem(parse_plan(with_enclosure({embedded_problem.KEY: {"deflated": broken}})))
+    monkeypatch.setattr(embedded_document, "MAX_INFLATED", 100)
+    with pytest.raises(ValueError, match="too large"):
+        enclosed_problem(parse_plan(text))
+
+
+def test_no_solver_is_loaded(document: str, tmp_path: Path, repository_root: Path):
+    """Tests that `verify --certificate PLAN` neither loads a solver nor a compiler, and needs nothing but the plan."""
+    (tmp_path / "plan.json").write_text(document, encoding="utf-8")
+    code = (
+        "import sys\nfrom api.cli import main\n"
+        f"code = main(['verify', '--certificate', {str(tmp_path / 'plan.json')!r}])\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "assert not loaded & {'solver_models', 'ortools', 'pulp', 'highspy', 'numba'}, loaded\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=repository_root, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "re-derived, equal" in done.stdout

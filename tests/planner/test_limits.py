@@ -1,0 +1,221 @@
+"""When a run stops: patience in rounds, deadlines that every part asks for, and a clock that waits for the compiler."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+
+from benchmarks.generate import Family, make_workload
+from planner.baselines.registry import NO_TIME, make_baselines
+from planner.certificate import make_bound
+from planner.check_evidence import rederive
+from planner.clock import while_time
+from planner.costs import CostModel
+from planner.planning import make_plan
+from planner.planning.search_state import COMPILING, REPORT_EVERY_S, SearchState
+from planner.problem import Problem
+from planner.progress import DEFAULT_PATIENCE, Limits, Progress
+from solver_models.compile_events import CompileWatch
+from solver_models.construction import FEWEST_RATED, make_seeds
+from solver_models.partition.dynamic import Partitioner
+from solver_models.partition.ilp import IntervalProgram
+from solver_models.partition.interval_kernels import columns
+from solver_models.search import Searcher
+from tests.planner.builders import make_layer, make_link, make_problem
+from tests.solver_models.partitions import make_instance
+
+
+def make_row(num_microbatches: int = 3) -> Problem:
+    """Four unlike layers on two devices."""
+    layers = [make_layer(f"l{i}", (3 + i, 4, 2), state_bytes=5, stash_bytes=3) for i in range(4)]
+    link = make_link("d0 d1", latency=1)
+    return make_problem(layers, [link], edge_bytes=4, num_microbatches=num_microbatches, memory_bytes=1_000)
+
+
+def asked(most: int) -> Callable[[], bool]:
+    """A clock that grants so many questions."""
+    numbers = count()
+    return lambda: next(numbers) < most
+
+
+def make_run(limits: Limits, heard: list[Progress] | None = None) -> SearchState:
+    """A run that has an incumbent."""
+    problem = make_row()
+    run = SearchState(
+        problem,
+        limits,
+        on_progress=lambda step: None if heard is None else heard.append(step),
+        should_stop=lambda: False,
+    )
+    plan = next(iter(make_baselines(problem, run.costs))).plan
+    assert plan is not None
+    assert run.offer(plan, None, source="data parallel")
+    return run
+
+
+def test_patience_counts_rounds_and_not_seconds():
+    """Tests that a search ends after so many rounds without a better plan, however long it took to begin."""
+    run = make_run(Limits(time_limit_s=10**6, patience=3))
+    run.begin -= 10**5
+    assert not run.is_over()
+    for ended in range(3):
+        assert not run.rounds_are_over(ended, 0.0)
+        assert not run.is_over()
+    run.rounds_are_over(3, 0.0)
+    assert run.is_over()
+    assert run.stopped_by == "no_improvement"
+
+
+def test_a_better_plan_renews_patience():
+    """Tests that the rounds are counted from the one in which the incumbent was found."""
+    run = make_run(Limits(time_limit_s=10**6, patience=2))
+    run.rounds = run.improved_round = 7
+    assert not run.is_over()
+    run.rounds = 9
+    assert run.is_over()
+
+
+def test_seconds_of_patience_need_a_round():
+    """Tests that a search that has not ended a round is not ended by seconds of patience either."""
+    run = make_run(Limits(time_limit_s=10**6, patience_s=5.0))
+    run.begin_search()
+    run.begin -= 100
+    assert not run.is_over()
+    run.rounds = 1
+    assert run.is_over()
+    assert run.stopped_by == "no_improvement"
+
+
+def test_default_patience_leaves_other_limits_alone():
+    """Tests that rounds of patience have a default only where no other limit was asked for."""
+    assert Limits().patience_rounds == DEFAULT_PATIENCE
+    assert Limits(max_rounds=2).patience_rounds is None
+    assert Limits(patience_s=3.0).patience_rounds is None
+    assert Limits(max_rounds=2, patience=1).patience_rounds == 1
+    with pytest.raises(ValueError, match="patience = 0 is out of range"):
+        Limits(patience=0)
+
+
+def test_the_clock_stands_still_while_kernels_compile():
+    """Tests that seconds of compilation, on nested calls counted once, are no seconds of the run, and are told of."""
+    heard: list[Progress] = []
+    run = make_run(Limits(time_limit_s=10**6), heard)
+    begin = run.elapsed_s
+    run.watch.on_start(None)
+    run.watch.on_start(None)
+    time.sleep(0.05)
+    run.watch.on_end(None)
+    assert run.watch.seconds > 0.04
+    run.watch.on_end(None)
+    total = run.watch.seconds
+    time.sleep(0.01)
+    assert run.watch.seconds == total
+    assert heard[-1].phase == COMPILING
+    assert run.elapsed_s - begin <= time.monotonic() - run.begin - total
+
+
+def test_compilations_are_heard():
+    """Tests that the watch hears numba compile a function that nobody has called before, and nothing after its exit."""
+    numba = pytest.importorskip("numba")
+    if numba.config.DISABLE_JIT:
+        pytest.skip("nothing is compiled here")
+    begun: list[bool] = []
+    with CompileWatch(on_begin=lambda: begun.append(True)) as watch:
+        numba.njit(lambda x: x + 1)(1)
+        heard = watch.seconds
+        assert heard > 0
+    numba.njit(lambda x: x + 2)(1)
+    assert watch.seconds == heard
+    assert begun
+
+
+def test_the_caller_hears_of_a_long_search():
+    """Tests that a search without news is reported all the same, though not at every step."""
+    heard: list[Progress] = []
+    run = make_run(Limits(time_limit_s=10**6), heard)
+    run.report("search")
+    run.report_if_due("search")
+    assert len(heard) == 1
+    run.begin -= REPORT_EVERY_S
+    run.report_if_due("search")
+    assert [step.phase for step in heard] == ["search"] * 2
+
+
+@pytest.mark.parametrize("most", [0, 1, 3, 10, 40])
+def test_baselines_stop_within_a_method(most: int):
+    """Tests that baselines for which time is over are listed without a plan, those that try many orders included."""
+    family = Family(
+        shape="chain", num_layers=8, num_devices=2, num_microbatches=4, memory="loose", links="homogeneous",
+        speeds="equal",
+    )  # fmt: skip
+    workload = make_workload(family)
+    problem = Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=4)
+    costs = CostModel(problem)
+    everything = [row.name for row in make_baselines(problem, costs)]
+    rows = list(make_baselines(problem, costs, has_time=asked(most)))
+    assert {row.name for row in rows} <= set(everything)
+    late = [row for row in rows if row.note == NO_TIME]
+    assert late
+    assert all(row.plan is None for row in late)
+    assert any("V-Min" in row.name for row in late)
+
+
+def test_baselines_left_out_state_nothing():
+    """Tests that evidence is derived again although baselines were left out for want of time."""
+    problem = make_row()
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=0))
+    assert plan.evidence is not None
+    rows = tuple(
+        replace(row, makespan_ns=None, span_ns=None, bubble=None, peak_fraction=None, fits_memory=False, note=NO_TIME)
+        if number
+        else row
+        for number, row in enumerate(plan.evidence.baselines)
+    )
+    short = replace(plan, evidence=replace(plan.evidence, baselines=rows))
+    assert rederive(problem, short, with_baselines=True).passed
+    assert not rederive(problem, replace(plan, evidence=replace(plan.evidence, baselines=rows[:1]))).passed
+
+
+def test_items_are_made_while_there_is_time():
+    """Tests that nothing is made after time is over, and all of it if it never is."""
+    made: list[int] = []
+    items = (made.append(number) or number for number in range(10))  # type: ignore[func-returns-value]
+    assert list(while_time(items, has_time=asked(3))) == [0, 1, 2] == made
+    assert list(while_time(range(4), has_time=lambda: True)) == [0, 1, 2, 3]
+
+
+def test_bounds_stop_between_steps():
+    """Tests that a bound without time is one all the same, and no larger than with time."""
+    problem = make_row()
+    costs = CostModel(problem)
+    hasty, whole = (make_bound(problem, costs, has_time=has_time) for has_time in (lambda: False, lambda: True))
+    assert 0 < hasty.value_ns <= whole.value_ns
+
+
+def test_seeds_stop_and_the_best_floors_come_first():
+    """Tests that as many seeds are rated as there is time for, and without a limit the same ones as ever."""
+    searcher = Searcher(make_run(Limits()).instance)
+    usual = {(seed.stage_of.tobytes(), seed.groups) for seed in make_seeds(searcher)}
+    patient = make_seeds(searcher, has_time=lambda: True)
+    assert {(seed.stage_of.tobytes(), seed.groups) for seed in patient} == usual
+    assert len(make_seeds(searcher, has_time=asked(2))) == FEWEST_RATED + 2
+    assert len(usual) > FEWEST_RATED + 2
+    floors = [searcher.floor(seed.stage_of, seed.groups, recompute=seed.recompute) for seed in patient]
+    known = [floor for seed, floor in zip(patient, floors, strict=True) if floor is not None and seed.is_feasible]
+    assert known == sorted(known)
+
+
+def test_interval_programmes_are_arrays():
+    """Tests that a large interval programme has an entry per stage and rule, without an object per column."""
+    instance = make_instance(120, (8,), table_of_replicas=np.zeros(9, np.int64))
+    own = Partitioner(instance)
+    table = columns(own.tables, own.ceiling(), np.ones(9, np.int64))
+    program = IntervalProgram(instance, table)
+    model = program.make_model(is_relaxed=False)
+    assert len(table) > 20_000
+    assert model.num_col_ == len(program.stage) == len(table)
+    assert len(model.a_matrix_.value_) == 3 * len(table)
+    assert model.num_row_ == 121 + 1

@@ -1,0 +1,96 @@
+"""What a short run says that actions and messages cost."""
+
+from typing import Any
+
+import pytest
+
+from planner.fidelity.overhead import Overheads, find_overheads, make_probe, make_probe_plan
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.simulate import simulate
+from planner.verify import verify
+from profiles.cluster import Link
+from profiles.model_profile import ActionOverhead, ModelProfile
+from tests.planner.builders import make_edge, make_layer
+
+
+def make_case(num_microbatches: int, *, has_weights: bool = True) -> tuple[Problem, Plan]:
+    times = (20, 30, 10) if has_weights else (20, 30, 0)
+    fields: dict[str, Any] = {"parameter_bytes": 4 if has_weights else 0}
+    layers = tuple(make_layer(name, times, **fields) for name in "abc")
+    profile = ModelProfile(name="net", layers=layers, edges=(make_edge("a b", num_bytes=5), make_edge("b c")))
+    link = Link(a="x", b="y", bandwidth_bytes_per_s=10**9, latency_ns=2)
+    problem = make_probe(profile, device_type="gpu", num_microbatches=num_microbatches, link=link)
+    return problem, make_probe_plan(problem)
+
+
+def run(problem: Problem, plan: Plan, *, inside: int, between: int, message: int, ending: int) -> list[dict[str, Any]]:
+    """What two processes would write: every action `inside` longer than its layers and begun `between` after the last,
+    every message `message` longer than its link; the timeline is played with just that.
+    """
+    slow = make_probe(
+        problem.profile, device_type="gpu", num_microbatches=problem.num_microbatches, link=problem.cluster.links[0]
+    )
+    link = Link(a="probe0", b="probe1", bandwidth_bytes_per_s=10**9, latency_ns=2 + message)
+    entry = ActionOverhead(
+        device_type="gpu",
+        **dict.fromkeys(("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns"), inside + between),
+    )
+    profile = ModelProfile(
+        name="net", layers=slow.profile.layers, edges=slow.profile.edges, action_overhead_ns=(entry,)
+    )
+    slow = make_probe(profile, device_type="gpu", num_microbatches=problem.num_microbatches, link=link)
+    played = simulate(slow, Plan(problem=slow.reference(), stages=plan.stages, schedule=plan.schedule))
+    ranks = []
+    for device, word in played.actions.items():
+        spans = [[str(timed.action), timed.start_ns + between, timed.end_ns] for timed in word]
+        starts = _packed(spans, between=between)
+        packed = [[name, at, at + end - begin] for (name, begin, end), at in zip(spans, starts, strict=True)]
+        rows: dict[str, Any] = {}
+        for clock, actions in (("wall", spans), ("thread", packed)):
+            last = actions[-1][2]
+            times: dict[str, Any] = {"taken_up_ns": [0] * len(actions), "begin_ns": actions[0][1]}
+            times |= {"reduced_ns": last, "end_ns": last + ending}
+            rows[clock] = [{"actions": actions, "times": times}] * 3
+        ranks.append({"device": device, **rows})
+    return ranks
+
+
+def _packed(spans: list[list[Any]], *, between: int) -> list[int]:
+    """Starts on the thread's own clock, on which waiting takes no time."""
+    starts, now = [], 100
+    for _, begin, end in spans:
+        starts.append(now + between)
+        now = starts[-1] + end - begin
+    return starts
+
+
+def found(num_microbatches: int = 6, *, has_weights: bool = True) -> Overheads:
+    problem, plan = make_case(num_microbatches, has_weights=has_weights)
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    return find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
+
+
+def test_overheads_are_found_again():
+    """Tests that what a run adds inside and before actions, at its end and per message is what comes out."""
+    result = found()
+    action = result.action
+    assert (action.forward_ns, action.input_grad_ns, action.weight_grad_ns, action.backward_ns) == (11, 11, 11, 11)
+    assert result.iteration_ns == 9
+    assert result.message_ns == 50 + 4  # what lies before the receiving action is part of its message's way
+    assert result.num_actions == 3 * 2 * (6 + 3 + 3 + 3)
+
+
+def test_layers_without_weights_have_no_split():
+    """Tests that what did not run has no overhead."""
+    action = found(has_weights=False).action
+    assert (action.weight_grad_ns, action.backward_ns) == (0, 11)
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 2, 5])
+def test_the_probe_is_a_plan(num_microbatches: int):
+    """Tests that the verifier passes the probe's plan, which has every kind of action where there is more than one."""
+    problem, plan = make_case(num_microbatches)
+    assert verify(problem, plan).passed
+    kinds = {action.kind for word in plan.schedule.values() for action in word}
+    assert kinds == (set("FIWB") if num_microbatches > 1 else set("FIW"))

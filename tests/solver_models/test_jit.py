@@ -1,0 +1,99 @@
+"""Compiled functions are cached where no stale one can be found."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from solver_models import jit
+
+ROOM = Path(jit.__file__).parent
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of the sources."""
+    shutil.copytree(ROOM, tmp_path / "solver_models", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def ask(room: Path, expression: str, cache: Path) -> str:
+    """What an expression about `jit` is in a fresh interpreter that sees the sources of `room`."""
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment |= {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(room)}
+    code = f"from solver_models import jit; print({expression})"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=room, check=True
+    )
+    return run.stdout.strip()
+
+
+def folder_of(room: Path, module: str) -> Path:
+    return Path(ask(room, f"jit.module_folder('solver_models.{module}')", room / "cache"))
+
+
+def test_the_folder_is_found_by_every_clone(copied: Path):
+    """Tests that the same sources always give the same folder, below the one the user names, wherever they lie."""
+    folder = folder_of(copied, "annealing")
+    assert folder.is_relative_to(copied / "cache")
+    assert folder_of(copied, "annealing") == folder
+    assert folder.name == jit.module_folder("solver_models.annealing").name
+
+
+@pytest.mark.parametrize(
+    ("changed", "module", "differs"),
+    [
+        ("annealing", "annealing", True),
+        ("evaluator", "annealing", True),
+        ("instance", "evaluator", True),
+        ("jit", "evaluator", True),
+        ("annealing", "evaluator", False),
+        ("joint/partition_enumeration", "annealing", False),
+    ],
+)
+def test_what_goes_into_a_module_counts(copied: Path, changed: str, module: str, differs: bool):
+    """Tests that a change of a module, or of what it imports, leads to another folder, and no other change does."""
+    before = folder_of(copied, module)
+    path = copied / "solver_models" / f"{changed}.py"
+    path.write_text(path.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
+    assert (folder_of(copied, module) != before) == differs
+
+
+def test_an_unwritable_folder_is_replaced(copied: Path, tmp_path: Path):
+    """Tests that a folder which cannot be made, or not be written to, gives way to a temporary one."""
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    folder = Path(ask(copied, "jit.cache_folder()", tmp_path / "file"))
+    assert not folder.is_relative_to(tmp_path)
+    assert folder.name == "kernels"
+
+
+LITERAL = """
+from solver_models.jit import kernel
+
+
+@kernel
+def add(a, b):
+    return a + b
+
+
+@kernel
+def both(a):
+    return add(a, 1) + add(a, 2)
+
+
+SHOWN = both(1), len(add.signatures), sum(both.stats.cache_hits.values())
+"""
+
+
+def test_clones_share_compiled_functions(tmp_path: Path):
+    """Tests that a literal makes no specialisation of its own, and that another folder finds all that one compiled."""
+    printed = []
+    for clone in ("one", "two"):
+        shutil.copytree(ROOM, tmp_path / clone / "solver_models", ignore=shutil.ignore_patterns("__pycache__"))
+        (tmp_path / clone / "solver_models" / "literal.py").write_text(LITERAL, encoding="utf-8")
+        shown = ask(tmp_path / clone, "__import__('solver_models.literal', fromlist='x').SHOWN", tmp_path / "cache")
+        printed.append(shown)
+    assert printed == ["(5, 1, 0)", "(5, 0, 1)"]
