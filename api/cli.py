@@ -357,6 +357,56 @@ def profile_command(
 
 
 @app.command(
+    "tune",
+    epilog="Examples:\n\npipeplan tune my_model:make_training -m 8 --devices 2 -o plan.json\n\n"
+    "pipeplan tune my_model:make_training --workload workload.json --time-limit 120 --within 5 -o plan.json",
+)
+def tune_command(
+    model: arg.Model,
+    num_microbatches: arg.NumMicrobatches = None,
+    devices: arg.NumDevices = None,
+    workload: arg.TuneWorkload = None,
+    time_limit: arg.TimeLimit = 300.0,
+    runs: arg.TuneRuns = 3,
+    steps: arg.TuneSteps = None,
+    within: arg.Within = 3.0,
+    output: arg.Output = None,
+    json: arg.Json = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Find the plan that is fastest on this host by the clock: profile, plan, run the best few, calibrate, plan again.
+
+    Ends when the planner's choice takes what is predicted, or the time is up; Ctrl+C keeps the fastest so far. The
+    calibrated workload is written beside the plan.
+    """
+    from api.inputs import require_writable
+    from api.tuning.command import TuningWish, beside, run_tuning
+    from api.tuning.tuning_report import render_result, summarise_result
+    from planner.document import render_plan
+    from profiles.workload import dump_workload
+
+    kept = beside(output)
+    require_writable(output, kept)
+    wish = TuningWish(
+        model=model, devices=devices, num_microbatches=num_microbatches, workload=workload, keep=kept,
+        time_limit_s=time_limit, runs=runs, steps=steps, within_percent=within,
+    )  # fmt: skip
+    console = _console(is_report=False)
+    style = _report_style(console, is_json=json, is_quiet=quiet)
+    tuned = run_tuning(wish, console=console, style=style)
+    if output is not None or not sys.stdout.isatty():
+        _write(render_plan(tuned.result.chosen.candidate.plan), output)
+    if kept is not None:
+        _write(dump_workload(tuned.result.workload), kept)
+    files = {"plan": output, "workload": kept} if output and kept else {}
+    if style == "json":
+        done = summarise_result(tuned.result, files=files, elapsed_s=tuned.elapsed_s)
+        print(jsonlib.dumps(done, ensure_ascii=False), file=sys.stderr)
+    elif style != "quiet":
+        console.print(render_result(tuned.result, limits=tuned.limits, elapsed_s=tuned.elapsed_s))
+
+
+@app.command(
     "verify",
     epilog="Examples:\n\npipeplan verify plan.json demo:resnet50-two-hosts\n\npipeplan verify --certificate plan.json",
 )
