@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'Setting up .venv (a minute or two the first time)'
 	$(NEW_VENV)
 	@$(PIP_INSTALL) setuptools
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces]'
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces,models]'
 	@touch $(PLANNER) $@
 
 $(KERNELS): $(STAMP) $(wildcard solver_models/*.py solver_models/joint/*.py solver_models/partition/*.py)
@@ -65,7 +65,7 @@ test-crash: setup database ## kill solvers, workers, services and databases, a h
 	  tests/api/service/test_crashes.py tests/api/service/test_first_posts.py tests/api/service/test_connections.py
 
 # Each table has a module of its own; their docstrings say what is measured.
-TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sequential families large fidelity does_it_pay \
+TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sequential families large fidelity fidelity_upper_limit does_it_pay \
   seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency service
 
 bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)

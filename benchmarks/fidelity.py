@@ -1,334 +1,409 @@
-"""Does a real iteration take as long as predicted? `python -m benchmarks.fidelity [--quick] -o FILE`.
+"""Is what is predicted what happens? `python -m benchmarks.fidelity [--quick] [--minutes 25] [--models A,B] -o FILE`.
 
-Every plan runs in real processes, one thread each. Its layers are timed by all of these processes at once, right
-before every block of its iterations; the prediction is the plan played with the medians of these times.
+Measured the user's way: README's commands, each in fresh processes, profile before any plan exists. Models are those
+of `benchmarks.library_models` (extra `models`) and of `examples`. `benchmarks.fidelity_upper_limit` is the other table.
 """
 
+import math
 import os
 import statistics
+import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
-from benchmarks.real_pool import Pool, RunFailedError
-from benchmarks.real_profile import (
-    Case,
-    Machine,
-    Samples,
-    make_case_plan,
-    make_problem,
-    make_profile,
-    measure_machine,
-)
+from api.tuning.short_run import ShortRun
+from api.tuning.tuning_report import describe_stages
 from benchmarks.report import Table, make_parser, ms, percent
-from planner.document import render_plan
+from benchmarks.user_flow import (
+    Flow,
+    FlowError,
+    FlowModel,
+    balanced_cut,
+    make_layout,
+    read_peaks,
+    spread_of,
+    without_evidence,
+)
+from planner.baselines.registry import make_baselines
+from planner.costs import CostModel
+from planner.document import parse_plan
 from planner.errors import PipeplanError
-from planner.fidelity.attribution import Attribution, Comparison
-from planner.fidelity.executed_run import make_iteration, typical
 from planner.plan import Plan
+from planner.planning import Limits, make_plan
 from planner.problem import Problem
 from planner.simulate import simulate
+from profiles.workload import Workload
 
-NUM_MICROBATCHES, BLOCKS, REPETITIONS, ITERATIONS, WARM_UP = 6, 6, 2, 3, 1
-"""Per iteration; and per plan: blocks, times its layers are timed before each, iterations in each, and before those."""
+PLANNING_S = 5.0
+"""README's time limit."""
 
-TARGET, PUBLISHED = 0.05, 0.063
-"""Median error that is wanted; the best mean error in print."""
+Kind = Literal["own", "given layout", "torch"]
 
-PARTS = ("compute", "transfer", "launch overhead", "waiting")
+MEDIAN, WORST, OWN_MEDIAN = 0.03, 0.10, 0.04
+"""Targets: error of the iteration's time over all plans, of any plan, and over the planner's own plans."""
 
-PAIR = (
-    Case(method="GPipe", where="0 1"),
-    Case(method="1F1B", where="0 1"),
-    Case(method="1F1B", where="0 1", cut=(3, 5)),
-    Case(method="1F1B", where="0 1", recompute="yy"),
-    Case(method="ZB-H1", where="0 1"),
-    Case(method="ZB-H2", where="0 1", cut=(5, 3)),
-    Case(method="ZB-H1", where="0 1", recompute="yn"),
-    Case(method="interleaved 1F1B", where="0 1 0 1"),
-    Case(method="ZB-V", where="0 1 1 0"),
-    Case(method="V-Min", where="0 1 1 0", cut=(3, 2, 2, 1)),
-    Case(method="1F1B", where="0/1"),
-    Case(method="planner"),
+MEMORY_MEDIAN, MEMORY_WORST, TOO_LITTLE = 0.05, 0.15, 0.03
+"""Targets: error of peak memory, and how much less than measured may ever be predicted."""
+
+NEAR, PREFERRED = 0.02, 0.95
+"""The preferred plan is the fastest, or within so much of it, in so many of the models."""
+
+SIGNIFICANT = 0.05
+"""A sign is common to the errors if a fair coin would give one as lopsided less often."""
+
+LIBRARY = ("gpt2", "llama", "bert", "t5", "vit", "resnet18")
+MODELS = (
+    FlowModel(name="small GPT (examples)", factory="examples.small_gpt:make_training"),
+    FlowModel(name="residual network (examples)", factory="examples.resnet:make_training"),
+    *(FlowModel(name=name, factory=f"benchmarks.library_models:{name}") for name in LIBRARY),
+    FlowModel(
+        name="paced layers, 4 processes (emulation)",
+        factory="benchmarks.paced_model:make_training",
+        num_devices=4,
+        switches=("--clock", "wall"),  # the default clock counts a thread's own time, and these layers sleep
+        is_emulated=True,
+    ),
 )
-"""On two processes; every model has eight layers."""
-
-FOUR = (
-    Case(method="1F1B", where="0 1 2 3"),
-    Case(method="ZB-H1", where="0 1 2 3", cut=(1, 2, 2, 3)),
-    Case(method="ZB-V", where="0 1 2 3 3 2 1 0"),
-    Case(method="1F1B", where="0/2 1/3"),
-    Case(method="planner"),
-)
-"""On four."""
-
-QUICK = tuple(PAIR[number] for number in (2, 4, 8))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Plans that run in turns: one model on so many processes."""
-
-    model: str
-    num_processes: int
-    cases: tuple[Case, ...]
 
 
 @dataclass(kw_only=True)
-class Trial:
-    """A plan, and what was measured for it so far."""
+class Entry:
+    """What is run, and what was measured for it so far."""
 
-    case: Case
-    plan: Plan
-    problem: Problem
-    samples: list[Samples] = field(default_factory=list)
-    iterations: list[dict[str, tuple[Any, Any]]] = field(default_factory=list)
-    """Per iteration and device what `make_iteration` wants."""
-    peak_bytes: dict[str, int] = field(default_factory=dict)
+    name: str
+    kind: Kind
+    path: Path | None = None
+    """The plan's document."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """For torch's own."""
+    predicted_ns: int = 0
+    """For torch's own: what it is guessed to take, for the number of iterations; it is not shown."""
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    stages: str = ""
+    is_replicated: bool = False
+    runs: list[ShortRun] = field(default_factory=list)
     failure: str = ""
 
-
-def groups(*, is_quick: bool) -> list[Group]:
-    """What is run; with fewer than four cores four processes run emulated devices."""
-    if is_quick:
-        return [Group(model="uneven-gpt:6", num_processes=2, cases=QUICK)]
-    pairs = [Group(model=m, num_processes=2, cases=PAIR) for m in ("uneven-gpt:6", "perceptron:8", "convolutions:8")]
-    four = "uneven-gpt:6" if (os.cpu_count() or 1) >= 4 else "sleepers:8"
-    return [*pairs, Group(model=four, num_processes=4, cases=FOUR)]
-
-
-def run_group(group: Group, *, seconds: float) -> Iterator[tuple[Trial, Machine]]:
-    """Plan all cases, run them in turns, block by block, until the time is over."""
-    begin = time.monotonic()
-    with Pool(group.num_processes) as pool:
-        common: dict[str, Any] = {"model": group.model, "num_microbatches": NUM_MICROBATCHES}
-        machine = measure_machine(pool, replicas={case.replicas for case in group.cases}, **common)
-        first = {
-            replicas: pool.ask("times", **common, replicas=replicas, repetitions=3, recomputes=True)
-            for replicas in sorted({case.replicas for case in group.cases})
-        }
-        trials = [_make_trial(case, group, machine=machine, samples=first[case.replicas]) for case in group.cases]
-        for number in range(BLOCKS):
-            if number and time.monotonic() - begin > seconds * (number / (number + 1)):
-                break
-            for trial in trials:
-                _run_block(pool, trial, group=group)
-        for trial in trials:
-            _run_memory(pool, trial, group=group)
-            yield trial, machine
-
-
-def _make_trial(case: Case, group: Group, *, machine: Machine, samples: Sequence[Samples]) -> Trial:
-    profile = make_profile(group.model, samples, machine=machine, replicas=case.replicas, is_split=case.is_split)
-    problem = make_problem(case, profile, cluster=machine.cluster(), num_microbatches=NUM_MICROBATCHES)
-    try:
-        return Trial(case=case, plan=make_case_plan(case, problem), problem=problem)
-    except (PipeplanError, ValueError) as error:
-        return Trial(
-            case=case,
-            plan=Plan(problem=problem.reference(), stages=(), schedule={}),
-            problem=problem,
-            failure=str(error),
-        )
-
-
-def _run_block(pool: Pool, trial: Trial, *, group: Group) -> None:
-    if trial.failure:
-        return
-    common: dict[str, Any] = {"model": group.model, "num_microbatches": NUM_MICROBATCHES}
-    recomputes = bool(trial.case.recompute)
-    try:
-        trial.samples += pool.ask(
-            "times", **common, replicas=trial.case.replicas, repetitions=REPETITIONS, recomputes=recomputes
-        )
-        plan = render_plan(trial.plan)
-        ranks = pool.ask("run", plan=plan, model=group.model, iterations=ITERATIONS, warm_up=WARM_UP)
-    except RunFailedError as error:
-        trial.failure = str(error)
-        return
-    for number in range(ITERATIONS):
-        rows = {rank["device"]: rank["iterations"][number] for rank in ranks}
-        trial.iterations.append({device: (row["spans"], row["times"]) for device, row in rows.items()})
-
-
-def _run_memory(pool: Pool, trial: Trial, *, group: Group) -> None:
-    if trial.failure:
-        return
-    try:
-        ranks = pool.ask("memory", plan=render_plan(trial.plan), model=group.model)
-    except RunFailedError as error:
-        trial.failure = str(error)
-        return
-    trial.peak_bytes = {rank["device"]: rank["peak_bytes"] for rank in ranks}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """A trial in figures."""
-
-    predicted_ns: int
-    measured_ns: int
-    spread: float
-    memory_error: float
-    attribution: Attribution
-    comparison: Comparison
+    @property
+    def measured_ns(self) -> int | None:
+        return round(statistics.median(run.median_ns for run in self.runs)) if self.runs else None
 
     @property
-    def error(self) -> float:
-        return (self.predicted_ns - self.measured_ns) / self.measured_ns
+    def spread(self) -> float:
+        """Quartiles of all iterations apart, over the median."""
+        return spread_of([duration for run in self.runs for duration in run.durations_ns])
 
-    def overheads(self) -> dict[str, list[int]]:
-        """Nanoseconds between actions, by the kind of the action that follows."""
-        found = defaultdict[str, list[int]](list)
-        for iteration in self.comparison.iterations:
-            for (device, place), overhead in self.comparison.measured(iteration).overhead_ns.items():
-                found[self.comparison.words[device][place].kind].append(overhead)
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured; None for torch's own."""
+        measured = self.measured_ns
+        return None if measured is None or self.kind == "torch" else (self.predicted_ns - measured) / measured
+
+    def memory(self) -> tuple[int, int] | None:
+        """Predicted and measured peak of the device where they differ most; None where runs do not say."""
+        measured = {device: peak for run in self.runs for device, peak in read_peaks(run).items()}
+        pairs = [(self.peak_bytes[device], peak) for device, peak in measured.items() if peak > 0]
+        return max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1), default=None)
+
+
+OWN: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("planner", ()),
+    ("planner, no replication", ("--no-replication",)),
+    ("planner, whole backwards", ("--no-split-backward",)),
+)
+"""README's second command; the first is what the planner prefers."""
+
+
+def make_entries(flow: Flow, workload: Workload, *, is_quick: bool) -> Iterator[Entry]:
+    """The planner's own plans, given layouts, and torch's own."""
+    for name, switches in OWN[:1] if is_quick else OWN:
+        yield _entry(name, "own", lambda n=name, s=switches: flow.plan(n, *s, time_limit_s=PLANNING_S))
+    count = flow.model.num_devices
+    singles = [(number,) for number in range(count)]
+    cut, everyone = balanced_cut(workload, count), tuple(range(count))
+    whole = (len(workload.profile.layers),)
+    layouts: list[tuple[str, Callable[[], Plan]]] = [
+        ("data parallel", lambda: _baseline("data parallel", make_layout(workload, whole, places=[everyone]))),
+        ("1F1B", lambda: _baseline("1F1B", make_layout(workload, cut, places=singles, split_backward=False))),
+    ]
+    if not is_quick:
+        halves = balanced_cut(workload, 2)
+        layouts += [
+            ("two stages, all replicas", lambda: _ordered(make_layout(workload, halves, places=[everyone, everyone]))),
+        ]
+    for name, make in layouts:
+        yield _entry(name, "given layout", lambda n=name, m=make: flow.write(n, without_evidence(m())))
+    yield from _torch_entries(flow.model, workload, cut=cut, is_quick=is_quick)
+
+
+def _entry(name: str, kind: Kind, make: Callable[[], Path]) -> Entry:
+    try:
+        return Entry(name=name, kind=kind, path=make())
+    except (FlowError, PipeplanError, ValueError) as error:
+        return Entry(name=name, kind=kind, failure=str(error))
+
+
+def _baseline(method: str, problem: Problem) -> Plan:
+    rows = [row for row in make_baselines(problem, CostModel(problem)) if row.name.split(" (")[0] == method]
+    found = [row.plan for row in rows if row.plan is not None]
+    if not found:
+        raise ValueError(f"{method} has no plan: {rows[0].note if rows else 'unknown'}")
+    return found[0]
+
+
+def _ordered(problem: Problem) -> Plan:
+    return make_plan(problem, limits=Limits(time_limit_s=PLANNING_S))
+
+
+def _torch_entries(model: FlowModel, workload: Workload, *, cut: Sequence[int], is_quick: bool) -> Iterator[Entry]:
+    """GPipe and 1F1B on the cut of our own 1F1B, ZBV on twice as many stages, and data parallelism with and without
+    microbatches.
+    """
+    names, owners = list(workload.profile.topological_order), list(range(model.num_devices))
+    about: dict[str, Any] = {"model": model.factory, "num_microbatches": model.num_microbatches}
+    schedules = {"1F1B": (cut, owners)}
+    if not is_quick:
+        twice = balanced_cut(workload, 2 * model.num_devices)
+        schedules = {"GPipe": (cut, owners), **schedules, "ZBVZeroBubble": (twice, [*owners, *reversed(owners)])}
+    for name, (sizes, where) in schedules.items():
+        stages = [names[sum(sizes[:n]) : sum(sizes[: n + 1])] for n in range(len(sizes))]
+        stated = about | {"schedule": name, "stages": stages, "owners": where}
+        yield Entry(name=f"torch {name}", kind="torch", about=stated, stages=_shape(sizes))
+    yield Entry(name="torch DDP", kind="torch", about={"model": model.factory}, stages="plain")
+    if not is_quick:
+        yield Entry(
+            name="torch DDP, microbatches", kind="torch", about=about, stages=f"{model.num_microbatches} pieces"
+        )
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return f"{len(sizes)} x 1 ({'-'.join(map(str, sizes))})"
+
+
+def settle(entries: Sequence[Entry], workload: Workload) -> None:
+    """What is predicted of every plan, by the profile and nothing else; torch's own are guessed to take as long."""
+    for entry in entries:
+        if entry.path is not None:
+            plan = parse_plan(entry.path.read_bytes(), source=str(entry.path))
+            timeline = simulate(_question(plan, workload), plan)
+            entry.predicted_ns, entry.peak_bytes = timeline.makespan_ns, timeline.peak_bytes
+            entry.stages = describe_stages(plan)
+            entry.is_replicated = any(len(stage.replicas) > 1 for stage in plan.stages)
+    usual = [entry.predicted_ns for entry in entries if entry.predicted_ns]
+    for entry in entries:
+        entry.predicted_ns = entry.predicted_ns or round(statistics.median(usual or [10**8]))
+
+
+def _question(plan: Plan, workload: Workload) -> Problem:
+    from api.inputs import question_of
+
+    return question_of(plan, workload)
+
+
+def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float) -> None:
+    """All in turns, once in any case, and again as long as another round fits."""
+    begin, rounds = time.monotonic(), 0
+    while not rounds or (time.monotonic() - begin) * (rounds + 1) / rounds <= seconds:
+        for entry in entries:
+            if entry.failure:
+                continue
+            try:
+                if entry.path is not None:
+                    entry.runs.append(flow.run(entry.path, predicted_ns=entry.predicted_ns))
+                else:
+                    entry.runs.append(flow.run_torch(entry.about, predicted_ns=entry.predicted_ns))
+            except FlowError as error:
+                entry.failure = str(error)
+        rounds += 1
+
+
+HEADER = (
+    "model",
+    "plan",
+    "made by",
+    "stages x replicas (layers)",
+    "predicted ms",
+    "measured ms",
+    "its spread",
+    "error",
+    "memory predicted MiB",
+    "measured MiB",
+    "error",
+    "rank",
+)
+
+
+def add_rows(table: Table, model: FlowModel, entries: Sequence[Entry]) -> None:
+    """The rows of one model; plans are ranked among themselves by the clock."""
+    order = sorted(entry.measured_ns for entry in entries if entry.kind != "torch" and entry.measured_ns is not None)
+    for entry in entries:
+        cells = [model.name, entry.name, entry.kind, entry.stages]
+        measured, error = entry.measured_ns, entry.error
+        if measured is None:
+            table.add([*cells[:1], f"{entry.name}: failed: {entry.failure[:160]}", *cells[2:], *[""] * 8])
+            continue
+        shown = "" if error is None else ms(entry.predicted_ns)
+        cells += [shown, ms(measured), percent(entry.spread), "" if error is None else percent(error)]
+        memory = entry.memory()
+        cells += ["", "", ""] if memory is None else [f"{part / 2**20:.1f}" for part in memory]
+        cells += [] if memory is None else [percent(memory[0] / memory[1] - 1)]
+        table.add([*cells, "" if entry.kind == "torch" else f"{order.index(measured) + 1} of {len(order)}"])
+
+
+def summarise(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> list[str]:
+    """A line per target."""
+    plans = [e for _, entries in models for e in entries if e.error is not None]
+    if not plans:
+        return ["No plan was run."]
+    errors, own = _errors(plans), [e for e in plans if e.kind == "own"]
+    replicated = sum(e.is_replicated for e in plans)
+    lines = [
+        f"{len(plans)} plans run, {len(own)} the planner's own, {replicated} replicated; "
+        f"{sum(bool(e.failure) for _, entries in models for e in entries)} rows failed.",
+        f"Error of the iteration's time: median {_against(statistics.median(map(abs, errors)), MEDIAN)}, "
+        f"worst {_against(max(map(abs, errors)), WORST)}.",
+    ]
+    if own:
+        lines.append(_describe_own(_errors(own)))
+    lines += [_describe_memory(plans), _describe_preferred(models), *_describe_rivals(models)]
+    noise = statistics.median(e.spread for e in plans)
+    if noise > MEDIAN:
+        lines.append(
+            f"The machine was noisy: quartiles of a plan's own iterations are {percent(noise)} apart on the median, "
+            f"more than the {percent(MEDIAN)} that is asked of the prediction."
+        )
+    return [part for line in lines for part in (line, "")]
+
+
+def _errors(plans: Sequence[Entry]) -> list[float]:
+    return [entry.error for entry in plans if entry.error is not None]
+
+
+def _against(value: float, target: float) -> str:
+    return f"{percent(value)} (target {percent(target)}: {'met' if value <= target else 'missed'})"
+
+
+def sign_chance(errors: Sequence[float]) -> float:
+    """How often a fair coin gives signs at least as lopsided as these."""
+    count, least = len(errors), min(sum(error < 0 for error in errors), sum(error >= 0 for error in errors))
+    return min(1.0, 2 * sum(math.comb(count, k) for k in range(least + 1)) / 2**count)
+
+
+def _describe_own(errors: Sequence[float]) -> str:
+    chance, fast = sign_chance(errors), sum(error < 0 for error in errors)
+    verdict = "no common sign: met" if chance >= SIGNIFICANT else "a common sign: missed"
+    median = _against(statistics.median(map(abs, errors)), OWN_MEDIAN)
+    return (
+        f"The planner's own plans: median {median}; {fast} of {len(errors)} predicted too fast, {verdict} "
+        f"(sign test {chance:.2f})."
+    )
+
+
+def _describe_memory(plans: Sequence[Entry]) -> str:
+    found = [memory[0] / memory[1] - 1 for entry in plans if (memory := entry.memory()) is not None]
+    if not found:
+        return "Peak memory: the runs do not say what they held."
+    least = -min(0.0, *found)
+    return (
+        f"Peak memory of {len(found)} plans: median {_against(statistics.median(map(abs, found)), MEMORY_MEDIAN)}, "
+        f"worst {_against(max(map(abs, found)), MEMORY_WORST)}, too little by at most {_against(least, TOO_LITTLE)}."
+    )
+
+
+def _describe_preferred(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> str:
+    lost = {}
+    for model, entries in models:
+        times = {e.name: e.measured_ns for e in entries if e.kind != "torch" and e.measured_ns is not None}
+        if OWN[0][0] in times:
+            lost[model.name] = times[OWN[0][0]] / min(times.values()) - 1
+    if not lost:
+        return "The preferred plan was run on no model."
+    share = sum(value <= NEAR for value in lost.values()) / len(lost)
+    worst = max(lost, key=lost.__getitem__)
+    verdict = "met" if share >= PREFERRED else "missed"
+    return (
+        f"The preferred plan is the fastest of those run, or within {percent(NEAR)}, on {percent(share)} of the models "
+        f"(target {percent(PREFERRED)}: {verdict}); at worst {percent(lost[worst])} slower ({worst})."
+    )
+
+
+def _describe_rivals(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> Iterator[str]:
+    """The preferred plan against the fastest of torch's own, model by model."""
+    for model, entries in models:
+        times = {e.name: e.measured_ns for e in entries if e.measured_ns is not None}
+        rivals = {e.name: times[e.name] for e in entries if e.kind == "torch" and e.name in times}
+        if OWN[0][0] in times and rivals:
+            best = min(rivals, key=rivals.__getitem__)
+            yield f"{model.name}: the preferred plan takes {times[OWN[0][0]] / rivals[best]:.3f} of {best}."
+
+
+def choose_models(given: Namespace) -> list[FlowModel]:
+    """Those that were asked for; with `--quick` the small GPT alone."""
+    if given.models:
+        wanted = given.models.split(",")
+        found = [model for model in MODELS if any(name in model.factory for name in wanted)]
+        if not found:
+            raise SystemExit(f"--models {given.models}: none of {', '.join(model.factory for model in MODELS)}")
         return found
-
-    def calibrated_error(self, others: Sequence["Result"]) -> float:
-        """The error once every action is preceded by the median overhead of its kind in the runs of `others`."""
-        pooled = defaultdict[str, list[int]](list)
-        for other in others:
-            for kind, samples in other.overheads().items():
-                pooled[kind] += samples
-        usual = {kind: round(statistics.median(samples)) for kind, samples in pooled.items()}
-        quantities, words = self.comparison.predicted(), self.comparison.words
-        overheads = {key: usual.get(words[key[0]][key[1]].kind, 0) for key in quantities.overhead_ns}
-        predicted = self.comparison.replay(replace(quantities, overhead_ns=overheads))
-        return (predicted - self.measured_ns) / self.measured_ns
+    return list(MODELS[:1] if given.quick else MODELS)
 
 
-def evaluate(trial: Trial, *, machine: Machine) -> Result:
-    """Play the plan with the layers as they were timed next to its runs."""
-    name = trial.problem.profile.name
-    profile = make_profile(
-        name, trial.samples, machine=machine, replicas=trial.case.replicas, is_split=trial.case.is_split
-    )
-    problem = make_problem(
-        trial.case, profile, cluster=trial.problem.cluster, num_microbatches=trial.problem.num_microbatches
-    )
-    timeline = simulate(problem, trial.plan)
-    iterations = [make_iteration(number, plan=trial.plan, rows=rows) for number, rows in enumerate(trial.iterations)]
-    durations = sorted(iteration.duration_ns for iteration in iterations)
-    low, _, high = statistics.quantiles(durations, n=4, method="inclusive")
-    comparison = Comparison(problem, trial.plan, timeline=timeline, iterations=iterations)
-    errors = [timeline.peak_bytes[d] / peak - 1 for d, peak in trial.peak_bytes.items()]
-    middle = statistics.median(durations)
-    return Result(
-        predicted_ns=timeline.makespan_ns,
-        measured_ns=round(middle),
-        spread=(high - low) / middle,
-        memory_error=max(errors, key=abs),
-        attribution=comparison.attribute(typical(iterations)),
-        comparison=comparison,
-    )
+def measure_model(model: FlowModel, folder: Path, *, seconds: float, is_quick: bool) -> list[Entry]:
+    """Profile, plan, run; raises FlowError if the model cannot even be profiled."""
+    begin = time.monotonic()
+    flow = Flow(model, folder)
+    workload = flow.profile()
+    entries = list(make_entries(flow, workload, is_quick=is_quick))
+    settle(entries, workload)
+    run_rounds(flow, entries, seconds=seconds - (time.monotonic() - begin))
+    return entries
 
 
 def main() -> None:
-    """Print the table, and write it to `-o`."""
-    given = make_parser(__doc__).parse_args()
-    chosen = groups(is_quick=given.quick)
-    header = (
-        "model",
-        "processes",
-        "plan",
-        "predicted ms",
-        "measured ms",
-        "quartiles apart",
-        "error",
-        "calibrated",
-        *PARTS,
-        "memory error",
+    """Print the table, and write it to `-o`, model by model."""
+    parser = make_parser(__doc__)
+    parser.add_argument(
+        "--minutes", type=float, default=25.0, help="for everything; every plan is run once in any case"
     )
-    table = Table(preface=_preface(), header=header, output=given.output)
-    results, begin = list[tuple[Group, Result, float]](), time.monotonic()
-    for number, group in enumerate(chosen):
-        left = (60 if given.quick else 540) - (time.monotonic() - begin)
-        share = len(group.cases) / sum(len(each.cases) for each in chosen[number:])
-        try:
-            trials = list(run_group(group, seconds=max(20.0, left * share)))
-            results += _add_rows(table, group, trials=trials)
-        except RunFailedError as error:
-            table.add(
-                (group.model, str(group.num_processes), f"could not be timed: {error}", *[""] * (len(header) - 3))
-            )
-    table.close(*_remarks(results, seconds=time.monotonic() - begin))
+    parser.add_argument("--models", help="only those whose factory has one of these words, separated by commas")
+    parser.add_argument("--keep", type=Path, help="keep profiles, plans and traces in this folder")
+    given = parser.parse_args()
+    chosen, begin = choose_models(given), time.monotonic()
+    table, done = Table(preface=_preface(), header=HEADER, output=given.output), []
+    with tempfile.TemporaryDirectory(prefix="pipeplan-fidelity-") as temporary:
+        for number, model in enumerate(chosen):
+            left = 60 * given.minutes - (time.monotonic() - begin)
+            folder = Path(given.keep or temporary, str(number)).resolve()
+            try:
+                seconds = left / (len(chosen) - number)
+                entries = measure_model(model, folder, seconds=seconds, is_quick=given.quick)
+            except FlowError as error:
+                table.add((model.name, f"failed: {error}", *[""] * (len(HEADER) - 2)))
+                continue
+            add_rows(table, model, entries)
+            done.append((model, entries))
+        remarks = summarise(done)
+    table.close(*remarks, f"All in {time.monotonic() - begin:.0f} s.")
 
 
-def _add_rows(
-    table: Table, group: Group, *, trials: Sequence[tuple[Trial, Machine]]
-) -> list[tuple[Group, Result, float]]:
-    """The rows of one model; returns what came out, with the error after calibration."""
-    evaluated = [(trial, _try_to_evaluate(trial, machine=machine)) for trial, machine in trials]
-    results = [result for _, result in evaluated if result is not None]
-    made = []
-    for trial, result in evaluated:
-        cells = [group.model, str(group.num_processes), str(trial.case)]
-        if result is None:
-            table.add([*cells[:2], f"{cells[2]}: failed: {trial.failure}", *[""] * (6 + len(PARTS))])
-            continue
-        calibrated = result.calibrated_error([other for other in results if other is not result])
-        parts = dict(result.attribution.parts)
-        parts["launch overhead"] += parts["synchronisation"] + parts["optimizer"]
-        figures = [ms(result.predicted_ns), ms(result.measured_ns), *map(percent, (result.spread, result.error))]
-        shares = [percent(parts[name] / result.attribution.measured_ns) for name in PARTS]
-        table.add([*cells, *figures, percent(calibrated), *shares, percent(result.memory_error)])
-        made.append((group, result, calibrated))
-    return made
-
-
-def _try_to_evaluate(trial: Trial, *, machine: Machine) -> Result | None:
-    if trial.failure:
-        return None
-    try:
-        return evaluate(trial, machine=machine)
-    except (ValueError, KeyError, PipeplanError) as error:
-        trial.failure = f"{type(error).__name__}: {error}"
-        return None
+_ABOUT = """\
+README's commands on every model, each in fresh processes: `pipeplan profile MODEL -m 8 --devices 2`, before any plan
+exists; `pipeplan plan --no-idle-devices --time-limit 5`, the preferred plan, and the same with other switches; given
+layouts by the same profile; `torchrun -m planner.execute`, all plans of a model in turns, round after round. Predicted:
+by that profile. Measured: median over runs of the median iteration, the first left out. Its spread: quartiles of the
+plan's own iterations apart. Error: (predicted - measured) / measured. Memory: of the device where prediction and run
+differ most, as the executor reports it. Rank: by the clock, among the plans of the model. `torch`: torch's own schedule
+classes on the cut of our 1F1B (ZBV: two stages per device), and DistributedDataParallel, on the same model, processes
+and iterations. The emulation has paced layers (they sleep), and is profiled with `--clock wall`."""
 
 
 def _preface() -> tuple[str, ...]:
-    return (
-        "# Prediction against measurement",
-        "",
-        f"{NUM_MICROBATCHES} microbatches per iteration, gloo, one thread per process. Every plan: up to {BLOCKS} "
-        f"blocks, in turns with the other plans of its model, of {REPETITIONS} rounds through all layers by all "
-        "processes at once (profiles.measure, as `pipeplan profile` times them), "
-        f"{WARM_UP} iteration that does not count, and {ITERATIONS} that do. Predicted: the plan played with "
-        "the medians of these timings. Measured: the median from the begin of the first process to the end of the "
-        "last, optimizer included. Error: (predicted - measured) / measured. The parts, as shares of the measured "
-        "time, say where measured - predicted of the median iteration comes from (docs/compare.md; optimizer and "
-        "synchronisation count as launch overhead here). Memory error: of the device where it is largest, against the "
-        "most bytes that tensors held at once. `sleepers` emulate devices: their layers sleep. "
-        "Calibrated: the prediction with, before every action, what executing its kind of action cost between actions "
-        "in the runs of the *other* plans of the model (median).",
-        "",
-    )
-
-
-def _remarks(results: Sequence[tuple[Group, Result, float]], *, seconds: float) -> list[str]:
-    remarks = []
-    for what, is_emulated in (("Real layers", False), ("Emulated devices", True)):
-        some = [each for each in results if each[0].model.startswith("sleepers") == is_emulated]
-        if some:
-            remarks += [f"{what}: {len(some)} plans. {_summary(some)}", ""]
-    return [*remarks, f"All in {seconds:.0f} s."]
-
-
-def _summary(results: Sequence[tuple[Group, Result, float]]) -> str:
-    errors, calibrated = [abs(result.error) for _, result, _ in results], [abs(error) for *_, error in results]
-    memory = [abs(result.memory_error) for _, result, _ in results]
-    median = statistics.median(errors)
-    return (
-        f"Error of the iteration's time: median {percent(median)} (target {percent(TARGET)}: "
-        f"{'met' if median <= TARGET else 'missed'}), mean {percent(statistics.mean(errors))} (best in print: "
-        f"{percent(PUBLISHED)}), largest {percent(max(errors))}. Calibrated: median "
-        f"{percent(statistics.median(calibrated))}, mean {percent(statistics.mean(calibrated))}, largest "
-        f"{percent(max(calibrated))}. Error of peak memory: median {percent(statistics.median(memory))}, largest "
-        f"{percent(max(memory))}."
-    )
+    load = f"Load average at the begin: {os.getloadavg()[0]:.2f}."
+    return "# Prediction against measurement, the user's way", "", f"{' '.join(_ABOUT.split())} {load}", ""
 
 
 if __name__ == "__main__":

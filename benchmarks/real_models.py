@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from planner.execute.training import Training
+from planner.execute.training import Training, load_training
 
 WIDTH, HEADS, TOKENS, VOCABULARY = 256, 4, 64, 4096
 """Of the small GPT."""
@@ -194,6 +194,8 @@ MODELS: dict[str, Callable[..., Training]] = {
 
 
 def make_model(name: str, *, num_microbatches: int) -> Training:
-    """`gpt:6`: a model of `MODELS`, and how many layers (blocks) it has."""
+    """`gpt:6`: a model of `MODELS`, and how many layers (blocks) it has; or `module:factory`."""
     kind, _, size = name.partition(":")
+    if kind not in MODELS:
+        return load_training(name)
     return MODELS[kind](int(size), num_microbatches=num_microbatches)
