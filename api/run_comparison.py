@@ -97,17 +97,14 @@ def summarise_run(run: PlanAndRun) -> dict[str, Any]:
     }
 
 
-def calibrate(run: PlanAndRun, source: str, *, folder: str, num_stages: int | None = None) -> str:
-    """The profile or workload of the document `source` with the figures of the run, as a document.
-
-    `num_stages`: of the plans that it shall predict; None: of the one that ran.
-    """
+def calibrate(run: PlanAndRun, source: str, *, folder: str) -> str:
+    """The profile or workload of the document `source` with the figures of the run, as a document."""
     from profiles.workload import dump_workload
 
     given = read_workload(source)
     count = len(run.comparison.iterations)
     with reading():
         about = f"{count} iterations of a run in {Path(folder).name}"
-        profile = calibrate_profile(given.profile, run.comparison, source=about, num_stages=num_stages)
+        profile = calibrate_profile(given.profile, run.comparison, source=about)
         cluster = None if given.cluster is None else calibrate_cluster(given.cluster, run.comparison)
     return dump_workload(replace(given, profile=profile, cluster=cluster))
