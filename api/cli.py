@@ -908,7 +908,7 @@ def watch_command(
         raise InputError("--lost: a new plan is wanted; add -o FILE")
     present, problem = read_plan_and_problem(plan, workload, cluster=cluster)
     seen = read_timings(timings, present) if timings else None
-    outlook = look_at(problem, present, seen=seen, source=plan)
+    outlook = look_at(problem, present, seen=seen, source=plan, timings=timings or ())
     again = None
     if output is not None or outlook.has_drifted(tolerance):
         limits = (time_limit, seed)

@@ -170,13 +170,13 @@ def _stage_ratios(
     stage: Stage,
     medians: Mapping[tuple[str, str], int],
     overheads: Mapping[str, Mapping[str, int]],
-) -> dict[str, Ratios]:
+) -> Mapping[str, Ratios]:
     """Per device type of the stage and kind that ran: what its layers took over what was planned for them.
 
     What its actions need beyond the overhead that all have counts as theirs.
     """
     costs, profile = CostModel(comparison.problem), comparison.problem.profile
-    ratios: dict[str, Ratios] = {}
+    ratios: dict[str, dict[str, tuple[int, int]]] = {}
     for device_type, replica in _stage_types(comparison, stage).items():
         cost = costs.stage_cost(stage, replica)
         ratios[device_type] = {}
