@@ -254,16 +254,6 @@ Calibrate = Annotated[
         rich_help_panel=_OUT,
     ),
 ]
-ForStages = Annotated[
-    int | None,
-    typer.Option(
-        "--for-stages",
-        metavar="N",
-        help="Calibrate for plans of so many stages: each of their actions has an overhead, too.",
-        rich_help_panel=_OUT,
-        min=1,
-    ),
-]
 WarmUp = Annotated[
     int | None,
     typer.Option("--warm-up", metavar="N", help="Iterations of the run that do not count (default 1).", min=0),

@@ -522,7 +522,6 @@ def compare_command(
     baselines: arg.Baselines = False,
     html: arg.Html = None,
     calibrate: arg.Calibrate = None,
-    for_stages: arg.ForStages = None,
     output: arg.Output = None,
     warm_up: arg.WarmUp = None,
     server: arg.Server = None,
@@ -540,13 +539,11 @@ def compare_command(
         if baselines:
             raise InputError("--baselines compares plans; leave it out to hold a plan against its run")
         targets = {"html": html, "calibrate": calibrate, "output": output}
-        settings = {"cluster": cluster, "warm_up": warm_up, "for_stages": for_stages}
+        settings = {"cluster": cluster, "warm_up": warm_up}
         _compare_run((run[0], run[1], run[2] or workload), targets, settings=settings, is_json=json)
         return
-    if html or calibrate or output or warm_up is not None or for_stages is not None:
-        raise InputError(
-            "--html, --calibrate, --for-stages, -o and --warm-up need the folder of a run: compare PLAN FOLDER"
-        )
+    if html or calibrate or output or warm_up is not None:
+        raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
     if server is not None:
         from api.comparison import read_contenders
         from api.remote import compare_remotely
@@ -581,14 +578,12 @@ def _compare_run(
     if (targets["calibrate"] is None) != (targets["output"] is None):
         raise InputError("--calibrate PROFILE and -o FILE go together: the profile to start from, and where it goes")
     require_writable(targets["html"], targets["output"])
-    if settings["for_stages"] is not None and targets["calibrate"] is None:
-        raise InputError("--for-stages says what to calibrate for: add --calibrate PROFILE -o FILE")
     cluster, warm_up = settings["cluster"], settings["warm_up"]
     made = compare_run(plan, folder, workload=workload, cluster=cluster, warm_up=warm_up)
     if targets["html"] is not None:
         _write(render_run_picture(made), targets["html"])
     if targets["calibrate"] is not None:
-        document = calibrate(made, targets["calibrate"], folder=folder, num_stages=settings["for_stages"])
+        document = calibrate(made, targets["calibrate"], folder=folder)
         _write(document, targets["output"])
         if targets["output"] == "-":
             return
@@ -913,7 +908,7 @@ def watch_command(
         raise InputError("--lost: a new plan is wanted; add -o FILE")
     present, problem = read_plan_and_problem(plan, workload, cluster=cluster)
     seen = read_timings(timings, present) if timings else None
-    outlook = look_at(problem, present, seen=seen, source=plan)
+    outlook = look_at(problem, present, seen=seen, source=plan, timings=timings or ())
     again = None
     if output is not None or outlook.has_drifted(tolerance):
         limits = (time_limit, seed)
