@@ -107,7 +107,7 @@ def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
         column.justify = "right"
     for device, word in timeline.actions.items():
         work = sum(timed.end_ns - timed.start_ns for timed in word)
-        limit, peak = problem.cluster.by_name[device].memory_bytes, timeline.peak_bytes[device]
+        limit, peak = problem.cluster.by_name[device].usable_bytes, timeline.peak_bytes[device]
         table.add_row(
             device,
             f"{len(word):,}",

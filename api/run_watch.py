@@ -190,7 +190,7 @@ def describe_outlook(outlook: Outlook, *, tolerance: float) -> list[str]:
 def _describe_memory(outlook: Outlook) -> Iterator[str]:
     """Devices that hold more than they have been promised to have."""
     for row in outlook.memory:
-        limit = outlook.problem.cluster.by_name[row.device].memory_bytes
+        limit = outlook.problem.cluster.by_name[row.device].usable_bytes
         if row.measured_peak_bytes > limit:
             yield (
                 f"{row.device} holds {render_bytes(row.measured_peak_bytes)} at its peak ({row.source}), more than the "

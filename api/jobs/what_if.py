@@ -50,7 +50,10 @@ def changed(problem: Problem, change: Change) -> Problem:
 def _roomier(cluster: Cluster, num_bytes: int) -> Cluster:
     if not num_bytes:
         return cluster
-    devices = tuple(replace(device, memory_bytes=max(0, device.memory_bytes + num_bytes)) for device in cluster.devices)
+    devices = tuple(
+        replace(device, memory_bytes=max(device.reserved_bytes or 0, device.memory_bytes + num_bytes))
+        for device in cluster.devices
+    )
     return replace(cluster, devices=devices)
 
 
