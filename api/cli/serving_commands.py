@@ -29,6 +29,7 @@ class StoreOptions(NamedTuple):
     data: serving.Data = serving.DATA
     workers: serving.Workers = 1
     database_url: serving.DatabaseUrl = None
+    wait_for_database: serving.WaitForDatabase = 60.0
 
 
 class AccessOptions(NamedTuple):
@@ -46,6 +47,7 @@ class CeilingOptions(NamedTuple):
     memory_gib: serving.MemoryGib = 4.0
     max_time_limit: serving.MaxTimeLimit = 3600.0
     retention_days: serving.RetentionDays = 30.0
+    limit: serving.ClientLimit = None
 
 
 class KeyOptions(NamedTuple):
@@ -86,7 +88,7 @@ def serve_command(
     switches = address._asdict() | store._asdict() | access._asdict() | ceilings._asdict() | {"traces": traces}
     settings = service_commands.make_settings(switches)
     print(f"pipeplan serves http://{address.host}:{address.port}", file=sys.stderr)
-    service_commands.run_server(settings, host=address.host, port=address.port)
+    service_commands.run_server(settings, host=address.host, port=address.port, wait_s=store.wait_for_database)
 
 
 @commands.command(
@@ -98,12 +100,14 @@ def worker_command(
     workers: serving.Workers = 1,
     memory_gib: serving.MemoryGib = 4.0,
     data: serving.Data = serving.DATA,
+    wait_for_database: serving.WaitForDatabase = 60.0,
 ) -> None:
     """Solve jobs that wait in PostgreSQL; any number of workers on any number of machines."""
     from api import service_commands
 
     store = StoreOptions(data=data, workers=workers, database_url=database_url)
-    service_commands.run_worker(service_commands.make_settings(store._asdict() | {"memory_gib": memory_gib}))
+    settings = service_commands.make_settings(store._asdict() | {"memory_gib": memory_gib})
+    service_commands.run_worker(settings, wait_s=wait_for_database)
 
 
 @keys.command("create", epilog="Example: pipeplan keys create --tenant research --scope plans:read")
