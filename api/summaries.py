@@ -9,8 +9,8 @@ from planner.check_evidence import HISTORY, Rederivation
 from planner.explain import Explanation
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.sensitivity import ShadowPrice
 from planner.simulate import Timeline
+from planner.what_if.sensitivity import ShadowPrice
 
 _LEFT_OUT = {"certificate", "verdict", "baselines", "peak_bytes"}
 

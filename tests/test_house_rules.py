@@ -344,7 +344,6 @@ SAME_IDEA_FILES = {
     "regions.py": "weight gradients beside regions of the main stream",
     "routes.py": "the paths of transfers",
     "samples.py": "how many samples a microbatch has",
-    "sensitivity.py": "what a little more of a resource is worth",
     "split_placement.py": "W or half of I on another device",
     "stage_replicas.py": "replicas of stages, bounded and judged",
 }

@@ -28,6 +28,7 @@ from api.cli import (
     verify_commands,
     view_command,
     watch_command,
+    what_if_command,
 )
 from api.failures import Exit, InputError, describe_failure
 
@@ -48,6 +49,7 @@ for commands in (  # in the order of the help
     profile_command.commands,
     verify_commands.commands,
     explain_command.commands,
+    what_if_command.commands,
     compare_command.commands,
     watch_command.commands,
     advise_command.commands,

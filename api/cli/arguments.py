@@ -278,6 +278,23 @@ ShadowPrices = Annotated[
     bool,
     typer.Option("--shadow-prices", help="Also say what more memory, faster links or another device are worth."),
 ]
+Question = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLAN|WORKLOAD",
+        help="A plan, or a workload (a file, demo:NAME, or - for standard input) that is planned first.",
+        show_default=False,
+    ),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--change",
+        metavar="FIELD=VALUE",
+        help="devices=N more (or -N), memory_bytes=8GiB more per device (or -8GiB), link_speed=FACTOR, "
+        "num_microbatches=N, lost=DEVICE or HOST; repeatable.",
+    ),
+]
 PerKind = Annotated[
     int,
     typer.Option("--per-kind", metavar="N", help="Devices and links asked about, the fullest and busiest.", min=1),

@@ -15,7 +15,7 @@ from api.failures import InputError
 if TYPE_CHECKING:
     from planner.explain import Explanation
     from planner.problem import Problem
-    from planner.sensitivity import ShadowPrice
+    from planner.what_if.sensitivity import ShadowPrice
 
 commands = typer.Typer()
 
@@ -54,7 +54,7 @@ def explain_command(
     explanation = explain(problem, plan, timeline=timeline)
     prices = None
     if shadow_prices:
-        from api.sensitivity import find_prices
+        from api.what_if import find_prices
 
         hear = _hear_price(is_json=json)
         prices = find_prices(problem, plan, timeline=timeline, time_limit_s=time_limit, per_kind=per_kind, hear=hear)
