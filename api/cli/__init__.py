@@ -25,6 +25,7 @@ from api.cli import (
     plan_command,
     profile_command,
     serving_commands,
+    tune_command,
     verify_commands,
     view_command,
     watch_command,
@@ -47,6 +48,7 @@ app = typer.Typer(
 for commands in (  # in the order of the help
     plan_command.commands,
     profile_command.commands,
+    tune_command.commands,
     verify_commands.commands,
     explain_command.commands,
     what_if_command.commands,

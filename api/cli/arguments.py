@@ -536,3 +536,26 @@ JournalFile = Annotated[
         rich_help_panel=_OUT,
     ),
 ]
+
+TuneWorkload = Annotated[
+    str | None,
+    typer.Option(
+        "--workload", "-w", metavar="FILE", help="Measured before; left out: the model is profiled first.",
+        rich_help_panel=_MACHINE,
+    ),
+]  # fmt: skip
+TuneRuns = Annotated[
+    int, typer.Option("--runs", metavar="N", help="Runs of every plan, in turns, per round.", rich_help_panel=_HOW)
+]
+TuneSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps", metavar="N", help="Iterations of a run; left out: a few seconds of them.", rich_help_panel=_HOW
+    ),
+]
+Within = Annotated[
+    float,
+    typer.Option(
+        "--within", metavar="PERCENT", help="Prediction and run agree if they differ by no more.", rich_help_panel=_HOW
+    ),
+]

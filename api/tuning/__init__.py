@@ -1,0 +1,1 @@
+"""`pipeplan tune`: plans of a model, run for a short while; the clock decides."""

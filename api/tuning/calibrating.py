@@ -1,0 +1,69 @@
+"""A profile with the figures of several runs: each sets what layers cost at the sizes that it ran."""
+
+import tempfile
+from collections.abc import Mapping, Set
+from dataclasses import replace
+from pathlib import Path
+
+from api.failures import InputError
+from api.run_comparison import calibrate, compare_run
+from api.tuning.short_run import WARM_UP, ShortRun
+from planner.document import render_plan
+from planner.plan import Plan
+from profiles.model_profile import Layer
+from profiles.workload import Workload, dump_workload
+
+Measured = Set[tuple[str, int]]
+"""Layers and the numbers of samples at which a run has set what they cost."""
+
+
+def sizes_run(plan: Plan, microbatch_size: int | None) -> Mapping[str, int | None]:
+    """Per layer the samples that a replica of its stage works on; None where that is unknown."""
+    return {
+        name: None if microbatch_size is None else microbatch_size // len(stage.replicas)
+        for stage in plan.stages
+        for name in stage.layers
+    }
+
+
+def calibrate_with(
+    workload: Workload, plan: Plan, *, run: ShortRun, settled: Measured
+) -> tuple[Workload, frozenset[tuple[str, int]]]:
+    """The workload with the figures of a run, and what is settled now; raises InputError if they do not go together."""
+    from profiles.load import load_workload
+
+    with tempfile.TemporaryDirectory(prefix="pipeplan-calibrate-") as folder:
+        source, document, answer = (
+            Path(folder, "workload.json"),
+            Path(folder, "calibrated.json"),
+            Path(folder, "p.json"),
+        )
+        source.write_text(dump_workload(workload), encoding="utf-8")
+        answer.write_text(render_plan(replace(plan, evidence=None)), encoding="utf-8")
+        seen = compare_run(str(answer), run.folder, workload=str(source), cluster=None, warm_up=WARM_UP)
+        document.write_text(calibrate(seen, str(source), folder=run.folder), encoding="utf-8")
+        try:
+            after = load_workload(str(document))
+        except ValueError as error:
+            raise InputError(f"the calibrated profile is not valid: {error}; please report this") from None
+    sizes = sizes_run(plan, workload.profile.microbatch_size)
+    ran = frozenset((name, size) for name, size in sizes.items() if size is not None)
+    merged = _merged(workload, after, kept=settled - ran)
+    return merged, frozenset(settled) | ran
+
+
+def _merged(before: Workload, after: Workload, *, kept: Measured) -> Workload:
+    """`after`, with the costs of `before` for layers and sizes that are `kept`."""
+    own = before.profile.microbatch_size
+    layers = tuple(
+        _merge_layer(before.profile.by_name[layer.name], layer, kept=kept, own=own) for layer in after.profile.layers
+    )
+    return replace(after, profile=replace(after.profile, layers=layers))
+
+
+def _merge_layer(before: Layer, after: Layer, *, kept: Measured, own: int | None) -> Layer:
+    costs = tuple(
+        old if (after.name, old.microbatch_size or own) in kept else new
+        for old, new in zip(before.costs, after.costs, strict=True)
+    )
+    return replace(after, costs=costs)

@@ -1,0 +1,143 @@
+"""`pipeplan tune`: what was typed becomes a tuning run; progress is told, and Ctrl+C keeps the best so far."""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from api.failures import InputError
+from api.inputs import read_workload, reading, require_limits
+from api.interrupts import Interrupts
+from api.profiling import Wanted, forget_journal, require_torch, run_profile
+from api.progress import ReportStyle
+from api.tuning.tuning_loop import TuningLimits, TuningLoop, TuningResult
+from api.tuning.workbench import HostWorkbench
+from profiles.workload import Workload, dump_workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningWish:
+    """What was typed."""
+
+    model: str
+    devices: int | None
+    num_microbatches: int | None
+    workload: str | None
+    """A document to begin with; None: profile first."""
+    keep: str | None
+    """Where the workload is written once it is profiled; the calibrated one goes there in the end."""
+    time_limit_s: float
+    runs: int
+    steps: int | None
+    within_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What a tuning run made."""
+
+    result: TuningResult
+    limits: TuningLimits
+    elapsed_s: float
+
+
+def run_tuning(wish: TuningWish, *, console: Console, style: ReportStyle) -> Tuned:
+    """Profile if need be, then plan and run; raises InputError where that cannot be done."""
+    started = time.monotonic()
+    require_torch()
+    limits = _limits(wish)
+    _require_runnable(wish.model)
+    workload = _profiled(wish, console=console, style=style) if wish.workload is None else _read(wish)
+    with (
+        tempfile.TemporaryDirectory(prefix="pipeplan-tune-") as folder,
+        Interrupts(on_first=lambda: None) as interrupts,
+        _hearing(console, style) as hear,
+    ):
+        bench = HostWorkbench(
+            wish.model,
+            folder=Path(folder),
+            started=started,
+            time_limit_s=limits.time_limit_s,
+            steps=wish.steps,
+            should_stop=interrupts.is_asked_to_stop,
+            hear=hear,
+        )
+        result = TuningLoop(workload, bench, limits=limits, hear=hear).follow()
+    _require_a_run(result, model=wish.model)
+    return Tuned(result=result, limits=limits, elapsed_s=time.monotonic() - started)
+
+
+@contextmanager
+def _hearing(console: Console, style: ReportStyle) -> Iterator[Callable[[str], None]]:
+    """Says a line of progress in the voice of the run; on a terminal the newest takes the place of the one before."""
+    if style == "live":
+        with console.status("") as status:
+            yield status.update
+        return
+
+    def hear(line: str) -> None:
+        if style != "quiet":
+            event = {"event": "progress", "what": "tune", "label": line}
+            console.file.write((json.dumps(event, ensure_ascii=False) if style == "json" else line) + "\n")
+            console.file.flush()
+
+    yield hear
+
+
+def _limits(wish: TuningWish) -> TuningLimits:
+    require_limits(time_limit_s=wish.time_limit_s, gap=None, seed=0)
+    if not 1 <= wish.runs <= 100:
+        raise InputError(f"--runs {wish.runs} is out of range; give 1 to 100 runs of every plan")
+    if wish.steps is not None and not 2 <= wish.steps <= 10_000:
+        raise InputError(f"--steps {wish.steps} is out of range; give 2 to 10,000 iterations, the first is warm-up")
+    if not 0 < wish.within_percent < 100:
+        raise InputError(f"--within {wish.within_percent:g} is out of range; give per cent above 0 and below 100")
+    return TuningLimits(time_limit_s=wish.time_limit_s, runs=wish.runs, within=wish.within_percent / 100)
+
+
+def _require_runnable(model: str) -> None:
+    from profiles.measure.load_model import load_model
+
+    with reading():
+        kind = load_model(model).kind
+    if kind != "training":
+        raise InputError(
+            f"{model}: is profiled, but cannot be run; give module:factory of a planner.execute.training.Training "
+            "(docs/execute.md)"
+        )
+
+
+def _read(wish: TuningWish) -> Workload:
+    for option, value in (("--devices", wish.devices), ("-m", wish.num_microbatches)):
+        if value is not None:
+            raise InputError(f"{option} {value}: --workload {wish.workload} states that already; leave one of them out")
+    return read_workload(str(wish.workload))
+
+
+def beside(output: str | None) -> str | None:
+    """Where the calibrated workload goes: `plan.workload.json` beside `plan.json`."""
+    return None if output in (None, "-") else str(Path(str(output)).with_suffix(".workload.json"))
+
+
+def _profiled(wish: TuningWish, *, console: Console, style: ReportStyle) -> Workload:
+    if wish.devices is not None and wish.devices < 2:
+        raise InputError(f"--devices {wish.devices}: there is nothing to choose on one device; give 2 or more")
+    wanted = Wanted(model=wish.model, num_microbatches=wish.num_microbatches, devices=wish.devices, output=wish.keep)
+    workload = run_profile(wanted, console=console, style=style).workload
+    if wish.keep is not None:
+        Path(wish.keep).write_text(dump_workload(workload), encoding="utf-8")
+    forget_journal(wanted)
+    return workload
+
+
+def _require_a_run(result: TuningResult, *, model: str) -> None:
+    """Raise InputError if every plan that was tried failed."""
+    if not any(trial.runs for trial in result.trials):
+        failures = [trial.failure for trial in result.trials if trial.failure]
+        if failures:
+            raise InputError(f"{model}: no plan could be run: {failures[0]}")

@@ -1,0 +1,87 @@
+"""What the loop of `pipeplan tune` does to the world: it plans here and runs plans on this host."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from api.failures import InputError
+from api.tuning.calibrating import calibrate_with
+from api.tuning.short_run import ShortRun, choose_num_steps, run_plan_shortly
+from api.tuning.tuning_candidates import RunnablePlan, make_candidates, predict
+from api.tuning.tuning_loop import Trial
+from planner.document import render_plan
+from planner.errors import NoPlanFoundError
+from planner.plan import Plan
+from profiles.workload import Workload
+
+PLANNING_S, PLANNING_SHARE, LEAST_PLANNING_S = 5.0, 0.04, 1.0
+"""Seconds of planning per question: at most, as a part of the time limit, and at least."""
+
+
+class HostWorkbench:
+    """A model, and a folder for what its runs write."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        folder: Path,
+        started: float,
+        time_limit_s: float,
+        steps: int | None,
+        should_stop: Callable[[], bool],
+        hear: Callable[[str], None],
+    ) -> None:
+        """`started`: by `time.monotonic`; `steps`: iterations per run, or as many as a few seconds take."""
+        self.model, self.folder, self.started, self.steps = model, folder, started, steps
+        self.planning_s = min(PLANNING_S, max(LEAST_PLANNING_S, PLANNING_SHARE * time_limit_s))
+        self.is_asked_to_stop, self.hear = should_stop, hear
+        self._settled: frozenset[tuple[str, int]] = frozenset()
+        self._num_runs = 0
+
+    def elapsed_s(self) -> float:
+        """Since the command began."""
+        return time.monotonic() - self.started
+
+    def plan(self, workload: Workload) -> Sequence[RunnablePlan]:
+        """Candidates by this profile."""
+        try:
+            return make_candidates(
+                workload,
+                seconds=self.planning_s,
+                should_stop=self.is_asked_to_stop,
+                hear=lambda name: self.hear(f"planning: {name}"),
+            )
+        except NoPlanFoundError:
+            if self.is_asked_to_stop():
+                raise KeyboardInterrupt from None
+            raise
+
+    def predict(self, workload: Workload, plan: Plan) -> int | None:
+        """What it takes by this profile."""
+        return predict(workload, plan)
+
+    def run(self, candidate: RunnablePlan) -> ShortRun:
+        """In fresh processes."""
+        self._num_runs += 1
+        path = self.folder / f"plan-{candidate.key[:12]}.json"
+        path.write_text(render_plan(candidate.plan), encoding="utf-8")
+        return run_plan_shortly(
+            path,
+            candidate.plan,
+            model=self.model,
+            steps=self.steps or choose_num_steps(candidate.predicted_ns),
+            folder=self.folder / f"run-{self._num_runs}",
+            should_stop=self.is_asked_to_stop,
+        )
+
+    def calibrate(self, workload: Workload, trials: Sequence[Trial]) -> Workload:
+        """Of each plan's runs the one of median duration is used."""
+        for trial in trials:
+            ordered = sorted(trial.runs, key=lambda run: run.median_ns)
+            run = ordered[(len(ordered) - 1) // 2]
+            try:
+                workload, self._settled = calibrate_with(workload, trial.candidate.plan, run=run, settled=self._settled)
+            except InputError as error:
+                self.hear(f"not calibrated with {trial.candidate.name}: {error}")
+        return workload
