@@ -20,13 +20,13 @@ define NEW_VENV
 	@$(PYTHON) -m venv .venv
 endef
 
-# A plan needs no torch, no database and no test tools. The kernels of the search compile while the rest is downloaded;
-# the demo waits for them when it comes to them.
+# A plan needs no torch, no database and no test tools. The kernels of the search compile on all cores from the moment
+# on when numba is there; the demo waits for them when it comes to them.
 $(PLANNER): pyproject.toml constraints.txt
 	@echo 'Setting up .venv for planning (half a minute the first time)'
 	$(NEW_VENV)
 	@$(PIP_INSTALL) --no-compile setuptools numpy numba
-	@nohup $(BIN)/python -m solver_models.precompile joint orders >/dev/null 2>&1 &
+	@nohup $(BIN)/python -m solver_models.precompile --first >/dev/null 2>&1 &
 	@$(PIP_INSTALL) --no-compile --no-build-isolation --editable '.[solve]'
 	@touch $@
 

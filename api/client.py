@@ -165,8 +165,8 @@ class Client:
         """The plan."""
         return parse_plan(self.fetch(job_id, "plan"), source=job_id)
 
-    def what_if(self, job_id: str, *, limits: Limits | None = None, **change: float) -> JobDocument:
-        """The same question with a change (devices, memory_bytes, link_speed, num_microbatches)."""
+    def what_if(self, job_id: str, *, limits: Limits | None = None, **change: object) -> JobDocument:
+        """The same question with a change (devices, memory_bytes, link_speed, num_microbatches, lost)."""
         body: dict[str, Any] = {"base": job_id, "change": change}
         if limits is not None:
             body["limits"] = to_plain(limits)

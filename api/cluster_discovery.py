@@ -9,7 +9,14 @@ from api.failures import InputError
 from api.inputs import reading
 from planner.execute.host_check import look_around, parse_connections
 from profiles.cluster import Cluster
-from profiles.discovery.hosts import DeviceDefaults, HostDevice, HostFacts, NominalSpeeds, make_cluster, workers
+from profiles.discovery.hosts import (
+    DeviceDefaults,
+    HostFacts,
+    NominalSpeeds,
+    accelerator,
+    make_cluster,
+    workers,
+)
 from profiles.discovery.measured import with_measured_links
 from profiles.discovery.schedulers import parse_hostfile, parse_kubernetes_nodes, parse_slurm_nodes
 from profiles.measure.links import load_links
@@ -76,6 +83,6 @@ def _this_host(sizes: DeviceDefaults) -> HostFacts:
     done = subprocess.run(("nvidia-smi", "topo", "-m"), capture_output=True, text=True, timeout=60, check=False)
     return HostFacts(
         name=name,
-        devices=tuple(HostDevice(type=one.name, memory_bytes=one.memory_bytes) for one in found.accelerators),
+        devices=tuple(accelerator(one.name, memory_bytes=one.memory_bytes) for one in found.accelerators),
         nvlink_lanes={pair: int(what[2:]) for pair, what in parse_connections(done.stdout).items() if what[:2] == "NV"},
     )

@@ -70,6 +70,6 @@ def _make_contender(problem: Problem, plan: Plan, *, name: str) -> Contender:
         bubble=timeline.bubble,
         num_stages=len(plan.stages),
         num_devices=len(plan.schedule),
-        peak_fraction=max((n / max(1, devices[d].memory_bytes) for d, n in timeline.peak_bytes.items()), default=0.0),
+        peak_fraction=max((n / max(1, devices[d].usable_bytes) for d, n in timeline.peak_bytes.items()), default=0.0),
         num_violations=len(verdict.violations),
     )

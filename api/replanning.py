@@ -10,10 +10,10 @@ from planner.costs import CostModel
 from planner.export.targets import TARGETS, restrict_problem
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.replanning.device_loss import adapt_plan, find_lost, without_devices
 from planner.replanning.migration import Recipe, make_recipe
 from planner.simulate import simulate
 from planner.verify import verify
+from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The other commands' reports as tables: a verdict, a timeline's figures, where the time goes, plans side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -15,9 +15,11 @@ from planner.problem import Problem
 from planner.simulate import Timeline
 
 if TYPE_CHECKING:
+    from api.what_if import WhatIfAnswer
     from planner.check_evidence import Rederivation
-    from planner.sensitivity import ShadowPrice
     from planner.verify import Verdict
+    from planner.what_if.change import Change
+    from planner.what_if.sensitivity import ShadowPrice
 
 MAX_VIOLATIONS = 40
 """Violations that a report lists; the others are counted."""
@@ -107,7 +109,7 @@ def render_simulation(problem: Problem, timeline: Timeline) -> RenderableType:
         column.justify = "right"
     for device, word in timeline.actions.items():
         work = sum(timed.end_ns - timed.start_ns for timed in word)
-        limit, peak = problem.cluster.by_name[device].memory_bytes, timeline.peak_bytes[device]
+        limit, peak = problem.cluster.by_name[device].usable_bytes, timeline.peak_bytes[device]
         table.add_row(
             device,
             f"{len(word):,}",
@@ -169,6 +171,47 @@ def render_prices(prices: Sequence["ShadowPrice"]) -> RenderableType:
         table.add_row(Text(price.text), *cells)
     note = "At least: a verified plan saves so much of the present time. At most: the certified bound allows no more."
     return Group("", "Shadow prices, each by itself", table, Text(note, style="dim"))
+
+
+def render_what_if(answer: "WhatIfAnswer") -> RenderableType:
+    """A question before and after a change, and what the change saves: by a plan that was found, and at most."""
+    table = make_table("", f"{answer.objective} ms", "no plan below ms", "gap", "stages", "devices")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, outcome in (("before", answer.before), ("after", answer.after)):
+        figures = render_ms(outcome.objective_ns), render_ms(outcome.lower_bound_ns), render_percent(outcome.gap)
+        table.add_row(name, *figures, str(outcome.num_stages), str(outcome.num_devices))
+    parts: list[RenderableType] = [
+        render_header(answer.problem),
+        "",
+        Text(f"What if: {', '.join(_describe_change(answer.change))}"),
+        "",
+        table,
+        "",
+    ]
+    total = answer.before.objective_ns or 1
+    verb = "saves" if answer.saved_ns >= 0 else "costs"
+    saved = abs(answer.saved_ns)
+    parts.append(f"the plan found {verb} {render_ms(saved)} ms ({render_percent(saved / total)})")
+    most = answer.saved_at_most_ns
+    if most is not None:
+        word = "saves more" if most >= 0 else "costs less"
+        limit = f"{render_ms(abs(most))} ms ({render_percent(abs(most) / total)})"
+        parts.append(f"no plan with the change {word} than {limit}")
+    return Group(*parts)
+
+
+def _describe_change(change: "Change") -> Iterator[str]:
+    for count, what in ((change.devices, "devices"), (change.memory_bytes, "memory on every device")):
+        if count:
+            amount = str(abs(count)) if what == "devices" else render_bytes(abs(count))
+            yield f"{amount} {'more' if count > 0 else 'fewer' if what == 'devices' else 'less'} {what}"
+    if change.link_speed != 1.0:
+        yield f"links {change.link_speed:g} × as fast"
+    if change.num_microbatches is not None:
+        yield f"{change.num_microbatches} microbatches"
+    if change.lost:
+        yield f"without {', '.join(change.lost)}"
 
 
 def _ms_or_blank(nanoseconds: int) -> str:

@@ -10,6 +10,7 @@ from api.inputs import play, read_plan_and_problem, read_workload, reading
 from planner.fidelity.attribution import Attribution, Comparison
 from planner.fidelity.calibration import CalibratedQuantity, calibrate_cluster, calibrate_profile, find_all
 from planner.fidelity.executed_run import ExecutedIteration, read_run, typical
+from planner.fidelity.memory_parts import DeviceMemory, compare_memory
 from planner.timeline import Timeline
 
 WARM_UP = 1
@@ -30,6 +31,8 @@ class PlanAndRun:
     """Every quantity of the run beside its prediction."""
     num_left_out: int
     """Iterations of the warm-up."""
+    memory: tuple[DeviceMemory, ...]
+    """Per device that said what it held."""
 
     def timeline(self) -> Timeline:
         """The iteration as a timeline."""
@@ -65,6 +68,7 @@ def compare_run(
             attribution=comparison.attribute(chosen),
             findings=find_all(comparison),
             num_left_out=skipped,
+            memory=compare_memory(problem, answer, folder=Path(folder), timeline=timeline),
         )
 
 
@@ -89,6 +93,10 @@ def summarise_run(run: PlanAndRun) -> dict[str, Any]:
         "iteration": run.iteration.number,
         "iterations_ns": durations,
         "warm_up": run.num_left_out,
+        "memory": [
+            asdict(used) | {"rest_part_bytes": used.rest_part_bytes, "way_part_bytes": used.way_part_bytes}
+            for used in run.memory
+        ],
         "findings": [
             {key: value for key, value in asdict(finding.as_measurement("run")).items() if key != "source"}
             | {"predicted_ns": finding.predicted_ns}
@@ -97,17 +105,14 @@ def summarise_run(run: PlanAndRun) -> dict[str, Any]:
     }
 
 
-def calibrate(run: PlanAndRun, source: str, *, folder: str, num_stages: int | None = None) -> str:
-    """The profile or workload of the document `source` with the figures of the run, as a document.
-
-    `num_stages`: of the plans that it shall predict; None: of the one that ran.
-    """
+def calibrate(run: PlanAndRun, source: str, *, folder: str) -> str:
+    """The profile or workload of the document `source` with the figures of the run, as a document."""
     from profiles.workload import dump_workload
 
     given = read_workload(source)
     count = len(run.comparison.iterations)
     with reading():
         about = f"{count} iterations of a run in {Path(folder).name}"
-        profile = calibrate_profile(given.profile, run.comparison, source=about, num_stages=num_stages)
+        profile = calibrate_profile(given.profile, run.comparison, source=about)
         cluster = None if given.cluster is None else calibrate_cluster(given.cluster, run.comparison)
     return dump_workload(replace(given, profile=profile, cluster=cluster))

@@ -1,13 +1,16 @@
 """The report of a plan beside its run, as tables."""
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from api.formatting import render_ms, render_percent
+from api.formatting import render_bytes, render_ms, render_percent
 from api.run_comparison import PlanAndRun
 from api.screen import make_table, render_header
 from planner.fidelity.calibration import CalibratedQuantity
+from planner.fidelity.memory_parts import DeviceMemory
 
 MAX_ROWS = 30
 """Rows per table; of more, those are shown that differ most."""
@@ -41,6 +44,8 @@ def render_run(run: PlanAndRun) -> RenderableType:
     for what, heading in _HEADINGS.items():
         if rows := [finding for finding in run.findings if finding.what == what]:
             tables += ["", heading, _render_findings(rows)]
+    if run.memory:
+        tables += ["", "Peak memory by device", _render_memory(run.memory)]
     header = render_header(run.comparison.problem)
     return Group(header, "", summary, "", _render_parts(run), *tables)
 
@@ -80,6 +85,32 @@ def _render_findings(findings: list[CalibratedQuantity]) -> Table:
     if len(findings) > MAX_ROWS:
         table.add_row(f"… {len(findings) - MAX_ROWS} more", *[""] * 5)
     return table
+
+
+def _render_memory(rows: Sequence[DeviceMemory]) -> Table:
+    """At rest and under way are the parts of measured - predicted."""
+    table = make_table(
+        "device", "predicted", "measured", "difference", "at rest", "under way", "allocator", "counted by"
+    )
+    for column in table.columns[1:7]:
+        column.justify = "right"
+    for row in rows:
+        difference = row.measured_peak_bytes - row.predicted_peak_bytes
+        table.add_row(
+            row.device,
+            render_bytes(row.predicted_peak_bytes),
+            render_bytes(row.measured_peak_bytes),
+            _share(difference, max(1, row.measured_peak_bytes)),
+            _signed_bytes(row.rest_part_bytes),
+            _signed_bytes(row.way_part_bytes),
+            "" if row.allocator_bytes is None else render_bytes(row.allocator_bytes),
+            row.source,
+        )
+    return table
+
+
+def _signed_bytes(num_bytes: int) -> str:
+    return f"{'+' if num_bytes > 0 else '-' if num_bytes < 0 else ''}{render_bytes(abs(num_bytes))}"
 
 
 def _signed(nanoseconds: int) -> str:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from api.failures import InputError
+from api.formatting import render_bytes
 from api.inputs import play, reading
 from planner.certificate import make_bound
 from planner.costs import CostModel
+from planner.fidelity.memory_parts import DeviceMemory, compare_memory
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.diagnosis import Culprit, Diagnosis, Suspect, diagnose, find_limit_ns
@@ -35,6 +37,8 @@ class Outlook:
     """The plan's objective by its own figures."""
     limit_ns: int
     """No plan can be below this as measured, whichever explanation is true."""
+    memory: tuple[DeviceMemory, ...] = ()
+    """Per device whose process said what it held."""
 
     @property
     def present_ns(self) -> int:
@@ -93,16 +97,28 @@ def _by_number(path: Path) -> tuple[str, int]:
     return path.stem.rstrip("0123456789"), int(digits or 0)
 
 
-def look_at(problem: Problem, plan: Plan, *, seen: Observations | None, source: str) -> Outlook:
-    """What has become of the present plan, and the limit of another one."""
-    planned = play(problem, plan, source=source).objective_ns(problem.options.objective)
+def look_at(
+    problem: Problem, plan: Plan, *, seen: Observations | None, source: str, timings: Sequence[str] = ()
+) -> Outlook:
+    """What has become of the present plan, and the limit of another one; `timings`: where `seen` was read."""
+    timeline = play(problem, plan, source=source)
+    planned = timeline.objective_ns(problem.options.objective)
     if seen is None:
         limit = make_bound(problem, CostModel(problem)).value_ns
         return Outlook(problem=problem, plan=plan, diagnosis=None, planned_ns=planned, limit_ns=limit)
     with reading():
         found = diagnose(problem, plan, seen=seen)
         limit = find_limit_ns(problem, plan, found=found)
-    return Outlook(problem=found.likeliest, plan=plan, diagnosis=found, planned_ns=planned, limit_ns=limit)
+        folders = [Path(source) for source in timings if Path(source).is_dir()]
+        memory = [row for folder in folders for row in compare_memory(problem, plan, folder=folder, timeline=timeline)]
+    return Outlook(
+        problem=found.likeliest,
+        plan=plan,
+        diagnosis=found,
+        planned_ns=planned,
+        limit_ns=limit,
+        memory=tuple(memory),
+    )
 
 
 def summarise_outlook(outlook: Outlook, *, tolerance: float, best: Plan | None) -> dict[str, Any]:
@@ -125,6 +141,14 @@ def summarise_outlook(outlook: Outlook, *, tolerance: float, best: Plan | None) 
             for (device, stage), ratios in (found.scales.pairs.items() if found else ())
             for kind, ratio in ratios.items()
         ],
+        "memory": [
+            {
+                "device": row.device,
+                "predicted_bytes": row.predicted_peak_bytes,
+                "measured_bytes": row.measured_peak_bytes,
+            }
+            for row in outlook.memory
+        ],
         "culprits": [
             {
                 "effect_ns": culprit.effect_ns,
@@ -145,6 +169,7 @@ def describe_outlook(outlook: Outlook, *, tolerance: float) -> list[str]:
     if found is None:
         return []
     lines = [_sentence(culprit, outlook.plan) for culprit in outlook.culprits(tolerance)]
+    lines += _describe_memory(outlook)
     lines += _describe_time(found)
     taken = outlook.present_ns if found.measured_ns is None else found.measured_ns
     if found.missing_devices:
@@ -160,6 +185,17 @@ def describe_outlook(outlook: Outlook, *, tolerance: float) -> list[str]:
         f"{_ms(outlook.most_gain_ns)} ({outlook.most_gain_ns / max(1, taken):.1%})"
     )
     return lines
+
+
+def _describe_memory(outlook: Outlook) -> Iterator[str]:
+    """Devices that hold more than they have been promised to have."""
+    for row in outlook.memory:
+        limit = outlook.problem.cluster.by_name[row.device].usable_bytes
+        if row.measured_peak_bytes > limit:
+            yield (
+                f"{row.device} holds {render_bytes(row.measured_peak_bytes)} at its peak ({row.source}), more than the "
+                f"{render_bytes(limit)} it may; planned {render_bytes(row.predicted_peak_bytes)}"
+            )
 
 
 def _describe_time(found: Diagnosis) -> Iterator[str]:

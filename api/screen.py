@@ -28,6 +28,9 @@ MAX_STAGE_ROWS = 14
 MAX_NOTES = 3
 """Lines of remarks about costs that were not measured."""
 
+NEARLY_FULL = 0.9
+"""Devices filled by more than this part need a word about their reserve."""
+
 MAX_BASELINE_ROWS = 16
 """Rows of the table of baselines; of more the slowest that fit are left out first."""
 
@@ -89,7 +92,7 @@ def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping
     stage = plan.stages[number]
     cost = costs.stage_cost(stage, 0)
     devices = [costs.problem.cluster.by_name[name] for group in stage.replicas for name in group]
-    fullest = max(devices, key=lambda device: peak_bytes.get(device.name, 0) / max(1, device.memory_bytes))
+    fullest = max(devices, key=lambda device: peak_bytes.get(device.name, 0) / max(1, device.usable_bytes))
     peak = peak_bytes.get(fullest.name, 0)
     yield str(number)
     yield one_line(("↻ " if stage.recompute else "") + render_layers(stage.layers))
@@ -97,8 +100,8 @@ def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping
     yield render_ms(cost.forward_ns)
     yield render_ms(cost.input_grad_ns)
     yield render_ms(cost.weight_grad_ns) if cost.has_weight_grad else ABSENT
-    yield render_of_limit(peak, fullest.memory_bytes)
-    yield render_memory(peak / max(1, fullest.memory_bytes))
+    yield render_of_limit(peak, fullest.usable_bytes)
+    yield render_memory(peak / max(1, fullest.usable_bytes))
 
 
 def render_memory(fraction: float) -> Text:
@@ -132,7 +135,7 @@ def render_baselines(problem: Problem, evidence: Evidence) -> Table:
 def _our_row(problem: Problem, evidence: Evidence) -> BaselineResult:
     peak = max(
         (
-            num_bytes / max(1, problem.cluster.by_name[name].memory_bytes)
+            num_bytes / max(1, problem.cluster.by_name[name].usable_bytes)
             for name, num_bytes in evidence.peak_bytes.items()
         ),
         default=None,
@@ -192,7 +195,7 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) ->
     )
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
-    for note in _notes(evidence):
+    for note in [*_notes(evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", one_line(note, style="yellow"))
     return table
 
@@ -207,6 +210,19 @@ def _describe_timings(evidence: Evidence) -> list[str]:
         if evidence.timings.get(what) == "not measured":
             notes.append(f"{what.replace('_', ' ')} not measured: what an action or message costs beyond this counts 0")
     return notes
+
+
+def _describe_reserve(problem: Problem, evidence: Evidence) -> list[str]:
+    """Nobody can fill the whole of an accelerator."""
+    full = [
+        device.name
+        for device in problem.cluster.devices
+        if device.reserved_bytes is None
+        and evidence.peak_bytes.get(device.name, 0) > NEARLY_FULL * max(1, device.memory_bytes)
+    ]
+    return (
+        [f"no reserved_bytes stated for {full[0]}: runtime and allocator need some of what is filled"] if full else []
+    )
 
 
 def _notes(evidence: Evidence) -> list[str]:

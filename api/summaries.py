@@ -9,8 +9,8 @@ from planner.check_evidence import HISTORY, Rederivation
 from planner.explain import Explanation
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.sensitivity import ShadowPrice
 from planner.simulate import Timeline
+from planner.what_if.sensitivity import ShadowPrice
 
 _LEFT_OUT = {"certificate", "verdict", "baselines", "peak_bytes"}
 
@@ -49,7 +49,7 @@ def summarise_timeline(problem: Problem, timeline: Timeline) -> dict[str, Any]:
                 "last_end_ns": word[-1].end_ns if word else None,
                 "work_ns": sum(timed.end_ns - timed.start_ns for timed in word),
                 "peak_bytes": timeline.peak_bytes[device],
-                "memory_bytes": problem.cluster.by_name[device].memory_bytes,
+                "memory_bytes": problem.cluster.by_name[device].usable_bytes,
             }
             for device, word in timeline.actions.items()
         },

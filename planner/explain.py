@@ -145,7 +145,7 @@ def _bound_by_time(path: Sequence[PathStep]) -> list[Binding]:
 def _bound_by_memory(replayed: "_PlayedPlan", devices: Sequence[DeviceTime]) -> Iterator[Binding]:
     """Devices on which the smallest stash of theirs no longer fits beside the peak, or which waited for memory."""
     for row in devices:
-        headroom = replayed.problem.cluster.by_name[row.device].memory_bytes - replayed.timeline.peak_bytes[row.device]
+        headroom = replayed.problem.cluster.by_name[row.device].usable_bytes - replayed.timeline.peak_bytes[row.device]
         stashes = [seat.cost.held_bytes for (device, _), seat in replayed.seat_of.items() if device == row.device]
         if row.memory_ns or headroom < min(stashes, default=0):
             yield Binding(kind="memory", subject=row.device, nanoseconds=row.memory_ns, headroom_bytes=headroom)
@@ -333,7 +333,7 @@ class _Gaps:
     def __init__(self, replayed: _PlayedPlan, device: str, *, parts: dict[str, int]) -> None:
         self.replayed, self.device, self.parts = replayed, device, parts
         self.word = replayed.timeline.actions[device]
-        self.limit_bytes = replayed.problem.cluster.by_name[device].memory_bytes
+        self.limit_bytes = replayed.problem.cluster.by_name[device].usable_bytes
         self.steps = [memory_steps(replayed.cost(device, t.action.stage), t.action.kind) for t in self.word]
         self.held = list(accumulate((after for _, after in self.steps), initial=replayed.static[device]))
         self.own = deque(replayed.own_transfers[device])

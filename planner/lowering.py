@@ -56,7 +56,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         frozen=_column(int(layer.frozen) for layer in layers),
         edges=_edge_table(problem),
         device_type=_column(cluster.device_types.index(device.type) for device in cluster.devices),
-        capacity=_column(device.memory_bytes for device in cluster.devices),
+        capacity=_column(device.usable_bytes for device in cluster.devices),
         latency=latency,
         bandwidth=bandwidth,
         route_start=route_start,
@@ -318,7 +318,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
                     workspace=cost.workspace_bytes,
                 )
             )
-    room = {device.name: device.memory_bytes - static.get(device.name, 0) for device in problem.cluster.devices}
+    room = {device.name: device.usable_bytes - static.get(device.name, 0) for device in problem.cluster.devices}
     budgets = dict(room)
     for group in (group for stage in stages for group in stage.replicas):
         budgets[group[0]] = min(budgets[group[0]], *(room[name] for name in group))

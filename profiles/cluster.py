@@ -26,11 +26,13 @@ class Device:
     type: str
     """The device type under which layer costs were measured, e.g. `A100`."""
     memory_bytes: int
-    """Memory that a plan may fill on this device."""
+    """Memory of this device; a plan may fill what is not reserved."""
     host: str = ""
     """The host it sits in; may be the end of a link. Empty: a host of its own."""
     cores: int = 1
     """CPU cores that belong to the device (matters on CPU hosts only)."""
+    reserved_bytes: int | None = None
+    """Memory that runtime, collectives and allocator keep for themselves; None: not stated, 0."""
 
     def __post_init__(self) -> None:
         owner = f"device {str(self.name)[:80]!r}"
@@ -38,8 +40,25 @@ class Device:
         require_name(f"{owner}: type", self.type)
         require_integer(f"{owner}: memory_bytes", self.memory_bytes, most=MAX_BYTES)
         require_integer(f"{owner}: cores", self.cores, least=1, most=4096)
+        if self.reserved_bytes is not None:
+            require_integer(f"{owner}: reserved_bytes", self.reserved_bytes, most=MAX_BYTES)
+            if self.reserved_bytes > self.memory_bytes:
+                raise ValueError(
+                    f"{owner}: reserved_bytes = {self.reserved_bytes} exceeds memory_bytes = {self.memory_bytes}; "
+                    "state the device's whole memory, or reserve less"
+                )
         if self.host:
             require_name(f"{owner}: host", self.host)
+
+    @property
+    def usable_bytes(self) -> int:
+        """What a plan may fill: memory without the reserve."""
+        return self.memory_bytes - (self.reserved_bytes or 0)
+
+
+def assumed_reserve_bytes(memory_bytes: int) -> int:
+    """What an accelerator is taken to keep for itself where nobody has measured it: 1 GiB and 6 % of its memory."""
+    return min(memory_bytes, 2**30 + memory_bytes * 6 // 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

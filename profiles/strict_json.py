@@ -17,11 +17,15 @@ MAX_FIELDS = 1_000
 MAX_DIGITS = 40
 """Longest integer that is read as a number; the fields themselves allow far less."""
 
-_LONG_NUMBER = re.compile(r"\d{40}|[eE]\+?0*(?:2[6-9]|[3-9]\d|[1-9]\d{2,})\d")
-"""Only where this is found may a number be too long or too large: 40 digits, or an exponent of 260."""
+_SHAPES = bytes.maketrans(b"123456789E", b"000000000e")
+"""Numbers of one length look alike: what is long is then found without a look at each byte."""
 
-_ODD_TEXT = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|[\0\ud800-\udfff]")
-"""Only where this is found may a text hold a NUL or half a character."""
+_LARGE_EXPONENT = re.compile(r"[eE]\+?0*(?:2[6-9]|[3-9]\d|[1-9]\d{2,})\d")
+"""Only where this is found may a number be too large: an exponent of 260."""
+
+_ODD_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+_ODD_CHARACTER = re.compile(r"[\0\ud800-\udfff]")
+"""Only where one of these is found may a text hold a NUL or half a character."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,7 @@ def parse_json(text: str, *, source: str, ceiling: Ceiling = FILES) -> object:
         raise _unreadable(source, f"{where}: not JSON ({error.msg}); mend the text there") from None
     except RecursionError:
         raise refusal(source, TOO_DEEP) from None
-    if has_faults or _ODD_TEXT.search(text):
+    if has_faults or _may_hold_odd_text(text):
         problems = [f"{render_path(path)} {problem}" for path, problem in _faults(tree)]
         if problems:
             raise refusal(source, *problems)
@@ -105,10 +109,23 @@ def _require_size(text: str, ceiling: Ceiling, *, source: str) -> None:
             raise refusal(source, problem)
 
 
+def _may_hold_odd_text(text: str) -> bool:
+    has_odd_character = "\0" in text if text.isascii() else _ODD_CHARACTER.search(text) is not None
+    return has_odd_character or _ODD_ESCAPE.search(text) is not None
+
+
+def _may_hold_long_numbers(text: str) -> bool:
+    """Whether 40 digits stand in a row somewhere, or an exponent of 260: a number may be too long or too large."""
+    shapes = text.encode(errors="replace").translate(_SHAPES)
+    if b"0" * MAX_DIGITS in shapes:
+        return True
+    return (b"e000" in shapes or b"e+000" in shapes) and _LARGE_EXPONENT.search(text) is not None
+
+
 def _decode(text: str) -> tuple[object, bool]:
     """The tree, and whether something stands in it that no document may hold."""
     reader = _JsonReader()
-    is_suspicious = _LONG_NUMBER.search(text) is not None
+    is_suspicious = _may_hold_long_numbers(text)
     decoder = json.JSONDecoder(
         object_pairs_hook=reader.read_object,
         parse_constant=reader.read_constant,
@@ -175,8 +192,8 @@ def _faults(tree: object) -> Iterator[tuple[DocumentPath, str]]:
         elif isinstance(value, str):
             yield path, f"= {render_value(value)} holds half a character (a lone surrogate) or a NUL; replace it"
         elif isinstance(value, list):
-            parts = [((*path, index), item) for index, item in enumerate(value) if _is_odd(item)]
-            waiting.extend(reversed(parts))
+            odd = [place for place, item in enumerate(value) if type(item) not in _PLAIN and _is_odd(item)]
+            waiting.extend(((*path, place), value[place]) for place in reversed(odd))
         elif isinstance(value, dict):
             yield from (
                 (path, f"has the unreadable key {render_value(key)}; rename it") for key in value if not _is_text(key)
@@ -184,12 +201,16 @@ def _faults(tree: object) -> Iterator[tuple[DocumentPath, str]]:
             waiting.extend(((*path, key), item) for key, item in reversed(value.items()) if _is_odd(item))
 
 
+_PLAIN = {int, float, bool, type(None)}
+"""What no fault can be in; most of a large document."""
+
+
 def _is_odd(value: object) -> bool:
     """Whether a fault may be in it."""
     kind = type(value)
     if kind is str:
         return not _is_text(value)  # type: ignore[arg-type]
-    return kind is dict or kind is list or kind is _Fault
+    return bool(value) if kind is dict or kind is list else kind is _Fault
 
 
 def _is_text(value: str) -> bool:

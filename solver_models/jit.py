@@ -5,6 +5,7 @@ function that it calls does. Here every module has a folder named after its own 
 of this package that it imports: never stale, and found by every clone.
 """
 
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -13,11 +14,13 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import llvmlite.binding as llvm
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.event import trigger_event
 
 _CONFIG: Any = numba.config
 _CONFIG.LOOP_VECTORIZE = 0
@@ -82,12 +85,60 @@ class _ContentLocator(_CacheLocator):
         return cls(py_func.__module__, py_func.__code__.co_firstlineno)
 
 
-class _KernelFiles(CompileResultCacheImpl):
+class _EntryFiles(CompileResultCacheImpl):
     _locator_classes = [_ContentLocator]  # noqa: RUF012
 
 
-class _KernelCache(FunctionCache):
-    _impl_class = _KernelFiles
+class _InnerFiles(_EntryFiles):
+    def get_filename_base(self, fullname: str, abiflags: str) -> str:
+        return f"{super().get_filename_base(fullname, abiflags)}.inner"  # type: ignore[no-untyped-call]
+
+
+class _EntryCache(FunctionCache):
+    """Compiled functions on disk; what is missing there is compiled by one process while the others wait for it."""
+
+    _impl_class = _EntryFiles
+    _lock: IO[str] | None = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The function from disk; None if this process is to compile it, which then holds its lock."""
+        found = self._load(sig, target_context)
+        if found is None:
+            self._acquire(sig)
+            found = self._load(sig, target_context)
+        return found
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
+        return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+    def _acquire(self, sig: Any) -> None:
+        folder = Path(self.cache_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (folder / f"{self._py_func.__qualname__}.lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with trigger_event("numba:compile", data={"waits_for": sig}):
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """Let others compile the function, or find what was compiled."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+class _InnerCache(_EntryCache):
+    """Functions without a door for Python; those that have one serve as well."""
+
+    _impl_class = _InnerFiles
+
+    def __init__(self, function: Callable[..., Any], entries: _EntryCache) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._entries = entries
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
+        return self._entries._load(sig, target_context) or super()._load(sig, target_context)
 
 
 def is_compiled() -> bool:
@@ -98,20 +149,43 @@ def is_compiled() -> bool:
 def kernel(function: Callable[..., Any]) -> Any:
     """`numba.njit`, cached on disk and without the interpreter lock, so that two searches run on two cores.
 
-    numba compiles a function once more for every literal that a caller passes (`play(net, 0)`); here a literal is a
-    value like any other.
+    What only other kernels call gets no door for Python, which takes longer to compile than many a kernel. numba
+    compiles a function once more for every literal that a caller passes (`play(net, 0)`); here a literal is a value
+    like any other.
     """
     if not is_compiled():
         return function
-    make_cache: Any = _KernelCache
-    compiled: Any = numba.njit
+    entry_cache = _EntryCache(function)  # type: ignore[no-untyped-call]
+    entry = _dispatcher(function, entry_cache)
+    inner = _dispatcher(function, _InnerCache(function, entry_cache), no_cpython_wrapper=True)
+    template_of, inner_template_of, overload_of = entry.get_call_template, inner.get_call_template, entry.get_overload
     as_value: Any = numba.types.unliteral
-    dispatcher = compiled(nogil=True, no_cfunc_wrapper=True)(function)
-    dispatcher._cache = make_cache(function)
-    template = dispatcher.get_call_template
 
-    def of_types(args: Any, keywords: Any) -> Any:
-        return template(tuple(as_value(arg) for arg in args), {name: as_value(arg) for name, arg in keywords.items()})
+    def call_template(args: Any, keywords: Any) -> Any:
+        values = tuple(as_value(arg) for arg in args)
+        make = template_of if values in entry.overloads else inner_template_of
+        return make(values, {name: as_value(arg) for name, arg in keywords.items()})
 
-    dispatcher.get_call_template = of_types
+    def overload(args: Any) -> Any:
+        return overload_of(args) if tuple(args) in entry.overloads else inner.get_overload(args)
+
+    entry.get_call_template, entry.get_overload = call_template, overload
+    return entry
+
+
+def _dispatcher(function: Callable[..., Any], cache: _EntryCache, **options: bool) -> Any:
+    """What compiles a function, one process at a time."""
+    compiled: Any = numba.njit
+    dispatcher = compiled(nogil=True, no_cfunc_wrapper=True, **options)(function)
+    dispatcher._cache = cache
+    compile_one = dispatcher.compile
+
+    def compile_once(sig: Any) -> Any:
+        with global_compiler_lock:  # first of all: who holds a lock of a function must not wait for another thread
+            try:
+                return compile_one(sig)
+            finally:
+                cache.release()
+
+    dispatcher.compile = compile_once
     return dispatcher

@@ -161,14 +161,6 @@ class OrderSearch:
         self.round += 1
         self.round_s = time.monotonic() - self._begin
 
-    def warm_up(self) -> None:
-        """Run every kernel once, a few steps each, so that it is compiled."""
-        words, lengths = self._room()
-        tune(self.net, words, lengths, SLOPES[0], 2, 0.02, 0, 0, self.by_span)
-        self.add_filled()
-        improve(self.net, words, lengths, 2, 2, 2, 0, 0, self.by_span)
-        polish(self.net, words, lengths, 2, 0.0, 0, self.by_span)
-
     def _has_weight(self, stage: int) -> bool:
         return bool(self.net.has_weight[stage])
 

@@ -1,8 +1,7 @@
 """Compiles the kernels once, so that every later start finds them on disk.
 
-`python -m solver_models.precompile [--first | GROUP ...]`: they come in groups, each compiled by a process of its own,
-as many at a time as there are cores, what a first plan needs first. Who wants a group waits for whoever is at work on
-it.
+`python -m solver_models.precompile [--first | GROUP ...]`: they come in groups, what a first plan needs first. A
+process per core takes one group after the other that nobody else has taken, and finds on disk what they share (`jit`).
 """
 
 import fcntl
@@ -12,14 +11,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from solver_models.instance import Instance
+from solver_models.annealing import longest_word
+from solver_models.critical_path_search import follows_words, improve, polish
+from solver_models.evaluator import Net
+from solver_models.instance import Instance, Integers
 from solver_models.jit import cache_folder, is_compiled, module_folder
-from solver_models.search import Candidate, Searcher
+from solver_models.list_policies import play_filled, tune
+from solver_models.neighbourhood import neighbour
+from solver_models.search import Candidate, Searcher, encode, flatten
+
+SHARE = "--share"
+"""The switch of a process that compiles with others."""
+
+SEAT_EVERY_S = 0.1
+"""Seconds between two looks for a core to compile on."""
 
 
 def toy_instance() -> Instance:
@@ -61,28 +71,64 @@ def toy_instance() -> Instance:
     )
 
 
-def _joint_search(searcher: Searcher, candidate: Candidate) -> None:
+def _moves(searcher: Searcher, candidate: Candidate) -> None:
+    searcher.is_allowed(candidate)
+    start, devices = flatten(candidate.groups)
+    cut, flags, policy_params = candidate.stage_of, candidate.recompute, candidate.policy_params
+    neighbour(searcher.layers, searcher.rules, cut, start, devices, flags, policy_params)
+
+
+def _nets(searcher: Searcher, candidate: Candidate) -> None:
+    searcher.net_of(candidate)
+
+
+def _plays(searcher: Searcher, candidate: Candidate) -> None:
+    searcher.words(candidate)
+
+
+def _floors(searcher: Searcher, candidate: Candidate) -> None:
+    searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+
+
+def _ratings(searcher: Searcher, candidate: Candidate) -> None:
+    searcher.rate(candidate.stage_of, candidate.groups)
+
+
+def _schedule_floors(searcher: Searcher, candidate: Candidate) -> None:
+    searcher.exact_floor(candidate)
+
+
+def _anneals(searcher: Searcher, candidate: Candidate) -> None:
     searcher.anneal(candidate, iterations=20, heat=(0.1, 0.01), seed=0)
 
 
-def _order_search(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.order_search import OrderSearch
+def _tabu_search(searcher: Searcher, candidate: Candidate) -> None:
+    net, words, lengths = _words(searcher, candidate)
+    follows_words(net)
+    improve(net, words, lengths, 2, 2, 2, 0, 0, searcher.by_span)
 
-    searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
-    order = OrderSearch(searcher, candidate, num_threads=1)
-    order.warm_up()
-    order.close()
-    searcher.polish(candidate, iterations=20, heat=0.0, seed=0)
-    words, _ = searcher.words(candidate)
-    order = OrderSearch(searcher, candidate, num_threads=1)
-    order.add([words])
-    order.close()
+
+def _polishes(searcher: Searcher, candidate: Candidate) -> None:
+    polish(*_words(searcher, candidate), 20, 0.0, 0, searcher.by_span)
+
+
+def _policies(searcher: Searcher, candidate: Candidate) -> None:
+    tune(*_words(searcher, candidate), 4, 2, 0.02, 0, 0, searcher.by_span)
+    play_filled(*_words(searcher, candidate), 0, searcher.by_span)
+
+
+def _words(searcher: Searcher, candidate: Candidate) -> tuple[Net, Integers, Integers]:
+    """The net of a candidate, its words by device and their lengths."""
+    net, orders = searcher.net_of(candidate), searcher.words(candidate)[0]
+    words, lengths = np.zeros((2, longest_word(net)), np.int32), np.zeros(2, np.int64)
+    encode(net, orders, words=words, lengths=lengths, first=searcher.first_member)
+    return net, words, lengths
 
 
 def _cuts(searcher: Searcher, candidate: Candidate) -> None:
     from solver_models.partition import candidates, make_partition_instance, solve_partition
 
-    searcher.exact_floor(candidate)
+    del candidate
     partition = make_partition_instance(searcher.instance)
     found = candidates(partition, limit=1, uneven=True)
     solve_partition(partition, incumbent=found[0], time_limit_s=1.0, seed=0, should_stop=lambda: False)
@@ -137,11 +183,19 @@ def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
 
 
 FIRST: dict[str, Callable[[Searcher, Candidate], None]] = {
-    "joint": _joint_search,
-    "orders": _order_search,
+    "moves": _moves,
+    "nets": _nets,
+    "plays": _plays,
+    "floors": _floors,
+    "ratings": _ratings,
+    "tabu-search": _tabu_search,
+    "schedule-floors": _schedule_floors,
+    "anneals": _anneals,
+    "policies": _policies,
+    "polishes": _polishes,
     "cuts": _cuts,
 }
-"""Groups that every plan needs."""
+"""Groups that every plan needs, what others call before those."""
 
 LATER: dict[str, Callable[[Searcher, Candidate], None]] = {
     "enumeration": _enumeration,
@@ -153,46 +207,50 @@ LATER: dict[str, Callable[[Searcher, Candidate], None]] = {
 """Groups that come into play on small or very large problems, and where placement may be split."""
 
 
-def warm_up(*groups: str) -> float:
-    """Compile, or load from disk, what the groups need, in this process; returns the seconds it took."""
-    begin = time.perf_counter()
-    known = FIRST | LATER
-    searcher = Searcher(toy_instance())
-    for group in groups or known:
-        with _locked(group):
-            candidate = searcher.rate(np.array([0, 1], np.int64), ((0,), (1,)))
-            known[group](searcher, candidate)
-            _mark(group).touch()
-    return time.perf_counter() - begin
-
-
 def is_warm(*groups: str) -> bool:
     """Whether everything that the groups need has been compiled on this machine."""
     return not is_compiled() or all(_mark(group).exists() for group in groups or FIRST | LATER)
 
 
 def compile_groups(*groups: str) -> float:
-    """Compile what is missing of `groups`, each in a process of its own; returns the seconds it took.
+    """Compile what is missing of `groups`, a process for every core; returns the seconds it took.
 
-    Raises RuntimeError if a process ends with an error, naming the group.
+    Raises RuntimeError if a process ends with an error, with what it wrote.
     """
     begin = time.perf_counter()
     missing = [group for group in groups if not is_warm(group)]
-    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        list(pool.map(_compile_apart, missing))
+    with ThreadPoolExecutor(max_workers=_num_cores()) as pool:
+        list(pool.map(_compile_apart, [missing] * min(len(missing), _num_cores())))
     return time.perf_counter() - begin
 
 
-def _compile_apart(group: str) -> None:
+def _compile_apart(groups: list[str]) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "solver_models.precompile", group],
+        [sys.executable, "-m", "solver_models.precompile", SHARE, *groups],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
         text=True,
         check=False,
     )
     if ended.returncode:
-        raise RuntimeError(f"the kernels of {group!r} could not be compiled:\n{ended.stderr}")
+        raise RuntimeError(f"the kernels of {', '.join(groups)} could not be compiled:\n{ended.stderr}")
+
+
+def take_share(*groups: str) -> None:
+    """Compile the groups that nobody else is at work on, and then wait for the others."""
+    with _seated():
+        searcher = Searcher(toy_instance())
+        candidate = searcher.make_candidate(np.array([0, 1]), ((0,), (1,)), recompute=np.zeros(2, np.int64))
+        for is_patient in (False, True):
+            for group in groups:
+                with _locked(_mark(group), is_patient=is_patient) as is_ours:
+                    if is_ours and not is_warm(group):
+                        (FIRST | LATER)[group](searcher, candidate)
+                        _mark(group).touch()
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _mark(group: str) -> Path:
@@ -200,22 +258,39 @@ def _mark(group: str) -> Path:
 
 
 @contextmanager
-def _locked(group: str) -> Iterator[None]:
-    """Hold the group, so that nobody else compiles it meanwhile."""
-    with _mark(group).with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def _seated() -> Iterator[None]:
+    """Wait until fewer processes than there are cores compile on this machine: two would have to share a core."""
+    with ExitStack() as held:
+        while not any(
+            held.enter_context(_locked(cache_folder() / f"seat-{number}", is_patient=False))
+            for number in range(_num_cores())
+        ):
+            time.sleep(SEAT_EVERY_S)
         yield
+
+
+@contextmanager
+def _locked(path: Path, *, is_patient: bool) -> Iterator[bool]:
+    """Hold the file's lock, so that nobody else does; whether that came about, which it always does with patience."""
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if is_patient else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def main(arguments: list[str]) -> None:
     """Compile the groups named; without a name all of them, with `--first` those that every plan needs."""
     known = FIRST | LATER
-    if len(arguments) == 1 and arguments[0] in known:
-        warm_up(arguments[0])
-        return
-    groups = FIRST if arguments == ["--first"] else arguments or known
+    is_share = arguments[:1] == [SHARE]
+    groups = FIRST if arguments == ["--first"] else arguments[is_share:] or known
     if unknown := [group for group in groups if group not in known]:
         sys.exit(f"no group of kernels is called {unknown[0]!r}; choose from {', '.join(known)}, or --first")
+    if is_share:
+        take_share(*groups)
+        return
     sys.stderr.write("compiling the search kernels (once) ...\n")
     sys.stderr.write(f"kernels ready in {compile_groups(*groups):.1f} s, kept in {cache_folder()}\n")
 

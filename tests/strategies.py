@@ -502,9 +502,11 @@ def _is_ready(
 
 
 def with_memory(problem: Problem, memory_bytes: dict[str, int]) -> Problem:
-    """The same problem with other memory sizes on some devices."""
+    """The same problem with other usable memory on some devices, beside a reserve of 7 bytes."""
     devices = tuple(
-        replace(device, memory_bytes=memory_bytes.get(device.name, device.memory_bytes))
+        replace(device, memory_bytes=memory_bytes[device.name] + 7, reserved_bytes=7)
+        if device.name in memory_bytes
+        else device
         for device in problem.cluster.devices
     )
     return replace(problem, cluster=replace(problem.cluster, devices=devices))

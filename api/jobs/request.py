@@ -143,7 +143,7 @@ def parse_tree(data: bytes) -> dict[str, Any]:
 def read_submission(data: bytes, ceilings: Ceilings) -> tuple[Submission, PlanRequest]:
     """What a body asks for. Raises ValueError for what is wrong in it, TooLargeError for what is too much."""
     tree = parse_tree(data)
-    submission = validate(Submission, tree if "workload" in tree else {"workload": tree}, source=SOURCE)
+    submission = _submission_of(tree)
     return submission, PlanRequest(
         problem=problem_of(
             submission.workload,
@@ -154,6 +154,15 @@ def read_submission(data: bytes, ceilings: Ceilings) -> tuple[Submission, PlanRe
         ),
         limits=check_limits(submission.limits, ceilings),
     )
+
+
+def _submission_of(tree: dict[str, Any]) -> Submission:
+    """The parts of a body. The workload, which is most of it, is not looked into here: its own reader does that."""
+    workload = tree.get("workload", tree)
+    if not isinstance(workload, dict):
+        return validate(Submission, tree, source=SOURCE)
+    rest = {name: part for name, part in tree.items() if name != "workload"} if workload is not tree else {}
+    return replace(validate(Submission, {**rest, "workload": {}}, source=SOURCE), workload=workload)
 
 
 def problem_of(

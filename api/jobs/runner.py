@@ -10,8 +10,10 @@ from api.jobs.job import Job, LeaseLostError, News, Outcome
 from api.jobs.process import Child, ChildDiedError
 from api.jobs.request import read_request
 from api.jobs.store import STORE_FAILURES, JobStore
-from planner.document import parse_plan
+from planner.document import parse_plan, render_plan
 from planner.verify import verify
+from planner.what_if.change import Change, find_start
+from profiles.validation import validate
 
 TICK_S = 0.1
 """How often a runner looks up from waiting."""
@@ -158,7 +160,19 @@ class _Solve:
     def _start(self) -> str | None:
         """The best plan known: the job's own, one for the same question, or what a what-if starts from."""
         own = self.store.plan_text(self.job.id) or self.store.find_plan_like(self.job.tenant, self.job.problem_key)
-        return own if own or self.job.base_id is None else self.store.plan_text(self.job.base_id)
+        return own if own or self.job.base_id is None else self._start_of_what_if(self.job.base_id)
+
+    def _start_of_what_if(self, base_id: str) -> str | None:
+        """The base's plan, without the devices that the change takes away."""
+        text = self.store.plan_text(base_id)
+        if text is None or self.job.change is None:
+            return text
+        change = validate(Change, json.loads(self.job.change)["change"], source="change")
+        if not change.lost and change.devices >= 0:
+            return text
+        problem = read_request(self.store.request_text(base_id)).problem
+        start = find_start(problem, parse_plan(text), change=change)
+        return None if start is None else render_plan(start)
 
     def _follow(self) -> dict[str, Any] | None:
         """The solver's last word, or None if it had to be killed."""

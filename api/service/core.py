@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 from api.doctor import make_toy_problem
+from api.jobs.database import open_database
 from api.jobs.pool import Engine, Pool
 from api.jobs.request import PlanRequest
-from api.jobs.sql_store import Database, SqlStore
-from api.jobs.sqlite import FolderLock, SqliteDatabase
+from api.jobs.sql_store import SqlStore
+from api.jobs.sqlite import FolderLock
 from api.service.auth import Gate
 from api.service.inspector import Inspector
 from api.service.keys import KeyRing
@@ -29,23 +30,13 @@ READY_S = 120.0
 """How long the toy plan may take when the service starts: kernels may have to be compiled."""
 
 
-def open_database(settings: Settings) -> Database:
-    """PostgreSQL where a URL is given, else the SQLite file of the data folder, which is made."""
-    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if settings.database_url is not None:
-        from api.jobs.postgres import PostgresDatabase
-
-        return PostgresDatabase(settings.database_url)
-    return SqliteDatabase(settings.data / "pipeplan.sqlite")
-
-
 class Service:
     """Everything that lives as long as the process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.database = open_database(settings.data, settings.database_url)
         self._lock = None if settings.database_url else _lock(settings)
-        self.database = open_database(settings)
         self.store = SqlStore(self.database)
         self.keys = KeyRing(self.database)
         self.gate = Gate(settings, self.keys)

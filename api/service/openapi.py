@@ -84,20 +84,24 @@ def _limits() -> Schema:
     )
 
 
-def _schemas() -> Schema:
-    document: Schema = {"type": "object", "description": "A workload document, in any form that pipeplan reads."}
-    plan: Schema = {"type": "object", "description": "A plan document (pipeline-plan/1)."}
-    complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
-    change = _object(
+def _change() -> Schema:
+    return _object(
         {
             "devices": {"type": "integer", "minimum": -1024, "maximum": 1024},
             "memory_bytes": {"type": "integer", "minimum": -(2**50), "maximum": 2**50},
             "link_speed": {"type": "number", "minimum": 0.001, "maximum": 1000},
             "num_microbatches": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**20},
+            "lost": {"type": "array", "items": {"type": "string"}},
         },
         required=[],
         additionalProperties=False,
     )
+
+
+def _schemas() -> Schema:
+    document: Schema = {"type": "object", "description": "A workload document, in any form that pipeplan reads."}
+    plan: Schema = {"type": "object", "description": "A plan document (pipeline-plan/1)."}
+    complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
     return {
         "Job": _job(),
@@ -127,7 +131,7 @@ def _schemas() -> Schema:
             additionalProperties=False,
         ),
         "WhatIf": _object(
-            {"base": {"type": "string"}, "change": change, "limits": _ref("Limits")},
+            {"base": {"type": "string"}, "change": _change(), "limits": _ref("Limits")},
             required=["base", "change"],
             additionalProperties=False,
         ),

@@ -18,7 +18,6 @@ from api.jobs.request import (
     require_size,
     workload_of_problem,
 )
-from api.jobs.what_if import Change, changed
 from api.service.auth import Caller
 from api.service.core import Service
 from api.service.plan_handlers import (
@@ -37,6 +36,7 @@ from api.service.problem_json import ServiceError, not_found
 from api.service.request_body import read_body
 from api.service.responses import answer
 from planner.progress import Limits
+from planner.what_if.change import Change, apply_change
 from profiles.canonical_json import canonical_json
 from profiles.validation import validate
 
@@ -157,7 +157,7 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
 def _change(service: Service, order: WhatIf, *, base: Job) -> PlanRequest:
     with refusing():
         ceilings = service.settings.ceilings
-        problem = changed(read_request(service.store.request_text(base.id)).problem, order.change)
+        problem = apply_change(read_request(service.store.request_text(base.id)).problem, order.change)
         count, options = problem.num_microbatches, problem.options
         require_size(workload_of_problem(problem), ceilings, num_microbatches=count, options=options)
         return PlanRequest(problem=problem, limits=check_limits(order.limits, ceilings))

@@ -7,8 +7,9 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from api.jobs.database import open_database
 from api.service.app import make_app
-from api.service.core import Service, open_database
+from api.service.core import Service
 from api.service.keys import KeyRing
 from api.service.listener import make_protocol
 from api.service.settings import Settings, is_loopback
@@ -38,7 +39,7 @@ def require_safe(settings: Settings, host: str) -> None:
         raise ValueError(f"--host {host}: others could reach this service, so it needs keys; add --keys")
     if is_loopback(host) or settings.oidc is not None:
         return
-    database = open_database(settings)
+    database = open_database(settings.data, settings.database_url)
     try:
         from api.jobs.sql_store import SqlStore
 

@@ -8,12 +8,12 @@ import json
 from typing import Any
 
 from api.jobs.request import SOURCE, PlanRequest, parse_tree, problem_of, read_request, read_submission
-from api.jobs.what_if import Change, changed
 from api.service.openapi import allowed_methods, example_submission, make_document
 from api.service.playback import Playback, Verification, WhatIf
 from api.service.problem_json import complaints_of
 from api.service.settings import Settings
 from planner.document import parse_plan
+from planner.what_if.change import Change, apply_change
 from profiles.validation import validate
 
 
@@ -24,7 +24,7 @@ def build_everything(settings: Settings) -> None:
     example = example_submission()
     _, plan = read_submission(json.dumps(example).encode(), settings.ceilings)
     problem = read_request(plan.render()).problem
-    changed(problem, Change(devices=1))
+    apply_change(problem, Change(devices=1))
     _ = (plan.problem_key, plan.request_key, PlanRequest(problem=problem, limits=plan.limits).render())
     problem_of(example["workload"], source=SOURCE, ceilings=settings.ceilings)
     for kind, body in _bodies():

@@ -97,7 +97,7 @@ def _device(problem: Problem, timeline: Timeline, *, device: str, stages: list[d
         "name": device,
         "type": about.type,
         "host": about.host,
-        "limitBytes": about.memory_bytes,
+        "limitBytes": about.usable_bytes,
         "peakBytes": timeline.peak_bytes.get(device, 0),
         "actions": _flat_actions(timeline.actions.get(device, ()), usual),
         **_flat_memory(timeline.memory.get(device, ())),

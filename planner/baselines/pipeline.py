@@ -114,7 +114,7 @@ def _budgets(costs: CostModel, stages: Sequence[Stage]) -> tuple[int, ...]:
     for stage in stages:
         needed = costs.stage_cost(stage, 0).workspace_bytes
         workspace[stage.replicas] = max(needed, workspace.get(stage.replicas, 0))
-    memory = {device.name: device.memory_bytes for device in costs.problem.cluster.devices}
+    memory = {device.name: device.usable_bytes for device in costs.problem.cluster.devices}
     return tuple(
         min(memory[device] - static[device] for group in replicas for device in group) - needed
         for replicas, needed in workspace.items()

@@ -27,7 +27,7 @@ def breaks_memory(costs: CostModel, plan: Plan) -> bool:
             number: costs.stage_cost(plan.stages[number], replica_of[device, number])
             for number in {action.stage for action in word}
         }
-        if static[device] + _peak(word, held) > costs.problem.cluster.by_name[device].memory_bytes:
+        if static[device] + _peak(word, held) > costs.problem.cluster.by_name[device].usable_bytes:
             return True
     return False
 

@@ -289,6 +289,6 @@ def play_baseline(problem: Problem, baseline: Baseline, *, costs: CostModel) -> 
 def _fullest(problem: Problem, timeline: Timeline) -> tuple[str, float]:
     """The device whose peak is the largest part of its memory, and that part."""
     memory = problem.cluster.by_name
-    parts = {name: peak / max(1, memory[name].memory_bytes) for name, peak in timeline.peak_bytes.items()}
+    parts = {name: peak / max(1, memory[name].usable_bytes) for name, peak in timeline.peak_bytes.items()}
     device = max(parts, key=lambda name: parts[name])
     return device, parts[device]

@@ -122,7 +122,7 @@ class _Hall:
 
     def _stage_cells(self, seats: Sequence[Device], place: int, *, limit: int, in_flight: int) -> Cells:
         depth = min(len(seats) - place, in_flight, self.problem.num_microbatches)
-        cells: Cells = (self.times(seats[place].type) <= limit) & self.fits(seats[place].memory_bytes, depth)
+        cells: Cells = (self.times(seats[place].type) <= limit) & self.fits(seats[place].usable_bytes, depth)
         return cells
 
     def improve(
@@ -173,7 +173,7 @@ class _Hall:
 
     def _are_alike(self, a: Device, b: Device) -> bool:
         """Whether changing places cannot matter: the same type, memory and host."""
-        return (a.type, a.memory_bytes, a.host) == (b.type, b.memory_bytes, b.host) and bool(a.host)
+        return (a.type, a.usable_bytes, a.host) == (b.type, b.usable_bytes, b.host) and bool(a.host)
 
     def stages(self, seats: tuple[Device, ...], *, limit: int, in_flight: int) -> tuple[Stage, ...]:
         """The cut itself; among those within the limit, stages close to the mean are preferred, from the last on."""

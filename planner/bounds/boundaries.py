@@ -30,7 +30,7 @@ class Boundaries:
         )
         everything = int(least.time.total.sum())
         self.beside = self.count * (everything - int(self.forward[-1] + self.backward[-1]))
-        self.memory = max(device.memory_bytes for device in least.problem.cluster.devices)
+        self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
 
     @cached_property
     def shares(self) -> tuple[list[list[int]], list[list[int]]]:

@@ -82,7 +82,7 @@ class Classes:
         self.forward = self._sums(lambda work: work.forward_ns)
         self.returning = self._sums(self.least.returning)
         self.backward = self._sums(lambda work: work.backward_ns)
-        self.memory = [max(device.memory_bytes for device in devices) for devices in self.members]
+        self.memory = [max(device.usable_bytes for device in devices) for devices in self.members]
 
     def _sums(self, figure: Callable[[LayerWork], int]) -> list[Integers]:
         """Per class: prefix sums over the trunk of the least work on its types."""
@@ -215,7 +215,7 @@ def _alike(devices: Iterable[Device], *, hosts: bool) -> list[list[Device]]:
     """The devices of every type, memory and, if asked for, host."""
     found: dict[tuple[str, int, str], list[Device]] = {}
     for device in devices:
-        found.setdefault((device.type, device.memory_bytes, device.host if hosts else ""), []).append(device)
+        found.setdefault((device.type, device.usable_bytes, device.host if hosts else ""), []).append(device)
     return list(found.values())
 
 

@@ -26,7 +26,7 @@ def _footprint(least: Least, layer: Layer) -> Fraction:
 
 
 def _largest_layer(least: Least) -> str | None:
-    largest = max(device.memory_bytes for device in least.problem.cluster.devices)
+    largest = max(device.usable_bytes for device in least.problem.cluster.devices)
     layer = max(least.layers, key=lambda layer: _footprint(least, layer))
     need = _footprint(least, layer)
     if need <= largest:
@@ -44,7 +44,7 @@ def _everything(least: Least) -> str | None:
 
     With a width w each of the w devices holds its own bytes, so the least per device is the least in all.
     """
-    total = sum(device.memory_bytes for device in least.problem.cluster.devices)
+    total = sum(device.usable_bytes for device in least.problem.cluster.devices)
     state = sum(least.least_bytes("state_bytes"))
     stash = _most_stashed(least)
     if state + stash <= total:
@@ -61,7 +61,7 @@ def _too_many_stages(least: Least) -> str | None:
     A stage on r <= R replicas holds its state on every device, and 1 / r of a microbatch's stash.
     """
     trunk, most = Trunk(least), least.problem.max_replicas
-    largest = max(device.memory_bytes for device in least.problem.cluster.devices)
+    largest = max(device.usable_bytes for device in least.problem.cluster.devices)
     need = [int(state) * most + int(stash) for state, stash in zip(trunk.state, trunk.stash, strict=True)]
     stages, boundary = 0, 0
     while boundary < trunk.num_layers:

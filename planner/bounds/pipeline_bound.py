@@ -85,7 +85,7 @@ class DivisionProgramme:
         self.slots = min(self.chunks * self.num_devices, trunk.num_layers * least.problem.max_replicas)
         self.is_single = least.problem.max_replicas == 1
         self.runs = self.chunks if self.is_single else 1
-        self.memory = max(device.memory_bytes for device in least.problem.cluster.devices)
+        self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
         self.ranges = [entry for entry in replica_ranges(least.problem.max_replicas) if entry.least <= self.slots]
         self.buffers = options.receive_buffers
         self.done = self.count * (trunk.forward + trunk.backward)
@@ -357,7 +357,7 @@ class DivisionProgramme:
     @cached_property
     def _offer(self) -> int:
         """What devices and memory offer until T; what the layers beside the trunk hold is taken off."""
-        memory = sum(device.memory_bytes for device in self.least.problem.cluster.devices) - self.trunk.state_beside
+        memory = sum(device.usable_bytes for device in self.least.problem.cluster.devices) - self.trunk.state_beside
         units = -(-memory >> self.price.shift)
         return self._total_weight * self.deadline + self.price.memory * units * self.deadline
 
@@ -393,7 +393,7 @@ def make_price(least: Least, deadline: int, *, weights: dict[str, int] | None) -
     if weights is not None:
         scale = max(1, max(weights.values()) // 256) if len(weights) > 1 else max(weights.values())
         return Price(weights={name: weight // scale for name, weight in weights.items()}, memory=0, shift=0)
-    total = sum(device.memory_bytes for device in least.problem.cluster.devices)
+    total = sum(device.usable_bytes for device in least.problem.cluster.devices)
     shift = max(0, (total * max(deadline, 1)).bit_length() - 54)
     return Price(weights=dict.fromkeys(least.types, 0), memory=1, shift=shift)
 

@@ -73,7 +73,7 @@ def make_lanes(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel)
     for stage in stages:
         first.append(len(lanes))
         for replica, group in enumerate(stage.replicas):
-            memory = [problem.cluster.by_name[device].memory_bytes - static[device] for device in group]
+            memory = [problem.cluster.by_name[device].usable_bytes - static[device] for device in group]
             cost = costs.stage_cost(stage, replica)
             lanes.append(_make_lane(problem, group, cost=cost, memory=memory, tail=costs.synchronisation_ns(stage)))
     flows = [

@@ -12,7 +12,7 @@ from typing import Any
 from torch import distributed
 
 from planner.execute.checkpoint import find_newest, load_checkpoint, save_checkpoint, write_numbered
-from planner.execute.executed_timeline import render_executed_trace, render_rank
+from planner.execute.executed_timeline import MemoryUsed, render_executed_trace, render_rank
 from planner.execute.execution import CHECK_EVERY, Execution, Iteration
 from planner.execute.session import Choices, join, refuse
 from planner.execute.training import Training, load_training
@@ -128,8 +128,10 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
             write_numbered(execution, options.checkpoint, iteration=number + 1, num_kept=options.keep)
     if options.save is not None:
         save_checkpoint(execution, options.save, iteration=max(end, first))
+    memory = execution.memory.read()
+    _tell_memory(execution, memory)
     if options.trace is not None:
-        _write_timeline(execution, options.trace, iterations=iterations)
+        _write_timeline(execution, options.trace, iterations=iterations, memory=memory)
 
 
 def _go_on(execution: Execution, options: argparse.Namespace) -> int:
@@ -178,13 +180,31 @@ def _evaluate(execution: Execution, *, number: int, losses: _Losses) -> None:
         losses.write({"iteration": number, "evaluation": found})
 
 
-def _write_timeline(execution: Execution, folder: Path, *, iterations: Sequence[Iteration]) -> None:
+def _tell_memory(execution: Execution, used: MemoryUsed | None) -> None:
+    """Peak memory of every device beside the plan's; a collective call."""
+    devices, evidence = execution.layout.devices, execution.plan.evidence
+    everyone: list[MemoryUsed | None] = [None] * len(devices)
+    execution.log.note("the peaks of memory")
+    distributed.all_gather_object(everyone, used)
+    execution.log.note("")
+    if not execution.is_speaker:
+        return
+    for device, found in zip(devices, everyone, strict=True):
+        if found is not None:
+            planned = "" if evidence is None else f", planned {evidence.peak_bytes.get(device, 0) / 2**20:,.1f} MiB"
+            sys.stderr.write(f"{device}: peak memory {found.peak_bytes / 2**20:,.1f} MiB ({found.source}){planned}\n")
+
+
+def _write_timeline(
+    execution: Execution, folder: Path, *, iterations: Sequence[Iteration], memory: MemoryUsed | None
+) -> None:
     """A file per rank, and from rank 0 the merged trace."""
     rank, devices = execution.rank, execution.layout.devices
     folder.mkdir(parents=True, exist_ok=True)
     mine = [iteration.actions for iteration in iterations]
     times = [iteration.times for iteration in iterations]
-    (folder / f"rank{rank}.json").write_text(render_rank(rank, devices[rank], iterations=mine, times=times))
+    document = render_rank(rank, devices[rank], iterations=mine, times=times, memory=memory)
+    (folder / f"rank{rank}.json").write_text(document)
     everyone: list[Any] | None = [None] * len(devices) if rank == 0 else None
     execution.log.note("the merging of timelines")
     distributed.gather_object(mine, everyone)

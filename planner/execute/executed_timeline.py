@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 CATEGORIES = {"F": "forward", "I": "input gradient", "W": "weight gradient", "B": "backward"}
 """What the letters of an action are called."""
@@ -29,20 +29,36 @@ class IterationTimes(NamedTuple):
     """When it was done with the iteration."""
 
 
+class MemoryUsed(NamedTuple):
+    """Bytes of one process on its device, beyond what it held before the model's first weight."""
+
+    source: Literal["resident set", "cuda allocator"]
+    """Who counted: the host's kernel (pages, so a little more than tensors), or torch's allocator."""
+    peak_bytes: int
+    """The most at any moment of the run."""
+    rest_bytes: int
+    """After the last iteration: weights, gradients, optimizer, buffers; nothing is under way."""
+    reserved_bytes: int | None
+    """The most that torch's allocator had asked the device for; None on a host."""
+
+
 def render_rank(
     rank: int,
     device: str,
     *,
     iterations: Sequence[Sequence[tuple[str, int, int]]],
     times: Sequence[IterationTimes] = (),
+    memory: MemoryUsed | None = None,
 ) -> str:
-    """The document of one process: every action of every iteration, times of its host's wall clock."""
-    document = {
+    """The document of one process: every action of every iteration, times of its host's wall clock, and its memory."""
+    document: dict[str, Any] = {
         "rank": rank,
         "device": device,
         "iterations": [list(map(list, row)) for row in iterations],
         "times": [entry._asdict() for entry in times],
     }
+    if memory is not None:
+        document["memory"] = memory._asdict()
     return json.dumps(document) + "\n"
 
 

@@ -19,6 +19,7 @@ from planner.execute.executed_timeline import IterationTimes
 from planner.execute.forward_pass import ForwardPass, Held, evaluating
 from planner.execute.layer_run import Moment
 from planner.execute.layout import Layout, Pipelines, make_layout
+from planner.execute.memory_use import MemoryMeter
 from planner.execute.reduction import StageReduction, Tie
 from planner.execute.route_check import check_routed_rows
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
@@ -310,6 +311,7 @@ class Execution:
 
         `check_every`: after how many iterations contents are compared between processes again; 0: never.
         """
+        self.memory = MemoryMeter(device)
         self.check_every, self.number, self.has_trained = check_every, 0, False
         self.preparation, self.device = preparation, device
         self.plan, self.training, self.layout = preparation.plan, preparation.training, preparation.layout

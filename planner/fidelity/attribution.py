@@ -54,6 +54,8 @@ class Quantities:
     """Per input from elsewhere: from the end of the action that made it until it is there."""
     delay_ns: Mapping[tuple[str, int], int]
     """From when both are through until the action starts."""
+    launch_ns: Mapping[tuple[str, int], int]
+    """What the model adds to every action beyond its layers; a run has it in `overhead_ns` and in its durations."""
     tail_ns: Mapping[str, int]
     """From the last action of the device, and of the replicas of its stages, until its gradients are put together."""
     optimizer_ns: Mapping[str, int]
@@ -160,7 +162,7 @@ class Comparison:
             start = free + quantities.overhead_ns[key]
             for source, lag in zip(self.inputs.get(key, ()), quantities.lag_ns.get(key, ()), strict=True):
                 start = max(start, end[source.producer] + lag)
-            end[key] = start + quantities.delay_ns[key] + quantities.duration_ns[key]
+            end[key] = start + quantities.delay_ns[key] + quantities.launch_ns[key] + quantities.duration_ns[key]
         closed = self._closing({device: end[device, len(word) - 1] for device, word in self.words.items()})
         return max(closed[d] + quantities.tail_ns[d] + quantities.optimizer_ns[d] for d in self.words)
 
@@ -197,14 +199,19 @@ class Comparison:
             )
             for device in self.words
         }
+        launches = {key: self._launch_ns(key[0], timed.action.kind) for key, timed in actions.items()}
         return Quantities(
-            duration_ns={key: timed.end_ns - timed.start_ns for key, timed in actions.items()},
+            duration_ns={key: _length(timed) - launches[key] for key, timed in actions.items()},
             overhead_ns=dict.fromkeys(actions, 0),
             lag_ns=lags,
             delay_ns=delays,
+            launch_ns=launches,
             tail_ns={device: done[device] - closed[device] for device in self.words},
             optimizer_ns=dict.fromkeys(self.words, self.problem.profile.optimizer_ns),
         )
+
+    def _launch_ns(self, device: str, kind: Kind) -> int:
+        return self.problem.profile.overhead_ns(self.problem.cluster.by_name[device].type, kind)
 
     def measured(self, iteration: ExecutedIteration) -> Quantities:
         """Those of a run: replayed, they give its duration."""
@@ -228,6 +235,7 @@ class Comparison:
             overhead_ns=overheads,
             lag_ns=lags,
             delay_ns=delays,
+            launch_ns=dict.fromkeys(self.order, 0),
             tail_ns={device: row.reduced_ns - closed[device] for device, row in rows.items()},
             optimizer_ns={device: row.end_ns - row.reduced_ns for device, row in rows.items()},
         )
@@ -282,7 +290,7 @@ class Comparison:
         return tuple(sorted(drawn, key=lambda transfer: transfer.ready_ns))
 
 
-_SWAPS = (("lag_ns",), ("tail_ns",), ("optimizer_ns",), ("overhead_ns",), ("delay_ns",))
+_SWAPS = (("lag_ns",), ("tail_ns",), ("optimizer_ns",), ("overhead_ns", "launch_ns"), ("delay_ns",))
 """Fields of `Quantities` that the parts after compute swap in."""
 
 

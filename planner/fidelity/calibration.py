@@ -12,7 +12,7 @@ from planner.costs import CostModel
 from planner.fidelity.attribution import Comparison, TransferPart
 from planner.plan import Stage
 from profiles.cluster import Cluster, Link
-from profiles.model_profile import Layer, LayerCost, Measurement, ModelProfile
+from profiles.model_profile import MAX_NANOSECONDS, ActionOverhead, Layer, LayerCost, Measurement, ModelProfile
 
 _FIELDS = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}
 
@@ -68,10 +68,13 @@ def find_all(comparison: Comparison) -> tuple[CalibratedQuantity, ...]:
         action = comparison.words[device][place]
         cells[f"{action.stage}{action.kind}"].append((device, place))
     found = []
-    for what, field in (("duration", "duration_ns"), ("overhead", "overhead_ns")):
+    for what, field, planned in (
+        ("duration", "duration_ns", predicted.duration_ns),
+        ("overhead", "overhead_ns", predicted.launch_ns),
+    ):
         for subject, keys in sorted(cells.items()):
             samples = tuple(getattr(each, field)[key] for each in measured for key in keys)
-            usual = round(statistics.median(getattr(predicted, field)[key] for key in keys))
+            usual = round(statistics.median(planned[key] for key in keys))
             found.append(CalibratedQuantity(what=what, subject=subject, predicted_ns=usual, samples=samples))
     found += _transfers(comparison)
     for what, field in (("synchronisation", "tail_ns"), ("optimizer", "optimizer_ns")):
@@ -100,37 +103,63 @@ def _route_ns(comparison: Comparison, leg: TransferPart) -> int:
     return route.duration_ns(leg.num_bytes)
 
 
-def calibrate_profile(
-    profile: ModelProfile, comparison: Comparison, *, source: str, num_stages: int | None = None
-) -> ModelProfile:
+def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: str) -> ModelProfile:
     """`profile` with the durations, overheads and optimizer time of the run; `source`: where they come from.
-
-    `num_stages`: of the plans that will be predicted (of the one that ran if None). Each of their actions has an
-    overhead, too, so a layer's share of it is that of a stage with as many layers as theirs have on average.
 
     Raises ValueError if it is not a profile of the plan's layers.
     """
     missing = [name for stage in comparison.plan.stages for name in stage.layers if name not in profile.by_name]
     if missing:
         raise ValueError(f"profile {profile.name!r} has no layer {missing[0]!r}; calibrate the profile of the plan")
-    if num_stages is not None and not 1 <= num_stages <= len(profile.layers):
-        raise ValueError(f"{num_stages} stages for {len(profile.layers)} layers; give at least 1 and at most as many")
-    crowd = None if num_stages is None else (len(profile.layers), num_stages)
     findings = find_all(comparison)
     medians = {(finding.what, finding.subject): finding.median_ns for finding in findings}
+    overheads = _common_overheads(comparison, medians)
     layers = dict(profile.by_name)
     for number, stage in enumerate(comparison.plan.stages):
-        for device_type, ratios in _stage_ratios(comparison, number, stage=stage, medians=medians, crowd=crowd).items():
+        ratios_of = _stage_ratios(comparison, number, stage=stage, medians=medians, overheads=overheads)
+        for device_type, ratios in ratios_of.items():
             for name in stage.layers:
                 layers[name] = _scaled_layer(layers[name], device_type, ratios=ratios)
-    note = f"Calibrated with {source}: durations and overheads of stages, shared out among their layers"
-    note += "." if num_stages is None else f", overheads as in plans of {num_stages} stages."
+    others = [each for each in profile.action_overhead_ns if each.device_type not in overheads]
+    note = f"Calibrated with {source}: durations of stages shared out among their layers, overheads per action."
     return replace(
         profile,
         layers=tuple(layers[layer.name] for layer in profile.layers),
+        action_overhead_ns=(*others, *(_make_overhead(name, found) for name, found in overheads.items())),
         optimizer_ns=_closing_ns(comparison),
         provenance=f"{profile.provenance} {note}".strip(),
         measurements=(*profile.measurements, *(finding.as_measurement(source) for finding in findings)),
+    )
+
+
+def _stage_types(comparison: Comparison, stage: Stage) -> dict[str, int]:
+    """Device types of a stage, each with a replica of that type."""
+    costs = CostModel(comparison.problem)
+    return {costs.group_type(group): replica for replica, group in enumerate(stage.replicas)}
+
+
+def _common_overheads(comparison: Comparison, medians: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    """Per device type and kind what every action needs: the least of the stages' medians, never below zero."""
+    found: dict[str, dict[str, int]] = {}
+    for number, stage in enumerate(comparison.plan.stages):
+        for device_type in _stage_types(comparison, stage):
+            for kind in _FIELDS:
+                if (median := medians.get(("overhead", f"{number}{kind}"))) is not None:
+                    kinds = found.setdefault(device_type, {})
+                    kinds[kind] = min(max(0, median), kinds.get(kind, MAX_NANOSECONDS))
+    return found
+
+
+def _make_overhead(device_type: str, found: Mapping[str, int]) -> ActionOverhead:
+    """Kinds that did not run cost as much as those that did: I and W as B, B as the larger of I and W."""
+    back = found.get("B", max(found.get("I", 0), found.get("W", 0)))
+    split = found.get("I", back), found.get("W", back)
+    return ActionOverhead(
+        device_type=device_type,
+        forward_ns=found.get("F", 0),
+        input_grad_ns=split[0],
+        weight_grad_ns=split[1],
+        backward_ns=min(back, sum(split)),
     )
 
 
@@ -140,26 +169,22 @@ def _stage_ratios(
     *,
     stage: Stage,
     medians: Mapping[tuple[str, str], int],
-    crowd: tuple[int, int] | None,
-) -> dict[str, Ratios]:
-    """Per device type of the stage and kind that ran: (duration + overhead as measured, duration as planned).
+    overheads: Mapping[str, Mapping[str, int]],
+) -> Mapping[str, Ratios]:
+    """Per device type of the stage and kind that ran: what its layers took over what was planned for them.
 
-    `crowd`: layers and stages of the plans to come; a stage with more layers than theirs has several overheads.
+    What its actions need beyond the overhead that all have counts as theirs.
     """
-    layers, stages = crowd or (len(stage.layers), 1)
-    costs = CostModel(comparison.problem)
-    ratios: dict[str, Ratios] = {}
-    for replica, group in enumerate(stage.replicas):
+    costs, profile = CostModel(comparison.problem), comparison.problem.profile
+    ratios: dict[str, dict[str, tuple[int, int]]] = {}
+    for device_type, replica in _stage_types(comparison, stage).items():
         cost = costs.stage_cost(stage, replica)
-        ratios[costs.group_type(group)] = {
-            kind: (
-                medians["duration", f"{number}{kind}"]
-                + max(0, medians["overhead", f"{number}{kind}"]) * len(stage.layers) * stages // layers,
-                planned,
-            )
-            for kind in _FIELDS
-            if ("duration", f"{number}{kind}") in medians and (planned := cost.duration_ns(kind)) > 0
-        }
+        ratios[device_type] = {}
+        for kind, common in overheads.get(device_type, {}).items():
+            planned = cost.duration_ns(kind) - profile.overhead_ns(device_type, kind)
+            if planned > 0 and ("duration", f"{number}{kind}") in medians:
+                extra = max(0, medians["overhead", f"{number}{kind}"]) - common
+                ratios[device_type][kind] = (medians["duration", f"{number}{kind}"] + extra, planned)
     return ratios
 
 

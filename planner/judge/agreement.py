@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.judge.evidence import TOLERANCE
+from planner.judge.memory import usable_bytes
 from planner.judge.synchronisation import ring_pairs
 
 
@@ -28,7 +29,7 @@ def _exchanging(case: Case) -> Iterator[tuple[str, str]]:
 def memory_exceeded(case: Case) -> Findings:
     """No device ever holds more than its memory."""
     for device, use in case.reading.memory.items():
-        limit = case.reading.devices[device].memory_bytes
+        limit = usable_bytes(case.reading.devices[device])
         if use.peak_bytes > limit:
             when = f"first during {use.first_over}" if use.first_over else "before its first action"
             message = f"Device {device} holds up to {use.peak_bytes} bytes, above its {limit}, {when}."

@@ -15,9 +15,15 @@ from planner.judge.samples import round_up
 from planner.judge.sizes import StageBytes
 from planner.judge.stage_replicas import StageReplica, is_split
 from planner.plan import Stage
+from profiles.cluster import Device
 
 MOST_BYTES = 2**61
 """Sums that could come this far are not made of 64-bit integers."""
+
+
+def usable_bytes(device: Device) -> int:
+    """What a plan may fill: a device's memory without what it keeps for itself."""
+    return device.memory_bytes - (device.reserved_bytes or 0)
 
 
 class MemoryUse(NamedTuple):

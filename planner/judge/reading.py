@@ -14,7 +14,7 @@ from planner.judge.costs import (
     unit_size,
 )
 from planner.judge.device_orders import DeviceOrders, Integers, Positions, read_orders
-from planner.judge.memory import MemoryUse, memory_uses, steps
+from planner.judge.memory import MemoryUse, memory_uses, steps, usable_bytes
 from planner.judge.routes import Route, Routes
 from planner.judge.samples import equal_share
 from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
@@ -188,5 +188,5 @@ class Reading:
     def memory(self) -> dict[str, MemoryUse]:
         """What every device holds at most."""
         added = [steps(each, self.plan.stages[each.stage], size=self.sizes[each.stage]) for each in self.replicas]
-        limits = {name: device.memory_bytes for name, device in self.devices.items()}
+        limits = {name: usable_bytes(device) for name, device in self.devices.items()}
         return memory_uses(self.orders, self.runner, added=added, static=self.static, limits=limits)

@@ -189,7 +189,7 @@ class LoopedSearch:
             sizes=_sums([held, [layer.state_bytes for layer in layers], beside]),
             crossing=numpy.stack([self._delays(ranks, crossing), self._delays(ranks, crossing, is_backward=True)]),
             buffers=self.problem.options.receive_buffers * -(-crossing[: size + 1] // replicas),
-            budget=numpy.array([min(memory[d].memory_bytes for d in rank) - workspace for rank in ranks], numpy.int64),
+            budget=numpy.array([min(memory[d].usable_bytes for d in rank) - workspace for rank in ranks], numpy.int64),
             microbatches=self.problem.num_microbatches,
         )
 

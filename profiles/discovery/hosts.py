@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from profiles.cluster import Cluster, Device, Link
+from profiles.cluster import Cluster, Device, Link, assumed_reserve_bytes
 
 NVLINK_LANE_BYTES_PER_S = 25_000_000_000
 """One lane of NVLink, each direction (third and fourth generation)."""
@@ -21,9 +21,11 @@ class HostDevice:
     type: str
     """What its layers' costs are filed under."""
     memory_bytes: int
-    """What a plan may fill."""
+    """Memory of the device."""
     cores: int = 1
     """Cores that belong to it."""
+    reserved_bytes: int = 0
+    """What of its memory a plan may not fill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,7 @@ def make_cluster(name: str, hosts: Sequence[HostFacts], *, speeds: NominalSpeeds
                 memory_bytes=device.memory_bytes,
                 host=host.name,
                 cores=device.cores,
+                reserved_bytes=device.reserved_bytes,
             )
             for host in hosts
             for number, device in enumerate(host.devices)
@@ -130,4 +133,9 @@ def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: Devi
     size = memory_bytes or sizes.memory_bytes
     if size is None:
         raise ValueError(f"the memory of {kind} is not told; add --accelerator-gib N")
-    return (HostDevice(type=kind, memory_bytes=size),) * count
+    return (accelerator(kind, memory_bytes=size),) * count
+
+
+def accelerator(kind: str, *, memory_bytes: int) -> HostDevice:
+    """One that keeps as much for itself as is assumed of all."""
+    return HostDevice(type=kind, memory_bytes=memory_bytes, reserved_bytes=assumed_reserve_bytes(memory_bytes))

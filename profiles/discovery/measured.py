@@ -36,6 +36,7 @@ def with_measured_links(cluster: Cluster, tables: LinkTables) -> Cluster:
                 type=device.type,
                 memory_bytes=device.memory_bytes,
                 cores=device.cores,
+                reserved_bytes=device.reserved_bytes,
             )
     inferred = infer_cluster(replace(tables, places=tuple(places)), name=cluster.name)
     return replace(cluster, links=inferred.links, switches=inferred.switches)

@@ -106,6 +106,7 @@ class LinkSweep:
             type=self.options.device_type or (torch.cuda.get_device_name() if cuda else "cpu"),
             memory_bytes=memory,
             cores=self.options.cores,
+            reserved_bytes=None if self.options.memory or not cuda else memory - torch.cuda.mem_get_info()[0],
         )
 
     def _gather(self, value: Any) -> list[Any]:

@@ -40,9 +40,11 @@ class Place:
     type: str
     """As layer costs call it."""
     memory_bytes: int
-    """What a plan may fill."""
+    """Memory of the device."""
     cores: int = 1
     """Threads that belong to it, on a host."""
+    reserved_bytes: int | None = None
+    """What of its memory cannot be allocated; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,8 +215,15 @@ class _Inference:
         for one, other in itertools.combinations(self.hosts, 2):
             self._between(one, other)
         devices = tuple(
-            Device(name=p.name, type=p.type, memory_bytes=p.memory_bytes, host=p.host, cores=p.cores)
-            for p in self.places
+            Device(
+                name=place.name,
+                type=place.type,
+                memory_bytes=place.memory_bytes,
+                host=place.host,
+                cores=place.cores,
+                reserved_bytes=place.reserved_bytes,
+            )
+            for place in self.places
         )
         return Cluster(name=name, devices=devices, links=tuple(self._ports() + self.links))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.document import render_plan
-from planner.execute.executed_timeline import IterationTimes, render_rank
+from planner.execute.executed_timeline import IterationTimes, MemoryUsed, render_rank
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import simulate
@@ -34,7 +34,8 @@ def world(shell: Shell, tmp_path: Path) -> tuple[Problem, Plan]:
         for row in rows:
             asked = (10**15, *(end for _, _, end in row[:-1]))
             times.append(IterationTimes(asked, begin_ns=10**15, reduced_ns=row[-1][2], end_ns=row[-1][2]))
-        (folder / f"rank{rank}.json").write_text(render_rank(rank, device, iterations=rows, times=times))
+        used = MemoryUsed("resident set", timeline.peak_bytes[device] + 30, timeline.peak_bytes[device] // 2, None)
+        (folder / f"rank{rank}.json").write_text(render_rank(rank, device, iterations=rows, times=times, memory=used))
     return problem, plan
 
 
@@ -50,6 +51,28 @@ def test_a_run_is_reported(shell: Shell, world: tuple[Problem, Plan]):
     assert sum(found["parts_ns"].values()) == found["difference_ns"] == makespan
     assert found["parts_ns"]["compute"] > 0.8 * makespan
     assert found["iterations_ns"] == [2 * makespan] * 2
+
+
+def test_memory_is_compared(shell: Shell, world: tuple[Problem, Plan], tmp_path: Path):
+    """Tests that every device's peak stands beside the plan's, in two parts that add up, and that nonsense is named."""
+    assert "Peak memory by device" in shell.run("compare", "plan.json", "trace", "workload.json").out
+    rows = json.loads(shell.run("compare", "plan.json", "trace", "-w", "workload.json", "--json").out)["memory"]
+    planned = simulate(*world).peak_bytes
+    assert {row["device"]: row["predicted_peak_bytes"] for row in rows} == dict(planned)
+    for row in rows:
+        assert row["measured_peak_bytes"] - row["predicted_peak_bytes"] == 30
+        assert row["rest_part_bytes"] + row["way_part_bytes"] == 30
+    path = tmp_path / "trace" / "rank1.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"memory": {"source": "resident set", "peak_bytes": "much"}}))
+    outcome = shell.run("compare", "plan.json", "trace", "workload.json")
+    assert outcome.code == 2
+    assert "rank1.json: memory =" in outcome.err
+    del document["memory"]
+    path.write_text(json.dumps(document))
+    assert (
+        len(json.loads(shell.run("compare", "plan.json", "trace", "-w", "workload.json", "--json").out)["memory"]) == 1
+    )
 
 
 def test_a_run_is_drawn(shell: Shell, world: tuple[Problem, Plan], tmp_path: Path):

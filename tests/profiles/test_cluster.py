@@ -28,6 +28,12 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
     ("no device name", lambda: make_device(""), ["device ''", "name = ''", "is not a name"]),
     ("no type", lambda: make_device("a", type=""), ["device 'a'", "type = ''", "is not a name"]),
     ("negative memory", lambda: make_device("a", memory_bytes=-1), ["device 'a'", "memory_bytes = -1", "from 0"]),
+    ("negative reserve", lambda: make_device("a", reserved_bytes=-1), ["device 'a'", "reserved_bytes = -1", "from 0"]),
+    (
+        "more reserved than there is",
+        lambda: make_device("a", reserved_bytes=101),
+        ["device 'a'", "reserved_bytes = 101 exceeds memory_bytes = 100", "reserve less"],
+    ),
     ("no cores", lambda: make_device("a", cores=0), ["device 'a'", "cores = 0", "from 1 to 4096"]),
     ("unprintable host", lambda: make_device("a", host="\x1b[2J"), ["device 'a'", "host = ", "is not a name"]),
     ("no bandwidth", lambda: make_link("ab", 0), ["link 'a' - 'b'", "bandwidth_bytes_per_s = 0", "from 1"]),

@@ -64,7 +64,10 @@ def test_kubernetes_nodes_are_read():
     ]
     first, second = parse_kubernetes_nodes(json.dumps({"items": nodes}), sizes=DeviceDefaults())
     assert first.name == "worker-1"
-    assert first.devices == (HostDevice(type="NVIDIA-H100-80GB-HBM3", memory_bytes=81559 * 2**20),) * 2
+    reserve = 2**30 + 81559 * 2**20 * 6 // 100
+    device = HostDevice(type="NVIDIA-H100-80GB-HBM3", memory_bytes=81559 * 2**20, reserved_bytes=reserve)
+    assert first.devices == (device,) * 2
+    assert make_cluster("one", [first]).devices[0].usable_bytes == 81559 * 2**20 - reserve
     assert second.devices == (HostDevice(type="cpu", memory_bytes=2 * GIB, cores=7),)
     for text in ("{", "{}", '{"items": [3]}', "[]"):
         with pytest.raises(ValueError, match="not the answer of `kubectl get nodes --output json`"):

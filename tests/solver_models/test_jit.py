@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,16 +85,52 @@ def both(a):
     return add(a, 1) + add(a, 2)
 
 
-SHOWN = both(1), len(add.signatures), sum(both.stats.cache_hits.values())
+def seen_alone():
+    both(1)
+    return len(add.signatures)
+
+
+def seen_from_both_sides():
+    return both(1), add(1, 2), add(3, 4), len(add.signatures)
+
+
+def sizes():
+    return both(1), sum(both.stats.cache_hits.values()), sum(both.stats.cache_misses.values())
 """
 
 
+def literal_module(folder: Path) -> Path:
+    """A clone in `folder` with a module of two small kernels."""
+    shutil.copytree(ROOM, folder / "solver_models", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "solver_models" / "literal.py").write_text(LITERAL, encoding="utf-8")
+    return folder
+
+
+def ask_literal(room: Path, call: str, cache: Path) -> str:
+    return ask(room, f"__import__('solver_models.literal', fromlist='x').{call}", cache)
+
+
 def test_clones_share_compiled_functions(tmp_path: Path):
-    """Tests that a literal makes no specialisation of its own, and that another folder finds all that one compiled."""
-    printed = []
-    for clone in ("one", "two"):
-        shutil.copytree(ROOM, tmp_path / clone / "solver_models", ignore=shutil.ignore_patterns("__pycache__"))
-        (tmp_path / clone / "solver_models" / "literal.py").write_text(LITERAL, encoding="utf-8")
-        shown = ask(tmp_path / clone, "__import__('solver_models.literal', fromlist='x').SHOWN", tmp_path / "cache")
-        printed.append(shown)
-    assert printed == ["(5, 1, 0)", "(5, 0, 1)"]
+    """Tests that another folder finds all that one compiled."""
+    one, two = literal_module(tmp_path / "one"), literal_module(tmp_path / "two")
+    assert ask_literal(one, "sizes()", tmp_path / "cache") == "(5, 0, 1)"
+    assert ask_literal(two, "sizes()", tmp_path / "cache") == "(5, 1, 0)"
+
+
+def test_only_what_python_calls_has_a_door(tmp_path: Path):
+    """Tests that a kernel called by kernels gets no wrapper, and one when Python calls it, by value and not by literal.
+
+    The answers are those of the interpreter, whoever comes first.
+    """
+    room = literal_module(tmp_path / "room")
+    assert ask_literal(room, "seen_alone()", tmp_path / "cache") == "0"
+    assert ask_literal(room, "seen_from_both_sides()", tmp_path / "cache") == "(5, 3, 7, 1)"
+    assert ask_literal(room, "seen_from_both_sides()", tmp_path / "cache") == "(5, 3, 7, 1)"
+
+
+def test_processes_compile_a_function_once(tmp_path: Path):
+    """Tests that of three processes that want a kernel at the same time one compiles it, and the others wait."""
+    room = literal_module(tmp_path / "room")
+    with ThreadPoolExecutor() as pool:
+        seen = list(pool.map(lambda _: ask_literal(room, "sizes()", tmp_path / "cache"), range(3)))
+    assert sorted(seen) == ["(5, 0, 1)", "(5, 1, 0)", "(5, 1, 0)"]

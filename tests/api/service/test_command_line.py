@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,7 +14,10 @@ from typing import Any
 import pytest
 
 from api.client import Client, ServerError
+from api.failures import InputError
 from api.service.serving import GRACE_S, free_port
+from api.service.settings import ClientLimits
+from api.service_commands import make_traffic
 from planner.document import parse_plan
 from planner.verify import verify
 from profiles.load import load_workload
@@ -107,6 +112,42 @@ def test_open_binds_are_refused(shell: Shell):
     refused = shell.run("serve", "--host", "0.0.0.0", "--data", "store")
     assert (refused.code, "pipeplan keys create" in refused.err) == (2, True)
     assert shell.run("worker").code == 2
+
+
+def test_files_that_are_no_store_are_refused(shell: Shell, tmp_path: Path):
+    """Tests that a broken file, and another program's, are refused in one line and stay as they are."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "pipeplan.sqlite").write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 64)
+    (tmp_path / "foreign").mkdir()
+    connection = sqlite3.connect(tmp_path / "foreign" / "pipeplan.sqlite")
+    connection.execute("CREATE TABLE recipes (name TEXT)")
+    connection.close()
+    for folder, words in (("broken", "cannot be read as a store"), ("foreign", "another program (table 'recipes')")):
+        before = (tmp_path / folder / "pipeplan.sqlite").read_bytes()
+        for command in (("serve", "--data"), ("keys", "list", "--data")):
+            refused = shell.run(*command, str(tmp_path / folder))
+            assert refused.code == 2, refused.err
+            assert words in refused.err
+            assert "move it away" in refused.err
+        assert (tmp_path / folder / "pipeplan.sqlite").read_bytes() == before
+
+
+def test_limits_come_from_the_command_line_and_the_environment():
+    """Tests that both set limits, the command line last, and that an unknown one and nonsense are named."""
+    environment = {"PIPEPLAN_LIMIT_BURST": "7", "PIPEPLAN_LIMIT_HEADER_TIMEOUT_S": "3", "HOME": "/"}
+    limits = make_traffic(["header_timeout_s=1.5", "streams=9"], environment)
+    assert (limits.burst, limits.header_timeout_s, limits.streams) == (7, 1.5, 9)
+    assert limits.requests == ClientLimits().requests
+    for limit, words in (
+        ("bursts=1", "there is no limit 'bursts'; choose from max_body_bytes"),
+        ("burst=1.5", "'1.5' will not do; give a whole number above 0, e.g. burst=10"),
+        ("header_timeout_s=nan", "'nan' will not do; give a number above 0"),
+        ("burst", "'' will not do"),
+    ):
+        with pytest.raises(InputError, match=re.escape(f"--limit {limit}: {words}")):
+            make_traffic([limit], {})
+    with pytest.raises(InputError, match="PIPEPLAN_LIMIT_BURST: '-1' will not do"):
+        make_traffic([], {"PIPEPLAN_LIMIT_BURST": "-1"})
 
 
 def start(folder: Path, *more: str) -> tuple[subprocess.Popen[bytes], Client]:

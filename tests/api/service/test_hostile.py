@@ -181,6 +181,7 @@ FULL: dict[str, bytes] = {
     **{what: filled(item) for what, item in FILLERS.items()},
     **{f"{what} before a fault": filled(item, b"NaN") for what, item in FILLERS.items()},
     "texts before half a character": filled(b'"a"', b'"\\ud800"'),
+    "large numbers in the workload": b'{"workload": ' + filled(b"1e200") + b"}",
 }
 """Bodies that hold as much as a body may."""
 

@@ -272,9 +272,21 @@ def test_what_if(running: Running, done: Any):
     assert after["state"] == "succeeded"
     assert story["what_if"]["base"] == done["id"]
     assert story["what_if"]["moved_ns"] <= 0
-    with pytest.raises(ServerError) as refusal:
-        client.what_if(done["id"], devices=-9)
-    assert refusal.value.status == 422
+    for change in ({"devices": -9}, {"lost": ["gpu9"]}):
+        with pytest.raises(ServerError) as refusal:
+            client.what_if(done["id"], **change)
+        assert refusal.value.status == 422
+
+
+def test_what_if_a_device_is_lost(running: Running, done: Any):
+    """Tests that a what-if without a device is planned on what is left, and costs time."""
+    client = running.client()
+    (name, *_) = client.fetch_plan(done["id"]).devices
+    job = client.what_if(done["id"], lost=[name], limits=QUICK)
+    after: Any = client.job(job["id"], wait_s=60)
+    assert after["state"] == "succeeded"
+    assert after["what_if"]["moved_ns"] > 0
+    assert name not in client.fetch_plan(job["id"]).devices
 
 
 def test_verifications_and_playbacks(running: Running, done: Any):

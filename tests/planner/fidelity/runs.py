@@ -26,6 +26,7 @@ def run(comparison: Comparison, quantities: Quantities, *, number: int = 0) -> E
         asks = (end[device, place - 1] if place else BEGIN_NS) + quantities.overhead_ns[key]
         inputs = zip(comparison.inputs.get(key, ()), quantities.lag_ns[key], strict=True)
         start = max([asks, *(end[source.producer] + lag for source, lag in inputs)]) + quantities.delay_ns[key]
+        start += quantities.launch_ns[key]
         end[key] = start + quantities.duration_ns[key]
         spans[device].append((str(comparison.words[device][place]), start, end[key]))
         asked[device].append(asks)
@@ -47,6 +48,7 @@ def disturbed(quantities: Quantities, rng: Random) -> Quantities:
         overhead_ns={key: rng.randint(0, 9) for key in quantities.overhead_ns},
         lag_ns={key: tuple(rng.randint(0, 2 * lag + 5) for lag in lags) for key, lags in quantities.lag_ns.items()},
         delay_ns={key: rng.choice((0, 0, 0, 7)) for key in quantities.delay_ns},
+        launch_ns=dict.fromkeys(quantities.launch_ns, 0),
         tail_ns={key: rng.randint(0, 20) for key in quantities.tail_ns},
         optimizer_ns={key: rng.randint(0, 20) for key in quantities.optimizer_ns},
     )

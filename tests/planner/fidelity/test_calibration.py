@@ -9,7 +9,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import simulate
 from profiles.canonical_json import to_plain
-from profiles.model_profile import ModelProfile
+from profiles.model_profile import ActionOverhead, ModelProfile
 from profiles.validation import validate
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 from tests.planner.fidelity.runs import compare, run
@@ -46,19 +46,51 @@ def test_a_calibrated_plan_is_predicted_as_it_ran(backward: str):
     assert simulate(calibrated, plan).makespan_ns == comparison.iterations[0].duration_ns
 
 
-def test_overheads_are_shared_out_among_layers():
-    """Tests that the time before an action goes to its layers, and stands in the profile with its spread."""
+def test_overheads_stand_in_the_profile():
+    """Tests that the time before every action becomes the overhead of its kind, and stands there with its spread."""
     problem, plan = two_stages("0B0 0B1")
     predicted = compare(problem, plan)
     usual = predicted.predicted()
     late = {key: 12 if plan.schedule[key[0]][key[1]].kind == "F" else 0 for key in usual.overhead_ns}
     comparison = compare(problem, plan, run(predicted, replace(usual, overhead_ns=late)))
     profile = calibrate_profile(problem.profile, comparison, source="a run")
-    assert [profile.by_name[name].costs[0].forward_ns for name in ("l0", "l1")] == [8, 16]
+    assert [profile.by_name[name].costs[0].forward_ns for name in ("l0", "l1")] == [4, 8]
+    assert [profile.overhead_ns(problem.cluster.devices[0].type, kind) for kind in "FIWB"] == [12, 0, 0, 0]
     (entry,) = (m for m in profile.measurements if (m.what, m.subject) == ("overhead", "0F"))
     assert (entry.count, entry.median_ns, entry.low_ns, entry.high_ns, entry.source) == (2, 12, 12, 12, "a run")
     assert profile.provenance.startswith("Calibrated with a run")
     assert validate(ModelProfile, to_plain(profile), source="test") == profile
+
+
+def test_what_one_stage_needs_more_goes_to_its_layers():
+    """Tests that the overhead is what all actions have in common, and the rest of a slower stage its layers' time."""
+    problem, plan = two_stages("0B0 0B1")
+    predicted = compare(problem, plan)
+    usual = predicted.predicted()
+    late = {key: 14 if plan.schedule[key[0]][key[1]][:2] == ("F", 0) else 2 for key in usual.overhead_ns}
+    comparison = compare(problem, plan, run(predicted, replace(usual, overhead_ns=late)))
+    profile = calibrate_profile(problem.profile, comparison, source="a run")
+    assert profile.overhead_ns(problem.cluster.devices[0].type, "F") == 2
+    assert [profile.by_name[name].costs[0].forward_ns for name in ("l0", "l1", "l2")] == [8, 16, 4]
+
+
+def test_the_overhead_of_the_model_is_the_prediction_of_launch_overhead():
+    """Tests that a run which costs what the profile's overhead says differs in neither durations nor overheads."""
+    layers = [make_layer(f"l{n}", (4, 4, 4)) for n in range(2)]
+    problem = make_problem(layers, [make_link("a b")], num_microbatches=2)
+    overhead = ActionOverhead(
+        device_type=problem.cluster.devices[0].type, forward_ns=5, input_grad_ns=3, weight_grad_ns=3, backward_ns=3
+    )
+    problem = replace(problem, profile=replace(problem.profile, action_overhead_ns=(overhead,)))
+    plan = make_plan(problem, ["l0 @ a", "l1 @ b"], {"a": "0F0 0F1 0B0 0B1", "b": "1F0 1B0 1F1 1B1"})
+    usual = compare(problem, plan)
+    comparison = compare(problem, plan, run(usual, usual.predicted()))
+    found = {(finding.what, finding.subject): finding for finding in find_all(comparison)}
+    assert (found["overhead", "0F"].predicted_ns, found["duration", "0F"].predicted_ns) == (5, 4)
+    assert found["duration", "0F"].samples == (4, 4)
+    attribution = comparison.attribute(comparison.iterations[0])
+    assert attribution.measured_ns == attribution.predicted_ns
+    assert dict(attribution.parts)["compute"] == 0
 
 
 def _filled(*stages: int) -> str:
@@ -68,7 +100,7 @@ def _filled(*stages: int) -> str:
 
 
 def test_overheads_count_for_every_action_of_finer_plans():
-    """Tests that a plan of twice the stages is predicted too fast, unless the profile is calibrated for so many."""
+    """Tests that a plan of twice the stages is predicted with twice the overheads."""
     layers = [make_layer(f"l{n}", (4, 4, 4)) for n in range(4)]
     problem = make_problem(layers, [make_link("a b")], num_microbatches=8)
     halves = {device: _filled(stage) for stage, device in enumerate("ab")}
@@ -81,15 +113,10 @@ def test_overheads_count_for_every_action_of_finer_plans():
         usual = predicted.predicted()
         late = dict.fromkeys(usual.overhead_ns, 6)
         ran[len(plan.stages)] = compare(problem, plan, run(predicted, replace(usual, overhead_ns=late)))
-    makespans = []
-    for num_stages in (None, 4):
-        profile = calibrate_profile(problem.profile, ran[2], source="a run", num_stages=num_stages)
-        makespans.append(simulate(replace(problem, profile=profile), fine).makespan_ns)
+    profile = calibrate_profile(problem.profile, ran[2], source="a run")
     measured = ran[4].iterations[0].duration_ns
-    assert makespans[0] < 0.85 * measured
-    assert abs(makespans[1] - measured) < 0.05 * measured
-    with pytest.raises(ValueError, match="5 stages for 4 layers"):
-        calibrate_profile(problem.profile, ran[2], source="a run", num_stages=5)
+    assert simulate(problem, fine).makespan_ns < 0.85 * measured
+    assert abs(simulate(replace(problem, profile=profile), fine).makespan_ns - measured) < 0.05 * measured
 
 
 def test_everything_is_found():

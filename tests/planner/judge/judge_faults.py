@@ -252,6 +252,7 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "the makespan is not compared": no_findings(_Check, "ending"),
     "the order of actions is not compared": lambda patch: patch.setattr(_Check, "order", only_devices),
     "memory is not limited": silent(agreement.memory_exceeded),
+    "the reserve of a device may be filled": put(agreement, "usable_bytes", lambda _, device: device.memory_bytes),
     "an action may stand before what it needs": put(Positions, "twin", late_forward),
     "B may stand beside I": silent(lists.backward_mixed),
     "actions may be missing": silent(lists.action_missing),

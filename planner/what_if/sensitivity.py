@@ -9,7 +9,6 @@ later is tried on it, too, and prices are relative to the best plan that needs n
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Literal
 
 from planner.actions import Action
@@ -18,8 +17,9 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import Timeline
 from planner.verify import verify
-from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from planner.what_if.cluster_changes import with_link_speed, with_memory, with_twins
+from planner.what_if.profile_changes import with_faster_device, with_halved_microbatches
+from profiles.cluster import Cluster, Device
 
 Kind = Literal["search", "memory", "link", "speed", "device", "microbatches"]
 """What there is more of."""
@@ -199,138 +199,45 @@ def _busy_links(problem: Problem, plan: Plan, *, timeline: Timeline) -> list[int
     return [number for number, _ in busy.most_common()]
 
 
-def _with_devices(problem: Problem, devices: Iterable[Device]) -> Problem:
-    return replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))
-
-
 def _more_memory(problem: Problem, plan: Plan, *, names: Sequence[str], subject: str) -> Question:
     devices = problem.cluster.devices
     is_small = any(device.memory_bytes < SMALL_MEMORY for device in devices if device.name in names)
 
-    def enlarge(device: Device) -> Device:
+    def enlarge(device: Device) -> int:
         more = device.memory_bytes // 4 if is_small else GIB
-        return replace(device, memory_bytes=device.memory_bytes + more) if device.name in names else device
+        return device.memory_bytes + more if device.name in names else device.memory_bytes
 
     amount = "a quarter more memory" if is_small else "1 GiB more"
-    return Question(
-        kind="memory",
-        subject=subject,
-        text=f"{amount} on {subject or 'every device'}",
-        problem=_with_devices(problem, map(enlarge, devices)),
-        start=plan,
-    )
+    text = f"{amount} on {subject or 'every device'}"
+    return Question(kind="memory", subject=subject, text=text, problem=with_memory(problem, enlarge), start=plan)
 
 
 def _faster_links(problem: Problem, plan: Plan, *, numbers: Sequence[int]) -> Question:
-    cluster = problem.cluster
-    links = tuple(
-        replace(link, bandwidth_bytes_per_s=2 * link.bandwidth_bytes_per_s) if number in set(numbers) else link
-        for number, link in enumerate(cluster.links)
-    )
-    subject = f"{cluster.links[numbers[0]].a}-{cluster.links[numbers[0]].b}" if len(numbers) == 1 else ""
-    return Question(
-        kind="link",
-        subject=subject,
-        text=f"twice the link {subject}" if subject else "twice every link",
-        problem=replace(problem, cluster=replace(cluster, links=links)),
-        start=plan,
-    )
+    links = problem.cluster.links
+    subject = f"{links[numbers[0]].a}-{links[numbers[0]].b}" if len(numbers) == 1 else ""
+    text = f"twice the link {subject}" if subject else "twice every link"
+    changed = with_link_speed(problem, 2, numbers=frozenset(numbers))
+    return Question(kind="link", subject=subject, text=text, problem=changed, start=plan)
 
 
 def _faster_device(problem: Problem, plan: Plan, *, name: str) -> Question:
-    """A device type of its own whose times are 10/11 of the old one's, rounded up."""
-    old = problem.cluster.by_name[name].type
-    new = _fresh(f"{old}, 10 % faster", problem.cluster.device_types)
-    layers = tuple(
-        replace(layer, costs=layer.costs + tuple(_faster(cost, new) for cost in layer.costs if cost.device_type == old))
-        for layer in problem.profile.layers
-    )
-    devices = (replace(device, type=new) if device.name == name else device for device in problem.cluster.devices)
-    return Question(
-        kind="speed",
-        subject=name,
-        text=f"10 % faster {name}",
-        problem=_with_devices(replace(problem, profile=replace(problem.profile, layers=layers)), devices),
-        start=plan,
-    )
-
-
-def _faster(cost: LayerCost, device_type: str) -> LayerCost:
-    def shorten(nanoseconds: int) -> int:
-        return -(-10 * nanoseconds // 11)
-
-    return replace(_scale(cost, shorten), device_type=device_type)
-
-
-def _scale(cost: LayerCost, change: Callable[[int], int]) -> LayerCost:
-    """The cost with every time changed; a fused backward never becomes longer than its halves."""
-    input_grad, weight_grad = change(cost.input_grad_ns), change(cost.weight_grad_ns)
-    fused = None if cost.backward_ns is None else min(change(cost.backward_ns), input_grad + weight_grad)
-    return replace(
-        cost,
-        forward_ns=change(cost.forward_ns),
-        input_grad_ns=input_grad,
-        weight_grad_ns=weight_grad,
-        backward_ns=fused,
-        recompute_ns=change(cost.recompute_ns),
-    )
-
-
-def _fresh(name: str, taken: Iterable[str]) -> str:
-    """`name`, lengthened until it is not taken."""
-    known = set(taken)
-    while name in known:
-        name += "'"
-    return name
+    changed = with_faster_device(problem, name)
+    return Question(kind="speed", subject=name, text=f"10 % faster {name}", problem=changed, start=plan)
 
 
 def _one_more_device(problem: Problem, plan: Plan, *, name: str) -> Question | None:
-    """A twin of a device: the same host, the same links, and its fastest link once more between the two."""
-    cluster = problem.cluster
-    ends = {end for link in cluster.links for end in (link.a, link.b)}
-    twin = _fresh(f"another {name}", {device.name for device in cluster.devices} | ends)
-    own = [link for link in cluster.links if name in (link.a, link.b)]
-    links = [replace(link, a=twin if link.a == name else link.a, b=twin if link.b == name else link.b) for link in own]
-    if not own:
+    try:
+        changed = with_twins(problem, name)
+    except ValueError:  # a device without links has no twin
         return None
-    fastest = max(own, key=lambda link: link.bandwidth_bytes_per_s)
-    links.append(
-        Link(a=name, b=twin, bandwidth_bytes_per_s=fastest.bandwidth_bytes_per_s, latency_ns=fastest.latency_ns)
-    )
-    device = replace(cluster.by_name[name], name=twin)
-    grown = replace(cluster, devices=(*cluster.devices, device), links=(*cluster.links, *links))
-    return Question(
-        kind="device",
-        subject=name,
-        text=f"one more device like {name}",
-        problem=replace(problem, cluster=grown),
-        start=plan,
-    )
+    return Question(kind="device", subject=name, text=f"one more device like {name}", problem=changed, start=plan)
 
 
 def _more_microbatches(problem: Problem, plan: Plan) -> Question | None:
-    """Twice as many of half the size: times as at that size, halved and rounded up where they scale; bytes halved.
-
-    None where the halves are no whole samples, or were not measured.
-    """
-    profile = problem.profile
-    is_measured = any(cost.microbatch_size is not None for layer in profile.layers for cost in layer.costs)
-    if not profile.is_whole(Fraction(1, 2)):
+    more = with_halved_microbatches(problem)
+    if more is None:
         return None
-    halved = replace(
-        profile,
-        microbatch_size=None if profile.microbatch_size is None else profile.microbatch_size // 2,
-        layers=tuple(
-            _halve_layer(layer, profile, is_measured=is_measured or not profile.scales_linearly)
-            for layer in profile.layers
-        ),
-        edges=tuple(_halve_edge(edge) for edge in profile.edges),
-    )
-    try:
-        more = replace(problem, profile=halved, num_microbatches=2 * problem.num_microbatches)
-    except ValueError:
-        return None
-    schedule = {device: tuple(_twice(word)) for device, word in plan.schedule.items()}
+    schedule = {device: tuple(_twice(order)) for device, order in plan.schedule.items()}
     return Question(
         kind="microbatches",
         subject="",
@@ -340,42 +247,8 @@ def _more_microbatches(problem: Problem, plan: Plan) -> Question | None:
     )
 
 
-def _half(number: int) -> int:
-    return -(-number // 2)
-
-
-def _halve_layer(layer: Layer, profile: ModelProfile, *, is_measured: bool) -> Layer:
-    def at_size(cost: LayerCost) -> LayerCost:
-        if is_measured and profile.microbatch_size is not None:
-            return replace(cost, microbatch_size=cost.microbatch_size or profile.microbatch_size)
-        return _scale(cost, _half)
-
-    return replace(
-        layer,
-        costs=tuple(map(at_size, layer.costs)),
-        stash_bytes=_half(layer.stash_bytes),
-        weight_stash_bytes=_half(layer.weight_stash_bytes),
-        checkpoint_bytes=_half(layer.checkpoint_bytes),
-        wider=tuple(map(_halve_width, layer.wider)),
-    )
-
-
-def _halve_width(entry: WidthBytes) -> WidthBytes:
-    return replace(
-        entry,
-        stash_bytes=_half(entry.stash_bytes),
-        weight_stash_bytes=_half(entry.weight_stash_bytes),
-        checkpoint_bytes=_half(entry.checkpoint_bytes),
-    )
-
-
-def _halve_edge(edge: Edge) -> Edge:
-    gradient = edge.gradient_bytes
-    return replace(edge, bytes=_half(edge.bytes), gradient_bytes=None if gradient is None else _half(gradient))
-
-
-def _twice(word: Iterable[Action]) -> Iterator[Action]:
+def _twice(order: Iterable[Action]) -> Iterator[Action]:
     """Every action on the two halves of its microbatch, one after the other."""
-    for action in word:
+    for action in order:
         yield action._replace(microbatch=2 * action.microbatch)
         yield action._replace(microbatch=2 * action.microbatch + 1)

@@ -10,9 +10,9 @@ from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
-from planner.sensitivity import Question, count_questions, make_questions, shadow_prices
 from planner.simulate import simulate
 from planner.verify import verify
+from planner.what_if.sensitivity import Question, count_questions, make_questions, shadow_prices
 from tests.planner.builders import make_layer, make_link, make_problem
 
 ONE_ROUND = Limits(time_limit_s=30, max_rounds=1)

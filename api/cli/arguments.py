@@ -254,16 +254,6 @@ Calibrate = Annotated[
         rich_help_panel=_OUT,
     ),
 ]
-ForStages = Annotated[
-    int | None,
-    typer.Option(
-        "--for-stages",
-        metavar="N",
-        help="Calibrate for plans of so many stages: each of their actions has an overhead, too.",
-        rich_help_panel=_OUT,
-        min=1,
-    ),
-]
 WarmUp = Annotated[
     int | None,
     typer.Option("--warm-up", metavar="N", help="Iterations of the run that do not count (default 1).", min=0),
@@ -287,6 +277,23 @@ WithBaselines = Annotated[
 ShadowPrices = Annotated[
     bool,
     typer.Option("--shadow-prices", help="Also say what more memory, faster links or another device are worth."),
+]
+Question = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLAN|WORKLOAD",
+        help="A plan, or a workload (a file, demo:NAME, or - for standard input) that is planned first.",
+        show_default=False,
+    ),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--change",
+        metavar="FIELD=VALUE",
+        help="devices=N more (or -N), memory_bytes=8GiB more per device (or -8GiB), link_speed=FACTOR, "
+        "num_microbatches=N, lost=DEVICE or HOST; repeatable.",
+    ),
 ]
 PerKind = Annotated[
     int,

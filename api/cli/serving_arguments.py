@@ -48,6 +48,27 @@ RetentionDays = Annotated[
     float,
     typer.Option("--retention-days", metavar="X", help="Finished jobs are kept so long.", rich_help_panel=_LIMITS),
 ]
+ClientLimit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=VALUE",
+        help="A limit of clients, e.g. header_timeout_s=5 (docs/service.md lists them); repeatable.",
+        rich_help_panel=_LIMITS,
+    ),
+]
+WaitForDatabase = Annotated[
+    float,
+    typer.Option(
+        "--wait-for-database",
+        metavar="S",
+        help="Seconds to wait for a PostgreSQL server that starts later.",
+        envvar="PIPEPLAN_WAIT_FOR_DATABASE",
+        show_envvar=False,
+        min=0,
+        max=86400,
+    ),
+]
 Traces = Annotated[bool, typer.Option("--traces", help="Make OpenTelemetry spans (needs opentelemetry-sdk).")]
 OidcIssuer = Annotated[
     str | None,

@@ -8,17 +8,21 @@ from planner.plan import Plan, Stage
 from planner.problem import Problem
 
 
-def find_lost(problem: Problem, names: Collection[str]) -> frozenset[str]:
-    """The devices that names of devices and hosts stand for; raises ValueError for a name that is neither."""
+def find_lost(problem: Problem, names: Collection[str], *, field: str = "--lost") -> frozenset[str]:
+    """The devices that names of devices and hosts stand for; raises ValueError for a name that is neither.
+
+    `field`: what the names are called in messages.
+    """
     devices = problem.cluster.devices
     known = {device.name for device in devices} | {device.host for device in devices if device.host}
     for name in names:
         if name not in known:
             raise ValueError(
-                f"--lost {name}: no device or host of the cluster; it has {', '.join(sorted(known))[:200]}"
+                f"{field} {name}: no device or host of the cluster; it has {', '.join(sorted(known))[:200]}"
             )
+    asked = frozenset(names)
     return frozenset(
-        device.name for device in devices if device.name in names or (device.host and device.host in names)
+        device.name for device in devices if device.name in asked or (device.host and device.host in asked)
     )
 
 

@@ -1,0 +1,47 @@
+"""`pipeplan advise`."""
+
+import sys
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.output import as_input_errors, make_console, report_json, write_document
+from api.failures import InputError
+
+commands = typer.Typer()
+
+
+@commands.command(
+    "advise",
+    epilog="Examples:\n\npipeplan advise trace.parquet\n\npipeplan advise trace.parquet --blocks 4 -t 30 -o plan.json",
+)
+def advise_command(
+    *,
+    trace: arg.TraceFile,
+    blocks: arg.BlocksPerStage = 8,
+    time_limit: arg.TimeLimit = 10.0,
+    output: arg.Output = None,
+    json: arg.Json = False,
+) -> None:
+    """Say what binds a job, by its trace: what is slow, and what other orders, dealings and cuts would bring at most.
+
+    Where all microbatches are alike, a plan that Megatron runs is made, for layers that are assumed equal blocks.
+    """
+    from api.advising import advise_on, describe_advice, summarise_advice
+    from api.inputs import require_limits, require_writable
+    from planner.document import render_plan
+
+    require_writable(output)
+    require_limits(time_limit_s=time_limit, gap=None, seed=0)
+    console = make_console(is_report=False)
+    with as_input_errors():
+        said = advise_on(trace, blocks_per_stage=blocks, time_limit_s=time_limit, console=console)
+    if output is not None:
+        if said.plan is None:
+            raise InputError(f"{trace}: microbatches differ, so that there is no plan to write; leave -o out")
+        write_document(render_plan(said.plan), output)
+    if json:
+        report_json(summarise_advice(said))
+    else:
+        for line in describe_advice(said):
+            print(line, file=sys.stderr if output == "-" else sys.stdout)

@@ -1,0 +1,102 @@
+"""`pipeplan compare`: several plans, or a plan and its run."""
+
+from dataclasses import asdict
+from typing import NamedTuple
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import takes_groups
+from api.cli.output import report, report_json, report_summary, write_document
+from api.failures import InputError
+
+commands = typer.Typer()
+
+
+class RunOptions(NamedTuple):
+    """What is made of a plan and its run."""
+
+    html: arg.Html = None
+    calibrate: arg.Calibrate = None
+    output: arg.Output = None
+    warm_up: arg.WarmUp = None
+
+
+@commands.command(
+    "compare",
+    epilog="Examples:\n\npipeplan compare plan.json other.json demo:resnet50-two-hosts --baselines\n\n"
+    "pipeplan compare plan.json trace/ --html compare.html --calibrate profile.json -o calibrated.json",
+)
+@takes_groups
+def compare_command(
+    *,
+    files: arg.Files,
+    workload: arg.WorkloadOption = None,
+    cluster: arg.Cluster = None,
+    baselines: arg.Baselines = False,
+    options: RunOptions,
+    server: arg.Server = None,
+    json: arg.Json = False,
+) -> None:
+    """Play and verify several plans of one workload, or hold a plan against its run, side by side.
+
+    A run is the folder that the executor's --trace wrote. The difference between predicted and measured iteration is
+    told in parts that add up; --calibrate writes the profile with what the run took.
+    """
+    from api.run_comparison import split_files
+
+    run = split_files(files)
+    if run is not None:
+        if baselines:
+            raise InputError("--baselines compares plans; leave it out to hold a plan against its run")
+        _compare_run((run[0], run[1], run[2] or workload), cluster=cluster, options=options, is_json=json)
+        return
+    if options != RunOptions():
+        raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
+    if server is not None:
+        from api.comparison import read_contenders
+        from api.remote import compare_remotely
+
+        contenders = read_contenders(files, workload=workload, cluster=cluster)
+        report_summary(compare_remotely(server, contenders), is_json=json)
+        return
+    _compare_plans(files, workload=workload, cluster=cluster, has_baselines=baselines, is_json=json)
+
+
+def _compare_plans(
+    files: list[str], *, workload: str | None, cluster: str | None, has_baselines: bool, is_json: bool
+) -> None:
+    from api.comparison import compare
+
+    problem, contenders = compare(files, workload=workload, cluster=cluster, has_baselines=has_baselines)
+    if is_json:
+        report_json([asdict(contender) for contender in contenders])
+    else:
+        from api.reports import render_comparison
+
+        report(render_comparison(problem, contenders))
+
+
+def _compare_run(run: tuple[str, str, str | None], *, cluster: str | None, options: RunOptions, is_json: bool) -> None:
+    """A plan against its run: the report, and the picture and the calibrated profile where they are asked for."""
+    from api.inputs import require_writable
+    from api.run_comparison import calibrate, compare_run, render_run_picture, summarise_run
+
+    plan, folder, workload = run
+    if (options.calibrate is None) != (options.output is None):
+        raise InputError("--calibrate PROFILE and -o FILE go together: the profile to start from, and where it goes")
+    require_writable(options.html, options.output)
+    made = compare_run(plan, folder, workload=workload, cluster=cluster, warm_up=options.warm_up)
+    if options.html is not None:
+        write_document(render_run_picture(made), options.html)
+    if options.calibrate is not None:
+        document = calibrate(made, options.calibrate, folder=folder)
+        write_document(document, options.output)
+        if options.output == "-":
+            return
+    if is_json:
+        report_json(summarise_run(made))
+    else:
+        from api.run_report import render_run
+
+        report(render_run(made))

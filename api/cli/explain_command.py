@@ -1,0 +1,87 @@
+"""`pipeplan explain`."""
+
+import json as jsonlib
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import PlanSource, takes_groups
+from api.cli.output import play_on_server, report, report_event, report_json, report_summary
+from api.failures import InputError
+
+if TYPE_CHECKING:
+    from planner.explain import Explanation
+    from planner.problem import Problem
+    from planner.what_if.sensitivity import ShadowPrice
+
+commands = typer.Typer()
+
+
+@commands.command(
+    "explain",
+    epilog="Examples:\n\npipeplan explain plan.json demo:resnet50-two-hosts\n\n"
+    "pipeplan explain plan.json --shadow-prices --time-limit 60",
+)
+@takes_groups
+def explain_command(
+    *,
+    source: PlanSource,
+    shadow_prices: arg.ShadowPrices = False,
+    time_limit: arg.TimeLimit = 60.0,
+    per_kind: arg.PerKind = 2,
+    server: arg.Server = None,
+    json: arg.Json = False,
+) -> None:
+    """Say where the time goes and what binds: work, fill and drain, transfers, memory, synchronisation, per device.
+
+    With --shadow-prices also what a little more of each resource is worth: the plan is made again with it, from the
+    present one on, for --time-limit seconds in all.
+    """
+    from api.inputs import play, require_limits
+    from planner.explain import explain
+
+    require_limits(time_limit_s=time_limit, gap=None, seed=0)
+    plan, problem = source.read()
+    if server is not None:
+        if shadow_prices:
+            raise InputError("--shadow-prices are found here, not by a server; leave out --server")
+        report_summary(jsonlib.loads(play_on_server(server, plan, problem=problem, what="explanation")), is_json=json)
+        return
+    timeline = play(problem, plan, source=source.plan)
+    explanation = explain(problem, plan, timeline=timeline)
+    prices = None
+    if shadow_prices:
+        from api.what_if import find_prices
+
+        hear = _hear_price(is_json=json)
+        prices = find_prices(problem, plan, timeline=timeline, time_limit_s=time_limit, per_kind=per_kind, hear=hear)
+    _tell(problem, explanation, prices=prices, is_json=json)
+
+
+def _hear_price(*, is_json: bool) -> Callable[[str], None]:
+    """Tells, on standard error, what is being asked."""
+
+    def hear(text: str) -> None:
+        if is_json:
+            report_event({"event": "progress", "asked": text})
+        else:
+            print(f"asked: {text}", file=sys.stderr, flush=True)
+
+    return hear
+
+
+def _tell(problem: "Problem", explanation: "Explanation", *, prices: "list[ShadowPrice] | None", is_json: bool) -> None:
+    """The explanation, and the prices if they were asked for."""
+    if is_json:
+        from api.summaries import summarise_explanation, summarise_prices
+
+        report_json(summarise_explanation(explanation) | ({} if prices is None else summarise_prices(prices)))
+        return
+    from api.reports import render_explanation, render_prices
+
+    report(render_explanation(problem, explanation))
+    if prices is not None:
+        report(render_prices(prices))

@@ -1,0 +1,134 @@
+"""`pipeplan export FORMAT`, and `pipeplan targets`: plans for other programs."""
+
+import sys
+from pathlib import Path
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import PlanSource, takes_groups
+from api.cli.output import as_input_errors, play_on_server, report_json, write_document
+from api.failures import InputError
+
+commands = typer.Typer(no_args_is_help=True, help="Write a plan in another program's format.")
+targets = typer.Typer()
+
+
+@commands.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")
+@takes_groups
+def export_trace_command(*, source: PlanSource, server: arg.Server = None, output: arg.Output = None) -> None:
+    """Write the timeline as a Chrome trace, for Perfetto or chrome://tracing."""
+    from api.inputs import play, require_writable
+    from planner.export.trace import render_trace
+
+    require_writable(output)
+    plan, problem = source.read()
+    if server is not None:
+        text = play_on_server(server, plan, problem=problem, what="trace")
+    else:
+        text = render_trace(problem, plan, timeline=play(problem, plan, source=source.plan))
+    write_document(text, output)
+
+
+@commands.command("torch", epilog="Example: pipeplan export torch plan.json demo:gpt-1.5b-zero-bubble -o schedule.csv")
+@takes_groups
+def export_torch_command(
+    *,
+    source: PlanSource,
+    server: arg.Server = None,
+    output: arg.Output = None,
+    keep_split: arg.KeepSplit = False,
+    communication: arg.Communication = False,
+) -> None:
+    """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
+    from api.inputs import require_writable
+    from planner.export.torch_table import render_torch_table, torch_ranks
+
+    require_writable(output)
+    plan, problem = source.read()
+    if server is not None and keep_split:
+        raise InputError("--keep-split is done here, not by a server; leave out --server")
+    with as_input_errors():
+        if server is not None:
+            table = play_on_server(server, plan, problem=problem, what="torch")
+        else:
+            table = render_torch_table(problem, plan, merges_backward=not keep_split)
+    if communication:
+        from api.torch_lowering import lower
+
+        table = lower(table)
+    write_document(table, output)
+    _tell_ranks(torch_ranks(plan))
+
+
+def _tell_ranks(devices: "list[str] | tuple[str, ...]") -> None:
+    for rank, device in enumerate(devices):
+        print(f"rank {rank}  {device}", file=sys.stderr)
+
+
+@commands.command("megatron", epilog="Example: pipeplan export megatron plan.json -o arguments.txt")
+@takes_groups
+def export_megatron_command(*, source: PlanSource, output: arg.Output = None) -> None:
+    """Write Megatron-LM's layout and flags, one per line; the device of every rank goes to standard error."""
+    from api.inputs import require_writable
+    from planner.export.megatron import make_megatron_job, render_megatron
+
+    require_writable(output)
+    plan, problem = source.read()
+    with as_input_errors():
+        job = make_megatron_job(problem, plan)
+    write_document(render_megatron(job), output)
+    _tell_ranks(job.ranks)
+
+
+@commands.command("torchtitan", epilog="Example: pipeplan export torchtitan plan.json -o folder")
+@takes_groups
+def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -> None:
+    """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
+    from planner.export.torchtitan import make_torchtitan_files
+
+    plan, problem = source.read()
+    with as_input_errors():
+        files = make_torchtitan_files(problem, plan)
+    if not Path(output).is_dir():
+        raise InputError(f"{output}: is no folder; make it first (mkdir -p {output})")
+    for name, text in files.items():
+        write_document(text, str(Path(output) / name))
+
+
+@commands.command("deepspeed", epilog="Example: pipeplan export deepspeed plan.json -o planned_pipeline.py")
+@takes_groups
+def export_deepspeed_command(*, source: PlanSource, output: arg.Output = None) -> None:
+    """Write a module whose PlannedPipelineModule cuts the layers as planned."""
+    from api.inputs import require_writable
+    from planner.export.deepspeed import render_deepspeed
+
+    require_writable(output)
+    plan, problem = source.read()
+    with as_input_errors():
+        text = render_deepspeed(problem, plan)
+    write_document(text, output)
+
+
+@commands.command("zero-bubble", epilog="Example: pipeplan export zero-bubble plan.json -o schedule.json")
+def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) -> None:
+    """Write the schedule as nodes of the zero-bubble fork of Megatron, a list per rank."""
+    from api.inputs import read_plan, require_writable
+    from planner.export.zero_bubble import render_zero_bubble
+
+    require_writable(output)
+    with as_input_errors():
+        text = render_zero_bubble(read_plan(plan))
+    write_document(text, output)
+
+
+@targets.command("targets")
+def targets_command(json: arg.Json = False) -> None:
+    """List the programs that plans can be made for (`--target`), and what each can run."""
+    from planner.export.targets import TARGETS
+
+    if json:
+        report_json({name: {"runs": target.runs, "limits": dict(target.limits)} for name, target in TARGETS.items()})
+        return
+    for name, target in TARGETS.items():
+        print(f"{name:<11} {target.runs}")

@@ -1,0 +1,72 @@
+"""`pipeplan import`: workloads of other tools, and traces of jobs."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.output import report_json, write_document
+from api.failures import InputError
+
+commands = typer.Typer()
+
+
+@commands.command(
+    "import",
+    epilog="Examples:\n\npipeplan import graph.txt --cluster cluster.json -m 32 -o workload.json\n\n"
+    "pipeplan import trace traces/ -o workload.json",
+)
+def import_command(
+    *,
+    source: arg.ImportSource,
+    traces: arg.TraceFiles = None,
+    cluster: arg.Cluster = None,
+    num_microbatches: arg.NumMicrobatches = None,
+    device_type: arg.DeviceType = None,
+    output: arg.Output = None,
+    json: arg.Json = False,
+) -> None:
+    """Turn a workload in any form that is read here into a document in ours, or traces of a job: `import trace FILE`.
+
+    Of traces a summary is printed; with -o the profile that they give is written, a layer per stage as run.
+    """
+    from api.inputs import UNKNOWN_SIZE, read_workload, rename_device_type, require_writable
+    from profiles.workload import dump_workload
+
+    require_writable(output)
+    if traces:
+        _import_traces(source, traces, cluster=cluster, output=output, is_json=json)
+        return
+    workload = read_workload(source, cluster=cluster)
+    if device_type is not None:
+        workload = rename_device_type(workload, device_type)
+    if num_microbatches is not None:
+        workload = replace(workload, num_microbatches=num_microbatches)
+    if workload.profile.microbatch_size is None:
+        print(f"{source}: {UNKNOWN_SIZE}", file=sys.stderr)
+    write_document(dump_workload(workload), output)
+
+
+def _import_traces(what: str, traces: list[str], *, cluster: str | None, output: str | None, is_json: bool) -> None:
+    """A summary of traces, and the workload that they give where it is wanted."""
+    from api.inputs import reading
+    from api.traces import describe_trace, summarise_trace
+    from profiles.importers.trace_summary import make_traced_workload, summarise_traces
+    from profiles.workload import dump_workload
+
+    if what != "trace":
+        raise InputError(f"import {what}: takes one workload; for traces of a job: pipeplan import trace FILE")
+    if cluster is not None:
+        raise InputError("--cluster: traces bring their devices along; leave it out")
+    with reading():
+        summary = summarise_traces([Path(trace) for trace in traces])
+        document = dump_workload(make_traced_workload(summary))
+    if output is not None:
+        write_document(document, output)
+    if is_json:
+        report_json(summarise_trace(summary))
+    else:
+        for line in describe_trace(summary):
+            print(line, file=sys.stderr if output == "-" else sys.stdout)

@@ -1,0 +1,49 @@
+"""`pipeplan demos` and `pipeplan doctor`: what is installed, and whether it works."""
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.output import report, report_json, report_summary
+from api.failures import Exit
+
+commands = typer.Typer()
+
+
+@commands.command("demos", epilog="Example: pipeplan plan demo:resnet50-two-hosts --time-limit 20")
+def demos_command(server: arg.Server = None, json: arg.Json = False) -> None:
+    """List the workloads that come along: measured, published or, where their names say so, estimated."""
+    if server is not None:
+        from api.remote import connect
+
+        report_summary({name: f"demo:{name}" for name in connect(server).demos()}, is_json=json)
+        return
+    from api.inputs import describe_demos
+
+    demos = describe_demos()
+    if json:
+        report_json(demos)
+    else:
+        from api.reports import render_demos
+
+        report(render_demos(demos))
+
+
+@commands.command("doctor")
+def doctor_command(server: arg.Server = None, json: arg.Json = False) -> None:
+    """Check this installation, or a service: versions, kernels, the machine, and a toy plan made and verified."""
+    from api.doctor import run_checks
+
+    if server is not None:
+        from api.remote import check_remotely
+
+        checks: list[tuple[str, bool | None, str]] = list(check_remotely(server))
+    else:
+        checks = list(run_checks())
+    if json:
+        report_json({what: {"is_well": is_well, "detail": detail} for what, is_well, detail in checks})
+    else:
+        from api.reports import render_checks
+
+        report(render_checks(checks))
+    if any(is_well is False for _, is_well, _ in checks):
+        raise typer.Exit(Exit.INTERNAL)

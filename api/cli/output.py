@@ -1,0 +1,84 @@
+"""Where the commands write: documents, reports for people, reports in JSON."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from api.failures import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from planner.plan import Plan
+    from planner.problem import Problem
+
+WIDTH_OF_FILES = 120
+"""Columns of what is not shown on a terminal."""
+
+
+def make_console(*, is_report: bool) -> "Console":
+    """Where people read: standard output for reports that were asked for, standard error for everything else."""
+    from rich.console import Console
+
+    stream = sys.stdout if is_report else sys.stderr
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else WIDTH_OF_FILES
+    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+
+
+def report(table: "RenderableType") -> None:
+    """A report for people, on standard output."""
+    make_console(is_report=True).print(table)
+
+
+def report_json(summary: Any) -> None:
+    """A report for programs, on standard output."""
+    print(json.dumps(summary, ensure_ascii=False, indent=1))
+
+
+def report_event(event: Any) -> None:
+    """A line of JSON on standard error."""
+    print(json.dumps(event, ensure_ascii=False), file=sys.stderr, flush=True)
+
+
+def report_summary(summary: Any, *, is_json: bool) -> None:
+    """What a service answered, as it came or as tables."""
+    if is_json:
+        report_json(summary)
+    else:
+        from api.remote import render_summary
+
+        report(render_summary(summary))
+
+
+def write_document(text: str, target: str | None) -> None:
+    """The artefact: to its file, or to standard output."""
+    try:
+        if target is None or target == "-":
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            Path(target).write_text(text, encoding="utf-8")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"{target or '-'}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def play_on_server(server: str, plan: "Plan", *, problem: "Problem", what: Any, other: "Plan | None" = None) -> str:
+    """What the service makes of a plan."""
+    from api.remote import play_remotely
+
+    return play_remotely(server, plan, problem=problem, what=what, other=other)
+
+
+@contextmanager
+def as_input_errors() -> Iterator[None]:
+    """What cannot be done for the plan at hand is the user's to mend."""
+    try:
+        yield
+    except ValueError as refusal:
+        raise InputError(str(refusal)) from refusal

@@ -1,0 +1,184 @@
+"""`pipeplan plan`."""
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import Reporting, takes_groups
+from api.cli.output import make_console, report_event, write_document
+from api.failures import Exit, InputError
+
+if TYPE_CHECKING:
+    from api.planning_run import Effort
+    from api.progress import ReportStyle, RunSummary
+    from planner.export.targets import Target
+    from planner.plan import Plan
+    from planner.problem import Problem
+
+commands = typer.Typer()
+
+
+class WorkloadSource(NamedTuple):
+    """What is planned."""
+
+    workload: arg.Workload
+    cluster: arg.Cluster = None
+    num_microbatches: arg.NumMicrobatches = None
+
+
+class PlanFiles(NamedTuple):
+    """What is written."""
+
+    output: arg.Output = None
+    html: arg.Html = None
+    trace: arg.Trace = None
+
+
+class SearchLimits(NamedTuple):
+    """When to stop."""
+
+    time_limit: arg.TimeLimit = 60.0
+    gap: arg.Gap = None
+    seed: arg.Seed = 0
+    max_rounds: arg.MaxRounds = None
+    patience: arg.PatienceRounds = None
+
+
+class DecisionOptions(NamedTuple):
+    """What may be decided."""
+
+    objective: arg.Objective = None
+    max_stages_per_device: arg.MaxStages = None
+    max_replicas: arg.MaxReplicas = None
+    no_replication: arg.NoReplication = False
+    max_width: arg.MaxWidth = None
+    no_split_backward: arg.NoSplit = False
+    no_uneven_replication: arg.NoUneven = False
+    no_skip_edges: arg.NoSkips = False
+    no_idle_devices: arg.NoIdle = False
+    recompute: arg.Recompute = False
+    split_placement: arg.SplitPlacement = False
+    receive_buffers: arg.ReceiveBuffers = None
+    synchronisation: arg.Synchronisation = None
+    pin: arg.Pins = None
+
+
+@commands.command(
+    "plan",
+    epilog="Examples:\n\n"
+    "pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html --trace trace.json\n\n"
+    "pipeplan plan profile.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
+    "pipeplan plan - --json < workload.json > plan.json",
+)
+@takes_groups
+def plan_command(
+    *,
+    source: WorkloadSource,
+    files: PlanFiles,
+    reporting: Reporting,
+    limits: SearchLimits,
+    server: arg.Server = None,
+    decisions: DecisionOptions,
+    target: arg.TargetName = None,
+) -> None:
+    """Make a plan, verify it, and say how far from the best possible it can be at most.
+
+    Ctrl+C ends the search with the best verified plan, a second one aborts. With --json every step is a line of JSON
+    on standard error; the last one has "event": "done".
+    """
+    from api.inputs import require_limits, require_writable
+    from api.planning_run import run_plan
+
+    require_writable(files.output, files.html, files.trace)
+    require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed)
+    problem = _problem(source, decisions)
+    if target is not None and server is not None:
+        raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
+    problem, program = _restricted(problem, target, decides_chunks=decisions.max_stages_per_device is None)
+    console = make_console(is_report=False)
+    effort = _effort(limits, style=reporting.style(console))
+    if server is None:
+        plan, run = run_plan(problem, effort, console=console, target=program)
+    else:
+        from api.remote import run_remotely
+
+        plan, run = run_remotely(problem, effort, console=console, url=server)
+    _deliver(problem, plan, run=run, files=files, style=effort.style)
+    if effort.is_missed_by(plan):
+        raise typer.Exit(Exit.GAP_MISSED)
+
+
+def _problem(source: WorkloadSource, decisions: DecisionOptions) -> "Problem":
+    from api.inputs import make_problem, parse_changes, read_workload
+
+    workload = read_workload(source.workload, cluster=source.cluster)
+    changes = parse_changes(decisions._asdict())
+    return make_problem(workload, num_microbatches=source.num_microbatches, changes=changes)
+
+
+def _effort(limits: SearchLimits, *, style: "ReportStyle") -> "Effort":
+    from api.planning_run import Effort
+
+    return Effort(
+        time_limit_s=limits.time_limit,
+        gap=limits.gap,
+        seed=limits.seed,
+        max_rounds=limits.max_rounds,
+        patience=limits.patience,
+        style=style,
+    )
+
+
+def _restricted(problem: "Problem", target: str | None, *, decides_chunks: bool) -> "tuple[Problem, Target | None]":
+    """The problem with no more freedom than the program that the plan is for can execute.
+
+    `decides_chunks`: nobody said how many stages a device may hold.
+    """
+    if target is None:
+        return problem, None
+    from planner.export.targets import TARGETS, restrict_problem, with_chunks
+
+    program = TARGETS[target]
+    options = with_chunks(problem.options, program) if decides_chunks else problem.options
+    return restrict_problem(replace(problem, options=options), program), program
+
+
+def _deliver(problem: "Problem", plan: "Plan", *, run: "RunSummary", files: PlanFiles, style: "ReportStyle") -> None:
+    """Write the plan and its pictures, then say what was made."""
+    from planner.document import render_plan
+
+    if files.output is not None or not sys.stdout.isatty():
+        write_document(render_plan(plan), files.output)
+    written = {"plan": files.output} if files.output not in (None, "-") else {}
+    for what, target in {"picture": files.html, "trace": files.trace}.items():
+        if target is not None:
+            write_document(_draw(problem, plan, what=what), target)
+            written[what] = target
+    _tell(problem, plan, run=replace(run, files=written), style=style)
+
+
+def _draw(problem: "Problem", plan: "Plan", *, what: str) -> str:
+    from planner.simulate import simulate
+
+    if what == "trace":
+        from planner.export.trace import render_trace
+
+        return render_trace(problem, plan, timeline=simulate(problem, plan))
+    from api.viewer import render_picture
+
+    return render_picture(problem, plan, timeline=simulate(problem, plan))
+
+
+def _tell(problem: "Problem", plan: "Plan", *, run: "RunSummary", style: "ReportStyle") -> None:
+    """The closing words of a planning run, on standard error."""
+    if style == "json":
+        from api.summaries import summarise_plan
+
+        report_event(summarise_plan(plan, run))
+    elif style != "quiet":
+        from api.screen import render_screen
+
+        make_console(is_report=False).print(render_screen(problem, plan, run=run))

@@ -1,0 +1,91 @@
+"""`pipeplan profile`."""
+
+import sys
+from typing import NamedTuple
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import Reporting, takes_groups
+from api.cli.output import make_console, report_event, write_document
+
+commands = typer.Typer()
+
+
+class MeasuredOptions(NamedTuple):
+    """What is measured."""
+
+    num_microbatches: arg.NumMicrobatches = None
+    microbatch_size: arg.MicrobatchSizes = None
+    widths: arg.Widths = "1"
+    dtype: arg.Dtype = None
+    clock: arg.Clock = "thread"
+    no_recompute: arg.NoRecompute = False
+    each_layer: arg.EachLayer = False
+    no_split: arg.WholeBackward = False
+
+
+class RepetitionOptions(NamedTuple):
+    """How often, and beside what."""
+
+    alone: arg.Alone = False
+    repetitions: arg.Repetitions = 10
+    seconds: arg.SecondsPerLayer = 20.0
+
+
+class MachineOptions(NamedTuple):
+    """On what."""
+
+    device: arg.Device = "auto"
+    devices: arg.NumDevices = None
+    device_type: arg.DeviceType = None
+    memory: arg.MemoryGib = None
+    estimate: arg.Estimate = None
+    links: arg.Links = None
+    no_links: arg.NoLinks = False
+
+
+class ProfileFiles(NamedTuple):
+    """What is written."""
+
+    output: arg.Output = None
+    journal: arg.JournalFile = None
+
+
+@commands.command(
+    "profile",
+    epilog="Examples:\n\npipeplan profile my_model:make_training -m 8 -o workload.json\n\n"
+    "pipeplan profile gpt:layers=48,width=1600,heads=25 -b 4,2,1 --dtype bf16 --links links.json -o gpt2-xl.json\n\n"
+    "pipeplan profile llama:layers=80,width=8192,heads=64,inner=28672 -b 1 --estimate H100 -o llama-70b.json",
+)
+@takes_groups
+def profile_command(
+    *,
+    model: arg.Model,
+    measured: MeasuredOptions,
+    repetitions: RepetitionOptions,
+    machine: MachineOptions,
+    files: ProfileFiles,
+    reporting: Reporting,
+) -> None:
+    """Measure a model's layers and the links between devices, and write the workload that `plan` takes.
+
+    Layers are timed as the executor runs them: F, I, W, B and recomputation, at every size that a replica may get, by
+    as many processes at once as the host has devices; layers that are alike are timed once. A run that is killed goes
+    on where it was when it is started again.
+    """
+    from api.inputs import require_writable
+    from api.profiling import Wanted, forget_journal, render_summary, run_profile, summarise_profile
+    from profiles.workload import dump_workload
+
+    require_writable(files.output, machine.links, files.journal)
+    wanted = Wanted(model=model, **measured._asdict(), **repetitions._asdict(), **machine._asdict(), **files._asdict())
+    console = make_console(is_report=False)
+    style = reporting.style(console)
+    outcome = run_profile(wanted, console=console, style=style)
+    write_document(dump_workload(outcome.workload), files.output)
+    forget_journal(wanted)
+    if style == "json":
+        report_event(summarise_profile(outcome, output=files.output))
+    elif style != "quiet":
+        print(render_summary(outcome, output=files.output), file=sys.stderr)

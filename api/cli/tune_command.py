@@ -1,0 +1,79 @@
+"""`pipeplan tune`."""
+
+import sys
+from typing import NamedTuple
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import Reporting, takes_groups
+from api.cli.output import make_console, report_event, write_document
+
+commands = typer.Typer()
+
+
+class TuningEffort(NamedTuple):
+    """How long, and how closely."""
+
+    time_limit: arg.TimeLimit = 300.0
+    runs: arg.TuneRuns = 3
+    steps: arg.TuneSteps = None
+    within: arg.Within = 3.0
+
+
+class TunedWorkload(NamedTuple):
+    """What is asked."""
+
+    num_microbatches: arg.NumMicrobatches = None
+    devices: arg.NumDevices = None
+    workload: arg.TuneWorkload = None
+
+
+@commands.command(
+    "tune",
+    epilog="Examples:\n\npipeplan tune my_model:make_training -m 8 --devices 2 -o plan.json\n\n"
+    "pipeplan tune my_model:make_training --workload workload.json --time-limit 120 --within 5 -o plan.json",
+)
+@takes_groups
+def tune_command(
+    *,
+    model: arg.Model,
+    wanted: TunedWorkload,
+    effort: TuningEffort,
+    output: arg.Output = None,
+    reporting: Reporting,
+) -> None:
+    """Find the plan that is fastest on this host by the clock: profile, plan, run the best few, calibrate, plan again.
+
+    Ends when the planner's choice takes what is predicted, or the time is up; Ctrl+C keeps the fastest so far. The
+    calibrated workload is written beside the plan.
+    """
+    from api.inputs import require_writable
+    from api.tuning.command import TuningWish, beside, run_tuning
+    from api.tuning.tuning_report import render_result, summarise_result
+    from planner.document import render_plan
+    from profiles.workload import dump_workload
+
+    kept = beside(output)
+    require_writable(output, kept)
+    wish = TuningWish(
+        model=model,
+        **wanted._asdict(),
+        keep=kept,
+        time_limit_s=effort.time_limit,
+        runs=effort.runs,
+        steps=effort.steps,
+        within_percent=effort.within,
+    )
+    console = make_console(is_report=False)
+    style = reporting.style(console)
+    tuned = run_tuning(wish, console=console, style=style)
+    if output is not None or not sys.stdout.isatty():
+        write_document(render_plan(tuned.result.chosen.candidate.plan), output)
+    if kept is not None:
+        write_document(dump_workload(tuned.result.workload), kept)
+    files = {"plan": output, "workload": kept} if output and kept else {}
+    if style == "json":
+        report_event(summarise_result(tuned.result, files=files, elapsed_s=tuned.elapsed_s))
+    elif style != "quiet":
+        console.print(render_result(tuned.result, limits=tuned.limits, elapsed_s=tuned.elapsed_s))

@@ -1,0 +1,101 @@
+"""`pipeplan verify` and `pipeplan simulate`: is a plan right, and how does it go?"""
+
+import json as jsonlib
+from typing import TYPE_CHECKING
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import PlanSource, takes_groups
+from api.cli.output import play_on_server, report, report_json, report_summary
+from api.failures import Exit
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+    from planner.problem import Problem
+
+commands = typer.Typer()
+
+
+@commands.command(
+    "verify",
+    epilog="Examples:\n\npipeplan verify plan.json demo:resnet50-two-hosts\n\npipeplan verify --certificate plan.json",
+)
+@takes_groups
+def verify_command(
+    *,
+    source: PlanSource,
+    certificate: arg.Certificate = False,
+    baselines: arg.WithBaselines = None,
+    server: arg.Server = None,
+    json: arg.Json = False,
+) -> None:
+    """Check a plan against every rule; exit with 6 if one is broken.
+
+    With --certificate also derive everything that its evidence states anew, without a solver, and exit with 6 if
+    anything is stated otherwise.
+    """
+    plan, problem = source.read()
+    if server is not None:
+        from api.remote import connect
+
+        answer = connect(server).verify(plan, problem, certificate=certificate)
+        report_summary(answer, is_json=json)
+        has_passed = bool(answer["passed"])
+    elif certificate:
+        has_passed = _verify_evidence(problem, plan, with_baselines=baselines, is_json=json)
+    else:
+        has_passed = _verify(problem, plan, is_json=json)
+    if not has_passed:
+        raise typer.Exit(Exit.REJECTED)
+
+
+def _verify(problem: "Problem", plan: "Plan", *, is_json: bool) -> bool:
+    """Report the verdict on the plan; whether it passed."""
+    from planner.verify import verify
+
+    verdict = verify(problem, plan)
+    if is_json:
+        report_json(verdict.summary())
+    else:
+        from api.reports import render_verdict
+
+        report(render_verdict(problem, verdict))
+    return verdict.passed
+
+
+def _verify_evidence(problem: "Problem", plan: "Plan", *, with_baselines: bool | None, is_json: bool) -> bool:
+    """Report the verdict on the plan and on every figure of its evidence; whether all passed."""
+    from planner.check_evidence import rederive
+
+    outcome = rederive(problem, plan, with_baselines=with_baselines)
+    if is_json:
+        from api.summaries import summarise_rederivation
+
+        report_json(summarise_rederivation(outcome))
+    else:
+        from api.reports import render_rederivation
+
+        report(render_rederivation(problem, outcome))
+    return outcome.passed
+
+
+@commands.command("simulate", epilog="Example: pipeplan simulate plan.json demo:resnet50-two-hosts --json")
+@takes_groups
+def simulate_command(*, source: PlanSource, server: arg.Server = None, json: arg.Json = False) -> None:
+    """Play a plan: makespan, work and memory of every device."""
+    from api.inputs import play
+
+    plan, problem = source.read()
+    if server is not None:
+        report_summary(jsonlib.loads(play_on_server(server, plan, problem=problem, what="simulation")), is_json=json)
+        return
+    timeline = play(problem, plan, source=source.plan)
+    if json:
+        from api.summaries import summarise_timeline
+
+        report_json(summarise_timeline(problem, timeline))
+    else:
+        from api.reports import render_simulation
+
+        report(render_simulation(problem, timeline))

@@ -1,0 +1,44 @@
+"""`pipeplan view`."""
+
+import sys
+from pathlib import Path
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import PlanSource, takes_groups
+from api.cli.output import play_on_server, write_document
+from api.failures import InputError
+
+commands = typer.Typer()
+
+
+@commands.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")
+@takes_groups
+def view_command(
+    *,
+    source: PlanSource,
+    server: arg.Server = None,
+    output: arg.Output = None,
+    against: arg.Against = None,
+    open_it: arg.OpenIt = False,
+) -> None:
+    """Draw the timeline of a plan: one HTML file that works offline."""
+    from api.inputs import play, read_plan, require_writable
+    from api.viewer import render_picture
+
+    if output is None and (open_it or sys.stdout.isatty()):
+        raise InputError("the picture needs a file; add -o plan.html (or -o - for standard output)")
+    require_writable(output)
+    plan, problem = source.read()
+    second = None if against is None else read_plan(against)
+    if server is not None:
+        text = play_on_server(server, plan, problem=problem, what="view", other=second)
+    else:
+        other = None if second is None else (second, play(problem, second, source=str(against)))
+        text = render_picture(problem, plan, timeline=play(problem, plan, source=source.plan), other=other)
+    write_document(text, output)
+    if open_it and output not in (None, "-"):
+        import webbrowser
+
+        webbrowser.open(Path(str(output)).resolve().as_uri())

@@ -1,0 +1,100 @@
+"""`pipeplan watch`."""
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import takes_groups
+from api.cli.output import as_input_errors, make_console, report_json, write_document
+from api.failures import InputError
+
+if TYPE_CHECKING:
+    from api.replanning import Again
+    from planner.plan import Plan
+    from planner.problem import Problem
+
+commands = typer.Typer()
+
+
+class RunningPlan(NamedTuple):
+    """What is running, and what it said."""
+
+    plan: arg.PlanFile
+    timings: arg.Timings = None
+    workload: arg.WorkloadOption = None
+    cluster: arg.Cluster = None
+
+
+class AgainOptions(NamedTuple):
+    """When and how to plan again."""
+
+    lost: arg.Lost = None
+    output: arg.Output = None
+    recipe: arg.RecipeFile = None
+    time_limit: arg.TimeLimit = 10.0
+    tolerance: arg.Tolerance = 0.1
+    seed: arg.Seed = 0
+    target: arg.TargetName = None
+
+
+@commands.command(
+    "watch",
+    epilog="Examples:\n\npipeplan watch plan.json traces/\n\npipeplan watch plan.json traces/ -o better.json -t 30\n\n"
+    "pipeplan watch plan.json --lost node3 -o rest.json --recipe recipe.json",
+)
+@takes_groups
+def watch_command(*, source: RunningPlan, options: AgainOptions, json: arg.Json = False) -> None:
+    """Hold a running plan against the traces of all ranks: which device, layers or link are slow, what no plan beats.
+
+    If anything has drifted, or with -o, plans again from the present plan on, on the cluster as measured and without
+    what is --lost: that says what the best plan would take, and -o keeps it.
+    """
+    from api.inputs import read_plan_and_problem, require_limits, require_writable
+    from api.run_watch import describe_outlook, look_at, read_timings, summarise_outlook
+
+    require_writable(options.output, options.recipe)
+    require_limits(time_limit_s=options.time_limit, gap=None, seed=options.seed)
+    if options.lost and options.output is None:
+        raise InputError("--lost: a new plan is wanted; add -o FILE")
+    present, problem = read_plan_and_problem(source.plan, source.workload, cluster=source.cluster)
+    seen = read_timings(source.timings, present) if source.timings else None
+    outlook = look_at(problem, present, seen=seen, source=source.plan, timings=source.timings or ())
+    again = None
+    if options.output is not None or outlook.has_drifted(options.tolerance):
+        again = _plan_again(outlook.problem, present, options=options)
+    if json:
+        best = None if again is None else again.plan
+        report_json(summarise_outlook(outlook, tolerance=options.tolerance, best=best))
+    else:
+        for line in describe_outlook(outlook, tolerance=options.tolerance):
+            print(line)
+    if again is not None:
+        _deliver_again(again, options=options)
+
+
+def _plan_again(problem: "Problem", present: "Plan", *, options: AgainOptions) -> "Again":
+    """A new plan from the present one on, and what has to move for it."""
+    from api.planning_run import Effort
+    from api.replanning import plan_again
+
+    console = make_console(is_report=False)
+    effort = Effort(time_limit_s=options.time_limit, gap=None, seed=options.seed, style="quiet")
+    with as_input_errors():
+        return plan_again(
+            problem, present, lost=options.lost or [], effort=effort, target=options.target, console=console
+        )
+
+
+def _deliver_again(again: "Again", *, options: AgainOptions) -> None:
+    """The new plan and its recipe where they are wanted; what they save goes to standard error."""
+    from planner.document import render_plan
+    from planner.replanning.migration import render_recipe
+
+    if options.output is not None:
+        write_document(render_plan(again.plan), options.output)
+    if options.recipe is not None:
+        write_document(render_recipe(again.recipe), options.recipe)
+    for line in again.describe():
+        print(line, file=sys.stderr)

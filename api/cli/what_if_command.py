@@ -1,0 +1,74 @@
+"""`pipeplan what-if`."""
+
+from typing import NamedTuple
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.option_groups import Reporting, takes_groups
+from api.cli.output import make_console, report_json, write_document
+
+commands = typer.Typer()
+
+
+class QuestionSource(NamedTuple):
+    """What is asked about."""
+
+    question: arg.Question
+    workload: arg.PlansWorkload = None
+    cluster: arg.Cluster = None
+    num_microbatches: arg.NumMicrobatches = None
+
+
+class ShortLimits(NamedTuple):
+    """When to stop."""
+
+    time_limit: arg.TimeLimit = 20.0
+    seed: arg.Seed = 0
+    max_rounds: arg.MaxRounds = None
+
+
+@commands.command(
+    "what-if",
+    epilog="Examples:\n\npipeplan what-if plan.json --change memory_bytes=8GiB\n\n"
+    "pipeplan what-if demo:vgg16-ethernet --change devices=1 --change link_speed=2 -t 30\n\n"
+    "pipeplan what-if plan.json --change lost=node3 --json -o rest.json",
+)
+@takes_groups
+def what_if_command(
+    *,
+    source: QuestionSource,
+    change: arg.Changes = None,
+    limits: ShortLimits,
+    output: arg.Output = None,
+    reporting: Reporting,
+) -> None:
+    """Say what other devices, memory, links or microbatches are worth: makespan, bound and gap before and after.
+
+    Plans the changed question from the present plan on. For a workload that plan is made first, in half of the time.
+    """
+    from api.inputs import require_limits, require_writable
+    from api.planning_run import Effort
+    from api.what_if import ask_what_if, parse_change, read_base
+    from planner.document import render_plan
+
+    wanted = parse_change(change or [])
+    require_writable(output)
+    require_limits(time_limit_s=limits.time_limit, gap=None, seed=limits.seed)
+    problem, plan = read_base(
+        source.question, source.workload, cluster=source.cluster, num_microbatches=source.num_microbatches
+    )
+    console = make_console(is_report=False)
+    style = reporting.style(console)
+    effort = Effort(
+        time_limit_s=limits.time_limit, gap=None, seed=limits.seed, max_rounds=limits.max_rounds, style=style
+    )
+    answer = ask_what_if(problem, plan, change=wanted, effort=effort, console=console)
+    if output is not None:
+        write_document(render_plan(answer.plan), output)
+    if reporting.json:
+        report_json(answer.summarise())
+    else:
+        from api.reports import render_what_if
+
+        make_console(is_report=output != "-").print(render_what_if(answer))

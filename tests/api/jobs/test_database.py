@@ -1,0 +1,52 @@
+"""A database that starts later, or not at all."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from api.jobs.database import await_server
+from tests.api.postgres import PostgresServer, find_programs
+
+pytestmark = pytest.mark.skipif(find_programs() is None, reason="PostgreSQL's server is not installed")
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    made = PostgresServer()
+    yield made
+    made.close()
+
+
+def test_a_server_that_starts_later_is_waited_for(server: PostgresServer, monkeypatch: pytest.MonkeyPatch):
+    """Tests that the wait ends when the server is there, and that it is told of meanwhile."""
+    monkeypatch.setattr("api.jobs.database.TOLD_EVERY_S", 0.1)
+    url = server.fresh_database()
+    server.stop()
+    starter = threading.Timer(1.5, server.start)
+    starter.start()
+    told: list[str] = []
+    await_server(url, wait_s=60, tell=told.append)
+    starter.join()
+    assert told
+    assert told[0].startswith("waiting for the database: ")
+
+
+def test_a_server_that_never_comes_is_given_up(server: PostgresServer):
+    """Tests that the error comes after the time that was given, and says what to do."""
+    url = server.fresh_database()
+    server.stop()
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match=r"no server after 1 s of waiting: .*; start it, mend the URL, or wait longer"):
+        await_server(url, wait_s=1, tell=lambda _: None)
+    assert time.monotonic() - begin >= 1
+    server.start()
+
+
+def test_what_waiting_does_not_mend_is_said_at_once(server: PostgresServer):
+    """Tests that a database that the server does not have is not waited for, nor a URL that is none."""
+    with pytest.raises(ValueError, match=r'the server refuses: .*"nowhere" does not exist'):
+        await_server(server.url("nowhere"), wait_s=3600, tell=lambda _: None)
+    with pytest.raises(ValueError, match="--database-url: "):
+        await_server("no url", wait_s=3600, tell=lambda _: None)

@@ -1,0 +1,107 @@
+"""Kernels are compiled in groups, each by one process, as many at a time as there are cores."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from planner.planning import Limits, make_plan
+from planner.problem import Options, Problem
+from planner.progress import Progress
+from profiles.load import load_workload
+from solver_models import precompile
+from solver_models.search import Candidate, Searcher
+
+WAIT_S = 20.0
+"""Far longer than anything here takes."""
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The groups that ran, of two that do nothing, in a cache of their own."""
+    ran: list[str] = []
+
+    def note(name: str) -> Callable[[Searcher, Candidate], None]:
+        return lambda searcher, candidate: ran.append(name)
+
+    monkeypatch.setattr(precompile, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(precompile, "FIRST", {"one": note("one"), "two": note("two")})
+    return ran
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begin < WAIT_S
+        time.sleep(0.01)
+
+
+def test_a_group_runs_once(ran: list[str]):
+    """Tests that what is warm is not compiled again."""
+    assert not precompile.is_warm("one")
+    precompile.take_share("one")
+    precompile.take_share("one", "two")
+    assert ran == ["one", "two"]
+    assert precompile.is_warm("one", "two")
+    assert precompile.compile_groups("one", "two") < 1.0
+
+
+def test_what_another_process_holds_is_left_for_the_end(ran: list[str]):
+    """Tests that a group that somebody else compiles is passed over, and waited for once nothing else is to be done."""
+    with ThreadPoolExecutor() as pool:
+        with precompile._locked(precompile._mark("one"), is_patient=True):
+            share = pool.submit(precompile.take_share, "one", "two")
+            wait_for(lambda: ran == ["two"])
+            time.sleep(0.1)
+            assert not share.done()
+        share.result(WAIT_S)
+    assert ran == ["two", "one"]
+
+
+def test_no_more_processes_compile_than_there_are_cores(ran: list[str], tmp_path: Path):
+    """Tests that a further process waits until one of the others has ended."""
+    seats = [tmp_path / f"seat-{number}" for number in range(len(os.sched_getaffinity(0)))]
+    with ThreadPoolExecutor() as pool:
+        held = [precompile._locked(seat, is_patient=True) for seat in seats]
+        for each in held:
+            each.__enter__()
+        share = pool.submit(precompile.take_share, "one")
+        time.sleep(3 * precompile.SEAT_EVERY_S)
+        assert ran == []
+        for each in held:
+            each.__exit__(None, None, None)
+        share.result(WAIT_S)
+    assert ran == ["one"]
+
+
+def test_an_unknown_group_is_named():
+    """Tests that a group that does not exist is refused, with those that do."""
+    run = subprocess.run(
+        [sys.executable, "-m", "solver_models.precompile", "juggling"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    assert "'juggling'" in run.stderr
+    assert "tabu-search" in run.stderr
+
+
+@pytest.mark.slow
+def test_a_first_plan_compiles_nothing_beyond_the_first_groups():
+    """Tests that once the first groups are compiled, the demo compiles nothing: its clock never stops."""
+    precompile.compile_groups(*precompile.FIRST)
+    phases: list[str] = []
+
+    def note(progress: Progress) -> None:
+        phases.append(progress.phase)
+
+    demo = load_workload("demo:resnet50-two-hosts")
+    problem = Problem(
+        profile=demo.profile, cluster=demo.cluster, num_microbatches=demo.num_microbatches, options=Options()
+    )
+    make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=4, gap=0.004), on_progress=note)
+    assert "search" in phases
+    assert not [phase for phase in phases if "compiling" in phase]
