@@ -202,10 +202,12 @@ def render_what_if(answer: "WhatIfAnswer") -> RenderableType:
 
 
 def _describe_change(change: "Change") -> Iterator[str]:
-    for count, what in ((change.devices, "devices"), (change.memory_bytes, "memory on every device")):
-        if count:
-            amount = str(abs(count)) if what == "devices" else render_bytes(abs(count))
-            yield f"{amount} {'more' if count > 0 else 'fewer' if what == 'devices' else 'less'} {what}"
+    if change.devices:
+        plural = "" if abs(change.devices) == 1 else "s"
+        yield f"{abs(change.devices)} device{plural} {'more' if change.devices > 0 else 'fewer'}"
+    if change.memory_bytes:
+        amount = render_bytes(abs(change.memory_bytes))
+        yield f"{amount} {'more' if change.memory_bytes > 0 else 'less'} memory on every device"
     if change.link_speed != 1.0:
         yield f"links {change.link_speed:g} × as fast"
     if change.num_microbatches is not None:

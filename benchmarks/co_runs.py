@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.one_device import CLASSES, NETWORKS, SIZE, Momentum
-from planner.baselines.out_of_order.regions import (
+from benchmarks.co_running.plan_regions import plan_regions
+from benchmarks.co_running.regions import (
     Choice,
     CoRun,
     RegionProblem,
@@ -30,8 +30,8 @@ from planner.baselines.out_of_order.regions import (
     choose_greedily,
     predicted_ns,
 )
+from benchmarks.one_device import CLASSES, NETWORKS, SIZE, Momentum
 from planner.execute.deferred import WeightGradStore, defer_weight_grads
-from planner.planning.regions import plan_regions
 
 BLOCKS, BATCH = 6, 32
 Call = Callable[[], None]

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import median
 
-from planner.baselines.concurrency import Operation, Placed
+from benchmarks.concurrency.strategies import Operation, Placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ core for bringing threads together; a core does `MACS_PER_NS` multiply-accumulat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.concurrency.strategies import Operation
 from benchmarks.convnets import NETWORKS, Shape, convolution, linear
-from planner.baselines.concurrency import Operation
 
 MACS_PER_NS = 32
 LAUNCH_NS, JOIN_NS = 4_000, 8_000

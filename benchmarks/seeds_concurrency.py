@@ -7,11 +7,8 @@ against the even split.
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 
-from benchmarks.cores_run import Host, StageWork, has_siblings, usable_cores
-from benchmarks.operation_graphs import GRAPHS, time_ns, training_graph
-from benchmarks.report import Table, line, make_parser, ms, percent
-from benchmarks.statistics_of import interval, paired
-from planner.baselines.concurrency import (
+from benchmarks.concurrency.plan_cores import plan_cores
+from benchmarks.concurrency.strategies import (
     Operation,
     Placed,
     best_widths,
@@ -21,8 +18,11 @@ from planner.baselines.concurrency import (
     uniform_widths,
     widths_by_kind,
 )
-from planner.planning.cores import plan_cores
-from profiles.thread_counts import mean_error, regret, sample_threads
+from benchmarks.concurrency.thread_counts import mean_error, regret, sample_threads
+from benchmarks.cores_run import Host, StageWork, has_siblings, usable_cores
+from benchmarks.operation_graphs import GRAPHS, time_ns, training_graph
+from benchmarks.report import Table, line, make_parser, ms, percent
+from benchmarks.statistics_of import interval, paired
 
 MODELLED_CORES, SIBLING_PERCENT = 16, 160
 """The modelled host: cores, and the time on the sibling of a busy core in percent of that on a core."""

@@ -16,7 +16,7 @@ def draw_schedule(timeline: Timeline, *, tick_ns: int) -> str:
     An action that starts in the same column as the next one is hidden by it.
     Raises ValueError if the drawing would have more than `MAX_COLUMNS` columns.
     """
-    num_columns = max(-(-word[-1].end_ns // tick_ns) for word in timeline.actions.values())
+    num_columns = max(-(-word[-1].end_ns // tick_ns) for word in timeline.actions.values() if word)
     if num_columns > MAX_COLUMNS:
         raise ValueError(
             f"tick_ns = {tick_ns} makes {num_columns:,} columns; take a tick {num_columns // MAX_COLUMNS + 1} x as long"
@@ -28,6 +28,16 @@ def draw_schedule(timeline: Timeline, *, tick_ns: int) -> str:
     for device, word in timeline.actions.items():
         rows.append(_row(device, _cells(word, labels[device], tick_ns=tick_ns), column=column, margin=margin))
     return "".join(f"{row}\n" for row in rows)
+
+
+def fit_tick_ns(timeline: Timeline, *, width: int) -> int:
+    """The least column, in nanoseconds, with which the drawing is at most `width` characters wide; at least 1."""
+    labels = (label for word in timeline.actions.values() for label in _labels(word))
+    column = 1 + max(len(label) for label in labels)
+    margin = max(len(device) for device in timeline.actions) + len(" |")
+    num_columns = min(MAX_COLUMNS, max(1, (width - margin) // column))
+    last = max(word[-1].end_ns for word in timeline.actions.values() if word)
+    return max(1, -(-last // num_columns))
 
 
 def _labels(word: Sequence[TimedAction]) -> list[str]:

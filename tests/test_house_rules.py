@@ -2,7 +2,6 @@
 
 import ast
 import os
-import re
 import statistics
 import tomllib
 from collections.abc import Iterator
@@ -331,7 +330,6 @@ def test_every_package_is_listed():
 # File names and class names that stand for one idea on several floors, with the idea.
 SAME_IDEA_FILES = {
     "building_blocks.py": "schedules that repeat a building block: as a baseline, as a start of the search",
-    "cores.py": "operations on the cores of one host",
     "costs.py": "the core's reading of the contract and the judge's",
     "device_arrangement.py": "devices lined up by recursive cuts of the links",
     "device_groups.py": "which devices act as one",
@@ -341,7 +339,6 @@ SAME_IDEA_FILES = {
     "plans.py": "the plans of a baseline that builds whole plans",
     "progress.py": "a run's progress, and how it is shown",
     "recomputing.py": "which stages recompute",
-    "regions.py": "weight gradients beside regions of the main stream",
     "routes.py": "the paths of transfers",
     "samples.py": "how many samples a microbatch has",
     "split_placement.py": "W or half of I on another device",
@@ -384,17 +381,3 @@ def test_class_names_are_unique():
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
     assert_none(repeated(places, SAME_IDEA_CLASSES), "One class name, one meaning; rename, or list what they share:")
-
-
-def test_paths_in_contributing_exist():
-    """Tests that every path in the tables of CONTRIBUTING.md is a file or a folder of the repository."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    paths = [path for row in rows for path in re.findall(r"`([\w./-]+(?:/|\.\w+))`", row)]
-    assert len(paths) > 20
-    assert_none([path for path in paths if not resolves(path)], "CONTRIBUTING.md names what is not there:")
-
-
-def resolves(path: str) -> bool:
-    """Whether a path exists; one without its folder (`lowering.py`) is one of planner's."""
-    return (ROOT / path).exists() or (ROOT / "planner" / path).exists()

@@ -86,6 +86,7 @@ def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
     port = str(free_port())
     (block,) = (block for block in blocks("console") if "$ pipeplan serve\n" in block)
     (python,) = (block for block in blocks("python", USAGE) if "Client(" in block)
+    block = block.replace("|\n", "|")
     lines = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
     serve, curl, plan, *composed = (line.replace("8765", port) for line in lines)
     root = Path(__file__).parents[1]

@@ -241,6 +241,10 @@ Communication = Annotated[
     ),
 ]
 OpenIt = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
+AsText = Annotated[
+    bool,
+    typer.Option("--text", help="Draw it as text, as wide as the terminal, on standard output or to the file of -o."),
+]
 Against = Annotated[
     str | None, typer.Option("--against", metavar="PLAN", help="A second plan, drawn below on the same scale.")
 ]

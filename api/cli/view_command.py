@@ -7,7 +7,7 @@ import typer
 
 from api.cli import arguments as arg
 from api.cli.option_groups import PlanSource, takes_groups
-from api.cli.output import play_on_server, write_document
+from api.cli.output import make_console, play_on_server, write_document
 from api.failures import InputError
 
 commands = typer.Typer()
@@ -21,24 +21,41 @@ def view_command(
     server: arg.Server = None,
     output: arg.Output = None,
     against: arg.Against = None,
+    text: arg.AsText = False,
     open_it: arg.OpenIt = False,
 ) -> None:
-    """Draw the timeline of a plan: one HTML file that works offline."""
+    """Draw the timeline of a plan: one HTML file that works offline, or text."""
     from api.inputs import play, read_plan, require_writable
     from api.viewer import render_picture
 
+    if text:
+        if server is not None or against is not None or open_it:
+            raise InputError("--text draws one plan, here; leave out --server, --against and --open")
+        _draw_text(source, output=output)
+        return
     if output is None and (open_it or sys.stdout.isatty()):
         raise InputError("the picture needs a file; add -o plan.html (or -o - for standard output)")
     require_writable(output)
     plan, problem = source.read()
     second = None if against is None else read_plan(against)
     if server is not None:
-        text = play_on_server(server, plan, problem=problem, what="view", other=second)
+        page = play_on_server(server, plan, problem=problem, what="view", other=second)
     else:
         other = None if second is None else (second, play(problem, second, source=str(against)))
-        text = render_picture(problem, plan, timeline=play(problem, plan, source=source.plan), other=other)
-    write_document(text, output)
+        page = render_picture(problem, plan, timeline=play(problem, plan, source=source.plan), other=other)
+    write_document(page, output)
     if open_it and output not in (None, "-"):
         import webbrowser
 
         webbrowser.open(Path(str(output)).resolve().as_uri())
+
+
+def _draw_text(source: PlanSource, *, output: str | None) -> None:
+    from api.inputs import play, require_writable
+    from planner.drawing import draw_schedule, fit_tick_ns
+
+    require_writable(output)
+    plan, problem = source.read()
+    timeline = play(problem, plan, source=source.plan)
+    tick_ns = fit_tick_ns(timeline, width=make_console(is_report=True).width)
+    write_document(f"a column is {tick_ns / 1e6:.3g} ms\n{draw_schedule(timeline, tick_ns=tick_ns)}", output)

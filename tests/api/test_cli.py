@@ -187,6 +187,22 @@ def foreign_form(meta: dict[str, int]) -> str:
     return json.dumps({"name": "foreign", "layers": layers, "edges": [[0, 1]], "meta": meta})
 
 
+def test_view_as_text(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    """Tests that --text draws the timeline no wider than the terminal, a row per device, and takes one plan only."""
+    monkeypatch.setenv("COLUMNS", "70")
+    outcome = shell.run("view", "plan.json", "workload.json", "--text")
+    assert outcome.code == 0, outcome.err
+    head, numbers, *rows = outcome.out.splitlines()
+    assert head.startswith("a column is ")
+    assert numbers.split()[:3] == ["|", "0", "1"]
+    assert [row.split()[0] for row in rows] == ["gpu0", "gpu1"]
+    assert rows[0].split()[2].startswith("F0")
+    assert 50 < max(map(len, rows)) <= 70
+    refused = shell.run("view", "plan.json", "workload.json", "--text", "--against", "plan.json")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--text draws one plan, here" in refused.err
+
+
 def test_import(shell: Shell):
     """Tests that a foreign form becomes a document in ours that means the same, on another device type if asked."""
     said = ("import", "-", "--cluster", "workload.json", "-m", "4", "--device-type", "toy")

@@ -36,7 +36,7 @@ def test_a_workload_is_planned_first(shell: Shell):
     """Tests that a workload is planned before and after, and that the table says what the change saves at most."""
     outcome = shell.run("what-if", "workload.json", "-t", "4", "--max-rounds", "1", "--change", "devices=2")
     assert outcome.code == 0, outcome.err
-    assert "What if: 2 more devices" in outcome.out
+    assert "What if: 2 devices more" in outcome.out
     before, after = (line.split() for line in outcome.out.splitlines() if line.startswith(("before", "after")))
     assert float(before[1]) > float(after[1])
     assert before[2] != "–"

@@ -1,7 +1,7 @@
 """Stages of one host with threads and affinities of their own."""
 
+from benchmarks.concurrency.strategies import Operation, run_one_by_one, run_side_by_side
 from benchmarks.cores_run import Host, StageWork, usable_cores
-from planner.baselines.concurrency import Operation, run_one_by_one, run_side_by_side
 
 
 def test_schedules_run_on_real_processes():

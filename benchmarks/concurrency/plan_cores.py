@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from planner.baselines.concurrency import (
+from benchmarks.concurrency.core_model import CoreInstance, solve_cores
+from benchmarks.concurrency.strategies import (
     Operation,
     Placed,
     best_widths,
@@ -15,7 +16,6 @@ from planner.baselines.concurrency import (
     widths_by_kind,
 )
 from planner.errors import PlanError
-from solver_models.cores import CoreInstance, solve_cores
 
 MAX_TICKS = 100_000
 """About so many ticks the incumbent's makespan is cut into."""
@@ -34,7 +34,7 @@ class CorePlan:
 
 
 def plan_cores(operations: Sequence[Operation], *, cores: int, time_limit_s: float = 10.0, seed: int = 0) -> CorePlan:
-    """The best schedule found; never worse than any of the strategies of `planner.baselines.concurrency`.
+    """The best schedule found; never worse than any of the strategies of `benchmarks.concurrency.strategies`.
 
     Raises PlanError if our own check rejects it.
     """

@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from planner.baselines.out_of_order.regions import (
+from benchmarks.co_running.plan_regions import plan_regions
+from benchmarks.co_running.regions import (
     CoRun,
     RegionProblem,
     WeightGrad,
@@ -13,7 +14,6 @@ from planner.baselines.out_of_order.regions import (
     find_mistakes,
     predicted_ns,
 )
-from planner.planning.regions import plan_regions
 
 
 def random_problem(seed: int) -> RegionProblem:

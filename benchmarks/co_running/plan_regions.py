@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from planner.baselines.out_of_order.regions import (
+from benchmarks.co_running.region_model import RegionInstance, solve_regions
+from benchmarks.co_running.regions import (
     Choice,
     RegionProblem,
     choose_greedily,
@@ -10,7 +11,6 @@ from planner.baselines.out_of_order.regions import (
     predicted_ns,
 )
 from planner.errors import PlanError
-from solver_models.regions import RegionInstance, solve_regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiles.thread_counts import ThreadCurve, mean_error, regret, sample_threads
+from benchmarks.concurrency.thread_counts import ThreadCurve, mean_error, regret, sample_threads
 
 
 def truth(threads: int) -> int:

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from benchmarks.operation_graphs import GRAPHS, training_graph
-from planner.baselines.concurrency import (
+from benchmarks.concurrency.plan_cores import plan_cores
+from benchmarks.concurrency.strategies import (
     Operation,
     Placed,
     best_widths,
@@ -17,7 +17,7 @@ from planner.baselines.concurrency import (
     uniform_widths,
     widths_by_kind,
 )
-from planner.planning.cores import plan_cores
+from benchmarks.operation_graphs import GRAPHS, training_graph
 
 
 def random_operations(rng: Random, *, count: int, cores: int) -> list[Operation]:

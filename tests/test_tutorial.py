@@ -1,0 +1,69 @@
+"""docs/tutorial.md: what it prints is what the commands print, and every command runs."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from api.cli import main
+from tests.test_house_rules import ROOT
+
+TEXT = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+EXAMPLES = ROOT / "examples" / "tutorial"
+PROGRAMS = {"pipeplan": ["-m", "api.cli"], "torchrun": ["-m", "torch.distributed.run"]}
+
+MODEL = re.search(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+COMMANDS = [line.removeprefix("$ ") for line in re.findall(r"^\$ .*$", TEXT, flags=re.MULTILINE)]
+"""In their order."""
+
+
+def printed_after(command: str) -> str:
+    """The block that follows a command."""
+    found = re.search(rf"\$ {re.escape(command)}\n```\n\n```\n(.*?)```", TEXT, flags=re.DOTALL)
+    assert found is not None, command
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["pipeplan view plan.json --text", "pipeplan explain plan.json", "pipeplan verify --certificate plan.json"],
+)
+def test_printed_is_current(command: str, tmp_path: Path, monkeypatch, capsys):
+    """Tests that the timeline, the explanation and the verdict of the committed plan are as printed."""
+    assert command in COMMANDS
+    shutil.copy(EXAMPLES / "plan.json", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "112")
+    assert main(shlex.split(command)[1:]) == 0
+    said = "".join(f"{line.rstrip()}\n" for line in capsys.readouterr().out.splitlines())
+    assert said == printed_after(command)
+
+
+def test_the_committed_plan_answers_the_committed_workload(monkeypatch, capsys):
+    """Tests that the two committed documents belong together."""
+    monkeypatch.chdir(EXAMPLES)
+    assert main(["verify", "plan.json", "workload.json"]) == 0
+    assert "passed" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_command_runs(tmp_path: Path):
+    """Tests that model, measurement, plan, views, what-if, run and comparison work as printed, one after the other."""
+    assert MODEL is not None
+    (tmp_path / "my_model.py").write_text(MODEL[1], encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]), "OMP_NUM_THREADS": "1"}
+    assert [line.split()[1] for line in COMMANDS if line.startswith("pipeplan")] == [
+        "profile", "plan", "view", "explain", "verify", "what-if", "compare",
+    ]  # fmt: skip
+    for line in COMMANDS:
+        program, *arguments = shlex.split(line)
+        command = [sys.executable, *PROGRAMS[program], *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=540)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+    assert (tmp_path / "plan.html").stat().st_size > 10_000
+    assert "predicted" in done.stdout
