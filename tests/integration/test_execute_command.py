@@ -6,7 +6,7 @@ import re
 import socket
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from planner.planning import make_plan as planner_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulate import simulate
+from tests.integration.forked_ranks import Rank, run_forked
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
@@ -30,7 +31,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PLAN = make_random_plan("0 1", cut=(2, 2), num_microbatches=4)
 LIMIT_S = 90
-"""None may hang: a single process takes some seconds, mostly for importing torch."""
+"""None may hang."""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -55,25 +56,18 @@ def start_ranks(commands: Sequence[Sequence[object]], **each: Sequence[str]) -> 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(commands))}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "planner.execute", *map(str, command)],
-            env=environment(**common, RANK=str(rank), LOCAL_RANK=str(rank))
-            | {key: values[rank] for key, values in each.items()},
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, command in enumerate(commands)
-    ]
-    end = time.monotonic() + LIMIT_S
-    try:
-        errors = [rank.communicate(timeout=max(1.0, end - time.monotonic()))[1] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    return [(rank.returncode, error) for rank, error in zip(ranks, errors, strict=True)]
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            Rank(
+                arguments=[str(word) for word in command],
+                environment=environment(**common, RANK=str(rank), LOCAL_RANK=str(rank))
+                | {key: values[rank] for key, values in each.items()},
+                folder=ROOT,
+                log=Path(folder) / f"{rank}.log",
+            )
+            for rank, command in enumerate(commands)
+        ]
+        return run_forked(ranks, timeout_s=LIMIT_S)
 
 
 def messages(error: str) -> list[str]:
@@ -107,8 +101,8 @@ def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     plan = planner_plan(problem, limits=Limits(time_limit_s=2))
     two = torchrun(2, write(plan, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t")
     alone = make_random_plan("0", cut=(3,), num_microbatches=4)
-    one = torchrun(1, write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1")
-    assert (two.returncode, one.returncode) == (0, 0), two.stderr + one.stderr
+    ((code, said),) = start_ranks([[write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1"]])
+    assert (two.returncode, code) == (0, 0), two.stderr + said
     assert losses(tmp_path / "2") == losses(tmp_path / "1")
     assert len(losses(tmp_path / "1")) == 3
     assert re.findall(r"^iteration (\d): loss [0-9.]+, [0-9.]+ ms$", two.stderr, re.MULTILINE) == ["0", "1", "2"]
@@ -179,13 +173,11 @@ def test_what_does_not_fit_is_said_by_every_rank(tmp_path: Path, model: str, mes
 
 def test_a_wrong_number_of_processes_is_said_by_every_rank(tmp_path: Path):
     """Tests that three processes for two devices each say how many to start, before they wait for anyone."""
-    done = torchrun(3, write(PLAN, tmp_path / "plan.json"), "--model", "execute_failures:sound")
-    assert done.returncode != 0
-    assert 1 <= len(messages(done.stderr)) <= 3  # torchrun stops the others as soon as one has ended
-    assert all(
-        "the plan runs on 2 devices (d0, d1), but 3 processes were started; start 2" in line
-        for line in messages(done.stderr)
-    )
+    plan = write(PLAN, tmp_path / "plan.json")
+    for code, said in start_ranks([[plan, "--model", "execute_failures:sound"]] * 3):
+        assert code == 2
+        (line,) = messages(said)
+        assert "the plan runs on 2 devices (d0, d1), but 3 processes were started; start 2" in line
 
 
 def test_another_plan_on_one_rank_is_named(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Checkpoints on the command line, and a loop of one's own with several optimizers, both started by torchrun."""
+"""Checkpoints on the command line, and a loop of one's own with several optimizers: torchrun starts the last run."""
 
 import re
 import subprocess
@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_execute_command import LIMIT_S, PLAN, ROOT, environment, losses, torchrun, write
+from tests.integration.test_execute_command import (
+    LIMIT_S,
+    PLAN,
+    ROOT,
+    environment,
+    losses,
+    start_ranks,
+    torchrun,
+    write,
+)
 
 MODELS = """
 from dataclasses import replace
@@ -44,9 +53,9 @@ def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def require_clean_end(done: subprocess.CompletedProcess[str]) -> None:
-    assert done.returncode == 0, done.stderr
-    assert not NATIVE_TRACE.search(done.stderr), done.stderr
+def require_clean_end(code: int, said: str) -> None:
+    assert code == 0, said
+    assert not NATIVE_TRACE.search(said), said
 
 
 @pytest.mark.usefixtures("_models")
@@ -55,12 +64,12 @@ def test_resume_goes_on_to_the_bit(tmp_path: Path):
     plan = write(PLAN, tmp_path / "plan.json")
     model = [plan, "--model", "models_of_a_loop:one"]
     kept = ["--checkpoint", tmp_path / "kept", "--checkpoint-every", 2, "--keep", 1, "--resume"]
-    whole = torchrun(2, *model, "--steps", 6, "--losses", tmp_path / "whole")
-    start = torchrun(2, *model, *kept, "--steps", 4, "--losses", tmp_path / "start")
+    whole = start_ranks([[*model, "--steps", 6, "--losses", tmp_path / "whole"]] * 2)
+    start = start_ranks([[*model, *kept, "--steps", 4, "--losses", tmp_path / "start"]] * 2)
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["step-00000004"]
     rest = torchrun(2, *model, *kept, "--steps", 6, "--losses", tmp_path / "rest")
-    for done in (whole, start, rest):
-        require_clean_end(done)
+    for code, said in (*whole, *start, (rest.returncode, rest.stderr)):
+        require_clean_end(code, said)
     assert len(losses(tmp_path / "rest")) == 2
     assert losses(tmp_path / "start") + losses(tmp_path / "rest") == losses(tmp_path / "whole")
     assert len({str(row) for row in losses(tmp_path / "whole")}) == 6
@@ -71,12 +80,14 @@ def test_a_loop_of_ones_own_with_several_optimizers(tmp_path: Path):
     """Tests that a loop around `join` with two optimizers has the losses of the command with one for all parameters."""
     plan = write(PLAN, tmp_path / "plan.json")
     (tmp_path / "loop.py").write_text(LOOP)
-    command = torchrun(2, plan, "--model", "models_of_a_loop:one", "--steps", 3, "--losses", tmp_path / "command")
+    command = start_ranks(
+        [[plan, "--model", "models_of_a_loop:one", "--steps", 3, "--losses", tmp_path / "command"]] * 2
+    )
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     own = subprocess.run(
         [*launcher, str(tmp_path / "loop.py"), str(plan), str(tmp_path / "own")],
         env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
-    for done in (command, own):
-        require_clean_end(done)
+    for code, said in (*command, (own.returncode, own.stderr)):
+        require_clean_end(code, said)
     assert losses(tmp_path / "own") == losses(tmp_path / "command")
