@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -177,6 +178,7 @@ def plan_command(
     seed: arg.Seed = 0,
     max_rounds: arg.MaxRounds = None,
     patience: arg.PatienceRounds = None,
+    threads: arg.Threads = None,
     server: arg.Server = None,
     objective: arg.Objective = None,
     max_stages_per_device: arg.MaxStages = None,
@@ -203,7 +205,8 @@ def plan_command(
     from api.planning_run import Effort, run_plan
 
     require_writable(output, html, trace)
-    require_limits(time_limit_s=time_limit, gap=gap, seed=seed)
+    limits: dict[str, Any] = {"time_limit_s": time_limit, "gap": gap, "seed": seed, "threads": threads}
+    require_limits(**limits)
     problem = make_problem(
         read_workload(workload, cluster=cluster),
         num_microbatches=num_microbatches,
@@ -214,11 +217,9 @@ def plan_command(
     problem, program = _restricted(problem, target, decides_chunks=max_stages_per_device is None)
     console = _console(is_report=False)
     style = _report_style(console, is_json=json, is_quiet=quiet)
-    effort = Effort(time_limit_s=time_limit, gap=gap, seed=seed, max_rounds=max_rounds, patience=patience, style=style)
-    if server is None:
-        plan, run = run_plan(problem, effort, console=console, target=program)
-    else:
-        plan, run = _plan_there(problem, effort, console=console, url=server)
+    effort = Effort(**limits, max_rounds=max_rounds, patience=patience, style=style)
+    solve = partial(run_plan, target=program) if server is None else partial(_plan_there, url=server)
+    plan, run = solve(problem, effort, console=console)
     _deliver(problem, plan, run=run, output=output, pictures={"picture": html, "trace": trace}, style=effort.style)
     if effort.is_missed_by(plan):
         raise typer.Exit(Exit.GAP_MISSED)
@@ -1178,6 +1179,7 @@ def serve_command(
     workers: serving.Workers = 1,
     database_url: serving.DatabaseUrl = None,
     keys: serving.Keys = None,
+    threads: serving.Threads = None,
     memory_gib: serving.MemoryGib = 4.0,
     max_time_limit: serving.MaxTimeLimit = 3600.0,
     retention_days: serving.RetentionDays = 30.0,
@@ -1206,6 +1208,7 @@ def serve_command(
 def worker_command(
     database_url: serving.DatabaseUrl = None,
     workers: serving.Workers = 1,
+    threads: serving.Threads = None,
     memory_gib: serving.MemoryGib = 4.0,
     data: serving.Data = serving.DATA,
 ) -> None:

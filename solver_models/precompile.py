@@ -69,14 +69,12 @@ def _order_search(searcher: Searcher, candidate: Candidate) -> None:
     from solver_models.order_search import OrderSearch
 
     searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
-    order = OrderSearch(searcher, candidate, num_threads=1)
+    order = OrderSearch(searcher, candidate)
     order.warm_up()
-    order.close()
     searcher.polish(candidate, iterations=20, heat=0.0, seed=0)
     words, _ = searcher.words(candidate)
-    order = OrderSearch(searcher, candidate, num_threads=1)
+    order = OrderSearch(searcher, candidate)
     order.add([words])
-    order.close()
 
 
 def _cuts(searcher: Searcher, candidate: Candidate) -> None:
