@@ -11,6 +11,7 @@ from typing import Any
 from api.failures import InputError
 from planner.plan import Plan
 from planner.problem import Options, Problem
+from planner.progress import MAX_THREADS
 from planner.simulate import Timeline
 from profiles.workload import Workload
 
@@ -182,7 +183,7 @@ def parse_pins(texts: Sequence[str]) -> list[dict[str, str]]:
     return pins
 
 
-def require_limits(*, time_limit_s: float, gap: float | None, seed: int) -> None:
+def require_limits(*, time_limit_s: float, gap: float | None, seed: int, threads: int | None = None) -> None:
     """Refuse limits that mean nothing."""
     if not 0 < time_limit_s <= MAX_TIME_LIMIT_S:
         raise InputError(f"--time-limit {time_limit_s}: give seconds above 0, at most {MAX_TIME_LIMIT_S:,}")
@@ -190,6 +191,8 @@ def require_limits(*, time_limit_s: float, gap: float | None, seed: int) -> None
         raise InputError(f"--gap {gap}: give a fraction from 0 to below 1, e.g. 0.01 for one percent")
     if not 0 <= seed < 2**31:
         raise InputError(f"--seed {seed}: give an integer from 0 to {2**31 - 1:,}")
+    if threads is not None and threads > MAX_THREADS:
+        raise InputError(f"--threads {threads}: give at most {MAX_THREADS:,}; the default is one per core")
 
 
 def require_writable(*targets: str | None) -> None:

@@ -31,6 +31,8 @@ class Effort:
     """Deterministic limit, if one was given."""
     patience: int | None = None
     """Rounds without a better plan that end the search, if a number was given."""
+    threads: int | None = None
+    """Threads that search at once, if a number was given."""
 
     @property
     def limits(self) -> Limits:
@@ -41,6 +43,7 @@ class Effort:
             seed=self.seed,
             max_rounds=self.max_rounds,
             patience=self.patience,
+            threads=self.threads,
         )
 
     def is_missed_by(self, plan: Plan) -> bool:

@@ -15,6 +15,7 @@ from api.jobs.request import Ceilings
 from api.jobs.sql_store import SqlStore
 from api.service.keys import SCOPES, ApiKey, KeyRing
 from api.service.settings import ClientLimits, Oidc, Settings, is_loopback
+from planner.progress import usable_cores
 
 PREFIX = "PIPEPLAN_LIMIT_"
 """Of environment variables that set limits of clients."""
@@ -30,16 +31,20 @@ def make_settings(switches: Mapping[str, Any]) -> Settings:
     """The settings that the switches of `serve` or `worker` ask for."""
     if switches["memory_gib"] <= 0:
         raise InputError(f"--memory-gib {switches['memory_gib']}: give GiB above 0")
+    workers, threads = switches["workers"], switches["threads"]
     return Settings(
         data=switches["data"],
         database_url=switches["database_url"],
-        num_workers=switches["workers"],
+        num_workers=workers,
         needs_keys=_needs_keys(switches),
         retention_s=24 * 3600.0 * switches.get("retention_days", 30.0),
         traces=switches.get("traces", False),
         ceilings=Ceilings(max_time_limit_s=switches.get("max_time_limit", 3600.0)),
         traffic=make_traffic(switches.get("limit") or (), os.environ),
-        process=ProcessLimits(memory_bytes=int(switches["memory_gib"] * 2**30)),
+        process=ProcessLimits(
+            memory_bytes=int(switches["memory_gib"] * 2**30),
+            num_threads=threads or max(1, usable_cores() // max(1, workers)),
+        ),
         oidc=_oidc(switches),
     )
 

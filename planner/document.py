@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from planner.actions import parse_action
-from planner.plan import PLAN_FORMAT, BaselineResult, Evidence, Plan, ProblemReference, Share, Stage
+from planner.plan import PLAN_FORMAT, BaselineResult, Evidence, ImproverTally, Plan, ProblemReference, Share, Stage
 
 
 def render_plan(plan: Plan) -> str:
@@ -72,11 +72,16 @@ def _evidence_to_plain(evidence: Evidence) -> dict[str, Any]:
         "interpolated_costs": list(evidence.interpolated_costs),
         "assumed_divisible": None if evidence.assumed_divisible is None else list(evidence.assumed_divisible),
         "timings": dict(evidence.timings) or None,
+        "improvers": [_tally_to_plain(tally) for tally in evidence.improvers] or None,
     }
     return {key: value for key, value in plain.items() if value is not None or key not in _LEFT_OUT}
 
 
-_LEFT_OUT = {"proved_by", "assumed_divisible", "timings"}
+def _tally_to_plain(tally: ImproverTally) -> dict[str, Any]:
+    return {key: value for key, value in _fields(tally).items() if value is not None}
+
+
+_LEFT_OUT = {"proved_by", "assumed_divisible", "timings", "threads", "improvers"}
 """Fields of the evidence that are left out where there is nothing to say."""
 
 
@@ -167,9 +172,24 @@ def _read_evidence(reader: "_DocumentReader") -> Evidence:
     values["assumed_divisible"] = None if assumed is None else tuple(item.value for item in assumed.items(int))
     if (timings := reader.optional("timings", dict)) is not None:
         values["timings"] = {str(key): timings.get(key, str).value for key in timings.value}
+    if (threads := reader.optional("threads", int)) is not None:
+        values["threads"] = threads.value
+    if (improvers := reader.optional("improvers", list)) is not None:
+        values["improvers"] = tuple(_read_tally(item) for item in improvers.items(dict))
     values["baselines"] = tuple(_read_baseline(item) for item in reader.get("baselines", list).items(dict))
     values["interpolated_costs"] = tuple(item.value for item in reader.get("interpolated_costs", list).items(str))
     return Evidence(**values)
+
+
+def _read_tally(reader: "_DocumentReader") -> ImproverTally:
+    seconds = reader.optional("seconds", object)
+    return ImproverTally(
+        name=reader.get("name", str).value,
+        turns=reader.get("turns", int).value,
+        seconds=None if seconds is None else seconds.value,
+        improvements=reader.get("improvements", int).value,
+        gain_ns=reader.get("gain_ns", int).value,
+    )
 
 
 def _read_baseline(reader: "_DocumentReader") -> BaselineResult:

@@ -95,6 +95,22 @@ class BaselineResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImproverTally:
+    """What one part of the search did."""
+
+    name: str
+    """Its name; plans that it found have it as their `source` (those of baselines have the baseline's)."""
+    turns: int
+    """Times that it was its turn."""
+    seconds: float | None
+    """That it took, those of all threads added up; None with `max_rounds`, so that the document is always the same."""
+    improvements: int
+    """Plans that it found and that were better than any before."""
+    gain_ns: int
+    """By how much, in all; the first plan of a run counts as no gain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What is known about a plan: its figures, its bound, and how it was found."""
 
@@ -146,6 +162,11 @@ class Evidence:
     timings: Mapping[str, str] = field(default_factory=dict)
     """How the times were taken: `conditions` (`busy`, `alone`, `not stated`), and of `action_overhead` and
     `message_overhead` whether they were `measured`; empty in documents of earlier versions."""
+    threads: int | None = None
+    """Threads that searched at once; None with `max_rounds`, where their number decides nothing, and in documents of
+    earlier versions."""
+    improvers: tuple[ImproverTally, ...] = ()
+    """What every part of the search found, in the order of their first turns; empty in earlier documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

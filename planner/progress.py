@@ -1,6 +1,7 @@
 """When a run shall stop, and what its caller hears meanwhile."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 from planner.plan import Plan
 from profiles.model_profile import require_integer
@@ -8,7 +9,16 @@ from profiles.model_profile import require_integer
 DEFAULT_PATIENCE = 200
 """Rounds without a better plan after which a search ends by itself: about two minutes on two cores."""
 
+MAX_THREADS = 1024
+"""Most threads that may be asked for."""
+
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which a container or `taskset` may have cut down."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MAX_THREADS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +40,9 @@ class Limits:
     `patience_s` is given."""
     patience_s: float | None = None
     """Stop after so many seconds of search without a better plan, but not before the end of a round; None: never."""
+    threads: int | None = None
+    """Threads that search at once; None: all cores that this process may use. It decides how soon a plan is found, and
+    with `max_rounds` not which."""
 
     def __post_init__(self) -> None:
         if not 0 < self.time_limit_s <= 10**6:
@@ -43,6 +56,17 @@ class Limits:
             require_integer("limits: max_rounds", self.max_rounds, most=10**9)
         if self.patience is not None:
             require_integer("limits: patience", self.patience, least=1, most=10**9)
+        if self.threads is not None:
+            require_integer("limits: threads", self.threads, least=1, most=MAX_THREADS)
+
+    def within(self, *, threads: int | None) -> "Limits":
+        """The same limits with at most so many threads."""
+        return self if threads is None else replace(self, threads=min(self.threads or threads, threads))
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that search at once."""
+        return usable_cores() if self.threads is None else self.threads
 
     @property
     def patience_rounds(self) -> int | None:

@@ -1,25 +1,28 @@
-"""The joint search as a sequence of rounds: each anneals or polishes from a pool of good candidates, on all threads.
+"""The joint search as a sequence of rounds: each anneals and polishes from a pool of good candidates, on all threads.
 
-Rounds are synchronous and their seeds fixed, so that the same number of rounds gives the same result everywhere.
+What a round begins with, its seeds and its work are fixed by its number (`task_window`), so that the same number of
+rounds gives the same result everywhere.
 """
 
-import time
 from collections import Counter
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from solver_models.instance import Instance
 from solver_models.search import Candidate, Searcher
+from solver_models.task_window import TaskWindow
+
+TASKS_PER_ROUND = 2
+"""Anneals and polishes of a round; the number of threads is another matter."""
 
 POOL_SIZE, PER_SHAPE = 12, 2
 """Candidates kept to start from, and how many of them may have the same numbers of replicas stage by stage."""
 
 ROUND_TICKS = 2_000_000
-"""Work of one round of one thread, in played actions (about a fifth of a second)."""
+"""Work of one task, in played actions (about a fifth of a second)."""
 
 RANK_WEIGHT = 0.7
 """How much less likely each next candidate of the pool is to be started from."""
@@ -46,16 +49,34 @@ HEATS = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0
 """First and last temperature of a round, as parts of the objective; rounds take turns."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RoundStart:
+    """What the tasks of a round know."""
+
+    round: int
+    """Its number."""
+    epoch: int
+    """Pools that were left before."""
+    is_first: bool
+    """Whether it is the first round of its epoch."""
+    steps: int
+    """Steps of an anneal."""
+    pool: tuple[Candidate, ...]
+    """Candidates, the best first."""
+    polished: tuple[Candidate, ...]
+    """Candidates with words of their own, the best first."""
+
+
 class JointSearch:
     """Candidates for partition, mapping and order, better with every round."""
 
-    def __init__(self, instance: Instance, *, seed: int = 0, num_threads: int = 2) -> None:
+    def __init__(self, instance: Instance, *, seed: int = 0, window: TaskWindow | None = None) -> None:
         self.searcher = Searcher(instance)
         self.narrow = self.searcher if instance.wide is None else Searcher(replace(instance, wide=None))
         """The search without groups of several devices, of which there are so many that it gets lost among them."""
         self.num_devices = len(instance.capacity)
         self.seed = seed
-        self.num_threads = num_threads
+        self.window = window or TaskWindow()
         self.pool: list[Candidate] = []
         self.polished: list[Candidate] = []
         self.starts: list[Candidate] = []
@@ -64,17 +85,21 @@ class JointSearch:
         """The best of the pools that were left."""
         self.epoch = self.epoch_begin = self.progress_round = self.round = 0
         self.round_s = 0.0
+        """Seconds of the last task that was taken in."""
         self.num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
         self.iterations = int(min(max(ROUND_TICKS // (self.num_actions + 150), 2), 20_000))
-        self._executor = ThreadPoolExecutor(num_threads)
-        self._begin = 0.0
+        self._before: int | None = None
+        """The best of the pool before the first result of the round that is being taken in."""
 
     def add(self, candidates: Iterable[Candidate]) -> None:
         """Offer candidates to the pool; those that break a rule are dropped, the best of different shapes are kept."""
-        allowed = [candidate for candidate in candidates if self.searcher.is_allowed(candidate)]
+        allowed = self._allowed(candidates)
         if not self.round:
             self.starts += allowed
         self.pool = _best_shapes([*self.pool, *allowed])
+
+    def _allowed(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        return [candidate for candidate in candidates if self.searcher.is_allowed(candidate)]
 
     def keep(self, candidate: Candidate) -> None:
         """Offer a candidate that has orders of its own."""
@@ -95,27 +120,61 @@ class JointSearch:
     def polish_each(self, candidates: Iterable[Candidate], *, iterations: int) -> list[Candidate]:
         """The candidates with words of their own, each polished for the work of `iterations` plays, the best first."""
         polish = partial(self.searcher.polish, iterations=iterations, heat=0.0, seed=self.seed)
-        return sorted(self._executor.map(polish, candidates), key=lambda candidate: candidate.objective)
+        return sorted(self.window.map(polish, candidates), key=lambda candidate: candidate.objective)
 
-    def start_round(self) -> list["Future[Candidate]"]:
-        """Begin one round on every thread."""
+    def run_round(self, done: Callable[[], None] | None = None) -> None:
+        """Take in what the next round has to know, and start it; `done` is called with every result of its own.
+
+        Every result is taken in by a later round, or by `window.drain`.
+        """
+        self.window.make_room(TASKS_PER_ROUND)
         self.round += 1
-        self._begin = time.monotonic()
-        return [self._executor.submit(self._task, self.round * self.num_threads + k) for k in range(self.num_threads)]
+        start = self._round_start()
+        numbers = range(self.round * TASKS_PER_ROUND, (self.round + 1) * TASKS_PER_ROUND)
 
-    def end_round(self, futures: list["Future[Candidate]"]) -> None:
-        """Wait for the whole round, so that no task sees what another one found, and take it in."""
-        before = self.pool[0].objective
-        for candidate in [future.result() for future in futures]:
-            if candidate.words is None:
-                self.add([candidate])
-            else:
-                self.polished = _keep(self.polished, candidate)
+        left = iter(reversed(range(TASKS_PER_ROUND)))
+
+        def take(candidate: Candidate, seconds: float) -> None:
+            self.round_s = seconds
+            self._before = self.pool[0].objective if self._before is None else self._before
+            self._take_in(candidate, start)
+            if not next(left):
+                self._end_round(start)
+            if done is not None:
+                done()
+
+        tasks = [partial(self._task, number, start) for number in numbers]
+        self.window.start(tasks, take, expected_s=self.round_s)
+
+    def _round_start(self) -> _RoundStart:
+        return _RoundStart(
+            round=self.round,
+            epoch=self.epoch,
+            is_first=self.round == self.epoch_begin + 1,
+            steps=self.steps,
+            pool=tuple(self.pool),
+            polished=tuple(self.polished),
+        )
+
+    def _take_in(self, candidate: Candidate, start: _RoundStart) -> None:
+        """A result of a round; one that began before the pool was left is none of the new pool's."""
+        if candidate.words is not None:
+            self.polished = _keep(self.polished, candidate)
+        elif start.epoch == self.epoch:
+            self.add([candidate])
+        else:
+            self.elite = _best_shapes([*self.elite, *self._allowed([candidate])])
+
+    def _end_round(self, start: _RoundStart) -> None:
+        """Leave the pool if too many rounds ended without progress, those not counted that could not know of it."""
+        before, self._before = self._before, None
+        if start.epoch != self.epoch or before is None:
+            return
+        patience = STALE_ROUNDS - 1 + self.window.width // TASKS_PER_ROUND
         if before - self.pool[0].objective > before // PROGRESS or not self.pool[0].is_feasible:
-            self.progress_round = self.round
-        elif self.round - self.progress_round >= STALE_ROUNDS:
+            self.progress_round = start.round
+        elif start.round - self.progress_round >= patience:
             self._begin_afresh()
-        self.round_s = time.monotonic() - self._begin
 
     def _begin_afresh(self) -> None:
         """Leave a pool that finds nothing better: for one of other starts, and every other time for all pools' best."""
@@ -135,55 +194,52 @@ class JointSearch:
             if candidate.is_feasible and self.searcher.is_allowed(candidate):
                 self.polished = _keep(self.polished, candidate)
 
-    def close(self) -> None:
-        """Let go of the threads."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def _task(self, number: int) -> Candidate:
-        """One thread's share of a round: every third polishes words if any are open, the others anneal."""
+    def _task(self, number: int, start: _RoundStart) -> Candidate:
+        """One task of a round: every third polishes words if any are open, the others anneal."""
         seed = (self.seed * 1_000_003 + number) % 2**31
-        start = self._choose_polish(number) if number % 3 == 2 else None
-        if start is not None:
+        chosen = self._choose_polish(number, start) if number % 3 == 2 else None
+        if chosen is not None:
             heat = POLISH_HEATS[number // 3 % len(POLISH_HEATS)]
-            return self.searcher.polish(start, iterations=2 * self.steps, heat=heat, seed=seed)
-        searcher, pool = self._scope()
-        start = _draw(pool, seed=seed)
-        if number % 4 == 1 or self.round == self.epoch_begin + 1:
-            return self._restart(start, number, searcher=searcher, seed=seed)
-        return self._anneal(start, number, searcher=searcher, seed=seed)
+            return self.searcher.polish(chosen, iterations=2 * start.steps, heat=heat, seed=seed)
+        searcher, pool = self._scope(start)
+        candidate = _draw(pool, seed=seed)
+        if number % 4 == 1 or start.is_first:
+            return self._restart(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
+        return self._anneal(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
 
-    def _scope(self) -> tuple[Searcher, list[Candidate]]:
+    def _scope(self, start: _RoundStart) -> tuple[Searcher, Sequence[Candidate]]:
         """What the round searches, and the candidates to start from: single devices alone, or groups as well."""
-        single = [c for c in self.pool if all(max(group) < self.num_devices for group in c.groups)]
-        is_narrow = self.round <= NARROW_ROUNDS or self.round % WIDE_EVERY_ROUNDS
-        return (self.narrow, single) if is_narrow and any(c.is_feasible for c in single) else (self.searcher, self.pool)
+        single = [c for c in start.pool if all(max(group) < self.num_devices for group in c.groups)]
+        is_narrow = start.round <= NARROW_ROUNDS or start.round % WIDE_EVERY_ROUNDS
+        is_possible = is_narrow and any(c.is_feasible for c in single)
+        return (self.narrow, single) if is_possible else (self.searcher, start.pool)
 
-    def _anneal(self, start: Candidate, number: int, *, searcher: Searcher, seed: int) -> Candidate:
+    def _anneal(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
         """The best of a few anneals in a row, on what the policies reach."""
         best = start
         for part in range(PARTS):
             heat = HEATS[(number // 2 + part) % len(HEATS)]
-            found = searcher.anneal(best, iterations=self.steps // PARTS, heat=heat, seed=seed + part)
+            found = searcher.anneal(best, iterations=steps // PARTS, heat=heat, seed=seed + part)
             best = min(best, found, key=lambda candidate: candidate.objective)
         return best
 
-    def _restart(self, start: Candidate, number: int, *, searcher: Searcher, seed: int) -> Candidate:
+    def _restart(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
         """Somewhere else: first annealed on the floor, many times as fast, then as the others."""
-        iterations = max(self.steps * (self.num_actions + 150) // FLOOR_TICKS, self.steps) // 2
+        iterations = max(steps * (self.num_actions + 150) // FLOOR_TICKS, steps) // 2
         heat = FLOOR_HEATS[(number // 4) % len(FLOOR_HEATS)]
         found = searcher.anneal(start, iterations=iterations, heat=heat, seed=seed, by_floor=True)
         rated = searcher.rate(found.stage_of, found.groups, recompute=found.recompute)
-        return self._anneal(rated, number, searcher=searcher, seed=seed)
+        return self._anneal(rated, number, searcher=searcher, seed=seed, steps=steps)
 
-    def _choose_polish(self, number: int) -> Candidate | None:
+    def _choose_polish(self, number: int, start: _RoundStart) -> Candidate | None:
         """The candidate whose words are polished; None where no other order can be better, and annealing is."""
-        best = [candidate for candidate in self.pool if candidate.is_feasible][:MOST_POLISHED]
-        sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, self.polished)]
+        best = [candidate for candidate in start.pool if candidate.is_feasible][:MOST_POLISHED]
+        sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, start.polished)]
         found = sources[number // 3 % 2] or sources[0] or sources[1]
         return found[number // 6 % len(found)] if found else None
 
 
-def _draw(pool: list[Candidate], *, seed: int) -> Candidate:
+def _draw(pool: Sequence[Candidate], *, seed: int) -> Candidate:
     """A candidate of a pool, the better the likelier."""
     weights = RANK_WEIGHT ** np.arange(len(pool))
     return pool[int(np.random.default_rng(seed).choice(len(pool), p=weights / weights.sum()))]

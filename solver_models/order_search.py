@@ -1,14 +1,13 @@
 """The order of one partition and mapping as a sequence of rounds: policies, tabu search on words, CP-SAT windows.
 
-Rounds are synchronous and their seeds and amounts of work fixed, so that the same number of rounds gives the same
-result everywhere. Threads, not processes: the kernels and CP-SAT run without the interpreter lock, and so nothing is
-copied, compiled or imported twice.
+What a round begins with, its seeds and its work are fixed by its number (`task_window`), so that the same number of
+rounds gives the same result everywhere. Threads, not processes: the kernels and CP-SAT run without the interpreter
+lock, and so nothing is copied, compiled or imported twice.
 """
 
-import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +19,10 @@ from solver_models.instance import Integers, ScheduleInstance, Word
 from solver_models.list_policies import play_filled, tune
 from solver_models.lower_bounds import net_floor
 from solver_models.search import Candidate, Searcher, decode, encode
+from solver_models.task_window import TaskWindow
+
+TASKS_PER_ROUND = 2
+"""Tasks of a round; the number of threads is another matter."""
 
 FIRST_ACTIONS, MOST_ACTIONS = 1_000_000, 16_000_000
 """Work of one task of the first round, in played actions (about a twentieth of a second), doubled up to that."""
@@ -68,7 +71,7 @@ class OrderSearch:
         candidate: Candidate,
         *,
         seed: int = 0,
-        num_threads: int = 2,
+        window: TaskWindow | None = None,
         schedule: ScheduleInstance | None = None,
         floor: int = 0,
         most_actions: int = MOST_ACTIONS,
@@ -79,14 +82,9 @@ class OrderSearch:
         self.is_exact = bool(follows_words(self.net))
         self.floor = floor if self.by_span else max(floor, int(net_floor(self.net)))
         self.pool: list[Order] = []
-        self.round, self.num_origins, self.round_s = 0, 0, 0.0
-        self.num_threads = num_threads
-        self._executor = ThreadPoolExecutor(num_threads)
-        self._begin = 0.0
-
-    def close(self) -> None:
-        """Let go of the threads."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self.round, self.num_ended, self.num_origins, self.round_s = 0, 0, 0, 0.0
+        """Rounds started, tasks taken in, seeds numbered, and seconds of the last task that was taken in."""
+        self.window = window or TaskWindow()
 
     @property
     def best(self) -> Candidate | None:
@@ -96,11 +94,6 @@ class OrderSearch:
         order = self.pool[0]
         words = decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member)
         return replace(self.candidate, objective=order.objective, words=words)
-
-    @property
-    def _work(self) -> int:
-        """Played actions of one task of this round."""
-        return min(self.most_actions, FIRST_ACTIONS << min(self.round, 10))
 
     @property
     def num_actions(self) -> int:
@@ -152,14 +145,25 @@ class OrderSearch:
         self._keep([replace(order, origin=self.num_origins + k) for k, order in enumerate(found)])
         self.num_origins += len(found)
 
-    def run_round(self) -> None:
-        """One round on every thread."""
-        self._begin = time.monotonic()
-        numbers = range(self.round * self.num_threads, (self.round + 1) * self.num_threads)
-        futures: list[Future[Order | None]] = [self._executor.submit(self._task, number) for number in numbers]
-        self._keep([order for order in [future.result() for future in futures] if order is not None])
+    def run_round(self, on_better: Callable[[], None] | None = None) -> None:
+        """Take in what the next round has to know, and start it; `on_better` is called when it has found a new best.
+
+        Every result is taken in by a later round, or by `window.drain`.
+        """
+        self.window.make_room(TASKS_PER_ROUND)
+        numbers = range(self.round * TASKS_PER_ROUND, (self.round + 1) * TASKS_PER_ROUND)
+
+        def take(order: Order | None, seconds: float) -> None:
+            best, self.round_s, self.num_ended = self.pool[:1], seconds, self.num_ended + 1
+            self._keep([] if order is None else [order])
+            if on_better is not None and (not best or self.pool[0] is not best[0]):
+                on_better()
+
+        work, pool = min(self.most_actions, FIRST_ACTIONS << min(self.round, 10)), tuple(self.pool)
+        self.window.start(
+            [partial(self._task, number, pool, work=work) for number in numbers], take, expected_s=self.round_s
+        )
         self.round += 1
-        self.round_s = time.monotonic() - self._begin
 
     def _has_weight(self, stage: int) -> bool:
         return bool(self.net.has_weight[stage])
@@ -183,32 +187,32 @@ class OrderSearch:
                 best[order.origin] = order
         self.pool = sorted(best.values(), key=_worth)[:POOL_SIZE]
 
-    def _task(self, number: int) -> Order | None:
-        """One thread's share of a round."""
+    def _task(self, number: int, pool: tuple[Order, ...], *, work: int) -> Order | None:
+        """One task of a round that begins with this pool, for the work of so many played actions."""
         seed = (self.seed * 1_000_003 + number) % 2**31
-        turn = number // self.num_threads + number % self.num_threads
+        turn = number // TASKS_PER_ROUND + number % TASKS_PER_ROUND
         if number == REPETEND_TASK and self.schedule is not None:
             periods = sorted(self._repetends(seed=seed), key=_worth)
             if periods:
-                return self._improved(replace(periods[0], origin=-1 - number), number, work=self._work, seed=seed)
-        if number < 4 or turn % 5 == 3 or not self.pool:
-            return self._tuned(number, seed=seed)
+                return self._improved(replace(periods[0], origin=-1 - number), number, work=work, seed=seed)
+        if number < 4 or turn % 5 == 3 or not pool:
+            return self._tuned(number, work=work, seed=seed)
         if self.schedule is not None and turn % WINDOW_EVERY == 5 and self.num_actions <= MAX_WINDOWED:
-            return self._windowed(self.pool[0], seed=seed)
+            return self._windowed(pool[0], seed=seed)
         rng = np.random.default_rng(seed)
-        weights = 0.6 ** np.arange(len(self.pool))
-        start = self.pool[int(rng.choice(len(self.pool), p=weights / weights.sum()))]
-        return self._improved(start, number, work=self._work, seed=seed)
+        weights = 0.6 ** np.arange(len(pool))
+        start = pool[int(rng.choice(len(pool), p=weights / weights.sum()))]
+        return self._improved(start, number, work=work, seed=seed)
 
-    def _tuned(self, number: int, *, seed: int) -> Order | None:
+    def _tuned(self, number: int, *, work: int, seed: int) -> Order | None:
         words, lengths = self._room()
-        iterations = max(10, self._work // 2 // (self.num_actions + 100))
+        iterations = max(10, work // 2 // (self.num_actions + 100))
         slope = SLOPES[number % len(SLOPES)]
         value, total = tune(self.net, words, lengths, slope, iterations, 0.02, self.floor, seed, self.by_span)
         if value >= FAR:
             return None
         order = Order(objective=int(value), total=int(total), words=words, lengths=lengths, origin=-1 - number)
-        return self._improved(order, number, work=self._work // 2, seed=seed)
+        return self._improved(order, number, work=work // 2, seed=seed)
 
     def _repetends(self, *, seed: int) -> Iterator[Order]:
         """Words of periods that fit in memory; their origin is still to be given."""
@@ -226,7 +230,7 @@ class OrderSearch:
 
     def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
         words, lengths = order.words.copy(), order.lengths.copy()
-        turn = number // self.num_threads
+        turn = number // TASKS_PER_ROUND
         if self.is_exact:
             samples = SAMPLES[turn % len(SAMPLES)]
             iterations = max(10, work // (2 * self.num_actions + 20 * samples))

@@ -131,6 +131,17 @@ PatienceRounds = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        help="Threads that search at once (left out: all cores that this process may use).",
+        min=1,
+        show_default=False,
+        rich_help_panel=_HOW,
+    ),
+]
 Server = Annotated[
     str | None,
     typer.Option(

@@ -45,6 +45,7 @@ class SearchLimits(NamedTuple):
     seed: arg.Seed = 0
     max_rounds: arg.MaxRounds = None
     patience: arg.PatienceRounds = None
+    threads: arg.Threads = None
 
 
 class DecisionOptions(NamedTuple):
@@ -93,7 +94,7 @@ def plan_command(
     from api.planning_run import run_plan
 
     require_writable(files.output, files.html, files.trace)
-    require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed)
+    require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed, threads=limits.threads)
     problem = _problem(source, decisions)
     if target is not None and server is not None:
         raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
@@ -128,6 +129,7 @@ def _effort(limits: SearchLimits, *, style: "ReportStyle") -> "Effort":
         seed=limits.seed,
         max_rounds=limits.max_rounds,
         patience=limits.patience,
+        threads=limits.threads,
         style=style,
     )
 

@@ -37,6 +37,17 @@ Keys = Annotated[
         show_default=False,
     ),
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        help="Threads of one solver process (left out: the usable cores, divided by the workers).",
+        min=1,
+        show_default=False,
+        rich_help_panel=_LIMITS,
+    ),
+]
 MemoryGib = Annotated[
     float, typer.Option("--memory-gib", metavar="X", help="Memory of one solver process.", rich_help_panel=_LIMITS)
 ]

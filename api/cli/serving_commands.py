@@ -28,6 +28,7 @@ class StoreOptions(NamedTuple):
 
     data: serving.Data = serving.DATA
     workers: serving.Workers = 1
+    threads: serving.Threads = None
     database_url: serving.DatabaseUrl = None
     wait_for_database: serving.WaitForDatabase = 60.0
 
@@ -98,6 +99,7 @@ def worker_command(
     *,
     database_url: serving.DatabaseUrl = None,
     workers: serving.Workers = 1,
+    threads: serving.Threads = None,
     memory_gib: serving.MemoryGib = 4.0,
     data: serving.Data = serving.DATA,
     wait_for_database: serving.WaitForDatabase = 60.0,
@@ -105,7 +107,7 @@ def worker_command(
     """Solve jobs that wait in PostgreSQL; any number of workers on any number of machines."""
     from api import service_commands
 
-    store = StoreOptions(data=data, workers=workers, database_url=database_url)
+    store = StoreOptions(data=data, workers=workers, threads=threads, database_url=database_url)
     settings = service_commands.make_settings(store._asdict() | {"memory_gib": memory_gib})
     service_commands.run_worker(settings, wait_s=wait_for_database)
 

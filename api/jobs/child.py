@@ -108,8 +108,8 @@ class ProgressForwarder:
         )
 
 
-def solve(master: Controller, order: dict[str, Any]) -> dict[str, Any]:
-    """The plan, as the command line would write it."""
+def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None = None) -> dict[str, Any]:
+    """The plan, as the command line would write it, searched for by at most so many threads."""
     from api.jobs.request import read_request
     from planner.document import parse_plan, render_plan
     from planner.planning import make_plan
@@ -120,7 +120,7 @@ def solve(master: Controller, order: dict[str, Any]) -> dict[str, Any]:
     try:
         plan = make_plan(
             request.problem,
-            limits=request.limits,
+            limits=request.limits.within(threads=most_threads),
             start=start,
             on_progress=forwarder.hear,
             should_stop=master.stop.is_set,
@@ -141,11 +141,11 @@ def solve(master: Controller, order: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def carry_out(master: Controller, order: dict[str, Any]) -> None:
+def carry_out(master: Controller, order: dict[str, Any], *, most_threads: int | None = None) -> None:
     """One order, and one last word about it."""
     try:
         if order["op"] == "solve":
-            answer = solve(master, order)
+            answer = solve(master, order, most_threads=most_threads)
         else:
             from api.jobs.inspection import inspect
 
@@ -184,12 +184,13 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints must not look like an answer
     restrict(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    most_threads = int(sys.argv[2]) if len(sys.argv) > 2 else None
     master = Controller(os.fdopen(os.dup(0), encoding="utf-8"), answers)
     import planner.planning  # noqa: F401 the solvers are loaded before the first order
 
     master.tell("ready")
     while True:
-        carry_out(master, master.next_order())
+        carry_out(master, master.next_order(), most_threads=most_threads)
 
 
 if __name__ == "__main__":

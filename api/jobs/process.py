@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, Queue
 from typing import Any
+
+from planner.progress import usable_cores
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -20,8 +22,8 @@ class ProcessLimits:
 
     memory_bytes: int = 4 * 2**30
     """Memory; above it the process is ended."""
-    num_threads: int = 2
-    """Threads of the numerical libraries."""
+    num_threads: int = field(default_factory=usable_cores)
+    """Threads that search at once; a request may ask for fewer."""
     jobs_per_process: int = 200
     """Orders after which a fresh process takes over."""
 
@@ -53,7 +55,7 @@ class Child:
         self.kill()
         self._answers, self._num_orders, self.is_over_memory = Queue(), 0, False
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "api.jobs.child", str(self._limits.memory_bytes)],
+            [sys.executable, "-m", "api.jobs.child", str(self._limits.memory_bytes), str(self._limits.num_threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self._environment(),
@@ -68,9 +70,9 @@ class Child:
             for name, value in os.environ.items()
             if name in ("PATH", "HOME", "LANG", "TMPDIR") or name.startswith(("NUMBA_", "XDG_"))
         }
-        threads = str(self._limits.num_threads)
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        return {"PYTHONPATH": path, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, **kept}
+        alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # the search has threads of its own
+        return {"PYTHONPATH": path, **alone, **kept}
 
     @staticmethod
     def _read(process: "subprocess.Popen[bytes]", answers: "Queue[dict[str, Any] | None]") -> None:

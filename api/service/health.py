@@ -93,6 +93,7 @@ def describe(service: Service) -> dict[str, Any]:
             "max_actions": ceilings.max_actions,
             "max_time_limit_s": ceilings.max_time_limit_s,
             "max_memory_bytes": settings.process.memory_bytes,
+            "max_threads": settings.process.num_threads,
             "inspection_s": settings.inspection_s,
             "retention_s": settings.retention_s,
         },

@@ -6,6 +6,8 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from planner.progress import MAX_THREADS
+
 Schema = dict[str, Any]
 
 _MOMENT: Schema = {"type": ["string", "null"], "format": "date-time"}
@@ -77,6 +79,7 @@ def _limits() -> Schema:
             "max_rounds": {"type": ["integer", "null"], "minimum": 0, "maximum": 10**9},
             "patience": {"type": ["integer", "null"], "minimum": 1, "maximum": 10**9},
             "patience_s": {"type": ["number", "null"]},
+            "threads": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_THREADS},
         },
         required=[],
         additionalProperties=False,

@@ -5,7 +5,6 @@ by its floor, by all of its orders, or by CP-SAT. What stays open when time is u
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -26,6 +25,7 @@ from solver_models.joint.subproblems import FAR, MAX_CASES, OpenCase, open_cases
 from solver_models.joint.symmetry import make_quotient, signature
 from solver_models.result import ScheduleResult
 from solver_models.search import Candidate, Searcher
+from solver_models.task_window import TaskWindow
 
 MAX_WORDS, FEW_PLAYS, MANY_PLAYS, POLISH_ITERATIONS = 20_000, 3_000, 3_000_000, 50_000
 """Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed;
@@ -55,8 +55,8 @@ FEW_NODES = 100
 PROMISING, PROMISING_STEPS = 40, 3_000
 """Cases of least floor whose orders are polished first, and steps of that."""
 
-NODES = (300_000, 3_000_000, 20_000_000)
-"""Nodes of the tree that are looked at for one threshold before it is lowered, in the first, second ... attempt."""
+NODES = (600_000, 6_000_000, 40_000_000)
+"""Nodes of the tree that are looked at, in all, before a threshold is lowered, in the first, second ... attempt."""
 
 MASTER_ROUNDS, MASTER_SHARE = 300, 0.5
 """Cases that the integer programme is asked for where the tree gave up, and the part of the time left it may take."""
@@ -64,8 +64,8 @@ MASTER_ROUNDS, MASTER_SHARE = 300, 0.5
 FIRST_STEP, SMALLEST_STEP = 2, 200
 """Where there is no incumbent, so many times the bound is tried first; steps above less than 1 / 200 are not."""
 
-NUM_THREADS = 2
-"""Orders that are solved side by side."""
+ORDER_BATCH = 8
+"""Orders that are solved side by side, below the same incumbent, however many threads there are."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,8 +115,10 @@ class ExactSearch:
         seconds_left: Callable[[], float],
         should_stop: Callable[[], bool],
         seed: int = 0,
+        window: TaskWindow | None = None,
     ) -> None:
         self.problem, self.costs, self.searcher, self.seed = problem, costs, searcher, seed
+        self.window = window or TaskWindow()
         self.incumbent_ns, self.seconds_left, self.should_stop = incumbent_ns, seconds_left, should_stop
         self.bound_ns: int | None = None
         """What no plan beats, if the solvers can be believed; None until the open cases are listed."""
@@ -191,7 +193,12 @@ class ExactSearch:
         bottom, threshold, effort = least, self.below, 0
         while space is not None and not self._is_over() and effort < len(NODES):
             opened = open_cases(
-                self.searcher, space, threshold=threshold, most_nodes=NODES[effort], should_stop=self._is_over
+                self.searcher,
+                space,
+                threshold=threshold,
+                most_nodes=NODES[effort],
+                should_stop=self._is_over,
+                window=self.window,
             )
             if opened is None:
                 threshold = bottom + (min(threshold, FIRST_STEP * max(bottom, 1)) - bottom) // 2
@@ -207,25 +214,23 @@ class ExactSearch:
             bottom, threshold = threshold, min(self.below, threshold + 3 * (threshold - bottom))
 
     def _close(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
-        """Close the cases, least bound first, with more and more effort, two at a time."""
-        with ThreadPoolExecutor(NUM_THREADS) as executor:
-            for most_cases, nodes, effort in ROUNDS:
-                chosen = sorted(cases, key=lambda case: case.bound)[:most_cases]
-                if effort is None:
-                    yield from self._sequence_all(chosen, nodes=nodes, executor=executor)
-                    self._rebound(threshold, cases)
-                while effort is not None and not self._is_over():
-                    batch = self._next_batch(chosen, effort=effort)
-                    self._rebound(threshold, cases)  # those with the key of a settled one may have been closed
-                    if not batch:
-                        break
-                    for plans in executor.map(partial(self._attack, nodes=nodes, effort=effort), batch):
-                        yield from plans
-                    self._rebound(threshold, cases)
+        """Close the cases, least bound first, with more and more effort, several at a time."""
+        for most_cases, nodes, effort in ROUNDS:
+            chosen = sorted(cases, key=lambda case: case.bound)[:most_cases]
+            if effort is None:
+                yield from self._sequence_all(chosen, nodes=nodes)
+                self._rebound(threshold, cases)
+            while effort is not None and not self._is_over():
+                batch = self._next_batch(chosen, effort=effort)
+                self._rebound(threshold, cases)  # those with the key of a settled one may have been closed
+                if not batch:
+                    break
+                attack = partial(self._attack, nodes=nodes, effort=effort, below=self.below)
+                for plans in self.window.map(attack, batch):
+                    yield from plans
+                self._rebound(threshold, cases)
 
-    def _sequence_all(
-        self, cases: Sequence[_Case], *, nodes: int, executor: ThreadPoolExecutor
-    ) -> Iterator[Plan | None]:
+    def _sequence_all(self, cases: Sequence[_Case], *, nodes: int) -> Iterator[Plan | None]:
         """Branch and bound over the orders of the open ones of these cases; if it may take long, of unlike ones."""
         if not self.branches:
             return
@@ -235,13 +240,13 @@ class ExactSearch:
             if self._is_over():
                 break
             batch = [case for case in waiting[first : first + size] if case.bound < self.below]
-            for better in list(executor.map(partial(self._sequence, nodes=nodes, below=self.below), batch)):
+            for better in self.window.map(partial(self._sequence, nodes=nodes, below=self.below), batch):
                 yield None if better is None else self._to_plan(better)
 
-    def _attack(self, case: _Case, *, nodes: int, effort: float) -> list[Plan | None]:
-        """A better order by branch and bound, and by CP-SAT where that cannot close the case."""
-        better = self._sequence(case, nodes=nodes, below=self.below) if self.branches and nodes else None
-        below = self.below if better is None else better.objective
+    def _attack(self, case: _Case, *, nodes: int, effort: float, below: int) -> list[Plan | None]:
+        """An order better than `below` by branch and bound, and by CP-SAT where that cannot close the case."""
+        better = self._sequence(case, nodes=nodes, below=below) if self.branches and nodes else None
+        below = below if better is None else better.objective
         plans: list[Plan | None] = [None if better is None else self._to_plan(better)]
         return plans if case.bound >= below else [*plans, self._settle(case, effort, below=below)]
 
@@ -334,7 +339,7 @@ class ExactSearch:
     def _next_batch(self, cases: Sequence[_Case], *, effort: float) -> list[_Case]:
         """The open cases of least bound that have not been given so much effort yet, no two of them alike."""
         waiting = (case for case in sorted(cases, key=lambda case: case.bound) if case.effort < effort)
-        return list(islice(self._unlike(waiting), NUM_THREADS))
+        return list(islice(self._unlike(waiting), ORDER_BATCH))
 
     def _unlike(self, cases: Iterable[_Case]) -> Iterator[_Case]:
         """The open ones of these cases, of those alike the first; what is alike to a settled one is settled with it."""

@@ -1,49 +1,84 @@
 """Small open orders for CP-SAT, between the rounds of the search."""
 
+from collections.abc import Iterator
+
 from planner.certificate import schedule_bound
 from planner.lowering import make_plan_from_words, make_schedule_instance
-from planner.plan import Plan
+from planner.plan import Stage
 from planner.planning.conversions import stages_of
 from planner.planning.search_state import SearchState
 from planner.planning.sessions import Key, key_of
-from solver_models.search import Candidate, Searcher
+from solver_models.multistart import JointSearch
+from solver_models.result import ScheduleResult
+from solver_models.search import Candidate
 
-ORDER_LIMIT_S, MAX_ORDER_ACTIONS = 5.0, 300
-"""Seconds that CP-SAT gets for one order, and the largest number of actions it is given."""
+EVERY_ROUNDS = 12
+"""Rounds between two orders given to CP-SAT."""
+
+ORDER_LIMIT_S, ORDER_WORK, MAX_ORDER_ACTIONS = 5.0, 5.0, 300
+"""Seconds that CP-SAT gets for one order, its own deterministic seconds, which are about as long, and the largest
+number of actions it is given."""
 
 
-class OrderSolver:
+class SingleOrders:
     """Gives each partition and mapping to CP-SAT once."""
 
-    def __init__(self, run: SearchState, searcher: Searcher) -> None:
-        self.run, self.searcher = run, searcher
+    name = "CP-SAT order"
+
+    def __init__(self, run: SearchState, search: JointSearch) -> None:
+        self.run, self.search = run, search
         self.ordered: set[Key] = set()
 
-    def better_order(self, candidate: Candidate) -> Plan | None:
+    def is_due(self, rounds: int) -> bool:
+        """Once in a while."""
+        return rounds % EVERY_ROUNDS == 0 and self.search.best is not None
+
+    def take_turn(self) -> Iterator[None]:
         """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""
+        self.run.window.make_room(1)
+        best = self.search.best
+        if best is not None and self._is_open(best):
+            self._solve(best)
+        yield
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+    def _is_open(self, candidate: Candidate) -> bool:
         run = self.run
         num_actions = 3 * run.problem.num_microbatches * sum(len(group) for group in candidate.groups)
         key = key_of(candidate)
         if num_actions > MAX_ORDER_ACTIONS or key in self.ordered or run.incumbent_ns is None or run.plan is None:
-            return None
+            return False
         self.ordered.add(key)
-        if schedule_bound(run.problem, run.plan.stages, costs=run.costs) >= run.incumbent_ns:
-            return None
-        return self._solve(candidate, below=run.incumbent_ns)
+        return schedule_bound(run.problem, run.plan.stages, costs=run.costs) < run.incumbent_ns
 
-    def _solve(self, candidate: Candidate, *, below: int) -> Plan | None:
-        """What CP-SAT makes of the order."""
-        # takes a second to import, and most problems never need it
-        from solver_models.schedule.solve import solve_order
-
+    def _solve(self, candidate: Candidate) -> None:
+        """Have CP-SAT look for an order better than the incumbent."""
         run, stages = self.run, stages_of(self.run.problem, candidate)
-        result = solve_order(
-            make_schedule_instance(run.problem, stages, costs=run.costs),
-            hint=self.searcher.words(candidate)[0],
-            upper_bound=below - 1,
-            time_limit_s=min(ORDER_LIMIT_S, max(0.1, run.seconds_left / 4)),
-            seed=run.limits.seed,
-            should_stop=run.should_stop,
-        )
-        run.solvers["ortools"] = result.solver
-        return None if result.words is None else make_plan_from_words(run.problem, stages, words=result.words)
+        assert run.incumbent_ns is not None
+        instance, below = make_schedule_instance(run.problem, stages, costs=run.costs), run.incumbent_ns
+        hint = self.search.searcher.words(candidate)[0]
+        limit_s = run.seconds_left if run.limits.max_rounds is not None else min(ORDER_LIMIT_S, run.seconds_left / 4)
+
+        def solve() -> ScheduleResult:
+            # takes a second to import, and most problems never need it
+            from solver_models.schedule.solve import solve_order
+
+            return solve_order(
+                instance,
+                hint=hint,
+                upper_bound=below - 1,
+                time_limit_s=max(0.1, limit_s),
+                deterministic_limit=ORDER_WORK,
+                seed=run.limits.seed,
+                should_stop=run.should_stop,
+            )
+
+        run.window.start([solve], lambda result, _: self._propose(stages, result))
+
+    def _propose(self, stages: tuple[Stage, ...], result: ScheduleResult) -> None:
+        self.run.solvers["ortools"] = result.solver
+        if result.words is not None:
+            plan = make_plan_from_words(self.run.problem, stages, words=result.words)
+            self.run.propose(plan, source=self.name)

@@ -4,6 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 from planner.baselines.registry import make_baselines, play_baseline
@@ -15,7 +16,7 @@ from planner.planning.class_layouts import class_layouts
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import finish
 from planner.planning.looped_layouts import LoopedSearch
-from planner.planning.search_loop import Proposals
+from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
 from planner.problem import Problem
 from planner.progress import Limits, Progress
@@ -40,6 +41,9 @@ MIN_SEED_PLAYS, MAX_SEED_ACTIONS = 6, 200_000_000
 SEED_SHARE, BASELINE_SHARE, FIRST_SHARE, MIN_BASELINE_S = 0.1, 0.3, 0.6, 2.0
 """Parts of the time limit by whose end the first candidates of a large problem, and the baselines, are played,
 and until which they are as long as none fits; they have at least so many seconds, and at most half of the limit."""
+
+BASELINES, START = "baselines", "the plan to start from"
+"""What all baselines together, and the plan that the caller gives, are called among the improvers."""
 
 FIRST_LAYOUTS_SHARE, LAYOUTS_SHARE = 0.3, 0.8
 """Parts of the time limit up to which layouts in a loop are looked for before the baselines, and after the bound."""
@@ -73,7 +77,7 @@ def make_plan(
         fit=fit,
         fits_stages=is_looped,
     )
-    with run.watch, run.collected_rarely():
+    with run.watch, run.collected_rarely(), closing(run.window):
         return _follow(run, start, is_looped=is_looped)
 
 
@@ -116,6 +120,11 @@ def begin_large(run: SearchState) -> None:
     if not run.is_large:
         return
     run.make_ready(*FIRST, "large")
+    with run.turn_of("large seeds"):
+        _begin_large(run)
+
+
+def _begin_large(run: SearchState) -> None:
     searcher = Searcher(run.instance)
     is_timed = run.limits.max_rounds is None
     until = time.monotonic() + (SEED_SHARE * run.limits.time_limit_s if is_timed else math.inf)
@@ -128,6 +137,11 @@ def begin_large(run: SearchState) -> None:
 
 def play_baselines(run: SearchState) -> None:
     """Every baseline is played; those that fit become incumbents in turn."""
+    with run.turn_of(BASELINES):
+        _play_baselines(run)
+
+
+def _play_baselines(run: SearchState) -> None:
     for baseline in make_baselines(run.problem, run.costs, has_time=lambda: has_time_for_baseline(run)):
         run.report_if_due("baselines")
         row, timeline = play_baseline(run.problem, baseline, costs=run.costs)
@@ -137,11 +151,11 @@ def play_baselines(run: SearchState) -> None:
         if has_listed_groups(run.problem, baseline.plan.stages):
             run.layouts.append(baseline.plan.stages)
         if row.fits_memory and any(stage.is_split for stage in baseline.plan.stages):
-            run.offer(baseline.plan, timeline, source=row.name)
+            run.offer(baseline.plan, timeline, source=row.name, improver=BASELINES)
             run.report("baselines")
         elif row.fits_memory:
             run.played.append(baseline.plan)
-            run.offer(baseline.plan, timeline, source=row.name)
+            run.offer(baseline.plan, timeline, source=row.name, improver=BASELINES)
             run.report("baselines")
 
 
@@ -162,7 +176,8 @@ def play_start(run: SearchState, start: Plan) -> None:
     plan = replace(start, problem=run.problem.reference(), evidence=None)
     if not verify(run.problem, plan).passed:
         return
-    run.offer(plan, None, source="the plan to start from")
+    with run.turn_of(START):
+        run.offer(plan, None, source=START)
     run.report("start")
     if not any(stage.is_split for stage in plan.stages) and has_listed_groups(run.problem, plan.stages):
         run.start = plan
@@ -198,9 +213,9 @@ def add_class_layouts(run: SearchState) -> None:
 
 def search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> None:
     """The best numbers of chunks and cuts for programs whose order is fixed, up to a part of the time limit."""
-    for plan in layouts.plans(share=share):
-        if run.offer(plan, None, source="looped layouts"):
-            run.report("search")
+    with run.turn_of("looped layouts"):
+        for plan in layouts.plans(share=share):
+            run.propose(plan, source="looped layouts")
 
 
 def search(run: SearchState) -> None:
@@ -209,12 +224,13 @@ def search(run: SearchState) -> None:
         return
     run.begin_search()
     try:
-        for plan, source in Proposals(run).all():
-            if plan is not None and run.offer(plan, None, source=source):
-                run.report("search")
-            run.report_if_due("search")
-            if run.is_over():
-                return
+        with closing(SearchLoop(run).steps()) as steps:
+            for _ in steps:
+                run.report_if_due("search")
+                if run.is_over():
+                    break
+            if run.stopped_by == "time":
+                run.window.drain()
     except PipeplanError:
         raise
     except Exception as error:
@@ -225,3 +241,5 @@ def search(run: SearchState) -> None:
             f"the search failed ({error!r}); the best verified plan is returned", RuntimeWarning, stacklevel=2
         )
         run.stopped_by = "internal_error"
+    finally:
+        run.window.close()

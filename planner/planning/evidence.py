@@ -81,4 +81,6 @@ def make_evidence(run: SearchState, plan: Plan, *, timeline: Timeline) -> Eviden
         solver_versions=run.solvers,
         seed=run.limits.seed,
         verdict={"passed": True, "violations": []},
+        threads=run.limits.num_threads if run.limits.max_rounds is None else None,
+        improvers=run.improvers,
     )

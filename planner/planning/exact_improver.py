@@ -8,10 +8,13 @@ from planner.planning.branch_and_check import ExactSearch
 from planner.planning.search_state import COMPLETE, SearchState
 from solver_models.search import Searcher
 
+EXACT_AFTER_ROUNDS = 3
+"""Rounds of the search before a small problem is searched exactly."""
+
 LISTING_STEPS, LISTING_SHARE = 2, 1 / 3
 """Attempts to list all open cases per turn, and the part of the search's time that they get, once one has failed."""
 
-LISTING_NODES = 600_000
+LISTING_NODES = 1_200_000
 """With a deterministic limit, nodes of the tree per turn that such attempts may look at; what is left is saved up."""
 
 
@@ -21,6 +24,8 @@ class ExactTurns:
     As long as the open cases can be listed it goes on to its end; where they are too many, a turn is over after a few
     more attempts, or as soon as it has used its share of the time.
     """
+
+    name = "exact search"
 
     def __init__(self, run: SearchState, searcher: Searcher) -> None:
         self.run = run
@@ -32,11 +37,14 @@ class ExactTurns:
             seconds_left=lambda: run.seconds_left,
             should_stop=run.should_stop,
             seed=run.limits.seed,
+            window=run.window,
         )
         self.steps: Iterator[Plan | None] = self.exact.proposals(
             least=run.lower_bound.value_ns if run.lower_bound else 0
         )
-        self.used_s, self.expected_s, self.begin, self.is_done = 0.0, 0.0, time.monotonic(), False
+        self.used_s, self.expected_s, self.is_done = 0.0, 0.0, False
+        self.begin: float | None = None
+        """When its first turn began."""
         self.num_turns = self.used_nodes = 0
 
     def close(self) -> None:
@@ -46,16 +54,23 @@ class ExactTurns:
         if self.exact.solver:
             self.run.solvers["ortools"] = self.exact.solver
 
-    def to_the_end(self) -> Iterator[tuple[Plan | None, str]]:
+    def is_due(self, rounds: int) -> bool:
+        """As soon as the other improvers had their first turns, until it is done."""
+        return rounds >= EXACT_AFTER_ROUNDS and not self.is_done
+
+    def to_the_end(self) -> Iterator[None]:
         """Close every partition and mapping of a small problem by its floor or by its best order."""
         while not self.is_done:
-            yield self._step(), "exact search"
+            self.run.propose(self._step(), source=self.name)
+            yield
 
-    def take_turn(self) -> Iterator[tuple[Plan | None, str]]:
+    def take_turn(self) -> Iterator[None]:
         """Some steps, or all that are left."""
         failed, self.num_turns = 0, self.num_turns + 1
-        while not self.is_done and failed < LISTING_STEPS and (not self.exact.is_listing or self._has_time()):
-            yield self._step(), "exact search"
+        self.begin = time.monotonic() if self.begin is None else self.begin
+        while not self.is_done and failed < LISTING_STEPS and (not self.exact.is_listing or self._has_time(self.begin)):
+            self.run.propose(self._step(), source=self.name)
+            yield
             failed += self.exact.is_listing
 
     def _step(self) -> Plan | None:
@@ -72,8 +87,29 @@ class ExactTurns:
         self.expected_s = seconds * self.exact.next_nodes / nodes
         return plan
 
-    def _has_time(self) -> bool:
+    def _has_time(self, begin: float) -> bool:
         """Whether the next attempt fits into its share; with a deterministic limit, nodes decide instead of seconds."""
         if self.run.limits.max_rounds is not None:
             return self.used_nodes + self.exact.next_nodes <= LISTING_NODES * self.num_turns
-        return self.used_s + self.expected_s < LISTING_SHARE * (time.monotonic() - self.begin)
+        return self.used_s + self.expected_s < LISTING_SHARE * (time.monotonic() - begin)
+
+
+class FinalExactTurn:
+    """The exact search to its end, in one turn: where nothing else can find a plan, or where only the order is open."""
+
+    name = ExactTurns.name
+
+    def __init__(self, turns: ExactTurns) -> None:
+        self.turns = turns
+
+    def is_due(self, rounds: int) -> bool:
+        """Once."""
+        return rounds == EXACT_AFTER_ROUNDS
+
+    def take_turn(self) -> Iterator[None]:
+        """All that is left."""
+        yield from self.turns.to_the_end()
+
+    def close(self) -> None:
+        """Note what it claims, and which solver it asked."""
+        self.turns.close()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from planner.clock import while_time
+from planner.planning.improver import Leader
 from planner.planning.search_state import SearchState
 from solver_models.multistart import JointSearch
 from solver_models.recomputing import as_if_recomputing, recompute_variants
@@ -19,36 +20,40 @@ INTERVAL_LIMIT_S, INTERVAL_SHARE, MIN_INTERVAL_S = 2.0, 0.1, 4.0
 begun."""
 
 
-def add_intervals(run: SearchState, search: JointSearch) -> Iterator[str]:
-    """Offer cuts to the search; yields the name of their source after each step."""
+def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> Iterator[None]:
+    """Offer cuts to the search, and propose the best; yields after each step."""
     instance = search.searcher.instance
     if instance.given_stages is not None or len(instance.capacity) > MAX_INTERVAL_DEVICES:
         return
     # solvers take long to import: not before the first plans are out
     from solver_models.partition import Interval, candidates, make_partition_instance, seat, solve_partition
 
-    has_time, rate = run.time_until(DYNAMIC_SHARE), search.searcher.rate
-    look = partial(candidates, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication, has_time=has_time)
     partition = make_partition_instance(instance)
-    found = look(partition)
-    search.add(while_time((rate(*seat(partition, stages)) for stages in found), has_time=has_time))
-    if instance.recompute and has_time():
-        smaller = make_partition_instance(as_if_recomputing(instance))
-        cuts = look(smaller)
-        rated = list(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
-        search.add([*rated, *while_time(recompute_variants(search.searcher, rated), has_time=has_time)])
-    yield "dynamic programme"
+    with run.turn_of("dynamic programme"):
+        has_time, rate = run.time_until(DYNAMIC_SHARE), search.searcher.rate
+        look = partial(candidates, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication, has_time=has_time)
+        found = look(partition)
+        search.add(while_time((rate(*seat(partition, stages)) for stages in found), has_time=has_time))
+        if instance.recompute and has_time():
+            smaller = make_partition_instance(as_if_recomputing(instance))
+            cuts = look(smaller)
+            rated = list(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
+            search.add([*rated, *while_time(recompute_variants(search.searcher, rated), has_time=has_time)])
+        leader.propose("dynamic programme")
+    yield
     if not found or run.seconds_left < MIN_INTERVAL_S:
         return
-    result = solve_partition(
-        partition,
-        incumbent=found[0],
-        time_limit_s=min(INTERVAL_LIMIT_S, INTERVAL_SHARE * run.seconds_left),
-        seed=run.limits.seed,
-        should_stop=run.should_stop,
-    )
-    run.solvers["highspy"] = result.solver
-    if result.stages is not None:
-        best = tuple(Interval(*stage) for stage in result.stages)
-        search.add([search.searcher.rate(*seat(partition, best))])
-        yield "interval programme"
+    with run.turn_of("interval programme"):
+        result = solve_partition(
+            partition,
+            incumbent=found[0],
+            time_limit_s=min(INTERVAL_LIMIT_S, INTERVAL_SHARE * run.seconds_left),
+            seed=run.limits.seed,
+            should_stop=run.should_stop,
+        )
+        run.solvers["highspy"] = result.solver
+        if result.stages is not None:
+            best = tuple(Interval(*stage) for stage in result.stages)
+            search.add([search.searcher.rate(*seat(partition, best))])
+            leader.propose("interval programme")
+    yield

@@ -5,10 +5,9 @@ recomputation and the cuts are open. Each of their combinations is a shape; cuts
 exact order (`solver_models.looped_construction`), the better a shape the more often.
 """
 
-import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy
@@ -33,9 +32,13 @@ MIN_STEPS, MAX_STEPS = 200, 20_000
 MAX_SHAPE_ACTIONS = 4_000_000
 """Largest pipeline whose cuts are annealed."""
 
-STALE_ROUNDS, MAX_THREADS, ROUND_TURNS = 60, 2, 2
-"""Rounds without a better cut after which the search ends, anneals at once, and anneals of a shape for one round of a
-limit on rounds."""
+STALE_TURNS, ROUND_TURNS = 120, 2
+"""Anneals without a better cut after which the search ends, and anneals of a shape for one round of a limit on
+rounds."""
+
+
+RANK_WEIGHT = 0.7
+"""How much less likely each next shape is to be annealed."""
 
 
 @dataclass(slots=True)
@@ -57,7 +60,9 @@ class Shape:
     value: int = FAR
     """Their makespan without the optimizer; from FAR on they do not fit."""
     turns: int = 0
-    """Anneals so far."""
+    """Anneals that were started."""
+    is_busy: bool = False
+    """Whether one of them has not been taken in yet."""
 
 
 class LoopedSearch:
@@ -68,32 +73,39 @@ class LoopedSearch:
         self.layers = [self.problem.profile.by_name[name] for name in self.problem.profile.topological_order]
         self.rng = numpy.random.default_rng(run.limits.seed)
         self.shapes = list(self._shapes())
-        self.best = FAR
-        """The best value of any shape."""
+        self.best, self.stale, self.turn_s = FAR, 0, 0.0
+        """The best value of any shape, anneals since it was found, and seconds of the last one that was taken in."""
 
     def plans(self, *, share: float) -> Iterator[Plan]:
         """Ever better plans, until no shape has got better for a while or a part of the time limit is over."""
-        best, stale, round_s = self.best, 0, 0.0
+        window, best, self.stale = self.run.window, self.best, 0
         most_turns = self.num_turns + ROUND_TURNS * len(self.shapes) * (self.run.limits.max_rounds or 0)
-        with ThreadPoolExecutor(MAX_THREADS) as executor:
-            while self.shapes and stale < STALE_ROUNDS and self._has_time(round_s, share=share, most_turns=most_turns):
-                begin = time.monotonic()
-                chosen = self._choose()
-                futures: list[Future[tuple[int, Integers]]] = [
-                    executor.submit(anneal, shape, seed=int(self.rng.integers(1 << 31))) for shape in chosen
-                ]
-                for shape, future in zip(chosen, futures, strict=True):
-                    shape.turns += 1
-                    value, cut = future.result()
-                    if value < shape.value:
-                        shape.value, shape.cut = value, cut
-                stale += 1
-                leader = min(self.shapes, key=lambda shape: shape.value)
-                if leader.value < best:
-                    self.best = best = leader.value
-                    stale = 0
-                    yield self.plan_of(leader)
-                round_s = time.monotonic() - begin
+        while self.shapes and self.stale < STALE_TURNS and self._has_time(share=share, most_turns=most_turns):
+            window.make_room(1)
+            if all(shape.is_busy for shape in self.shapes):
+                window.drain()
+            self._start(self._choose())
+            if self.best < best:
+                best = self.best
+                yield self.plan_of(min(self.shapes, key=lambda shape: shape.value))
+        window.drain()
+        if self.best < best:
+            yield self.plan_of(min(self.shapes, key=lambda shape: shape.value))
+
+    def _start(self, shape: Shape) -> None:
+        """Anneal the cut of a shape."""
+
+        def take(found: tuple[int, Integers], seconds: float) -> None:
+            shape.is_busy, self.turn_s, self.stale = False, seconds, self.stale + 1
+            if found[0] < shape.value:
+                shape.value, shape.cut = found
+            if shape.value < self.best:
+                self.best, self.stale = shape.value, 0
+
+        seed = int(self.rng.integers(1 << 31))
+        anneal_it = partial(anneal, shape, cut=shape.cut, turn=shape.turns, seed=seed)
+        self.run.window.start([anneal_it], take, expected_s=self.turn_s)
+        shape.turns, shape.is_busy = shape.turns + 1, True
 
     def plan_of(self, shape: Shape) -> Plan:
         """The plan of the best cut of a shape."""
@@ -114,24 +126,22 @@ class LoopedSearch:
         """Anneals so far."""
         return sum(shape.turns for shape in self.shapes)
 
-    def _has_time(self, round_s: float, *, share: float, most_turns: int) -> bool:
+    def _has_time(self, *, share: float, most_turns: int) -> bool:
         if self.run.should_stop() or (self.run.gap is not None and self.run.gap <= self.run.limits.gap):
             return False
         if self.run.limits.max_rounds is not None:
             return self.num_turns < most_turns
-        return self.run.elapsed_s + round_s < share * self.run.limits.time_limit_s
+        return self.run.elapsed_s + self.turn_s < share * self.run.limits.time_limit_s
 
-    def _choose(self) -> list[Shape]:
-        """Shapes that had no turn yet; then good ones, the better the likelier."""
-        fresh = [shape for shape in self.shapes if not shape.turns][:MAX_THREADS]
-        if len(fresh) == MAX_THREADS or len(fresh) == len(self.shapes):
-            return fresh
-        ranked = sorted(self.shapes, key=lambda shape: shape.value)
-        weights = 0.7 ** numpy.arange(len(ranked))
-        picks = self.rng.choice(
-            len(ranked), size=min(MAX_THREADS, len(ranked)), replace=False, p=weights / weights.sum()
-        )
-        return [ranked[int(pick)] for pick in picks]
+    def _choose(self) -> Shape:
+        """One that had no turn yet; then a good one, the better the likelier; none that is being annealed."""
+        free = [shape for shape in self.shapes if not shape.is_busy]
+        fresh = [shape for shape in free if not shape.turns]
+        if fresh:
+            return fresh[0]
+        ranked = sorted(free, key=lambda shape: shape.value)
+        weights = RANK_WEIGHT ** numpy.arange(len(ranked))
+        return ranked[int(self.rng.choice(len(ranked), p=weights / weights.sum()))]
 
     def _shapes(self) -> Iterator[Shape]:
         """Every number of replicas that the devices and the samples allow, with every number of chunks."""
@@ -225,17 +235,17 @@ class LoopedSearch:
         return table
 
 
-def anneal(shape: Shape, *, seed: int) -> tuple[int, Integers]:
+def anneal(shape: Shape, *, cut: Integers, turn: int, seed: int) -> tuple[int, Integers]:
     """The best cut of one anneal: from the best known one, or, now and then, from an even one."""
-    cut = shape.cut.copy()
-    if shape.turns % 4 == 1:
+    cut = cut.copy()
+    if turn % 4 == 1:
         stages, size = len(cut) - 1, shape.loop.times.shape[2] - 1
         cut = numpy.array([size * number // stages for number in range(stages + 1)], dtype=numpy.int64)
-    elif shape.turns % 4 == 3:
+    elif turn % 4 == 3:
         cut = proportional_cut(shape.loop, len(cut) - 1)
     actions = 2 * (len(cut) - 1) * shape.loop.microbatches
-    iterations = min(MAX_STEPS, max(MIN_STEPS, min(FIRST_ACTIONS * (1 + shape.turns), MOST_ACTIONS) // actions))
-    heat = HEATS[shape.turns % len(HEATS)]
+    iterations = min(MAX_STEPS, max(MIN_STEPS, min(FIRST_ACTIONS * (1 + turn), MOST_ACTIONS) // actions))
+    heat = HEATS[turn % len(HEATS)]
     value = anneal_cut(shape.loop, cut, len(shape.ranks), iterations, heat, heat / 20, seed, False)
     return int(value), cut
 

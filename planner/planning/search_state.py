@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from threading import RLock
 
@@ -11,7 +12,7 @@ from planner.certificate import Bound
 from planner.clock import HasTime
 from planner.costs import CostModel
 from planner.lowering import make_instance
-from planner.plan import BaselineResult, Plan, Stage
+from planner.plan import BaselineResult, ImproverTally, Plan, Stage
 from planner.problem import Problem
 from planner.progress import Limits, Progress
 from planner.simulate import Timeline
@@ -21,6 +22,7 @@ from solver_models.instance import Instance
 from solver_models.large_construction import LARGE_ACTIONS
 from solver_models.precompile import compile_groups, is_warm
 from solver_models.search import Candidate
+from solver_models.task_window import TaskWindow
 
 PLAYS_PER_ROUND, ACTIONS_PER_S = 8, 1_000_000
 """What the first round of a large problem is expected to take on a slow machine."""
@@ -40,6 +42,20 @@ COMPILING = "compiling kernels (once)"
 
 REPORT_EVERY_S = 2.0
 """Without news the caller hears of the search about as often."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What an improver did so far."""
+
+    turns: int = 0
+    """Times that it was its turn."""
+    seconds: float = 0.0
+    """On the thread that hands out turns; those on other threads are counted by `TaskWindow`."""
+    improvements: int = 0
+    """Better plans."""
+    gain_ns: int = 0
+    """By how much they were better than what was there before, in all."""
 
 
 class SearchState:
@@ -67,8 +83,12 @@ class SearchState:
         self.begin, self.reported = time.monotonic(), -REPORT_EVERY_S
         self.reporting = RLock()
         """Kernels may be compiled on any thread, and each compilation is reported."""
+        self.window = TaskWindow(limits.num_threads, has_time=self.has_time_for_round)
+        """The threads of the search."""
+        self.tallies: dict[str, Tally] = {}
+        """What every improver did, by its name."""
         self.rounds = self.improved_round = 0
-        """Rounds of the search that have ended, and how many had when the incumbent was found."""
+        """Rounds of the search that were started, and how many had been when the incumbent was found."""
         self.improved_s = 0.0
         """When the incumbent was found, or the search began if that is later."""
         self.plan: Plan | None = None
@@ -151,6 +171,38 @@ class SearchState:
             with self.watch.counted():
                 compile_groups(*groups)
 
+    @contextmanager
+    def turn_of(self, name: str) -> Iterator[None]:
+        """A turn of an improver: what it finds and the seconds it takes are counted as its own."""
+        tally, owner = self.tally(name), self.window.owner
+        begin, waited_s = time.monotonic(), self.window.waited_s
+        self.window.owner = name
+        try:
+            yield
+        finally:
+            self.window.owner = owner
+            tally.turns += 1
+            tally.seconds += time.monotonic() - begin - (self.window.waited_s - waited_s)
+
+    def tally(self, name: str) -> Tally:
+        """What an improver did so far."""
+        return self.tallies.setdefault(name, Tally())
+
+    @property
+    def improvers(self) -> tuple[ImproverTally, ...]:
+        """What every improver did, in the order of their first turns; no seconds where rounds are counted."""
+        is_timed = self.limits.max_rounds is None
+        return tuple(
+            ImproverTally(
+                name=name,
+                turns=tally.turns,
+                seconds=round(tally.seconds + self.window.seconds.get(name, 0.0), 3) if is_timed else None,
+                improvements=tally.improvements,
+                gain_ns=tally.gain_ns,
+            )
+            for name, tally in self.tallies.items()
+        )
+
     def report(self, phase: str) -> None:
         """Tell the caller how far the run is."""
         with self.reporting:
@@ -172,8 +224,16 @@ class SearchState:
         if self.elapsed_s - self.reported >= REPORT_EVERY_S:
             self.report(phase)
 
-    def offer(self, plan: Plan, timeline: Timeline | None, *, source: str) -> bool:
-        """Make `plan`, or what `fit` makes of it, the incumbent if it is better and the verifier passes it."""
+    def propose(self, plan: Plan | None, *, source: str) -> None:
+        """Offer a plan of the search, and tell the caller of it if it is better."""
+        if plan is not None and self.offer(plan, None, source=source):
+            self.report("search")
+
+    def offer(self, plan: Plan, timeline: Timeline | None, *, source: str, improver: str | None = None) -> bool:
+        """Make `plan`, or what `fit` makes of it, the incumbent if it is better and the verifier passes it.
+
+        `improver`: who is said to have found it, if that is not its `source`.
+        """
         best = self.incumbent_ns
         if self.fits_stages:
             if plan.stages in self.seen_stages:
@@ -196,6 +256,10 @@ class SearchState:
             return False
         self.plan, self.timeline, self.source = plan, verdict.timeline, source
         self.verdict = verdict
+        tally = self.tally(improver or source)
+        tally.improvements += 1
+        if best is not None:
+            tally.gain_ns += best - verdict.timeline.objective_ns(self.problem.options.objective)
         self.improved_round, self.improved_s = self.rounds, self.elapsed_s
         return True
 
@@ -247,7 +311,7 @@ class SearchState:
         return self.num_actions / BOUNDED_ACTIONS_PER_S if self.num_actions <= MAX_BOUNDED_ACTIONS else 0.0
 
     def rounds_are_over(self, rounds: int, round_s: float) -> bool:
-        """Whether the deterministic limit is reached, or the next round would end beyond the time limit."""
+        """Whether the deterministic limit is reached, or a task of the next round would end beyond the time limit."""
         self.rounds = rounds
         if self.limits.max_rounds is not None:
             return rounds >= self.limits.max_rounds
@@ -256,7 +320,7 @@ class SearchState:
         return bool(self.stopped_by)
 
     def has_time_for_round(self, round_s: float) -> bool:
-        """Whether a round, and the check of what it finds, would end within the time limit, or not far beyond."""
+        """Whether a task, and the check of what it finds, would end within the time limit, or not far beyond."""
         if self.limits.max_rounds is not None:
             return True
         needed = LONGER_ROUND * round_s or PLAYS_PER_ROUND * self.num_actions / ACTIONS_PER_S

@@ -14,7 +14,8 @@ from planner.baselines.registry import make_baselines, play_baseline
 from planner.baselines.sequential import sequential_seating
 from planner.costs import CostModel
 from planner.plan import Plan, Stage
-from planner.planning.conversions import plan_of, rate
+from planner.planning.conversions import rate
+from planner.planning.improver import Leader
 from planner.planning.search_state import SearchState
 from planner.planning.sessions import begin_order_search
 from solver_models.multistart import JointSearch
@@ -34,16 +35,15 @@ HOPELESS = 1.05
 class SequentialTurns:
     """The order search of the sequential planner's stages."""
 
-    def __init__(self, run: SearchState, search: JointSearch) -> None:
-        self.run, self.search = run, search
+    name = "order of sequential stages"
+
+    def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
+        self.run, self.search, self.leader = run, search, leader
         self.order: OrderSearch | None = None
         """None where the sequential planner has no stages, and once there is nothing to hope for."""
 
     def close(self) -> None:
-        """Let go of the threads."""
-        if self.order is not None:
-            self.order.close()
-            self.order = None
+        """There is nothing to note."""
 
     def begin(self) -> None:
         """Offer the stages to the joint search, and begin with their order."""
@@ -54,13 +54,14 @@ class SequentialTurns:
         if not searcher.is_allowed(candidate):
             return
         self.search.add([candidate])
+        self.leader.propose("sequential planner")
         if not self._is_refuted(candidate):
             played = [] if self.run.is_large else list(play_baselines_on(self.run, stages))
             self.order = begin_order_search(
                 self.run, searcher, candidate=candidate, plans=played, most_actions=MOST_ACTIONS
             )
             self.order.add([searcher.words(candidate)[0]])
-            self._take_best()
+            self._take_best(self.order, source="sequential planner")
 
     def _find_stages(self) -> tuple[Stage, ...] | None:
         problem = self.run.problem
@@ -79,22 +80,21 @@ class SequentialTurns:
         floor = self.search.searcher.exact_floor(candidate)
         return floor is not None and floor >= self.run.incumbent_ns
 
-    def take_turn(self) -> Iterator[tuple[Plan | None, str]]:
-        """Keep pace with the joint search, as long as there is something to hope for."""
-        if self.order is None or not self._is_due(self.order) or not self.run.has_time_for_round(self.order.round_s):
-            return
-        if self._is_over(self.order):
-            self.close()
-            return
-        self.order.run_round()
-        self._take_best()
-        best = self.order.best
-        plan = None if best is None else plan_of(self.run.problem, self.search.searcher, candidate=best)
-        yield plan, "order of sequential stages"
+    def is_due(self, rounds: int) -> bool:
+        """After every joint round at first, now and then later, as long as there is something to hope for and time."""
+        if self.order is None or not self.run.has_time_for_round(self.order.round_s):
+            return False
+        is_late = self.order.round >= EQUAL_ROUNDS
+        return rounds % LATER_EVERY_ROUNDS == 0 if is_late else self.order.round < rounds
 
-    def _is_due(self, order: OrderSearch) -> bool:
-        is_late = order.round >= EQUAL_ROUNDS
-        return self.search.round % LATER_EVERY_ROUNDS == 0 if is_late else order.round < self.search.round
+    def take_turn(self) -> Iterator[None]:
+        """The next round of the order, unless there is nothing to hope for any more."""
+        order = self.order
+        if order is None or self._is_over(order):
+            self.order = None
+            return
+        order.run_round(lambda: self._take_best(order, source=self.name))
+        yield
 
     def _is_over(self, order: OrderSearch) -> bool:
         """Whether the order is at its floor, or the incumbent is out of its reach."""
@@ -103,14 +103,14 @@ class SequentialTurns:
             return True
         if incumbent is None:
             return False
-        is_behind = order.round > 0 and (not order.pool or order.pool[0].objective > HOPELESS * incumbent)
+        is_behind = order.num_ended > 0 and (not order.pool or order.pool[0].objective > HOPELESS * incumbent)
         return is_behind or self._is_refuted(order.candidate)
 
-    def _take_best(self) -> None:
+    def _take_best(self, order: OrderSearch, *, source: str) -> None:
         """Let the joint search go on from the best order."""
-        assert self.order is not None
-        if self.order.best is not None:
-            self.search.take([self.order.best])
+        if order.best is not None:
+            self.search.take([order.best])
+            self.leader.propose(source)
 
 
 def play_baselines_on(run: SearchState, stages: tuple[Stage, ...]) -> Iterator[Plan]:

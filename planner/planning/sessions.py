@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from planner.lowering import make_schedule_instance, make_words
 from planner.plan import Plan
-from planner.planning.conversions import is_laid_out, plan_of, stages_of
+from planner.planning.conversions import is_laid_out, stages_of
+from planner.planning.improver import Leader
 from planner.planning.search_state import SearchState
 from solver_models.evaluator import FAR
 from solver_models.multistart import JointSearch
@@ -25,16 +26,20 @@ Key = tuple[bytes, tuple[tuple[int, ...], ...]]
 class Sessions:
     """Order searches that are under way, and whose turn it is."""
 
-    def __init__(self, run: SearchState, search: JointSearch) -> None:
-        self.run, self.search = run, search
+    name = "order search"
+
+    def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
+        self.run, self.search, self.leader = run, search, leader
         self.orders: dict[Key, OrderSearch] = {}
         self.contenders: dict[Key, Candidate] = {}
         """Candidates that get sessions although they may not be the best ones."""
 
+    def is_due(self, rounds: int) -> bool:
+        """Once in a while, if there is time."""
+        return rounds % SESSION_EVERY_ROUNDS == 0 and self.run.has_time_for_round(self.search.round_s)
+
     def close(self) -> None:
-        """Let go of the threads."""
-        for order in self.orders.values():
-            order.close()
+        """There is nothing to note."""
 
     def note_vees(self, seeds: list[Candidate]) -> None:
         """Remember the two-chunk V with the least floors: policies play them badly in little memory, words do not."""
@@ -49,9 +54,10 @@ class Sessions:
                     rated.append((floor, len(rated), seed))
         self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[:MAX_VEES]}
 
-    def take_turn(self) -> Iterator[tuple[Plan | None, str]]:
+    def take_turn(self) -> Iterator[None]:
         """In turn, the order of the best candidate, and that of every contender that is not hopeless yet."""
         turn = self.search.round // SESSION_EVERY_ROUNDS - 1
+        self.contenders = {key: each for key, each in self.contenders.items() if not self._is_hopeless(key)}
         best = self.search.best
         if best is not None and (not self.contenders or turn % 2):
             if self.search.searcher.is_open(best):
@@ -59,32 +65,39 @@ class Sessions:
         elif self.contenders:
             key = list(self.contenders)[turn // 2 % len(self.contenders)]
             yield from self._session(self.contenders[key])
-            order = self.orders[key]
-            reached, incumbent = order.pool[0].objective if order.pool else FAR, self.run.incumbent_ns
-            if incumbent is not None and (reached > HOPELESS * incumbent or order.floor >= incumbent):
-                del self.contenders[key]
 
-    def _session(self, candidate: Candidate) -> Iterator[tuple[Plan | None, str]]:
+    def _is_hopeless(self, key: Key) -> bool:
+        """Whether the order search of a contender has shown that there is nothing to hope for."""
+        order, incumbent = self.orders.get(key), self.run.incumbent_ns
+        if order is None or not order.num_ended or incumbent is None:
+            return False
+        reached = order.pool[0].objective if order.pool else FAR
+        return reached > HOPELESS * incumbent or order.floor >= incumbent
+
+    def _session(self, candidate: Candidate) -> Iterator[None]:
         """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
         order = self.order_search(candidate)
+        self._take_best(order)
         for _ in range(SESSION_ROUNDS):
             if not self.run.has_time_for_round(order.round_s):
                 break
             if order.pool and order.pool[0].objective <= order.floor:
                 break
-            order.run_round()
-            best = order.best
-            if best is not None:
-                self.search.take([best])
-            plan = None if best is None else plan_of(self.run.problem, self.search.searcher, candidate=best)
-            yield plan, "order search"
+            order.run_round(lambda: self._take_best(order))
+            yield
+
+    def _take_best(self, order: OrderSearch) -> None:
+        """Let the joint search go on from the best order."""
+        if order.best is not None:
+            self.search.take([order.best])
+            self.leader.propose(self.name)
 
     def order_search(self, candidate: Candidate) -> OrderSearch:
         """The order search of a candidate's partition and mapping, with everything known about their orders."""
         key = key_of(candidate)
         if key not in self.orders:
             while len(self.orders) >= MAX_SESSIONS:
-                self.orders.pop(next(old for old in self.orders if old not in self.contenders)).close()
+                self.orders.pop(next(old for old in self.orders if old not in self.contenders))
             self.orders[key] = self._begin(candidate)
         self.orders[key].add([self.search.searcher.words(candidate)[0]])
         return self.orders[key]
@@ -109,6 +122,7 @@ def begin_order_search(
         searcher,
         candidate,
         seed=run.limits.seed,
+        window=run.window,
         schedule=schedule,
         floor=max(run.lower_bound.value_ns, floor or 0),
         most_actions=most_actions,

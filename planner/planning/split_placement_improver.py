@@ -5,13 +5,13 @@ turn, so that neither the partition nor the placement of W is ever settled befor
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from planner.lowering import make_apart_plan
-from planner.plan import Plan
 from planner.planning.search_state import SearchState
 from solver_models.multistart import HEATS, JointSearch
 from solver_models.search import Candidate
-from solver_models.split_placement_search import ApartCandidate, ApartSearcher
+from solver_models.split_placement_search import ApartCandidate, ApartOrders, ApartSearcher
 
 EVERY_ROUNDS = 2
 """Joint rounds between two turns."""
@@ -26,11 +26,16 @@ POLISH_SHARE, POLISH_HEAT = 0.5, 0.0003
 class ApartTurns:
     """Candidates with split placement, better with every turn."""
 
+    name = "split placement"
+
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
         self.searcher = ApartSearcher(search.narrow)
         self.pool: list[ApartCandidate] = []
-        self.turn = 0
+        self.given: Candidate | None = None
+        """What every fresh turn begins with, where partition and mapping are given."""
+        self.turn, self.turn_s = 0, 0.0
+        """Turns so far, and seconds of the last task that was taken in."""
 
     @property
     def is_open(self) -> bool:
@@ -39,32 +44,52 @@ class ApartTurns:
         may_move = options.split_placement and options.split_backward and len(run.problem.cluster.devices) > 1
         return may_move and not run.is_large
 
-    def take_turn(self, starts: list[Candidate]) -> Iterator[tuple[Plan | None, str]]:
-        """Anneal from one of `starts`, then from one of our own; what is found in better orders is proposed."""
-        if not self.is_open:
-            return
+    def is_due(self, rounds: int) -> bool:
+        """Once in a few rounds, where it is open."""
+        return rounds % EVERY_ROUNDS == 1 and self.is_open
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+    def take_turn(self) -> Iterator[None]:
+        """Anneal from a joint candidate, and from one of our own; what is found in better orders is proposed."""
+        self.run.window.make_room(2)
         self.turn += 1
+        starts = [self.given] if self.given is not None else [*self.search.polished[:1], *self.search.pool]
         fresh = [each for each in starts if each.is_feasible and self._is_narrow(each)][:FRESH_STARTS]
+        chosen = []
         if fresh:
-            yield from self._anneal(self.searcher.begin(fresh[self.turn % len(fresh)]), number=2 * self.turn)
+            chosen.append((self.searcher.begin(fresh[self.turn % len(fresh)]), 2 * self.turn))
         if self.pool:
-            rank = self.turn % min(RANKS, len(self.pool))
-            yield from self._anneal(self.pool[rank], number=2 * self.turn + 1)
+            chosen.append((self.pool[self.turn % min(RANKS, len(self.pool))], 2 * self.turn + 1))
+        steps = self.search.steps
+        tasks = [partial(self._anneal, start, number, steps=steps) for start, number in chosen]
+        self.run.window.start(tasks, self._take_in, expected_s=self.turn_s)
+        yield
 
     def _is_narrow(self, candidate: Candidate) -> bool:
         return all(max(group) < self.search.num_devices for group in candidate.groups)
 
-    def _anneal(self, start: ApartCandidate, *, number: int) -> Iterator[tuple[Plan | None, str]]:
+    def _anneal(
+        self, start: ApartCandidate, number: int, *, steps: int
+    ) -> tuple[ApartCandidate, tuple[ApartOrders | None, ...]]:
+        """A better candidate, and its orders as they are and improved."""
         seed = (self.run.limits.seed * 1_000_003 + number) % 2**31
-        steps, heat = self.search.steps, HEATS[number // 2 % len(HEATS)]
-        found = self.searcher.anneal(start, iterations=steps, heat=heat, seed=seed)
-        if not found.base.is_feasible:
-            return
-        self.pool = _keep(self.pool, found)
-        for iterations in (0, int(POLISH_SHARE * steps)):
-            orders = self.searcher.order(found, iterations=iterations, heat=POLISH_HEAT, seed=seed)
+        found = self.searcher.anneal(start, iterations=steps, heat=HEATS[number // 2 % len(HEATS)], seed=seed)
+        order = partial(self.searcher.order, found, heat=POLISH_HEAT, seed=seed)
+        return found, tuple(
+            order(iterations=iterations) if found.base.is_feasible else None
+            for iterations in (0, int(POLISH_SHARE * steps))
+        )
+
+    def _take_in(self, result: tuple[ApartCandidate, tuple[ApartOrders | None, ...]], seconds: float) -> None:
+        self.turn_s = seconds
+        found, every = result
+        if found.base.is_feasible:
+            self.pool = _keep(self.pool, found)
+        for orders in every:
             if orders is not None and (self.run.incumbent_ns is None or orders.objective < self.run.incumbent_ns):
-                yield make_apart_plan(self.run.problem, orders), "split placement"
+                self.run.propose(make_apart_plan(self.run.problem, orders), source=self.name)
 
 
 def _keep(pool: list[ApartCandidate], found: ApartCandidate) -> list[ApartCandidate]:

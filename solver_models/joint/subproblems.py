@@ -1,7 +1,6 @@
 """Every partition and mapping that may still hold a plan below a threshold: the enumerated master."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ from solver_models.instance import Integers
 from solver_models.interruptible import run_stoppable
 from solver_models.joint.partition_enumeration import Space, find_cases
 from solver_models.search import Searcher
+from solver_models.task_window import TaskWindow
 
 FAR = 1 << 59
 """Above every objective."""
@@ -17,8 +17,8 @@ FAR = 1 << 59
 MAX_CASES = 100_000
 """Most cases that are listed."""
 
-NUM_THREADS = 2
-"""Parts of the tree that are searched side by side."""
+PARTS, LARGEST_PART = 16, 0.25
+"""Parts of the tree that may be searched side by side, and how much of all nodes one of them may have."""
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -45,25 +45,26 @@ def open_cases(
     most_nodes: int = 1_000_000,
     most_cases: int = MAX_CASES,
     should_stop: Callable[[], bool] | None = None,
+    window: TaskWindow | None = None,
 ) -> tuple[OpenCase, ...] | None:
     """The open cases below `threshold`, least floor first; None if there are too many, or if it was stopped.
 
-    Of cases that differ only by a symmetry of the devices, one is listed. Each of `NUM_THREADS` has `most_nodes`.
+    Of cases that differ only by a symmetry of the devices, one is listed. All parts of the tree together may have
+    `most_nodes`, and each `LARGEST_PART` of them; so it does not depend on threads whether that is enough.
     """
     _load(searcher, space)
-    given, stop = _given(searcher, space), np.zeros(1, np.int64)
+    given, stop, looked_at = _given(searcher, space), np.zeros(1, np.int64), [0] * PARTS
+    most_of_part = max(1, int(LARGEST_PART * most_nodes))
 
     def search(number: int) -> Integers:
-        share = np.array([number, NUM_THREADS], np.int64)
-        table, nodes = find_cases(*given, threshold, most_nodes, most_cases, share, stop)
-        if nodes >= most_nodes:
+        share = np.array([number, PARTS], np.int64)
+        table, looked_at[number] = find_cases(*given, threshold, most_of_part, most_cases, share, stop)
+        if looked_at[number] >= most_of_part or sum(looked_at) >= most_nodes:
             stop[0] = 1  # then nobody wants what the others find
         return np.array(table, np.int64)
 
-    with ThreadPoolExecutor(NUM_THREADS) as executor:
-        found = run_stoppable(
-            lambda: list(executor.map(search, range(NUM_THREADS))), stop=lambda: stop.fill(1), should_stop=should_stop
-        )
+    run = (window or TaskWindow()).map
+    found = run_stoppable(lambda: run(search, range(PARTS)), stop=lambda: stop.fill(1), should_stop=should_stop)
     if found is None or stop[0] or sum(map(len, found)) > most_cases:
         return None
     return _read(searcher, space, table=np.concatenate(found))

@@ -203,6 +203,34 @@ def test_rounds_are_deterministic(seed: int):
     assert parse_plan(first).evidence == parse_plan(second).evidence
 
 
+@pytest.mark.parametrize(("options", "rounds"), [({}, 4), ({"split_placement": True}, 7)])
+def test_threads_decide_nothing_but_the_time(options: dict[str, object], rounds: int):
+    """Tests that 1, 2 and 16 threads give the same document, byte for byte, over so many rounds that tasks overlap."""
+    problem = make_row(12, 4, **options)
+    limits = [Limits(time_limit_s=600, max_rounds=rounds, threads=threads) for threads in (1, 2, 16)]
+    first, *others = [render_plan(make_plan(problem, limits=each)) for each in limits]
+    assert all(other == first for other in others)
+
+
+def test_evidence_says_what_every_improver_found():
+    """Tests that improvements and gains add up to the way from the first plan to the last one."""
+    heard: list[int] = []
+    plan = make_plan(
+        make_row(12, 4),
+        limits=Limits(time_limit_s=8, patience=2, threads=2),
+        on_progress=lambda step: heard.append(step.incumbent_ns or 0),
+    )
+    evidence = evidence_of(plan)
+    assert evidence.threads == 2
+    assert sum(tally.gain_ns for tally in evidence.improvers) == max(heard) - evidence.makespan_ns
+    assert all(tally.seconds is not None and tally.seconds >= 0 for tally in evidence.improvers)
+    known = {tally.name: tally for tally in evidence.improvers}
+    assert known["baselines"].turns == 1
+    assert known["joint search"].turns >= 1
+    assert known.get(evidence.source, known["baselines"]).improvements >= 1
+    assert parse_plan(render_plan(plan)).evidence == evidence
+
+
 def test_more_rounds_never_hurt():
     """Tests that the plan of more rounds is at least as good."""
     problem = make_row(12, 4)

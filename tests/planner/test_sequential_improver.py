@@ -8,7 +8,8 @@ from planner.baselines.sequential import sequential_seating
 from planner.costs import CostModel
 from planner.planning import Limits, make_plan
 from planner.planning.driver import bound
-from planner.planning.search_loop import Proposals
+from planner.planning.improver import Leader
+from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
 from planner.planning.sequential_improver import SequentialTurns, play_baselines_on
 from planner.problem import Problem
@@ -53,7 +54,8 @@ def make_turns(problem: Problem) -> SequentialTurns:
     run = SearchState(
         problem, Limits(time_limit_s=600, max_rounds=1), on_progress=lambda _: None, should_stop=lambda: False
     )
-    return SequentialTurns(run, JointSearch(run.instance))
+    search = JointSearch(run.instance)
+    return SequentialTurns(run, search, leader=Leader(run, search))
 
 
 def test_baselines_on_the_stages():
@@ -72,11 +74,9 @@ def test_keeps_pace_with_the_joint_search():
     run.limits = replace(run.limits, max_rounds=3)
     bound(run)
     run.near_bound = []  # the joint search would leave these stages behind at once
-    proposals, rounds = Proposals(run), set[tuple[int, int]]()
-    for plan, source in proposals.all():
-        if plan is not None:
-            run.offer(plan, None, source=source)
-        if source == "order of sequential stages" and proposals.sequential.order is not None:
-            rounds.add((proposals.search.round, proposals.sequential.order.round))
+    loop, rounds = SearchLoop(run), set[tuple[int, int]]()
+    for _ in loop.steps():
+        if run.window.owner == loop.sequential.name and loop.sequential.order is not None:
+            rounds.add((loop.search.round, loop.sequential.order.round))
     assert rounds
     assert rounds <= {(1, 1), (2, 2), (3, 3)}

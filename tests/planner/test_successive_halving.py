@@ -26,7 +26,6 @@ def test_orders_of_their_own_beat_the_policies():
     again = JointSearch(run.instance)
     for one in (search, again):
         try_orders(run, one)
-        one.close()
     best = search.polished[0]
     assert search.searcher.words(best)[1] == best.objective < 0.99 * min(policies)
     assert (again.polished[0].objective, again.polished[0].words) == (best.objective, best.words)
@@ -40,7 +39,6 @@ def test_no_turn_begins_without_time():
         run.should_stop = lambda stop=should_stop: stop
         try_orders(run, search)
         assert not search.polished
-        search.close()
 
 
 def test_nothing_is_tried_without_stages_near_the_bound():
@@ -49,4 +47,3 @@ def test_nothing_is_tried_without_stages_near_the_bound():
     run.near_bound = []
     try_orders(run, search)
     assert not search.polished
-    search.close()

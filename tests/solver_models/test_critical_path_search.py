@@ -112,7 +112,6 @@ def test_filling_up_leaves_the_first_device_its_only_wait():
     candidate = make_seeds(searcher)[0]
     search = OrderSearch(searcher, candidate)
     search.add_filled()
-    search.close()
     f, i, w, c = setting.forward_us, setting.input_grad_us, setting.weight_grad_us, setting.transfer_us
     first_gradient = 32 * f + 31 * (i + 2 * c)
     wait = first_gradient - 64 * f
@@ -151,7 +150,7 @@ def chain_search(seed: int, *, rounds: int) -> OrderSearch:
     search = OrderSearch(case.searcher, case.candidate(), seed=seed)
     for _ in range(rounds):
         search.run_round()
-    search.close()
+    search.window.drain()
     return search
 
 

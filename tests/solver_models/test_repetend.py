@@ -61,7 +61,6 @@ def test_a_pattern_beats_every_list_schedule():
     searcher, candidate, _, schedule = open_order(VEE)
     order = OrderSearch(searcher, candidate, schedule=schedule)
     order.add_repetends()
-    order.close()
     listed = searcher.rate(candidate.stage_of, candidate.groups)
     assert listed.is_feasible
     assert order.pool[0].objective < listed.objective

@@ -24,6 +24,7 @@ from solver_models.instance import Word
 from solver_models.multistart import JointSearch
 from solver_models.order_enumeration import legal_words
 from solver_models.search import Candidate, Searcher
+from solver_models.task_window import TaskWindow
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
 from tests.solver_models.nets import (
     Case,
@@ -313,24 +314,23 @@ def test_no_order_fits():
     assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_words=42, most_plays=42) == (True, None)
 
 
-@pytest.mark.parametrize("num_threads", [1, 2])
-def test_rounds_are_reproducible(num_threads: int):
-    """Tests that the same seed and number of rounds give the same candidates, and that rounds never lose the best."""
+def test_rounds_are_reproducible():
+    """Tests that rounds give the same candidates on any number of threads, and that they never lose the best."""
     problem = random_exact_problem(Random(3), num_microbatches=8)
     found = []
-    for _ in range(2):
-        search = JointSearch(Case(problem, ()).instance, seed=5, num_threads=num_threads)
+    for num_threads in (1, 1, 2, 16):
+        search = JointSearch(Case(problem, ()).instance, seed=5, window=TaskWindow(num_threads, tasks_per_width=2))
         search.iterations = 300
         search.add(make_seeds(search.searcher))
         best = []
-        for _ in range(6):
-            search.end_round(search.start_round())
+        for _ in range(8):
+            search.run_round()
             assert search.best is not None
             best.append(search.best.objective)
-        search.close()
+        search.window.drain()
         assert best == sorted(best, reverse=True)
         found.append([describe(candidate) for candidate in (*search.pool, *search.polished)])
-    assert found[0] == found[1]
+    assert all(each == found[0] for each in found)
 
 
 def test_a_pool_that_is_stuck_begins_afresh(monkeypatch: pytest.MonkeyPatch):
@@ -339,16 +339,16 @@ def test_a_pool_that_is_stuck_begins_afresh(monkeypatch: pytest.MonkeyPatch):
     problem = random_exact_problem(Random(4), num_microbatches=6)
     found = []
     for _ in range(2):
-        search = JointSearch(Case(problem, ()).instance, seed=2, num_threads=2)
+        search = JointSearch(Case(problem, ()).instance, seed=2, window=TaskWindow(2))
         search.iterations = 50
         search.add(make_seeds(search.searcher))
         best, pools = [], []
         for _ in range(8):
-            search.end_round(search.start_round())
+            search.run_round()
+            search.window.drain()
             assert search.best is not None
             best.append(search.best.objective)
             pools.append((search.epoch, [describe(candidate) for candidate in search.pool]))
-        search.close()
         assert best == sorted(best, reverse=True)
         assert search.epoch >= 2
         assert best[-1] <= search.elite[0].objective <= min(candidate.objective for candidate in search.starts)
@@ -360,20 +360,19 @@ def test_closed_orders_are_not_polished():
     """Tests that only words are polished that the schedule bound leaves open, and that others are annealed from."""
     problem = random_exact_problem(Random(3), num_microbatches=8)
     problem = replace(problem, options=replace(problem.options, objective="makespan"))
-    search = JointSearch(Case(problem, ()).instance, num_threads=1)
+    search = JointSearch(Case(problem, ()).instance)
     search.add(make_seeds(search.searcher))
-    search.close()
     feasible = [candidate for candidate in search.pool if candidate.is_feasible]
     floors = [search.searcher.exact_floor(candidate) for candidate in feasible]
     is_open = [floor is None or candidate.objective > floor for candidate, floor in zip(feasible, floors, strict=True)]
     assert [search.searcher.is_open(candidate) for candidate in feasible] == is_open
     search.pool = [candidate for candidate, flag in zip(feasible, is_open, strict=True) if flag]
     for number in range(12) if search.pool else ():
-        chosen = search._choose_polish(number)
+        chosen = search._choose_polish(number, search._round_start())
         assert any(candidate is chosen for candidate in search.pool)
     search.pool = [replace(feasible[0], objective=floor) for floor in floors[:1] if floor is not None]
     assert search.pool
-    assert [search._choose_polish(number) for number in range(12)] == [None] * 12
+    assert [search._choose_polish(number, search._round_start()) for number in range(12)] == [None] * 12
 
 
 def describe(candidate: Candidate) -> tuple[object, ...]:
@@ -392,10 +391,9 @@ def describe(candidate: Candidate) -> tuple[object, ...]:
 def test_pools_hold_only_what_is_allowed(rng: Random):
     """Tests that candidates which break a rule are dropped and the best of the others comes first."""
     case = Case(random_restrictions(rng), ())
-    search = JointSearch(case.instance, num_threads=1)
+    search = JointSearch(case.instance)
     seeds = make_seeds(search.searcher)
     search.add(seeds)
-    search.close()
     allowed = [candidate for candidate in seeds if search.searcher.is_allowed(candidate)]
     assert all(search.searcher.is_allowed(candidate) for candidate in search.pool)
     assert bool(search.pool) == bool(allowed)

@@ -245,9 +245,9 @@ def test_first_rounds_are_those_without_groups():
         search = JointSearch(own, seed=3)
         search.add(seeds)
         for _ in range(NARROW_ROUNDS):
-            search.end_round(search.start_round())
-        search.close()
+            search.run_round()
+        search.window.drain()
         found.append([(c.stage_of.tolist(), c.groups, c.objective) for c in (*search.pool, *search.polished)])
         search.round = NARROW_ROUNDS + 1 if own.wide is None else WIDE_EVERY_ROUNDS * NARROW_ROUNDS
-        assert search._scope()[0] is search.searcher
+        assert search._scope(search._round_start())[0] is search.searcher
     assert found[0] == found[1]

@@ -1,0 +1,124 @@
+"""Tasks of a search on any number of threads, such that their number changes nothing but the time.
+
+A task knows the results of all tasks that were started long enough before it, and of no others, whether they have
+ended or not. How long is a matter of counting: `width` tasks are under way at most, and more the more there have been,
+so that what a task does not know stays a small part of all that was found.
+
+    task    0   1   2   3   4   5
+            `- known -' `way'   ^ starts      width 3: it knows what 0, 1 and 2 found, whether 3 and 4 have ended or not
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
+
+FIRST_WIDTH, TASKS_PER_WIDTH, MOST_WIDTH = 2, 8, 64
+"""Tasks under way at first, how many make room for one more, and the most: what one thread finds with it is within
+noise of what it finds with a width of 2 (`docs/usage.md`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Started:
+    """A task under way."""
+
+    future: "Future[tuple[Any, float] | None]"
+    """What it found and the seconds it took; None if it was left out for want of time."""
+    take: Callable[[Any, float], None]
+    """Who takes in its result and the seconds it took."""
+    owner: str
+    """On whose behalf it runs."""
+
+
+class TaskWindow:
+    """Tasks under way, and their results in the order in which they were started."""
+
+    def __init__(
+        self,
+        num_threads: int = 1,
+        *,
+        first: int = FIRST_WIDTH,
+        tasks_per_width: int = TASKS_PER_WIDTH,
+        most: int = MOST_WIDTH,
+        has_time: Callable[[float], bool] | None = None,
+    ) -> None:
+        """`has_time` is asked, with the seconds that a task is expected to take, just before it runs."""
+        self.first, self.tasks_per_width, self.most = first, tasks_per_width, most
+        self.num_started = 0
+        self.owner = ""
+        """On whose behalf tasks are started."""
+        self.seconds: dict[str, float] = {}
+        """Seconds of all threads, by owner."""
+        self.waited_s = 0.0
+        """Seconds in which the caller waited for results."""
+        self._has_time = has_time
+        self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix="search")
+        self._under_way: deque[_Started] = deque()
+
+    @property
+    def width(self) -> int:
+        """Tasks that may be under way once the next ones are started."""
+        return min(self.most, self.first + self.num_started // self.tasks_per_width)
+
+    def start(
+        self, tasks: Sequence[Callable[[], Found]], take: Callable[[Found, float], None], *, expected_s: float = 0.0
+    ) -> None:
+        """Start the tasks of one round; `take` gets their results and seconds when later tasks need to know them.
+
+        Call `make_room` first, and then decide what the tasks begin with: so it does not depend on threads.
+        """
+        for task in tasks:
+            future = self._executor.submit(self._run, task, expected_s)
+            self._under_way.append(_Started(future=future, take=take, owner=self.owner))
+        self.num_started += len(tasks)
+
+    def make_room(self, num_tasks: int) -> None:
+        """Take in the oldest results until so many tasks may be started."""
+        while self._under_way and len(self._under_way) + num_tasks > self.width:
+            self._take_oldest()
+
+    def drain(self) -> None:
+        """Take in all results."""
+        while self._under_way:
+            self._take_oldest()
+
+    def map(self, call: Callable[[Given], Found], items: Iterable[Given]) -> list[Found]:
+        """`call` on every item, side by side; behind the tasks that are under way."""
+        futures = [self._executor.submit(_timed, call, item) for item in items]
+        begin = time.monotonic()
+        ended = [future.result() for future in futures]
+        self.waited_s += time.monotonic() - begin
+        self._count(self.owner, sum(seconds for _, seconds in ended))
+        return [found for found, _ in ended]
+
+    def close(self) -> None:
+        """Forget what has not begun, and let go of the threads."""
+        self._under_way.clear()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _take_oldest(self) -> None:
+        oldest, begin = self._under_way.popleft(), time.monotonic()
+        ended = oldest.future.result()
+        self.waited_s += time.monotonic() - begin
+        if ended is not None:
+            self._count(oldest.owner, ended[1])
+            oldest.take(*ended)
+
+    def _run(self, task: Callable[[], Found], expected_s: float) -> tuple[Found, float] | None:
+        if self._has_time is not None and not self._has_time(expected_s):
+            return None
+        return _timed(lambda _: task(), None)
+
+    def _count(self, owner: str, seconds: float) -> None:
+        self.seconds[owner] = self.seconds.get(owner, 0.0) + seconds
+
+
+def _timed(call: Callable[[Given], Found], item: Given) -> tuple[Found, float]:
+    begin = time.monotonic()
+    found = call(item)
+    return found, time.monotonic() - begin
