@@ -107,7 +107,6 @@ class ExactSearch:
 
     def __init__(
         self,
-        problem: Problem,
         costs: CostModel,
         *,
         searcher: Searcher,
@@ -117,7 +116,8 @@ class ExactSearch:
         seed: int = 0,
         window: TaskWindow | None = None,
     ) -> None:
-        self.problem, self.costs, self.searcher, self.seed = problem, costs, searcher, seed
+        self.problem = problem = costs.problem
+        self.costs, self.searcher, self.seed = costs, searcher, seed
         self.window = window or TaskWindow()
         self.incumbent_ns, self.seconds_left, self.should_stop = incumbent_ns, seconds_left, should_stop
         self.bound_ns: int | None = None

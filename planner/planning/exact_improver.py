@@ -30,7 +30,6 @@ class ExactTurns:
     def __init__(self, run: SearchState, searcher: Searcher) -> None:
         self.run = run
         self.exact = ExactSearch(
-            run.problem,
             run.costs,
             searcher=searcher,
             incumbent_ns=lambda: run.incumbent_ns,

@@ -22,7 +22,6 @@ def search_exactly(problem: Problem) -> tuple[int | None, int | None]:
             best[:] = [min([value, *best])]
 
     exact = ExactSearch(
-        problem,
         costs,
         searcher=Searcher(make_instance(problem, costs)),
         incumbent_ns=lambda: best[0] if best else None,
