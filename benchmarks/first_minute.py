@@ -1,10 +1,10 @@
 """A stranger's first minute: a clone with empty caches, `make demo`, and when what is on the screen.
 
 The first clone has a home folder of its own, in which nothing is compiled or downloaded that a stranger would not have;
-the second lies elsewhere, makes its own environment and shares that home, for what the caches are worth. The demo then
-runs again and again in the second clone, until there are as many runs as asked for. `--busy`: all of it once more, from
-an empty home on, beside a process that never waits. Packages come from wherever pip finds them. Takes four minutes, with
-`--busy` ten; ends with 1 if a target is missed.
+the second lies elsewhere, makes its own environment and shares that home, for what the caches are worth. The demo
+then runs again and again in the second clone, until there are as many runs as asked for. `--busy`: all of it once
+more, from an empty home on, beside a process that never waits. Packages come from wherever pip finds them. Takes four
+minutes, with `--busy` ten; ends with 1 if a target is missed.
 """
 
 import os
@@ -113,7 +113,7 @@ def main() -> None:
             "# The first minute",
             "",
             "From `git clone` on, with an empty home folder: nothing compiled, nothing installed. The second clone, at",
-            "another path and with an environment of its own, has the first one's home; `again` is `make demo` in the second",
+            "another path and with an environment of its own, has the first one's home; `again` is `make demo` in that",
             "clone, timed from the command. Targets are for idle cores: seconds to the first verified plan and in all.",
             "`python -m benchmarks.first_minute --busy` makes it.",
             "",
