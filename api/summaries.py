@@ -44,14 +44,14 @@ def summarise_timeline(problem: Problem, timeline: Timeline) -> dict[str, Any]:
         "transfer_ns": sum(transfer.end_ns - transfer.start_ns for transfer in timeline.transfers),
         "devices": {
             device: {
-                "num_actions": len(word),
-                "first_start_ns": word[0].start_ns if word else None,
-                "last_end_ns": word[-1].end_ns if word else None,
-                "work_ns": sum(timed.end_ns - timed.start_ns for timed in word),
+                "num_actions": len(order),
+                "first_start_ns": order[0].start_ns if order else None,
+                "last_end_ns": order[-1].end_ns if order else None,
+                "work_ns": sum(timed.end_ns - timed.start_ns for timed in order),
                 "peak_bytes": timeline.peak_bytes[device],
                 "memory_bytes": problem.cluster.by_name[device].usable_bytes,
             }
-            for device, word in timeline.actions.items()
+            for device, order in timeline.actions.items()
         },
     }
 

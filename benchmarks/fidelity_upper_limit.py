@@ -186,7 +186,7 @@ class Result:
         found = defaultdict[str, list[int]](list)
         for iteration in self.comparison.iterations:
             for (device, place), overhead in self.comparison.measured(iteration).overhead_ns.items():
-                found[self.comparison.words[device][place].kind].append(overhead)
+                found[self.comparison.device_orders[device][place].kind].append(overhead)
         return found
 
     def calibrated_error(self, others: Sequence["Result"]) -> float:
@@ -196,7 +196,7 @@ class Result:
             for kind, samples in other.overheads().items():
                 pooled[kind] += samples
         usual = {kind: round(statistics.median(samples)) for kind, samples in pooled.items()}
-        quantities, words = self.comparison.predicted(), self.comparison.words
+        quantities, words = self.comparison.predicted(), self.comparison.device_orders
         overheads = {key: usual.get(words[key[0]][key[1]].kind, 0) for key in quantities.overhead_ns}
         predicted = self.comparison.replay(replace(quantities, overhead_ns=overheads))
         return (predicted - self.measured_ns) / self.measured_ns

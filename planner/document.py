@@ -43,7 +43,7 @@ def plan_to_plain(plan: Plan) -> dict[str, Any]:
         "format": PLAN_FORMAT,
         "problem": _fields(plan.problem),
         "stages": [_stage_to_plain(stage) for stage in plan.stages],
-        "schedule": {device: [str(action) for action in word] for device, word in plan.schedule.items()},
+        "schedule": {device: [str(action) for action in order] for device, order in plan.schedule.items()},
         "evidence": None if plan.evidence is None else _evidence_to_plain(plan.evidence),
     }
 

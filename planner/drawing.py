@@ -16,42 +16,42 @@ def draw_schedule(timeline: Timeline, *, tick_ns: int) -> str:
     An action that starts in the same column as the next one is hidden by it.
     Raises ValueError if the drawing would have more than `MAX_COLUMNS` columns.
     """
-    num_columns = max(-(-word[-1].end_ns // tick_ns) for word in timeline.actions.values() if word)
+    num_columns = max(-(-order[-1].end_ns // tick_ns) for order in timeline.actions.values() if order)
     if num_columns > MAX_COLUMNS:
         raise ValueError(
             f"tick_ns = {tick_ns} makes {num_columns:,} columns; take a tick {num_columns // MAX_COLUMNS + 1} x as long"
         )
-    labels = {device: _labels(word) for device, word in timeline.actions.items()}
-    column = 1 + max(len(label) for words in labels.values() for label in words)
+    labels = {device: _labels(order) for device, order in timeline.actions.items()}
+    column = 1 + max(len(label) for row in labels.values() for label in row)
     margin = max(len(device) for device in labels)
     rows = [_row("", [str(number) for number in range(num_columns)], column=column, margin=margin)]
-    for device, word in timeline.actions.items():
-        rows.append(_row(device, _cells(word, labels[device], tick_ns=tick_ns), column=column, margin=margin))
+    for device, order in timeline.actions.items():
+        rows.append(_row(device, _cells(order, labels[device], tick_ns=tick_ns), column=column, margin=margin))
     return "".join(f"{row}\n" for row in rows)
 
 
 def fit_tick_ns(timeline: Timeline, *, width: int) -> int:
     """The least column, in nanoseconds, with which the drawing is at most `width` characters wide; at least 1."""
-    labels = (label for word in timeline.actions.values() for label in _labels(word))
+    labels = (label for order in timeline.actions.values() for label in _labels(order))
     column = 1 + max(len(label) for label in labels)
     margin = max(len(device) for device in timeline.actions) + len(" |")
     num_columns = min(MAX_COLUMNS, max(1, (width - margin) // column))
-    last = max(word[-1].end_ns for word in timeline.actions.values() if word)
+    last = max(order[-1].end_ns for order in timeline.actions.values() if order)
     return max(1, -(-last // num_columns))
 
 
-def _labels(word: Sequence[TimedAction]) -> list[str]:
+def _labels(order: Sequence[TimedAction]) -> list[str]:
     """What is written for every action of a device."""
-    stages = sorted({timed.action.stage for timed in word})
+    stages = sorted({timed.action.stage for timed in order})
     if len(stages) > 2:
-        return [str(timed.action) for timed in word]
-    kinds = [timed.action.kind if timed.action.stage == stages[0] else timed.action.kind.lower() for timed in word]
-    return [f"{kind}{timed.action.microbatch}" for kind, timed in zip(kinds, word, strict=True)]
+        return [str(timed.action) for timed in order]
+    kinds = [timed.action.kind if timed.action.stage == stages[0] else timed.action.kind.lower() for timed in order]
+    return [f"{kind}{timed.action.microbatch}" for kind, timed in zip(kinds, order, strict=True)]
 
 
-def _cells(word: Sequence[TimedAction], labels: Sequence[str], *, tick_ns: int) -> list[str]:
+def _cells(order: Sequence[TimedAction], labels: Sequence[str], *, tick_ns: int) -> list[str]:
     cells: list[str] = []
-    for timed, label in zip(word, labels, strict=True):
+    for timed, label in zip(order, labels, strict=True):
         start = timed.start_ns // tick_ns
         cells += ["."] * (start - len(cells))
         length = max(1, -(-timed.end_ns // tick_ns) - start)

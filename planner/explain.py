@@ -161,8 +161,8 @@ class _PlayedPlan:
         self.seats = make_lanes(problem, plan, costs=self.costs)
         self.seat_of = {(device, seat.stage): seat for seat in self.seats for device in seat.group}
         self.static = self.costs.static_bytes(plan.stages)
-        self.times = {d: {timed.action: timed for timed in word} for d, word in timeline.actions.items()}
-        self.position = {d: {t.action: i for i, t in enumerate(word)} for d, word in timeline.actions.items()}
+        self.times = {d: {timed.action: timed for timed in order} for d, order in timeline.actions.items()}
+        self.position = {d: {t.action: i for i, t in enumerate(order)} for d, order in timeline.actions.items()}
         self.last_input: dict[tuple[str, Action], TimedTransfer] = {}
         for transfer in timeline.transfers:
             for action in self._consumers(transfer):
@@ -241,8 +241,8 @@ class _PlayedPlan:
         """An action (of `stage`, if given) that ended at `end_ns`."""
         found = (
             (device, timed)
-            for device, word in self.timeline.actions.items()
-            for timed in reversed(word)
+            for device, order in self.timeline.actions.items()
+            for timed in reversed(order)
             if timed.end_ns == end_ns and stage in (None, timed.action.stage)
         )
         return next(found, None)
@@ -309,20 +309,20 @@ class _Idle:
 
 
 def _device_time(replayed: _PlayedPlan, device: str) -> DeviceTime:
-    word = replayed.timeline.actions[device]
+    order = replayed.timeline.actions[device]
     parts = dict.fromkeys((field.name for field in fields(DeviceTime) if field.name != "device"), 0)
     names = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}
-    for timed in word:
+    for timed in order:
         parts[names[timed.action.kind]] += timed.end_ns - timed.start_ns
-    tail = _Idle(word[-1].end_ns if word else 0, replayed.work_end_ns)
+    tail = _Idle(order[-1].end_ns if order else 0, replayed.work_end_ns)
     held = {stage for (name, stage) in replayed.seat_of if name == device}
     parts["synchronisation_ns"] = sum(
         tail.take(sync.start_ns, sync.end_ns) for sync in replayed.timeline.synchronisations if sync.stage in held
     )
     parts["drain_ns"] = tail.rest_ns
     parts["optimizer_ns"] = replayed.problem.profile.optimizer_ns
-    if word:
-        parts["fill_ns"] = word[0].start_ns
+    if order:
+        parts["fill_ns"] = order[0].start_ns
         _Gaps(replayed, device, parts=parts).cut()
     return DeviceTime(device=device, **parts)
 
@@ -332,25 +332,25 @@ class _Gaps:
 
     def __init__(self, replayed: _PlayedPlan, device: str, *, parts: dict[str, int]) -> None:
         self.replayed, self.device, self.parts = replayed, device, parts
-        self.word = replayed.timeline.actions[device]
+        self.order = replayed.timeline.actions[device]
         self.limit_bytes = replayed.problem.cluster.by_name[device].usable_bytes
-        self.steps = [memory_steps(replayed.cost(device, t.action.stage), t.action.kind) for t in self.word]
+        self.steps = [memory_steps(replayed.cost(device, t.action.stage), t.action.kind) for t in self.order]
         self.held = list(accumulate((after for _, after in self.steps), initial=replayed.static[device]))
         self.own = deque(replayed.own_transfers[device])
         self.moved: set[int] = set()
         self.later: dict[tuple[str, int], deque[int]] = {}
-        for position, timed in enumerate(self.word):
+        for position, timed in enumerate(self.order):
             self.later.setdefault((timed.action.kind, timed.action.stage), deque()).append(position)
 
     def cut(self) -> None:
-        """Walk through the word and cut the idle time before each action but the first."""
-        for position in range(1, len(self.word)):
-            idle = _Idle(self.word[position - 1].end_ns, self.word[position].start_ns)
+        """Walk through the order and cut the idle time before each action but the first."""
+        for position in range(1, len(self.order)):
+            idle = _Idle(self.order[position - 1].end_ns, self.order[position].start_ns)
             if idle.free:
                 self.parts["transfer_ns"] += self._take_own_transfers(idle)
                 for queue in self.later.values():
                     self._fill(idle, queue, position=position)
-                self._wait(idle, self.word[position].action)
+                self._wait(idle, self.order[position].action)
 
     def _take_own_transfers(self, idle: _Idle) -> int:
         """Rule 1; gaps come in order, so transfers that ended before this one are done with."""
@@ -364,7 +364,7 @@ class _Gaps:
         """Rule 2 for the actions of one kind and stage, as many as fit."""
         while queue:
             if queue[0] > position:
-                timed = self.word[queue[0]]
+                timed = self.order[queue[0]]
                 duration = timed.end_ns - timed.start_ns
                 start = idle.fit(self.replayed.ready_ns(self.device, timed.action), duration)
                 if start is None or not duration:

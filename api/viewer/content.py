@@ -104,10 +104,10 @@ def _device(problem: Problem, timeline: Timeline, *, device: str, stages: list[d
     }
 
 
-def _flat_actions(word: Iterable[TimedAction], usual: list[int]) -> list[int]:
+def _flat_actions(order: Iterable[TimedAction], usual: list[int]) -> list[int]:
     """Four integers per action: 4 x stage + kind, microbatch, idle time before it, duration less the usual one."""
     flat, free = [], 0
-    for (kind, stage, microbatch), start, end in word:
+    for (kind, stage, microbatch), start, end in order:
         code = 4 * stage + _KIND_NUMBER[kind]
         flat += [code, microbatch, start - free, end - start - usual[code]]
         free = end

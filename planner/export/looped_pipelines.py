@@ -37,7 +37,7 @@ def looped_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(group[0] for group in rank) for rank in ranks)
 
 
-def looped_words(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int) -> list[tuple[Action, ...]]:
+def looped_orders(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int) -> list[tuple[Action, ...]]:
     """What every rank runs; raises ValueError where the interleaved order does not exist.
 
     One chunk: rank p runs min(P - p - 1, M) forwards, then a forward and a backward in turn. With v chunks it runs
@@ -53,25 +53,25 @@ def looped_words(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int)
     backward = ["B" if costs.stage_cost(stage, 0).has_weight_grad else "I" for stage in stages]
     turns = [(chunk, m) for first in range(0, count, num_ranks) for chunk in range(chunks)
              for m in range(first, min(first + num_ranks, count))]  # fmt: skip
-    words = []
+    orders = []
     for rank in range(num_ranks):
         ahead = num_ranks - rank - 1 if chunks == 1 else 2 * (num_ranks - rank - 1) + (chunks - 1) * num_ranks
         ahead = min(ahead, len(turns))
         forwards = [Action("F", chunk * num_ranks + rank, m) for chunk, m in turns]
         backwards = [((chunks - 1 - chunk) * num_ranks + rank, m) for chunk, m in turns]
-        word = forwards[:ahead]
+        order = forwards[:ahead]
         for number, (stage, microbatch) in enumerate(backwards):
-            word += forwards[ahead + number : ahead + number + 1]
-            word.append(Action(backward[stage], stage, microbatch))  # type: ignore[arg-type]
-        words.append(tuple(word))
-    return words
+            order += forwards[ahead + number : ahead + number + 1]
+            order.append(Action(backward[stage], stage, microbatch))  # type: ignore[arg-type]
+        orders.append(tuple(order))
+    return orders
 
 
 def as_looped(problem: Problem, plan: Plan) -> Plan:
     """The same stages in the only order that there is; raises ValueError if the stages are no loop."""
     ranks = looped_ranks(plan)
-    words = looped_words(problem, plan.stages, num_ranks=len(ranks))
-    schedule = {device: words[number] for number, rank in enumerate(ranks) for device in rank}
+    orders = looped_orders(problem, plan.stages, num_ranks=len(ranks))
+    schedule = {device: orders[number] for number, rank in enumerate(ranks) for device in rank}
     return replace(plan, schedule=schedule, evidence=None)
 
 

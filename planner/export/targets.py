@@ -1,4 +1,4 @@
-"""The programs that a plan can be made for: what each can run, and how a plan is brought into its words."""
+"""The programs that a plan can be made for: what each can run, and how a plan is brought into its form."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class Target:
     limits: Mapping[str, Any]
     """Options that hold for every plan it can run; others are the user's."""
     fit: Callable[[Problem, Plan], Plan]
-    """The same plan in the target's words, or the nearest that has the same stages. Raises ValueError with the reason
+    """The same plan as the target writes it, or the nearest that has the same stages. Raises ValueError with the reason
     why there is none."""
     is_looped: bool = False
     """Whether it runs stages in a loop in the order of 1F1B, interleaved or not, and nothing else."""
@@ -64,11 +64,11 @@ def _fit_deepspeed(problem: Problem, plan: Plan) -> Plan:
 def renumbered(plan: Plan) -> Plan:
     """Microbatches numbered as the last stage takes them; they are all alike, so nothing else changes."""
     last = len(plan.stages) - 1
-    word = plan.schedule[plan.stages[last].replicas[0][0]]
-    number = {action.microbatch: place for place, action in enumerate(a for a in word if a[:2] == ("F", last))}
+    order = plan.schedule[plan.stages[last].replicas[0][0]]
+    number = {action.microbatch: place for place, action in enumerate(a for a in order if a[:2] == ("F", last))}
     schedule = {
-        device: tuple(Action(kind, stage, number[microbatch]) for kind, stage, microbatch in word)
-        for device, word in plan.schedule.items()
+        device: tuple(Action(kind, stage, number[microbatch]) for kind, stage, microbatch in order)
+        for device, order in plan.schedule.items()
     }
     return replace(plan, schedule=schedule)
 

@@ -24,8 +24,8 @@ def render_torch_table(problem: Problem, plan: Plan, *, merges_backward: bool = 
     whole = _stages_with_whole_backward(problem, plan)
     rows = []
     for device in torch_ranks(plan):
-        word = [_as_whole(action) if action.stage in whole else action for action in plan.schedule[device]]
-        kept = [action for action in word if action is not None]
+        device_order = [_as_whole(action) if action.stage in whole else action for action in plan.schedule[device]]
+        kept = [action for action in device_order if action is not None]
         rows.append(",".join(map(str, _merged(kept) if merges_backward else kept)))
     return "\n".join(rows) + "\n"
 
@@ -58,9 +58,9 @@ def _as_whole(action: Action) -> Action | None:
     return action._replace(kind="B") if action.kind == "I" else action
 
 
-def _merged(word: list[Action]) -> list[Action]:
+def _merged(device_order: list[Action]) -> list[Action]:
     merged: list[Action] = []
-    for action in word:
+    for action in device_order:
         if action.kind == "W" and merged and merged[-1] == action._replace(kind="I"):
             merged[-1] = action._replace(kind="B")
         else:
@@ -139,8 +139,8 @@ def _require_neighbours(problem: Problem, plan: Plan) -> None:
 def _require_last_stage_in_order(plan: Plan) -> None:
     """Torch 2.13 files the k-th loss that is computed under microbatch k, whichever it belongs to."""
     last = len(plan.stages) - 1
-    word = plan.schedule[plan.stages[last].replicas[0][0]]
-    order = [action.microbatch for action in word if action.kind == "F" and action.stage == last]
+    device_order = plan.schedule[plan.stages[last].replicas[0][0]]
+    order = [action.microbatch for action in device_order if action.kind == "F" and action.stage == last]
     for position, microbatch in enumerate(order):
         if microbatch != position:
             raise ValueError(

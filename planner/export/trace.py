@@ -57,8 +57,8 @@ class _Tracer:
         yield from self._device_names()
         yield from self._link_names()
         yield from self._synchronisation_names()
-        for device, word in self.timeline.actions.items():
-            yield from (self._action(device, timed) for timed in word)
+        for device, order in self.timeline.actions.items():
+            yield from (self._action(device, timed) for timed in order)
             yield from self._optimizer(device)
             yield from self._memory(device)
         for transfer in self.timeline.transfers:
@@ -141,8 +141,8 @@ class _Tracer:
     def _arrows(self) -> Iterator[Event]:
         spans = {
             (device, timed.action): (timed.start_ns, timed.end_ns)
-            for device, word in self.timeline.actions.items()
-            for timed in word
+            for device, order in self.timeline.actions.items()
+            for timed in order
         }
         for number, transfer in enumerate(self.timeline.transfers):
             maker = _first(spans, transfer.sender, stage=transfer.from_stage, transfer=transfer)

@@ -38,13 +38,13 @@ class _Input(NamedTuple):
     """What an action waits for from another device."""
 
     producer: tuple[str, int]
-    """Device and place in its word."""
+    """Device and place in its order."""
     leg: TransferPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantities:
-    """Everything that times a replay; dictionaries by (device, place in its word), or by device."""
+    """Everything that times a replay; dictionaries by (device, place in its order), or by device."""
 
     duration_ns: Mapping[tuple[str, int], int]
     """Of every action."""
@@ -94,7 +94,9 @@ class Comparison:
         if any(stage.is_split or any(len(group) != 1 for group in stage.groups) for stage in plan.stages):
             raise ValueError("stages on several devices, or split placement, are not executed; there is no such run")
         self.problem, self.plan, self.timeline, self.iterations = problem, plan, timeline, tuple(iterations)
-        self.words = {device: tuple(word) for device, word in plan.schedule.items() if word}
+        self.device_orders = {
+            device: tuple(device_order) for device, device_order in plan.schedule.items() if device_order
+        }
         self.inputs = self._find_inputs()
         self.order = self._find_order()
         self.lags = self._typical_lags()
@@ -102,8 +104,8 @@ class Comparison:
     def _find_inputs(self) -> dict[tuple[str, int], tuple[_Input, ...]]:
         place = {
             (device, *action[1:], action.kind == "F"): (device, number)
-            for device, word in self.words.items()
-            for number, action in enumerate(word)
+            for device, device_order in self.device_orders.items()
+            for number, action in enumerate(device_order)
             if action.kind != "W"
         }
         found: dict[tuple[str, int], list[_Input]] = defaultdict(list)
@@ -120,12 +122,12 @@ class Comparison:
     def _find_order(self) -> list[tuple[str, int]]:
         """All actions, each after those that it waits for."""
         order: list[tuple[str, int]] = []
-        reached = dict.fromkeys(self.words, 0)
+        reached = dict.fromkeys(self.device_orders, 0)
         is_moving = True
         while is_moving:
             is_moving = False
-            for device, word in self.words.items():
-                while reached[device] < len(word) and all(
+            for device, device_order in self.device_orders.items():
+                while reached[device] < len(device_order) and all(
                     reached[source.producer[0]] > source.producer[1]
                     for source in self.inputs.get((device, reached[device]), ())
                 ):
@@ -163,18 +165,20 @@ class Comparison:
             for source, lag in zip(self.inputs.get(key, ()), quantities.lag_ns.get(key, ()), strict=True):
                 start = max(start, end[source.producer] + lag)
             end[key] = start + quantities.delay_ns[key] + quantities.launch_ns[key] + quantities.duration_ns[key]
-        closed = self._closing({device: end[device, len(word) - 1] for device, word in self.words.items()})
-        return max(closed[d] + quantities.tail_ns[d] + quantities.optimizer_ns[d] for d in self.words)
+        closed = self._closing(
+            {device: end[device, len(device_order) - 1] for device, device_order in self.device_orders.items()}
+        )
+        return max(closed[d] + quantities.tail_ns[d] + quantities.optimizer_ns[d] for d in self.device_orders)
 
     def _closing(self, last: Mapping[str, int]) -> dict[str, int]:
         """Per device the last action of its own and of the replicas of its stages."""
         groups = [{group[0] for group in stage.replicas} for stage in self.plan.stages]
-        return {d: max(last[other] for group in groups if d in group for other in group) for d in self.words}
+        return {d: max(last[other] for group in groups if d in group for other in group) for d in self.device_orders}
 
     def predicted(self) -> Quantities:
         """Those of the plan as played: replayed, they give its makespan."""
         arrival = {(t.receiver, t.to_stage, t.microbatch, t.sender, t.from_stage): t for t in self.timeline.transfers}
-        actions = {(d, n): timed for d in self.words for n, timed in enumerate(self.timeline.actions[d])}
+        actions = {(d, n): timed for d in self.device_orders for n, timed in enumerate(self.timeline.actions[d])}
         lags: dict[tuple[str, int], tuple[int, ...]] = {}
         delays: dict[tuple[str, int], int] = {}
         for key, timed in actions.items():
@@ -187,7 +191,7 @@ class Comparison:
             lags[key] = tuple(e - actions[s.producer].end_ns for e, s in zip(ends, inputs, strict=True))
             free = actions[key[0], key[1] - 1].end_ns if key[1] else 0
             delays[key] = timed.start_ns - max([free, *ends])
-        closed = self._closing({device: self.timeline.actions[device][-1].end_ns for device in self.words})
+        closed = self._closing({device: self.timeline.actions[device][-1].end_ns for device in self.device_orders})
         done = {
             device: max(
                 [closed[device]]
@@ -197,7 +201,7 @@ class Comparison:
                     if (device,) in self.plan.stages[sync.stage].replicas
                 ]
             )
-            for device in self.words
+            for device in self.device_orders
         }
         launches = {key: self._launch_ns(key[0], timed.action.kind) for key, timed in actions.items()}
         return Quantities(
@@ -206,8 +210,8 @@ class Comparison:
             lag_ns=lags,
             delay_ns=delays,
             launch_ns=launches,
-            tail_ns={device: done[device] - closed[device] for device in self.words},
-            optimizer_ns=dict.fromkeys(self.words, self.problem.profile.optimizer_ns),
+            tail_ns={device: done[device] - closed[device] for device in self.device_orders},
+            optimizer_ns=dict.fromkeys(self.device_orders, self.problem.profile.optimizer_ns),
         )
 
     def _launch_ns(self, device: str, kind: Kind) -> int:
@@ -245,11 +249,11 @@ class Comparison:
         now, measured = self.predicted(), self.measured(iteration)
         steps = [self.replay(now)]
         for kind in KIND_WORDS:
-            chosen = {key for key in self.order if self.words[key[0]][key[1]].kind == kind}
+            chosen = {key for key in self.order if self.device_orders[key[0]][key[1]].kind == kind}
             durations = {key: (measured if key in chosen else now).duration_ns[key] for key in self.order}
             now = replace(now, duration_ns=durations)
             steps.append(self.replay(now))
-        kinds = tuple((word, steps[n + 1] - steps[n]) for n, word in enumerate(KIND_WORDS.values()))
+        kinds = tuple((name, steps[n + 1] - steps[n]) for n, name in enumerate(KIND_WORDS.values()))
         parts = [("compute", steps[-1] - steps[0])]
         for name, fields in zip(PARTS[1:], _SWAPS, strict=True):
             now = replace(now, **{field: getattr(measured, field) for field in fields})
@@ -261,15 +265,17 @@ class Comparison:
         """The run as a timeline, to be drawn like any other: memory as planned, transfers of their typical length."""
         rows = iteration.rows
         actions = {device: rows[device].actions for device in self.timeline.actions if device in rows}
-        work = sum(_length(timed) for word in actions.values() for timed in word)
+        work = sum(_length(timed) for device_order in actions.values() for timed in device_order)
         return Timeline(
             actions=actions,
             transfers=self._drawn_transfers(iteration),
             synchronisations=(),
             makespan_ns=iteration.duration_ns,
-            span_ns=max(word[-1].end_ns - word[0].start_ns for word in actions.values()),
+            span_ns=max(device_order[-1].end_ns - device_order[0].start_ns for device_order in actions.values()),
             bubble=1 - work / (len(actions) * iteration.duration_ns),
-            memory={device: _moved(self.timeline.memory[device], word) for device, word in actions.items()},
+            memory={
+                device: _moved(self.timeline.memory[device], device_order) for device, device_order in actions.items()
+            },
             peak_bytes=self.timeline.peak_bytes,
         )
 
@@ -318,9 +324,9 @@ def _either(
     return next(found[key] for key in keys if key in found)
 
 
-def _moved(points: Sequence[MemoryPoint], word: Sequence[TimedAction]) -> tuple[MemoryPoint, ...]:
+def _moved(points: Sequence[MemoryPoint], device_order: Sequence[TimedAction]) -> tuple[MemoryPoint, ...]:
     """The planned steps of memory at the measured times; they depend on the order alone."""
-    if len(points) != 1 + 2 * len(word):
+    if len(points) != 1 + 2 * len(device_order):
         return ()
-    times = [0, *(time for timed in word for time in timed[1:])]
+    times = [0, *(time for timed in device_order for time in timed[1:])]
     return tuple(MemoryPoint(time, point.num_bytes) for time, point in zip(times, points, strict=True))

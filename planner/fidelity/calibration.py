@@ -65,7 +65,7 @@ def find_all(comparison: Comparison) -> tuple[CalibratedQuantity, ...]:
     measured = [comparison.measured(iteration) for iteration in comparison.iterations]
     cells: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for device, place in comparison.order:
-        action = comparison.words[device][place]
+        action = comparison.device_orders[device][place]
         cells[f"{action.stage}{action.kind}"].append((device, place))
     found = []
     for what, field, planned in (
@@ -78,7 +78,7 @@ def find_all(comparison: Comparison) -> tuple[CalibratedQuantity, ...]:
             found.append(CalibratedQuantity(what=what, subject=subject, predicted_ns=usual, samples=samples))
     found += _transfers(comparison)
     for what, field in (("synchronisation", "tail_ns"), ("optimizer", "optimizer_ns")):
-        for device in comparison.words:
+        for device in comparison.device_orders:
             samples = tuple(getattr(each, field)[device] for each in measured)
             usual = getattr(predicted, field)[device]
             found.append(CalibratedQuantity(what=what, subject=device, predicted_ns=usual, samples=samples))

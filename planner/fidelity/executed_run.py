@@ -98,7 +98,7 @@ def make_iteration(
 ) -> ExecutedIteration:
     """`rows`: per device its (name, start, end) and the fields of the executor's `IterationTimes`, host clock."""
     actions = {device: _read_actions(spans, plan=plan, device=device) for device, (spans, _) in rows.items()}
-    first = [device for device, word in actions.items() if word and word[0].action[:2] == ("F", 0)]
+    first = [device for device, order in actions.items() if order and order[0].action[:2] == ("F", 0)]
     if not first:
         raise ValueError(f"iteration {number}: no device begins with the forward of stage 0; compare the plan that ran")
     origin = min(int(rows[device][1]["begin_ns"]) for device in first)
@@ -106,18 +106,18 @@ def make_iteration(
         number=number,
         rows={
             device: ExecutedRow(
-                actions=tuple(TimedAction(action, start - origin, end - origin) for action, start, end in word),
+                actions=tuple(TimedAction(action, start - origin, end - origin) for action, start, end in order),
                 taken_up_ns=tuple(time - origin for time in rows[device][1]["taken_up_ns"]),
                 reduced_ns=rows[device][1]["reduced_ns"] - origin,
                 end_ns=rows[device][1]["end_ns"] - origin,
             )
-            for device, word in actions.items()
+            for device, order in actions.items()
         },
     )
 
 
 def _read_actions(spans: Sequence[Any], *, plan: Plan, device: str) -> list[TimedAction]:
-    """The plan's word with the times of the run; a stage without W runs torch's B where the plan says I."""
+    """The plan's order with the times of the run; a stage without W runs torch's B where the plan says I."""
     planned = plan.schedule[device]
     timed = [TimedAction(parse_action(name), start, end) for name, start, end in spans]
     if len(timed) == len(planned):

@@ -64,8 +64,8 @@ def adapt_plan(plan: Plan, lost: Collection[str]) -> Plan | None:
     )
     held = {device for stage in merged for group in stage.replicas for device in group}
     schedule = {
-        device: tuple(Action(kind, number[stage], m) for kind, stage, m in word if stage in number)
-        for device, word in plan.schedule.items()
+        device: tuple(Action(kind, number[stage], m) for kind, stage, m in order if stage in number)
+        for device, order in plan.schedule.items()
         if device in held
     }
     return replace(plan, stages=merged, schedule=schedule, evidence=None)

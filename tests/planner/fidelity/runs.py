@@ -19,8 +19,8 @@ def compare(problem: Problem, plan: Plan, *iterations: ExecutedIteration) -> Com
 def run(comparison: Comparison, quantities: Quantities, *, number: int = 0) -> ExecutedIteration:
     """What the executor would write if everything took as long as `quantities` say."""
     end: dict[tuple[str, int], int] = {}
-    spans: dict[str, list[tuple[str, int, int]]] = {device: [] for device in comparison.words}
-    asked: dict[str, list[int]] = {device: [] for device in comparison.words}
+    spans: dict[str, list[tuple[str, int, int]]] = {device: [] for device in comparison.device_orders}
+    asked: dict[str, list[int]] = {device: [] for device in comparison.device_orders}
     for key in comparison.order:
         device, place = key
         asks = (end[device, place - 1] if place else BEGIN_NS) + quantities.overhead_ns[key]
@@ -28,7 +28,7 @@ def run(comparison: Comparison, quantities: Quantities, *, number: int = 0) -> E
         start = max([asks, *(end[source.producer] + lag for source, lag in inputs)]) + quantities.delay_ns[key]
         start += quantities.launch_ns[key]
         end[key] = start + quantities.duration_ns[key]
-        spans[device].append((str(comparison.words[device][place]), start, end[key]))
+        spans[device].append((str(comparison.device_orders[device][place]), start, end[key]))
         asked[device].append(asks)
     groups = [{group[0] for group in stage.replicas} for stage in comparison.plan.stages]
     last = {device: word[-1][2] for device, word in spans.items()}

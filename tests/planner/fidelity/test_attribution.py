@@ -40,7 +40,7 @@ def test_the_parts_add_up(case: tuple[Problem, Plan], seed: int):
     assume(all(len(group) == 1 for stage in plan.stages for group in stage.groups))
     comparison, rng = compare(problem, plan), Random(seed)
     assert comparison.replay(comparison.predicted()) == comparison.timeline.makespan_ns
-    assume(any(word[0][:2] == ("F", 0) for word in comparison.words.values()))
+    assume(any(word[0][:2] == ("F", 0) for word in comparison.device_orders.values()))
     first = run(comparison, disturbed(comparison.predicted(), rng))
     second = run(comparison, disturbed(comparison.predicted(), rng), number=1)
     comparison = compare(problem, plan, first, second)

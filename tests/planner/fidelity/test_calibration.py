@@ -31,7 +31,7 @@ def test_a_calibrated_plan_is_predicted_as_it_ran(backward: str):
     predicted = compare(problem, plan)
     usual = predicted.predicted()
     factor = {"F": 3, "B": 2, "I": 5, "W": 2}
-    kinds = {key: predicted.words[key[0]][key[1]].kind for key in predicted.order}
+    kinds = {key: predicted.device_orders[key[0]][key[1]].kind for key in predicted.order}
     slow = replace(
         usual,
         duration_ns={key: factor[kinds[key]] * value for key, value in usual.duration_ns.items()},
