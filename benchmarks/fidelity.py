@@ -103,11 +103,17 @@ class Entry:
         measured = self.measured_ns
         return None if measured is None or self.kind == "torch" else (self.predicted_ns - measured) / measured
 
+    def memories(self) -> list[tuple[int, int]]:
+        """Predicted and measured peak of every device whose runs say what it held: the most of any run."""
+        measured: dict[str, int] = {}
+        for run in self.runs:
+            for device, peak in read_peaks(run).items():
+                measured[device] = max(peak, measured.get(device, 1))
+        return [(self.peak_bytes[device], peak) for device, peak in measured.items()]
+
     def memory(self) -> tuple[int, int] | None:
-        """Predicted and measured peak of the device where they differ most; None where runs do not say."""
-        measured = {device: peak for run in self.runs for device, peak in read_peaks(run).items()}
-        pairs = [(self.peak_bytes[device], peak) for device, peak in measured.items() if peak > 0]
-        return max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1), default=None)
+        """Those of the device where they differ most; None where runs do not say."""
+        return max(self.memories(), key=lambda pair: abs(pair[0] / pair[1] - 1), default=None)
 
 
 OWN: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -307,7 +313,7 @@ def _describe_memory(plans: Sequence[Entry]) -> str:
     found = [memory[0] / memory[1] - 1 for entry in plans if (memory := entry.memory()) is not None]
     if not found:
         return "Peak memory: the runs do not say what they held."
-    least = -min(0.0, *found)
+    least = max(0.0, *(1 - predicted / measured for entry in plans for predicted, measured in entry.memories()))
     return (
         f"Peak memory of {len(found)} plans: median {_against(statistics.median(map(abs, found)), MEMORY_MEDIAN)}, "
         f"worst {_against(max(map(abs, found)), MEMORY_WORST)}, too little by at most {_against(least, TOO_LITTLE)}."

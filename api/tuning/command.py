@@ -51,8 +51,9 @@ def run_tuning(wish: TuningWish, *, console: Console, style: ReportStyle) -> Tun
     started = time.monotonic()
     require_torch()
     limits = _limits(wish)
+    _require_one_source(wish)
     _require_runnable(wish.model)
-    workload = _profiled(wish, console=console, style=style) if wish.workload is None else _read(wish)
+    workload = _profiled(wish, console=console, style=style) if wish.workload is None else read_workload(wish.workload)
     with (
         tempfile.TemporaryDirectory(prefix="pipeplan-tune-") as folder,
         Interrupts(on_first=lambda: None) as interrupts,
@@ -112,11 +113,12 @@ def _require_runnable(model: str) -> None:
         )
 
 
-def _read(wish: TuningWish) -> Workload:
+def _require_one_source(wish: TuningWish) -> None:
     for option, value in (("--devices", wish.devices), ("-m", wish.num_microbatches)):
-        if value is not None:
+        if wish.workload is not None and value is not None:
             raise InputError(f"{option} {value}: --workload {wish.workload} states that already; leave one of them out")
-    return read_workload(str(wish.workload))
+    if wish.devices is not None and wish.devices < 2:
+        raise InputError(f"--devices {wish.devices}: there is nothing to choose on one device; give 2 or more")
 
 
 def beside(output: str | None) -> str | None:
@@ -125,8 +127,6 @@ def beside(output: str | None) -> str | None:
 
 
 def _profiled(wish: TuningWish, *, console: Console, style: ReportStyle) -> Workload:
-    if wish.devices is not None and wish.devices < 2:
-        raise InputError(f"--devices {wish.devices}: there is nothing to choose on one device; give 2 or more")
     wanted = Wanted(model=wish.model, num_microbatches=wish.num_microbatches, devices=wish.devices, output=wish.keep)
     workload = run_profile(wanted, console=console, style=style).workload
     if wish.keep is not None:

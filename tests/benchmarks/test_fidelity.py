@@ -72,6 +72,9 @@ def test_memory_is_read_where_runs_say_it(tmp_path: Path):
     known.peak_bytes = {"gpu0": 101, "gpu1": 198}
     assert known.memory() == (198, 220)
     assert "worst 10.00 % (target 15.00 %: met), too little by at most 10.00 % (target 3.00 %: missed)" in said(known)
+    known.peak_bytes = {"gpu0": 92, "gpu1": 242}
+    assert known.memory() == (242, 220)
+    assert "too little by at most 8.00 %" in said(known)
     (tmp_path / "rank0.json").write_text(json.dumps({"device": "gpu0"}))
     (tmp_path / "rank1.json").write_text(json.dumps({"device": "gpu1", "memory": None}))
     assert known.memory() is None
