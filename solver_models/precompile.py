@@ -33,7 +33,7 @@ SEAT_EVERY_S = 0.1
 """Seconds between two looks for a core to compile on."""
 
 FEW_COLLECTIONS = 50_000
-"""Objects between two collections of garbage: at 700, as usual, these are a twentieth of the time of a compilation."""
+"""Objects between two collections of garbage: at 700, Python's own, they take a twentieth of the time to compile."""
 
 
 def toy_instance() -> Instance:
