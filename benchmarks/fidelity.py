@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from api.tuning.short_run import ShortRun
+from api.tuning.tuning_candidates import key_of
 from api.tuning.tuning_report import describe_stages
 from benchmarks.report import Table, make_parser, ms, percent
 from benchmarks.user_flow import (
@@ -120,14 +121,31 @@ OWN: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("planner", ()),
     ("planner, no replication", ("--no-replication",)),
     ("planner, whole backwards", ("--no-split-backward",)),
+    ("planner, one stage per device", ("--max-stages-per-device", "1")),
+    ("planner, three stages per device", ("--max-stages-per-device", "3")),
 )
-"""README's second command; the first is what the planner prefers."""
+"""README's second command; the first is what the planner prefers, the others ask for less or more."""
+
+NUM_OWN = 3
+"""Different plans of the planner's own per model."""
+
+
+def make_own(flow: Flow, *, count: int) -> Iterator[Entry]:
+    """So many different plans of the planner's own, if there are as many."""
+    known: set[str] = set()
+    for name, switches in OWN:
+        if len(known) == count:
+            break
+        entry = _entry(name, "own", lambda n=name, s=switches: flow.plan(n, *s, time_limit_s=PLANNING_S))
+        key = entry.failure if entry.path is None else key_of(parse_plan(entry.path.read_bytes(), source=name))
+        if key not in known:
+            known.add(key)
+            yield entry
 
 
 def make_entries(flow: Flow, workload: Workload, *, is_quick: bool) -> Iterator[Entry]:
     """The planner's own plans, given layouts, and torch's own."""
-    for name, switches in OWN[:1] if is_quick else OWN:
-        yield _entry(name, "own", lambda n=name, s=switches: flow.plan(n, *s, time_limit_s=PLANNING_S))
+    yield from make_own(flow, count=1 if is_quick else NUM_OWN)
     count = flow.model.num_devices
     singles = [(number,) for number in range(count)]
     cut, everyone = balanced_cut(workload, count), tuple(range(count))

@@ -1,6 +1,7 @@
 """A few iterations of a plan, in fresh processes of this host, as torchrun starts them."""
 
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -20,6 +21,10 @@ LEAST_STEPS, MOST_STEPS, RUN_S = 6, 30, 3.0
 
 PATIENCE_S, SLOWDOWN = 90.0, 20
 """A run is ended after so many seconds and so many times what its iterations are predicted to take."""
+
+
+OWN_WORDS, RAISED = "planner.execute: ", re.compile(r"(\[rank\d+\]: )?(?P<said>\w+Error: .*)")
+"""How the lines of a log begin that say what went wrong."""
 
 
 class ShortRunError(Exception):
@@ -104,10 +109,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def last_words(log: Path) -> str:
-    """What the executor said when it refused or broke off, else the last line of all."""
+    """What the executor said when it refused or broke off, else the first error that was raised, else the last line."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("planner.execute:")]
-    return (own or lines or ["it said nothing"])[-1].removeprefix("planner.execute: ")[:300]
+    own = [line.removeprefix(OWN_WORDS) for line in lines if line.startswith(OWN_WORDS)]
+    raised = [found["said"] for line in lines if (found := RAISED.fullmatch(line))]
+    return (own[-1:] or raised[:1] or lines[-1:] or ["it said nothing"])[0][:300]
 
 
 def read_durations(folder: Path, plan: Plan) -> tuple[int, ...]:

@@ -136,6 +136,8 @@ def test_the_executors_own_words_are_told(tmp_path: Path):
     log = tmp_path / "log"
     log.write_text("W torchrun\nplanner.execute: layer 'l0' is compiled\nSystemExit\n")
     assert last_words(log) == "layer 'l0' is compiled"
+    log.write_text("[rank1]: RuntimeError: twice\n[rank0]: RuntimeError: peer is gone\nChildFailedError\n====\n")
+    assert last_words(log) == "RuntimeError: twice"
     log.write_text("")
     assert last_words(log) == "it said nothing"
 
