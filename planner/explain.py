@@ -22,8 +22,9 @@ from planner.actions import Action, Kind
 from planner.costs import CostModel, StageCost
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
-from planner.simulate import TimedAction, TimedTransfer, Timeline, make_lanes, memory_steps
+from planner.simulate import TimedAction, TimedTransfer, Timeline
 from planner.split_placement import BEFORE_FIRST
+from planner.stage_lanes import make_lanes, memory_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +159,7 @@ class _PlayedPlan:
         self.problem, self.plan, self.timeline = problem, plan, timeline
         self.costs = CostModel(problem)
         self.work_end_ns = timeline.makespan_ns - problem.profile.optimizer_ns
-        self.seats = make_lanes(problem, plan, costs=self.costs)
+        self.seats = make_lanes(problem, plan, costs=self.costs).working
         self.seat_of = {(device, seat.stage): seat for seat in self.seats for device in seat.group}
         self.static = self.costs.static_bytes(plan.stages)
         self.times = {d: {timed.action: timed for timed in order} for d, order in timeline.actions.items()}

@@ -8,7 +8,7 @@ from typing import Literal
 from planner.plan import ProblemReference
 from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
-from profiles.model_profile import Layer, ModelProfile, require_distinct, require_integer
+from profiles.model_profile import Layer, LayerCost, ModelProfile, require_distinct, require_integer
 
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is planned: microbatches x devices x 3 actions (or x stages, if a partition is given)."""
@@ -88,6 +88,18 @@ class Options:
                 )
 
 
+MOST_STAGES, MOST_MICROBATCHES = 2**11 - 1, 2**21 - 2
+"""What the keys of the evaluator's events have room for (`solver_models.event_heap`)."""
+
+MOST_NS = 2**60
+"""Times add up to less, so that 64 bits hold them: 36 years."""
+
+
+def _longest_ns(cost: LayerCost) -> int:
+    """All that a layer can take per microbatch."""
+    return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns + cost.recompute_ns
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """Everything that a plan is an answer to. References between its parts are checked here."""
@@ -102,7 +114,7 @@ class Problem:
     """What may be decided."""
 
     def __post_init__(self) -> None:
-        require_integer("problem: num_microbatches", self.num_microbatches, least=1, most=2**30)
+        require_integer("problem: num_microbatches", self.num_microbatches, least=1, most=MOST_MICROBATCHES)
         actions = 3 * self.num_microbatches * min(len(self.cluster.devices), len(self.profile.layers))
         if actions > MAX_ACTIONS:
             raise ValueError(
@@ -111,6 +123,21 @@ class Problem:
             )
         self._require_costs()
         self._require_known_choices()
+        self._require_size()
+
+    def _require_size(self) -> None:
+        """What the evaluator counts with 64 bits, and keeps in the keys of its events, has room there."""
+        if self.options.partition is not None and len(self.options.partition) > MOST_STAGES:
+            raise ValueError(
+                f"options: partition has {len(self.options.partition)} stages, at most {MOST_STAGES} can be played; "
+                "give stages more layers"
+            )
+        longest = sum(max(_longest_ns(cost) for cost in layer.costs) for layer in self.profile.layers)
+        if longest * self.num_microbatches >= MOST_NS:
+            raise ValueError(
+                f"problem: num_microbatches = {self.num_microbatches} of up to {longest:,} ns each add up to more than "
+                f"{MOST_NS:,} ns; use fewer microbatches, or check the unit of the profile's times"
+            )
 
     def _require_costs(self) -> None:
         for layer in self.profile.layers:

@@ -158,6 +158,21 @@ class PlayedFlow(NamedTuple):
     rank: int
     """Among what it sends in the same direction."""
 
+    def timed(self, microbatch: int, *, ready: int, start: int) -> TimedTransfer:
+        """One of its transfers."""
+        return TimedTransfer(
+            self.sender, self.receiver, self.from_stage, self.to_stage, microbatch, self.direction, self.num_bytes,
+            self.links, ready, start, start + self.duration_ns,
+        )  # fmt: skip
+
+    def order(self, sent: TimedTransfer) -> tuple[int, ...]:
+        """Where a transfer of this flow stands among others in order of readiness."""
+        is_backward = int(self.direction == "backward")
+        return (
+            sent.ready_ns, int(self.duration_ns > 0), self.from_stage, sent.microbatch, is_backward, self.replica,
+            self.rank,
+        )  # fmt: skip
+
 
 class PlayedTransfers(Sequence[TimedTransfer]):
     """The transfers of P flows for M microbatches each."""
@@ -183,20 +198,8 @@ class PlayedTransfers(Sequence[TimedTransfer]):
 
     def _transfer(self, index: int, *, ready: int, start: int) -> TimedTransfer:
         number, microbatch = divmod(index, self.ready.shape[1])
-        flow = self.flows[number]
-        return TimedTransfer(
-            flow.sender,
-            flow.receiver,
-            flow.from_stage,
-            flow.to_stage,
-            microbatch,
-            flow.direction,
-            flow.num_bytes,
-            flow.links,
-            ready,
-            start,
-            start + flow.duration_ns,
-        )
+        flow: PlayedFlow = self.flows[number]
+        return flow.timed(microbatch, ready=ready, start=start)
 
     @overload
     def __getitem__(self, index: int) -> TimedTransfer: ...

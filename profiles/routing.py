@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Integers = NDArray[numpy.int64]
 
-FAR = 2**62
+UNREACHED = 2**62
 """Longer than any path."""
 
 ENTRIES_AT_ONCE = 4_000_000
@@ -96,11 +96,11 @@ class Network:
         """[ways by head] their weights, or None if a path could leave 64 bits."""
         every = self._weights_of(num_bytes)
         found = [every[number] for number in self.order.tolist()]
-        return None if max(found, default=0) * self.num_nodes >= FAR else numpy.array(found, dtype=numpy.int64)
+        return None if max(found, default=0) * self.num_nodes >= UNREACHED else numpy.array(found, dtype=numpy.int64)
 
     def trees(self, sources: Integers, weights: Integers) -> Trees:
         """Shortest paths from every source under its own weights [searches, ways], by relaxing all ways at once."""
-        length = numpy.full((len(sources), self.num_nodes), FAR, dtype=numpy.int64)
+        length = numpy.full((len(sources), self.num_nodes), UNREACHED, dtype=numpy.int64)
         length[numpy.arange(len(sources)), sources] = 0
         while True:
             through = length[:, self.tails] + weights
@@ -215,7 +215,7 @@ def _collect(ways: Sequence[DirectedLink], hops: list[Hop], *, num_ends: int) ->
     latencies, bandwidths, resources, overheads = (
         numpy.array([way[column] for way in ways], dtype=numpy.int64) for column in (2, 3, 4, 5)
     )
-    latency, bandwidth = numpy.zeros(num_ends**2, numpy.int64), numpy.full(num_ends**2, FAR)
+    latency, bandwidth = numpy.zeros(num_ends**2, numpy.int64), numpy.full(num_ends**2, UNREACHED)
     overhead = numpy.zeros(num_ends**2, numpy.int64)
     count = numpy.zeros(num_ends**2 + 1, numpy.int64)
     for hop in hops:
@@ -223,7 +223,7 @@ def _collect(ways: Sequence[DirectedLink], hops: list[Hop], *, num_ends: int) ->
         overhead[hop.pairs] = numpy.maximum(overhead[hop.pairs], overheads[hop.ways])
         bandwidth[hop.pairs] = numpy.minimum(bandwidth[hop.pairs], bandwidths[hop.ways])
         count[hop.pairs + 1] += 1
-    bandwidth[bandwidth == FAR] = 1
+    bandwidth[bandwidth == UNREACHED] = 1
     start = numpy.cumsum(count)
     found = numpy.zeros(int(start[-1]), numpy.int64)
     for hop in hops:

@@ -1,12 +1,12 @@
 """The compiled loops of the joint search: annealing over partition, mapping and policy, and polishing of words.
 
-Every step is evaluated by playing the whole iteration (`kernels.play`).
+Every step is evaluated by playing the whole iteration (`evaluator.play`).
 """
 
 import numpy as np
 
-from solver_models.evaluator import FAR, Policy, assemble, play
-from solver_models.jit import kernel
+from solver_models.compiled import kernel
+from solver_models.evaluator import FAR, MICROBATCHES, Policy, assemble, play
 from solver_models.lower_bounds import net_floors
 from solver_models.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, is_allowed, neighbour
 
@@ -55,7 +55,7 @@ def longest_word(net):
     """Room that the words of a net need."""
     longest = 1
     for d in range(net.budget.shape[0]):
-        longest = max(longest, 3 * net.scalars[0] * (net.device_start[d + 1] - net.device_start[d]))
+        longest = max(longest, 3 * net.scalars[MICROBATCHES] * (net.device_start[d + 1] - net.device_start[d]))
     return longest
 
 
@@ -75,7 +75,7 @@ def evaluate(layers, stage_of, start, devices, recompute, policy_params, thresho
     words = np.empty((net.budget.shape[0], longest_word(net)), np.int32)
     lengths = np.zeros(net.budget.shape[0], np.int64)
     policy = make_policy(net, policy_params, start.shape[0] - 1)
-    makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold)
+    makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold, None)
     if makespan == FAR:
         return PENALTY + shortage(net), PENALTY
     return (span if by_span else makespan), total

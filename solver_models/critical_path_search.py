@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solver_models.columns import ACTIVATIONS, GRADIENTS
+from solver_models.compiled import kernel
 from solver_models.evaluator import FAR, LINKS, MICROBATCHES, TAIL, Policy, play
-from solver_models.instance import Integers
-from solver_models.jit import kernel
+from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 
 
 class HeadsAndTails(NamedTuple):
@@ -45,6 +46,13 @@ class HeadsAndTails(NamedTuple):
     """[N] ticks that follow the last action of a lane; for the span, less the start of its device."""
 
 
+DEVICE, POSITION = 0, 1
+"""Columns of `order`."""
+
+BLOCK_DEVICE, BLOCK_FIRST, BLOCK_LAST = range(3)
+"""Columns of blocks of the critical path."""
+
+
 @kernel
 def make_book(net, width):
     """Room for the figures of words of up to `width` actions."""
@@ -64,7 +72,11 @@ def follows_words(net):
     """Whether every link serves one sending device only and no action is without duration."""
     user = np.full(net.scalars[LINKS], -1, np.int64)
     for n in range(net.lane_stage.shape[0]):
-        if net.duration[n, 0] <= 0 or net.duration[n, 1] <= 0 or (net.has_weight[n] and net.duration[n, 2] <= 0):
+        if (
+            net.duration[n, FORWARD] <= 0
+            or net.duration[n, INPUT_GRAD] <= 0
+            or (net.has_weight[n] and net.duration[n, WEIGHT_GRAD] <= 0)
+        ):
             return False
         for f in range(net.flow_start[2 * n], net.flow_start[2 * n + 2]):
             if net.flow_route[f] < 0:
@@ -82,8 +94,8 @@ def clear(net, heads_tails):
     """Nothing has arrived yet."""
     for n in range(net.lane_stage.shape[0]):
         heads_tails.arrival[n, :, :] = 0
-        heads_tails.missing[n, 0, :] = net.num_inputs[n]
-        heads_tails.missing[n, 1, :] = net.num_gradients[n]
+        heads_tails.missing[n, ACTIVATIONS, :] = net.num_inputs[n]
+        heads_tails.missing[n, GRADIENTS, :] = net.num_gradients[n]
 
 
 @kernel
@@ -117,18 +129,18 @@ def heads(net, words, lengths, heads_tails, by_span):
             clock[d] = begin + net.duration[n, kind]
             heads_tails.start[d, x], heads_tails.ready[d, x], heads_tails.number[d, x] = begin, arrived, m
             heads_tails.span[d, x], heads_tails.before[d, x] = net.duration[n, kind], held[d]
-            order[done, 0], order[done, 1] = d, x
+            order[done, DEVICE], order[done, POSITION] = d, x
             done += 1
             x += 1
             if kind == 2:
-                count[n, 2] += 1
-                place[n, 2, m] = x - 1
+                count[n, WEIGHT_GRAD] += 1
+                place[n, WEIGHT_GRAD, m] = x - 1
                 held[d] -= net.weight_stash[n]
                 continue
             count[n, way] += 1
             place[n, way, m] = x - 1
             held[d] += net.held[n] if kind == 0 else (net.weight_stash[n] if kind == 1 else 0) - net.held[n]
-            count[n, 2] += kind == 3
+            count[n, WEIGHT_GRAD] += kind == 3
             for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
                 target = net.flow_target[f]
                 end = travel(net, f, clock[d], link_free)
@@ -166,11 +178,11 @@ def objective(net, heads_tails, by_span):
     for n in range(net.lane_stage.shape[0]):
         d = net.lane_device[n]
         heads_tails.offset[n] = (
-            -heads_tails.start[d, 0] if by_span else net.synchronisation[net.lane_stage[n]] + net.scalars[TAIL]
+            -heads_tails.start[d][0] if by_span else net.synchronisation[net.lane_stage[n]] + net.scalars[TAIL]
         )
-        last = heads_tails.place[n, 1, latest]
+        last = heads_tails.place[n, INPUT_GRAD, latest]
         if net.has_weight[n]:
-            last = max(last, heads_tails.place[n, 2, latest])
+            last = max(last, heads_tails.place[n, WEIGHT_GRAD, latest])
         value = max(value, heads_tails.start[d, last] + heads_tails.span[d, last] + heads_tails.offset[n])
     return value
 
@@ -186,7 +198,7 @@ def tails(net, words, lengths, heads_tails):
         heads_tails.order,
     )
     for k in range(np.sum(lengths) - 1, -1, -1):
-        d, x = order[k, 0], order[k, 1]
+        d, x = order[k, DEVICE], order[k, POSITION]
         n, kind, m = words[d, x] >> 2, words[d, x] & 3, heads_tails.number[d, x]
         longest = heads_tails.offset[n]
         if kind != 2:
@@ -327,7 +339,7 @@ def critical(lengths, heads_tails, value, blocks):
             ):
                 x += 1
             if x > first:  # an action that waits and is waited for gains nothing from its neighbours
-                blocks[count, 0], blocks[count, 1], blocks[count, 2] = d, first, x
+                blocks[count, BLOCK_DEVICE], blocks[count, BLOCK_FIRST], blocks[count, BLOCK_LAST] = d, first, x
                 count += 1
             x += 1
     return count
@@ -344,7 +356,7 @@ def propose(net, words, lengths, heads_tails, blocks, count, tabu, step, best, s
     best_worst = FAR
     for _ in range(samples):
         b = np.random.randint(count)
-        d, first, last = blocks[b, 0], blocks[b, 1], blocks[b, 2]
+        d, first, last = blocks[b, BLOCK_DEVICE], blocks[b, BLOCK_FIRST], blocks[b, BLOCK_LAST]
         way = 1 if np.random.random() < 0.5 else -1
         near = np.random.random()
         size = last - first + 1
@@ -435,20 +447,20 @@ def word_is_legal(net, words, lengths, d):
         n, kind = words[d, x] >> 2, words[d, x] & 3
         peak = net.workspace[n]
         if kind == 0:
-            count[n, 0] += 1
+            count[n, FORWARD] += 1
             held += net.held[n]
             peak += held
         elif kind == 2:
-            if count[n, 2] >= count[n, 1]:
+            if count[n, WEIGHT_GRAD] >= count[n, INPUT_GRAD]:
                 return False
-            count[n, 2] += 1
+            count[n, WEIGHT_GRAD] += 1
             peak += held
             held -= net.weight_stash[n]
         else:
-            if count[n, 1] >= count[n, 0]:
+            if count[n, INPUT_GRAD] >= count[n, FORWARD]:
                 return False
-            count[n, 1] += 1
-            count[n, 2] += kind == 3
+            count[n, INPUT_GRAD] += 1
+            count[n, WEIGHT_GRAD] += kind == 3
             peak += held + net.stash[n] - net.held[n]
             held += (net.weight_stash[n] if kind == 1 else 0) - net.held[n]
         if peak > net.budget[d]:
@@ -464,7 +476,7 @@ def polish(net, words, lengths, iterations, heat, seed, by_span):
     """
     np.random.seed(seed)
     no_policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    makespan, span, total = play(net, no_policy, words, lengths, True, FAR)
+    makespan, span, total = play(net, no_policy, words, lengths, True, FAR, None)
     value = span if by_span else makespan
     best_value, best_total, best_words = value, total, words.copy()
     users = np.nonzero(lengths > 1)[0]
@@ -483,7 +495,7 @@ def polish(net, words, lengths, iterations, heat, seed, by_span):
         if word_is_legal(net, words, lengths, d):
             slack = np.int64(-np.log(1 - np.random.random()) * heat * value)
             threshold = FAR if by_span else value + slack + 1
-            makespan, span, new_total = play(net, no_policy, words, lengths, True, threshold)
+            makespan, span, new_total = play(net, no_policy, words, lengths, True, threshold, None)
             new_value = span if by_span else makespan
             if new_value < FAR:
                 accepted = new_value < value + slack or (new_value <= value and new_total <= total)

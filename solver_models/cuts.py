@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solver_models.compiled import kernel
 from solver_models.instance import Integers
-from solver_models.jit import kernel
 
 
 class Sums(NamedTuple):

@@ -7,6 +7,7 @@ exactly, a larger one as well as two growths by maximum adjacency and single mov
 
 import numpy as np
 
+from solver_models.columns import FORWARD_SIZE
 from solver_models.instance import Instance, Integers
 
 MOST_EXACT = 10
@@ -39,7 +40,7 @@ def cut_order(instance: Instance) -> Integers:
 
 def _rates(instance: Instance) -> Integers:
     """[D, D] units per tick between two devices, to and fro, in transfers of the median size; scaled."""
-    sizes = instance.edges[:, 2]
+    sizes = instance.edges[:, FORWARD_SIZE]
     size = max(float(np.median(sizes)), 1.0) if len(sizes) else 1.0
     rate = size / np.maximum(instance.latency + size * 1e9 / np.maximum(instance.bandwidth, 1), 1e-9)
     both = rate + rate.T

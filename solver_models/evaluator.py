@@ -1,15 +1,59 @@
 """The compiled evaluator: a partition, a mapping and an order (or a policy that makes one) to times and memory.
 
-`assemble` adds layers up to lanes and flows, `play` runs them event by event under the rules of MODEL.md sections 3
-and 4. Everything is an int64 array; microbatches are taken in order by every lane, so counters describe the state.
+`assemble` adds layers up to lanes and flows, `play` runs them event by event under the rules of the contract on time
+and memory. Everything is an array of integers; the search takes microbatches in order in every lane, so that counters
+describe the state. Who wants the time of every action and transfer of any schedule gives `play` a `Recording`
+(`recorded_play` makes it).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.instance import Integers
-from solver_models.jit import kernel
+from solver_models.columns import (
+    ACTIVATIONS,
+    BACKWARD_SIZE,
+    CUT,
+    CUT_GRADIENT,
+    FORWARD_PART,
+    FORWARD_SIZE,
+    GRADIENT,
+    GRADIENT_PART,
+    GRADIENTS,
+    HAS_GRADIENT,
+    HAS_WEIGHT,
+    HELD,
+    NUM_TRAINED,
+    RANK,
+    RECEIVER,
+    RECOMPUTATION,
+    REST_PART,
+    ROUTE,
+    SENDER,
+    SOURCE,
+    STASH,
+    STATE,
+    STATED,
+    TARGET,
+    TICKS,
+    WAY,
+    WEIGHT_STASH,
+    WORKSPACE,
+)
+from solver_models.compiled import kernel
+from solver_models.event_heap import (
+    ARRIVAL,
+    FIRST_SEND,
+    KEY,
+    RESUME,
+    SEND,
+    TIME,
+    event_key,
+    event_of,
+    heap_pop,
+    heap_push,
+)
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
 
 FAR = 1 << 61
 """Time of something that never happens."""
@@ -130,8 +174,46 @@ class Policy(NamedTuple):
     """[D] sum of the bits below."""
 
 
+class Recording(NamedTuple):
+    """What a schedule needs that is not of the search's making, and the times it leaves behind.
+
+    The search records nothing and gives None: numba compiles `play` for either, so that the search pays nothing.
+    """
+
+    microbatch: ShortIntegers
+    """[D, longest] microbatch of every action of a word."""
+    start: Integers
+    """[D, longest] when it began; -1 before."""
+    missing: ShortIntegers
+    """[N, 2, M + 1] inputs and gradients that have yet to arrive; in the last column those awaited once, by all."""
+    sent: Integers
+    """[P, M + 1] when every transfer began, -1 before; in the last column those that are sent once."""
+    sender: Integers
+    """[P] lane that sends; -1 where no device is held for it."""
+    member_start: Integers
+    """[N + 1] where the devices of a lane begin in `members`."""
+    members: Integers
+    """Devices that run the lane together; their words say so."""
+    left: Integers
+    """[S] actions that a stage has yet to end."""
+    opening: Integers
+    """Lanes whose activations leave at time 0, once."""
+    closing: Integers
+    """[S] lane whose gradients leave, once, when the stage has ended all its actions; -1: none."""
+    held_until: Integers
+    """[D] when the device has sent and received what is under way; empty where that goes on beside actions."""
+    resumed: Integers
+    """[D] 1 while actions that take time may start on a device that is held by transfers."""
+
+
 MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT = 0, 1, 2, 3, 4
 """Indices into `options` of Layers and `scalars` of Net."""
+
+LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE = range(6)
+"""Columns of `lane_table`."""
+
+RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW = range(4)
+"""Rows of a table of sorted flows."""
 
 FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT = 1, 2, 4, 8
 """Bits of `Policy.mode`: fuse I and W; F before I; deepest stage first; no W while an I is about to come."""
@@ -153,7 +235,7 @@ def stage_sums(layers, stage_of, start, devices, recompute):
         for n in range(start[s], start[s + 1]):
             used[s, layers.device_type[devices[n]]] = True
     times = np.zeros((num_stages, num_types, 4), np.int64)
-    sizes = np.zeros((num_stages, 9), np.int64)
+    sizes = np.zeros((num_stages, CUT_GRADIENT + 1), np.int64)
     for x in range(num_layers):
         s = stage_of[x]
         v = layers.width_row[devices[start[s]]]
@@ -161,30 +243,32 @@ def stage_sums(layers, stage_of, start, devices, recompute):
         for t in range(num_types):
             if not used[s, t]:
                 continue
-            extra = layers.work[table, 4, t, x] if recompute[s] else 0
-            times[s, t, 0] += layers.work[table, 0, t, x]
-            times[s, t, 1] += layers.work[table, 1, t, x] + extra
-            times[s, t, 2] += layers.work[table, 2, t, x]
-            times[s, t, 3] += layers.work[table, 3, t, x] + extra
-        sizes[s, 0] += layers.state[v, x]
-        sizes[s, 1] += layers.checkpoint[v, x] if recompute[s] else layers.stash[v, x]
-        sizes[s, 2] += layers.stash[v, x]
-        sizes[s, 3] += layers.weight_stash[v, x]
-        sizes[s, 4] = max(sizes[s, 4], layers.workspace[v, x])
-        sizes[s, 5] = max(sizes[s, 5], layers.trainable[x])
-        sizes[s, 6] += layers.gradient[v, 0, x]
-        sizes[s, 7] += 1 - layers.frozen[x]
-        sizes[s, 8] += layers.gradient[v, 1, x]
+            extra = layers.work[table, RECOMPUTATION, t, x] if recompute[s] else 0
+            times[s, t, FORWARD] += layers.work[table, FORWARD, t, x]
+            times[s, t, INPUT_GRAD] += layers.work[table, INPUT_GRAD, t, x] + extra
+            times[s, t, WEIGHT_GRAD] += layers.work[table, WEIGHT_GRAD, t, x]
+            times[s, t, BACKWARD] += layers.work[table, BACKWARD, t, x] + extra
+        sizes[s, STATE] += layers.state[v, x]
+        sizes[s, HELD] += layers.checkpoint[v, x] if recompute[s] else layers.stash[v, x]
+        sizes[s, STASH] += layers.stash[v, x]
+        sizes[s, WEIGHT_STASH] += layers.weight_stash[v, x]
+        sizes[s, WORKSPACE] = max(sizes[s, WORKSPACE], layers.workspace[v, x])
+        sizes[s, HAS_WEIGHT] = max(sizes[s, HAS_WEIGHT], layers.trainable[x])
+        sizes[s, GRADIENT] += layers.gradient[v, STATED, x]
+        sizes[s, NUM_TRAINED] += 1 - layers.frozen[x]
+        sizes[s, CUT_GRADIENT] += layers.gradient[v, CUT, x]
     for s in range(num_stages):
         for t in range(num_types):
-            for k in range(4):
+            for k in range(FORWARD, BACKWARD + 1):
                 times[s, t, k] = ceil_div(times[s, t, k], replicas[s])
-        for k in range(1, 4):
+        for k in range(HELD, WORKSPACE):
             sizes[s, k] = ceil_div(sizes[s, k], replicas[s])
-        if sizes[s, 5] == 0:
-            sizes[s, 3] = 0
+        if sizes[s, HAS_WEIGHT] == 0:
+            sizes[s, WEIGHT_STASH] = 0
         group = devices[start[s]]
-        sizes[s, 6] += ceil_div(sizes[s, 8], layers.member_start[group + 1] - layers.member_start[group])
+        sizes[s, GRADIENT] += ceil_div(
+            sizes[s, CUT_GRADIENT], layers.member_start[group + 1] - layers.member_start[group]
+        )
     return times, sizes
 
 
@@ -201,7 +285,7 @@ def stage_traffic(layers, stage_of, num_stages):
     last = np.zeros((pairs.shape[0], 2), np.int64)
     count = 0
     for e in range(edges.shape[0]):
-        a, b = stage_of[edges[e, 0]], stage_of[edges[e, 1]]
+        a, b = stage_of[edges[e, SOURCE]], stage_of[edges[e, TARGET]]
         if a == b:
             continue
         p = pair_of[a * num_stages + b]
@@ -209,19 +293,22 @@ def stage_traffic(layers, stage_of, num_stages):
             p = count
             count += 1
             pair_of[a * num_stages + b] = p
-            pairs[p, 0], pairs[p, 1], pairs[p, 5] = a, b, edges[e, 5]
-        if last_producer[p] != edges[e, 0]:
-            last_producer[p] = edges[e, 0]
-            last[p, 0], last[p, 1] = 0, 0
-        forward, backward = max(last[p, 0], edges[e, 2]), max(last[p, 1], edges[e, 3])
-        pairs[p, 2] += forward - last[p, 0]
-        pairs[p, 3] += backward - last[p, 1]
-        last[p, 0], last[p, 1] = forward, backward
-        pairs[p, 4] = max(pairs[p, 4], edges[e, 4])
-        pairs[p, 5] = min(pairs[p, 5], edges[e, 5])
+            pairs[p, SOURCE], pairs[p, TARGET], pairs[p, RANK] = a, b, edges[e, RANK]
+        if last_producer[p] != edges[e, SOURCE]:
+            last_producer[p] = edges[e, SOURCE]
+            last[p, ACTIVATIONS], last[p, GRADIENTS] = 0, 0
+        forward, backward = (
+            max(last[p, ACTIVATIONS], edges[e, FORWARD_SIZE]),
+            max(last[p, GRADIENTS], edges[e, BACKWARD_SIZE]),
+        )
+        pairs[p, FORWARD_SIZE] += forward - last[p, ACTIVATIONS]
+        pairs[p, BACKWARD_SIZE] += backward - last[p, GRADIENTS]
+        last[p, ACTIVATIONS], last[p, GRADIENTS] = forward, backward
+        pairs[p, HAS_GRADIENT] = max(pairs[p, HAS_GRADIENT], edges[e, HAS_GRADIENT])
+        pairs[p, RANK] = min(pairs[p, RANK], edges[e, RANK])
     for p in range(1, count):
-        if pairs[p, 5] < pairs[p - 1, 5]:
-            return pairs[np.argsort(pairs[:count, 5])]
+        if pairs[p, RANK] < pairs[p - 1, RANK]:
+            return pairs[np.argsort(pairs[:count, RANK])]
     return pairs[:count]
 
 
@@ -263,13 +350,13 @@ def make_flows(layers, pairs, start, devices):
     """
     count = 0
     for p in range(pairs.shape[0]):
-        a, b = pairs[p, 0], pairs[p, 1]
+        a, b = pairs[p, SOURCE], pairs[p, TARGET]
         count += 2 * (start[a + 1] - start[a] + start[b + 1] - start[b])
     flows = np.zeros((count, 5), np.int64)
     num_devices = layers.capacity.shape[0]
     count = 0
     for p in range(pairs.shape[0]):
-        a, b = pairs[p, 0], pairs[p, 1]
+        a, b = pairs[p, SOURCE], pairs[p, TARGET]
         ra, rb = start[a + 1] - start[a], start[b + 1] - start[b]
         i, j = 0, 0
         while i < ra and j < rb:
@@ -277,16 +364,16 @@ def make_flows(layers, pairs, start, devices):
             x, y = start[a] + i, start[b] + j
             dx, dy = devices[x], devices[y]
             for way in range(2):
-                if way == 1 and pairs[p, 4] == 0:
+                if way == 1 and pairs[p, HAS_GRADIENT] == 0:
                     continue
                 source, target = (dx, dy) if way == 0 else (dy, dx)
-                flows[count, 0], flows[count, 1] = (x, y) if way == 0 else (y, x)
-                flows[count, 2] = way
-                flows[count, 4] = -1
+                flows[count, SENDER], flows[count, RECEIVER] = (x, y) if way == 0 else (y, x)
+                flows[count, WAY] = way
+                flows[count, ROUTE] = -1
                 if source != target:
-                    size = ceil_div(pairs[p, 2 + way] * share, ra * rb)
-                    flows[count, 3] = transfer_ticks(layers, source, target, size)
-                    flows[count, 4] = source * num_devices + (target if flows[count, 3] > 0 else source)
+                    size = ceil_div(pairs[p, FORWARD_SIZE + way] * share, ra * rb)
+                    flows[count, TICKS] = transfer_ticks(layers, source, target, size)
+                    flows[count, ROUTE] = source * num_devices + (target if flows[count, TICKS] > 0 else source)
                 count += 1
             if (i + 1) * rb <= (j + 1) * ra:
                 i += 1
@@ -303,15 +390,17 @@ def static_units(layers, pairs, sizes, start, devices):
     static = np.zeros(layers.capacity.shape[0], np.int64)
     for s in range(sizes.shape[0]):
         for n in range(start[s], start[s + 1]):
-            static[devices[n]] += sizes[s, 0]
+            static[devices[n]] += sizes[s, STATE]
     for p in range(pairs.shape[0]):
         for way in range(2):
-            sender, receiver = (pairs[p, 0], pairs[p, 1]) if way == 0 else (pairs[p, 1], pairs[p, 0])
+            sender, receiver = (
+                (pairs[p, SOURCE], pairs[p, TARGET]) if way == 0 else (pairs[p, TARGET], pairs[p, SOURCE])
+            )
             alone = start[sender + 1] - start[sender] == 1
             r = start[receiver + 1] - start[receiver]
             for n in range(start[receiver], start[receiver + 1]):
                 if not (alone and devices[start[sender]] == devices[n]):
-                    static[devices[n]] += ceil_div(layers.options[BUFFERS] * pairs[p, 2 + way], r)
+                    static[devices[n]] += ceil_div(layers.options[BUFFERS] * pairs[p, FORWARD_SIZE + way], r)
     return static
 
 
@@ -324,7 +413,7 @@ def assemble(layers, stage_of, start, devices, recompute):
     times, sizes = stage_sums(layers, stage_of, start, devices, recompute)
     pairs = stage_traffic(layers, stage_of, num_stages)
     lane_stage = np.zeros(num_lanes, np.int64)
-    lane_size = np.zeros((6, num_lanes), np.int64)
+    lane_size = np.zeros((HAS_WEIGHT + 1, num_lanes), np.int64)
     duration = np.zeros((num_lanes, 4), np.int64)
     synchronisation = np.zeros(num_stages, np.int64)
     device_start = np.zeros(num_devices + 1, np.int64)
@@ -333,10 +422,10 @@ def assemble(layers, stage_of, start, devices, recompute):
             lane_stage[n] = s
             device_start[devices[n] + 1] += 1
             duration[n] = times[s, layers.device_type[devices[n]]] + layers.overhead[layers.device_type[devices[n]]]
-            for k in range(5):
-                lane_size[k, n] = sizes[s, k + 1]
-        if replicas[s] > 1 and sizes[s, 7] > 0:
-            synchronisation[s] = ring_ticks(layers, sizes[s, 6], devices[start[s] : start[s + 1]])
+            for k in range(HELD, HAS_WEIGHT + 1):
+                lane_size[k, n] = sizes[s, k]
+        if replicas[s] > 1 and sizes[s, NUM_TRAINED] > 0:
+            synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]])
     device_start = np.cumsum(device_start)
     fill = device_start[:-1].copy()
     device_lanes = np.zeros(num_lanes, np.int64)
@@ -360,78 +449,35 @@ def connect(
     num_inputs, num_gradients = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
     users = np.zeros(layers.options[LINKS], np.int64)
     for f in range(flows.shape[0]):
-        flow_start[2 * flows[f, 0] + flows[f, 2] + 1] += 1
-        if flows[f, 2] == 0:
-            num_inputs[flows[f, 1]] += 1
+        flow_start[2 * flows[f, SENDER] + flows[f, WAY] + 1] += 1
+        if flows[f, WAY] == 0:
+            num_inputs[flows[f, RECEIVER]] += 1
         else:
-            num_gradients[flows[f, 1]] += 1
-        if flows[f, 4] >= 0:
-            for k in range(layers.route_start[flows[f, 4]], layers.route_start[flows[f, 4] + 1]):
+            num_gradients[flows[f, RECEIVER]] += 1
+        if flows[f, ROUTE] >= 0:
+            for k in range(layers.route_start[flows[f, ROUTE]], layers.route_start[flows[f, ROUTE] + 1]):
                 users[layers.route_links[k]] += 1
     flow_start = np.cumsum(flow_start)
     fill = flow_start[:-1].copy()
     table = np.zeros((4, flows.shape[0]), np.int64)
     for f in range(flows.shape[0]):
-        at = fill[2 * flows[f, 0] + flows[f, 2]]
-        fill[2 * flows[f, 0] + flows[f, 2]] += 1
-        table[0, at], table[1, at], table[2, at] = flows[f, 1], flows[f, 3], flows[f, 4]
-        if flows[f, 4] >= 0:
-            for k in range(layers.route_start[flows[f, 4]], layers.route_start[flows[f, 4] + 1]):
+        at = fill[2 * flows[f, SENDER] + flows[f, WAY]]
+        fill[2 * flows[f, SENDER] + flows[f, WAY]] += 1
+        table[RECEIVER_ROW, at], table[TICKS_ROW, at], table[ROUTE_ROW, at] = (
+            flows[f, RECEIVER],
+            flows[f, TICKS],
+            flows[f, ROUTE],
+        )
+        if flows[f, ROUTE] >= 0:
+            for k in range(layers.route_start[flows[f, ROUTE]], layers.route_start[flows[f, ROUTE] + 1]):
                 if users[layers.route_links[k]] > 1:
-                    table[3, at] = 1
+                    table[SHARED_ROW, at] = 1
     return Net(
-        lane_stage, devices, duration, lane_size[4], lane_size[0], lane_size[1], lane_size[2], lane_size[3],
-        device_start, device_lanes, budget, flow_start, table[0], table[1], table[2], table[3],
+        lane_stage, devices, duration, lane_size[HAS_WEIGHT], lane_size[HELD], lane_size[STASH],
+        lane_size[WEIGHT_STASH], lane_size[WORKSPACE], device_start, device_lanes, budget, flow_start,
+        table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW], table[SHARED_ROW],
         num_inputs, num_gradients, layers.route_start, layers.route_links, synchronisation, layers.options,
     )  # fmt: skip
-
-
-ARRIVAL, SEND = 4, 5
-"""Codes of the events that are not the end of an action (whose code is its kind)."""
-
-FIRST_SEND = 1 << 59
-"""Keys from here on are of order 1: they come after everything else of the same time."""
-
-
-@kernel
-def event_key(order, stage, microbatch, way, index, code):
-    """Everything that decides between events of the same time, and what the event is, in one integer."""
-    return (((((order << 11 | stage) << 21 | microbatch) << 1 | way) << 23 | index) << 3) | code
-
-
-@kernel
-def heap_push(heap, size, time, key):
-    """Insert (time, key) into the binary heap `heap` [capacity, 2] of `size` events."""
-    at = size
-    while at > 0:
-        parent = (at - 1) >> 1
-        if heap[parent, 0] < time or (heap[parent, 0] == time and heap[parent, 1] <= key):
-            break
-        heap[at, 0], heap[at, 1] = heap[parent, 0], heap[parent, 1]
-        at = parent
-    heap[at, 0], heap[at, 1] = time, key
-
-
-@kernel
-def heap_pop(heap, size):
-    """Remove the first of `size` events; the caller has read it at heap[0]."""
-    time, key = heap[size - 1, 0], heap[size - 1, 1]
-    last = size - 1
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= last:
-            break
-        right = child + 1
-        if right < last and (
-            heap[right, 0] < heap[child, 0] or (heap[right, 0] == heap[child, 0] and heap[right, 1] < heap[child, 1])
-        ):
-            child = right
-        if time < heap[child, 0] or (time == heap[child, 0] and key <= heap[child, 1]):
-            break
-        heap[at, 0], heap[at, 1] = heap[child, 0], heap[child, 1]
-        at = child
-    heap[at, 0], heap[at, 1] = time, key
 
 
 @kernel
@@ -439,12 +485,12 @@ def next_in_word(count, missing, words, position, d):
     """The next action of the device's word if it can start now, else -1."""
     code = words[d, position[d]]
     n, kind = code >> 2, code & 3
-    if kind == 0:
-        return code if missing[n, 0, count[n, 0]] == 0 else -1
-    if kind == 2:
-        return code if count[n, 2] < count[n, 1] else -1
-    m = count[n, 1]
-    return code if m < count[n, 0] and missing[n, 1, m] == 0 else -1
+    if kind == FORWARD:
+        return code if missing[n, ACTIVATIONS, count[n, FORWARD]] == 0 else -1
+    if kind == WEIGHT_GRAD:
+        return code if count[n, WEIGHT_GRAD] < count[n, INPUT_GRAD] else -1
+    m = count[n, INPUT_GRAD]
+    return code if m < count[n, FORWARD] and missing[n, GRADIENTS, m] == 0 else -1
 
 
 @kernel
@@ -453,37 +499,44 @@ def forward_fits(lanes, budget, cap, count, held, k, last, total):
 
     `lanes` [lanes by device, 6] holds index, stage, has W, held, stash, workspace; the device's end before `last`.
     """
-    n = lanes[k, 0]
-    if count[n, 0] - count[n, 1] >= cap[n]:
+    n = lanes[k, LANE_NUMBER]
+    if count[n, FORWARD] - count[n, INPUT_GRAD] >= cap[n]:
         return False
-    need = lanes[k, 3]
+    need = lanes[k, LANE_HELD]
     for x in range(k + 1, last):
-        other = lanes[x, 0]
-        if count[other, 0] == count[other, 1] and count[other, 0] < total:
-            need += lanes[x, 3]
-    return held + need + lanes[k, 5] <= budget
+        other = lanes[x, LANE_NUMBER]
+        if count[other, FORWARD] == count[other, INPUT_GRAD] and count[other, FORWARD] < total:
+            need += lanes[x, LANE_HELD]
+    return held + need + lanes[k, LANE_WORKSPACE] <= budget
 
 
 @kernel
-def choose(lanes, first, last, budget, held, cap, lag, mode, total, can_split, count, missing):
-    """The action (lane * 4 + kind) that the policy starts on an idle device, or -1 to wait.
+def choose(lanes, device_start, budgets, all_held, policy, d, scalars, count, missing):
+    """The action (lane * 4 + kind) that the policy starts on the idle device d, or -1 to wait.
 
-    `lanes[first:last]` are those of the device, by stage (see `forward_fits`); budget, held, lag and mode are its own.
+    `lanes[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `forward_fits`).
     """
+    first, last, budget, held = device_start[d], device_start[d + 1], budgets[d], all_held[d]
+    cap, lag, mode = policy.cap, policy.lag[d], policy.mode[d]
+    total, can_split = scalars[MICROBATCHES], scalars[SPLIT]
     forward, backward, weight = -1, -1, -1
     forward_rank, backward_rank, pending = FAR, FAR, -1
     for k in range(first, last):
-        n = lanes[k, 0]
-        f, i, w = count[n, 0], count[n, 1], count[n, 2]
-        deep = -lanes[k, 1]
-        if lanes[k, 2] and i - w > max(pending, 0) and held + lanes[k, 5] <= budget:
-            weight, pending = n * 4 + 2, i - w
-        if i < f and missing[n, 1, i] == 0 and held + lanes[k, 4] - lanes[k, 3] + lanes[k, 5] <= budget:
+        n = lanes[k, LANE_NUMBER]
+        f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
+        deep = -lanes[k, LANE_STAGE]
+        if lanes[k, LANE_HAS_WEIGHT] and i - w > max(pending, 0) and held + lanes[k, LANE_WORKSPACE] <= budget:
+            weight, pending = n * 4 + WEIGHT_GRAD, i - w
+        if (
+            i < f
+            and missing[n, GRADIENTS, i] == 0
+            and held + lanes[k, LANE_STASH] - lanes[k, LANE_HELD] + lanes[k, LANE_WORKSPACE] <= budget
+        ):
             rank = deep if mode & DEPTH_FIRST else i * 4096 + deep
             if rank < backward_rank:
-                fused = lanes[k, 2] and (mode & FUSE or not can_split)
-                backward, backward_rank = n * 4 + (3 if fused else 1), rank
-        if f < total and missing[n, 0, f] == 0:
+                fused = lanes[k, LANE_HAS_WEIGHT] and (mode & FUSE or not can_split)
+                backward, backward_rank = n * 4 + (BACKWARD if fused else INPUT_GRAD), rank
+        if f < total and missing[n, ACTIVATIONS, f] == 0:
             rank = deep if mode & DEPTH_FIRST else f * 4096 + deep
             if rank < forward_rank and forward_fits(lanes, budget, cap, count, held, k, last, total):
                 forward, forward_rank = n * 4, rank
@@ -502,13 +555,17 @@ def lane_table(net):
     table = np.empty((net.device_lanes.shape[0], 6), np.int64)
     for k in range(table.shape[0]):
         n = net.device_lanes[k]
-        table[k, 0], table[k, 1], table[k, 2] = n, net.lane_stage[n], net.has_weight[n]
-        table[k, 3], table[k, 4], table[k, 5] = net.held[n], net.stash[n], net.workspace[n]
+        table[k, LANE_NUMBER], table[k, LANE_STAGE], table[k, LANE_HAS_WEIGHT] = n, net.lane_stage[n], net.has_weight[n]
+        table[k, LANE_HELD], table[k, LANE_STASH], table[k, LANE_WORKSPACE] = (
+            net.held[n],
+            net.stash[n],
+            net.workspace[n],
+        )
     return table
 
 
 @kernel
-def send(net, n, way, m, now, heap, size, link_free, missing):
+def send(net, n, way, m, now, heap, size, link_free, missing, sent):
     """Let every flow of lane n in direction `way` go off for microbatch m; returns the new number of events."""
     for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
         route, target = net.flow_route[f], net.flow_target[f]
@@ -518,12 +575,12 @@ def send(net, n, way, m, now, heap, size, link_free, missing):
             heap_push(heap, size, now, event_key(1, net.lane_stage[n], m, way, f, SEND))
             size += 1
         else:
-            size = depart(net, f, way, m, now, heap, size, link_free)
+            size = depart(net, f, way, m, now, heap, size, link_free, sent)
     return size
 
 
 @kernel
-def depart(net, f, way, m, now, heap, size, link_free):
+def depart(net, f, way, m, now, heap, size, link_free, sent):
     """Put flow f on its links once they are free; returns the new number of events."""
     route = net.flow_route[f]
     begin = now
@@ -532,6 +589,8 @@ def depart(net, f, way, m, now, heap, size, link_free):
     end = begin + net.flow_duration[f]
     for k in range(net.route_start[route], net.route_start[route + 1]):
         link_free[net.route_links[k]] = end
+    if sent is not None:
+        sent[f, m] = begin
     heap_push(heap, size, end, event_key(0, net.lane_stage[net.flow_target[f]], m, way, f, ARRIVAL))
     return size + 1
 
@@ -541,12 +600,14 @@ def make_shares(net):
     """[N, 3] ticks of F, of the least backward work before the gradient leaves, and of the least after it."""
     shares = np.zeros((net.lane_stage.shape[0], 3), np.int64)
     for n in range(shares.shape[0]):
-        shares[n, 0], shares[n, 1] = net.duration[n, 0], net.duration[n, 1]
+        shares[n, FORWARD_PART], shares[n, GRADIENT_PART] = net.duration[n, FORWARD], net.duration[n, INPUT_GRAD]
         if net.has_weight[n]:
-            fused = net.duration[n, 3]
-            whole = min(net.duration[n, 1] + net.duration[n, 2], fused) if net.scalars[SPLIT] else fused
-            shares[n, 1] = min(net.duration[n, 1], fused) if net.scalars[SPLIT] else fused
-            shares[n, 2] = max(whole - shares[n, 1], 0)
+            fused = net.duration[n, BACKWARD]
+            whole = (
+                min(net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD], fused) if net.scalars[SPLIT] else fused
+            )
+            shares[n, GRADIENT_PART] = min(net.duration[n, INPUT_GRAD], fused) if net.scalars[SPLIT] else fused
+            shares[n, REST_PART] = max(whole - shares[n, GRADIENT_PART], 0)
     return shares
 
 
@@ -555,10 +616,10 @@ def make_drains(net, shares):
     """[N] what follows every I of the lane: the chain of I upstream, with its own W and all-reduce at every step."""
     drain = np.zeros(net.lane_stage.shape[0], np.int64)
     for n in range(drain.shape[0]):
-        drain[n] = shares[n, 2] + net.synchronisation[net.lane_stage[n]]
+        drain[n] = shares[n, REST_PART] + net.synchronisation[net.lane_stage[n]]
         for f in range(net.flow_start[2 * n + 1], net.flow_start[2 * n + 2]):
             target = net.flow_target[f]
-            drain[n] = max(drain[n], net.flow_duration[f] + shares[target, 1] + drain[target])
+            drain[n] = max(drain[n], net.flow_duration[f] + shares[target, GRADIENT_PART] + drain[target])
     return drain
 
 
@@ -570,7 +631,9 @@ def remaining_work(net, shares):
         least_end = FAR
         for k in range(net.device_start[d], net.device_start[d + 1]):
             n = net.device_lanes[k]
-            left[d] += net.scalars[MICROBATCHES] * (shares[n, 0] + shares[n, 1] + shares[n, 2])
+            left[d] += net.scalars[MICROBATCHES] * (
+                shares[n, FORWARD_PART] + shares[n, GRADIENT_PART] + shares[n, REST_PART]
+            )
             least_end = min(least_end, net.synchronisation[net.lane_stage[n]])
         left[d] += least_end if least_end < FAR else 0
     return left
@@ -580,18 +643,18 @@ def remaining_work(net, shares):
 def account(net, count, held, n, kind):
     """Count an action that starts now and book its memory as it stands after its end."""
     d = net.lane_device[n]
-    if kind == 0:
-        count[n, 0] += 1
+    if kind == FORWARD:
+        count[n, FORWARD] += 1
         held[d] += net.held[n]
-    elif kind == 1:
-        count[n, 1] += 1
+    elif kind == INPUT_GRAD:
+        count[n, INPUT_GRAD] += 1
         held[d] += net.weight_stash[n] - net.held[n]
-    elif kind == 2:
-        count[n, 2] += 1
+    elif kind == WEIGHT_GRAD:
+        count[n, WEIGHT_GRAD] += 1
         held[d] -= net.weight_stash[n]
     else:
-        count[n, 1] += 1
-        count[n, 2] += 1
+        count[n, INPUT_GRAD] += 1
+        count[n, WEIGHT_GRAD] += 1
         held[d] -= net.held[n]
 
 
@@ -600,8 +663,8 @@ def make_missing(net):
     """[N, 2, M] inputs and gradients that have yet to arrive."""
     missing = np.empty((net.lane_stage.shape[0], 2, net.scalars[MICROBATCHES]), np.int32)
     for n in range(missing.shape[0]):
-        missing[n, 0, :] = net.num_inputs[n]
-        missing[n, 1, :] = net.num_gradients[n]
+        missing[n, ACTIVATIONS, :] = net.num_inputs[n]
+        missing[n, GRADIENTS, :] = net.num_gradients[n]
     return missing
 
 
@@ -612,57 +675,191 @@ def is_late(left, shares, drain, weight, n, d, kind, now, returns, limit):
     `weight` [N] ticks of W; `returns` microbatches of the lane whose I has not started yet, this one included.
     """
     late = now + left[d] >= limit
-    if kind == 0:
-        left[d] -= shares[n, 0]
-    elif kind == 2:
+    if kind == FORWARD:
+        left[d] -= shares[n, FORWARD_PART]
+    elif kind == WEIGHT_GRAD:
         left[d] -= weight[n]
     else:
-        late = late or now + returns * shares[n, 1] + drain[n] >= limit
-        left[d] -= shares[n, 1] + shares[n, 2] - (weight[n] if kind == 1 else 0)
+        late = late or now + returns * shares[n, GRADIENT_PART] + drain[n] >= limit
+        left[d] -= shares[n, GRADIENT_PART] + shares[n, REST_PART] - (weight[n] if kind == INPUT_GRAD else 0)
     return late
 
 
 @kernel
-def play(net, policy, words, lengths, follow, threshold):
+def next_recorded(recording, words, lengths, position, busy, missing, d):
+    """The next action of the device's word if all who take part can start it now, else -1."""
+    code, m = words[d, position[d]], recording.microbatch[d, position[d]]
+    n = code >> 2
+    if missing[n, ACTIVATIONS, m] > 0 or missing[n, ACTIVATIONS, -1] > 0:
+        return -1
+    if code & 3 != FORWARD and missing[n, GRADIENTS, m] > 0:
+        return -1
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        other = recording.members[k]
+        x = position[other]
+        if busy[other] or x >= lengths[other] or words[other, x] != code or recording.microbatch[other, x] != m:
+            return -1
+    return code
+
+
+@kernel
+def is_held(recording, n, now):
+    """Whether a device of lane n still sends or receives."""
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        if recording.held_until[recording.members[k]] > now:
+            return True
+    return False
+
+
+@kernel
+def start_recorded(net, recording, words, lengths, position, busy, missing, heap, size, now, d):
+    """Start the next action of device d, and of all who take part, if it can start; the new number of events.
+
+    Where transfers hold their devices, actions that take time start after the transfers that are ready at this instant.
+    """
+    is_resumed = recording.resumed.shape[0] == 0 or recording.resumed[d] > 0
+    if recording.resumed.shape[0] > 0:
+        recording.resumed[d] = 0
+    code = next_recorded(recording, words, lengths, position, busy, missing, d)
+    if code < 0:
+        return size
+    n, kind, m = code >> 2, code & 3, recording.microbatch[d, position[d]]
+    end = now + net.duration[n, kind]
+    if end > now and not is_resumed:
+        heap_push(heap, size, now, event_key(2, 0, 0, 0, d, RESUME))
+        return size + 1
+    if end > now and recording.resumed.shape[0] > 0:
+        if is_held(recording, n, now):
+            return size
+        for k in range(recording.member_start[n], recording.member_start[n + 1]):
+            recording.held_until[recording.members[k]] = end
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        other = recording.members[k]
+        recording.start[other, position[other]] = now
+        position[other] += 1
+        busy[other] = True
+    heap_push(heap, size, end, event_key(0, net.lane_stage[n], m, 0, n, kind))
+    return size + 1
+
+
+@kernel
+def depart_recorded(net, recording, f, way, m, now, heap, size, link_free):
+    """Put flow f on its links once they are free; the new number of events.
+
+    Where transfers hold their devices, both have to be free as well.
+    """
+    if recording.resumed.shape[0] == 0 or recording.sender[f] < 0:
+        return depart(net, f, way, m, now, heap, size, link_free, recording.sent)
+    a, b = net.lane_device[recording.sender[f]], net.lane_device[net.flow_target[f]]
+    begin = max(now, recording.held_until[a], recording.held_until[b])
+    size = depart(net, f, way, m, begin, heap, size, link_free, recording.sent)
+    end = recording.sent[f, m] + net.flow_duration[f]
+    for d in (a, b):
+        recording.held_until[d] = end
+        heap_push(heap, size, end, event_key(2, 0, 0, 0, d, RESUME))
+        size += 1
+    return size
+
+
+@kernel
+def open_recorded(net, recording, heap, link_free, missing):
+    """Let go what leaves at time 0; the number of events."""
+    size = 0
+    for n in recording.opening:
+        size = send(net, n, ACTIVATIONS, -1, np.int64(0), heap, size, link_free, missing, recording.sent)
+    return size
+
+
+@kernel
+def end_recorded(net, recording, n, kind, m, now, heap, size, link_free, missing):
+    """Send what an action of lane n has made, and once its stage has ended what that sends; the new number of events.
+
+    What a stage sends when it has ended counts as a transfer of microbatch M.
+    """
+    if kind != WEIGHT_GRAD:
+        size = send(net, n, min(kind, GRADIENTS), m, now, heap, size, link_free, missing, recording.sent)
+    s = net.lane_stage[n]
+    recording.left[s] -= 1
+    if recording.left[s] == 0 and recording.closing[s] >= 0:
+        lane, once = recording.closing[s], net.scalars[MICROBATCHES]
+        size = send(net, lane, GRADIENTS, once, now, heap, size, link_free, missing, recording.sent)
+    return size
+
+
+@kernel
+def mark(d, dirty, is_dirty, num_dirty):
+    """Let device d go on once all events of this instant have been seen; the new number of those that may."""
+    if not is_dirty[d]:
+        is_dirty[d] = True
+        dirty[num_dirty] = d
+        num_dirty += 1
+    return num_dirty
+
+
+@kernel
+def mark_members(recording, n, busy, dirty, is_dirty, num_dirty):
+    """Let all devices of lane n go on; the new number of those that may."""
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        busy[recording.members[k]] = False
+        num_dirty = mark(recording.members[k], dirty, is_dirty, num_dirty)
+    return num_dirty
+
+
+@kernel
+def make_counters(num_lanes, num_devices):
+    """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] units held, actions started, whether busy."""
+    held, position = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
+    return np.zeros((num_lanes, WEIGHT_GRAD + 1), np.int64), held, position, np.zeros(num_devices, np.bool_)
+
+
+@kernel
+def make_heap(transfers, devices, recording):
+    """Room for all events that may lie ahead at once: two more per transfer and device where transfers hold devices."""
+    if recording is not None:
+        transfers, devices = 3 * transfers, 2 * devices
+    return np.empty((transfers + devices + 1, KEY + 1), np.int64)
+
+
+@kernel
+def play(net, policy, words, lengths, follow, threshold, recording):
     """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
 
     `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
     last ends); FAR for all three if the game deadlocks, and some time from `threshold` on as soon as the makespan is
-    certain to be no less. Memory is respected by policies, not checked for given words.
-    One long function on purpose: handing the net to helpers per event costs three times the work itself.
+    certain to be no less. Memory is respected by policies, not checked for given words. With a recording, words are any
+    that keep F before I before W, and what is returned means nothing. One long function on purpose: handing the net to
+    helpers per event costs three times the work itself.
     """
-    num_lanes, num_devices, total = net.lane_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
-    count = np.zeros((num_lanes, 3), np.int64)  # F, I (or B), W (or B) started
-    missing = make_missing(net)
-    heap, size = np.empty((net.flow_target.shape[0] * total + num_devices + 1, 2), np.int64), 0
+    num_devices, total, limit = net.budget.shape[0], net.scalars[MICROBATCHES], threshold - net.scalars[TAIL]
+    missing = make_missing(net) if recording is None else recording.missing
+    count, held, position, busy = make_counters(net.lane_stage.shape[0], num_devices)
     link_free, stage_end = np.zeros(net.scalars[LINKS], np.int64), np.zeros(net.synchronisation.shape[0], np.int64)
-    held, position = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
-    busy, first, last = np.zeros(num_devices, np.bool_), np.full(num_devices, -1), np.zeros(num_devices, np.int64)
+    first, last = np.full(num_devices, -1), np.zeros(num_devices, np.int64)
     dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
-    lanes, device_start, budget, can_split = lane_table(net), net.device_start, net.budget, net.scalars[SPLIT]
-    cap, lag, mode = policy.cap, policy.lag, policy.mode
+    heap, size, lanes = make_heap(net.flow_target.shape[0] * total, num_devices, recording), 0, lane_table(net)
     if not follow:
         lengths[:] = 0
-    shares, weight, limit = make_shares(net), net.duration[:, 2] * net.has_weight, threshold - net.scalars[TAIL]
-    left, drain = remaining_work(net, shares), make_drains(net, shares)
-    now = np.int64(0)
-    while True:
+    shares, weight = make_shares(net), net.duration[:, WEIGHT_GRAD] * net.has_weight
+    left, drain, now = remaining_work(net, shares), make_drains(net, shares), np.int64(0)
+    if recording is not None:
+        size = open_recorded(net, recording, heap, link_free, missing)
+    while num_dirty > 0 or size > 0:
         for x in range(num_dirty):
             d = dirty[x]
             is_dirty[d] = False
             if busy[d] or (follow and position[d] >= lengths[d]):
                 continue
+            if recording is not None:
+                size = start_recorded(net, recording, words, lengths, position, busy, missing, heap, size, now, d)
+                continue
             if follow:
                 code = next_in_word(count, missing, words, position, d)
             else:
-                code = choose(
-                    lanes, device_start[d], device_start[d + 1], budget[d], held[d], cap, lag[d], mode[d], total,
-                    can_split, count, missing,
-                )  # fmt: skip
+                code = choose(lanes, net.device_start, net.budget, held, policy, d, net.scalars, count, missing)
             if code < 0:
                 continue
             n, kind = code >> 2, code & 3
-            m = count[n, 0] if kind == 0 else (count[n, 2] if kind == 2 else count[n, 1])
+            m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
             if is_late(left, shares, drain, weight, n, d, kind, now, total - m, limit):
                 return threshold, threshold, threshold
             account(net, count, held, n, kind)
@@ -674,35 +871,36 @@ def play(net, policy, words, lengths, follow, threshold):
             first[d] = now if first[d] < 0 else first[d]
             heap_push(heap, size, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
             size += 1
-        num_dirty = 0
-        if size == 0:
-            break
-        now = heap[0, 0]
-        while size > 0 and heap[0, 0] == now and (num_dirty == 0 or heap[0, 1] < FIRST_SEND):
-            key = heap[0, 1]
+        num_dirty, now = 0, heap[0, TIME]
+        while size > 0 and heap[0, TIME] == now and (num_dirty == 0 or heap[0, KEY] < FIRST_SEND):
+            code, index, way, m = event_of(heap[0, KEY])
             heap_pop(heap, size)
             size -= 1
-            code, index = key & 7, (key >> 3) & 0x7FFFFF
-            way, m = (key >> 26) & 1, (key >> 27) & 0x1FFFFF
             if code == SEND:
-                size = depart(net, index, way, m, now, heap, size, link_free)
+                if recording is not None:
+                    size = depart_recorded(net, recording, index, way, m, now, heap, size, link_free)
+                else:
+                    size = depart(net, index, way, m, now, heap, size, link_free, None)
                 continue
             if code == ARRIVAL:
                 n = net.flow_target[index]
                 missing[n, way, m] -= 1
+                d = net.lane_device[n]
+            elif recording is not None and code == RESUME:
+                d = index
+                recording.resumed[d] = 0 if busy[d] else 1
             else:
-                n = index
-                busy[net.lane_device[n]] = False
-                last[net.lane_device[n]] = now
+                n, d = index, net.lane_device[index]
+                busy[d] = False
+                last[d] = now
                 stage_end[net.lane_stage[n]] = now
-                if code != 2:
-                    size = send(net, n, 0 if code == 0 else 1, m, now, heap, size, link_free, missing)
-            d = net.lane_device[n]
-            if not is_dirty[d]:
-                is_dirty[d] = True
-                dirty[num_dirty] = d
-                num_dirty += 1
-    if np.any(count[:, :2] < total) or np.any(count[:, 2] < total * net.has_weight):
+                if recording is not None:
+                    size = end_recorded(net, recording, n, code, m, now, heap, size, link_free, missing)
+                    num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
+                elif code != WEIGHT_GRAD:
+                    size = send(net, n, min(code, GRADIENTS), m, now, heap, size, link_free, missing, None)
+            num_dirty = mark(d, dirty, is_dirty, num_dirty)
+    if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * net.has_weight):
         return FAR, FAR, FAR
     makespan = np.max(stage_end + net.synchronisation) + net.scalars[TAIL]
     return makespan, np.max(last - first * (first >= 0)), np.sum(last)
@@ -717,15 +915,15 @@ def peak_excess(net, words, lengths):
         for x in range(lengths[d]):
             n, kind = words[d, x] >> 2, words[d, x] & 3
             peak = net.workspace[n]
-            if kind == 0:
+            if kind == FORWARD:
                 held += net.held[n]
                 peak += held
-            elif kind == 2:
+            elif kind == WEIGHT_GRAD:
                 peak += held
                 held -= net.weight_stash[n]
             else:
                 peak += held + net.stash[n] - net.held[n]
-                held += (net.weight_stash[n] if kind == 1 else 0) - net.held[n]
+                held += (net.weight_stash[n] if kind == INPUT_GRAD else 0) - net.held[n]
             worst = max(worst, peak - net.budget[d])
         worst = max(worst, -net.budget[d] if net.device_start[d + 1] > net.device_start[d] else 0)
     return worst

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from solver_models.columns import FORWARD_PART, GRADIENT_PART
+from solver_models.compiled import kernel
 from solver_models.evaluator import FAR, MICROBATCHES, Policy, make_shares, play
-from solver_models.jit import kernel
 from solver_models.lower_bounds import make_trips
 
 PUT_OFF = 1 << 20
@@ -26,12 +27,12 @@ def fill_up(net, cap, extra):
     first I waits less than an F, and the first gradients reach the first stage as early as can be.
     """
     shares = make_shares(net)
-    trip, pace = make_trips(net, shares), shares[:, 0].copy()
+    trip, pace = make_trips(net, shares), shares[:, FORWARD_PART].copy()
     for n in range(cap.shape[0]):  # lanes are ordered by stage, and forward flows lead to later stages
         for f in range(net.flow_start[2 * n], net.flow_start[2 * n + 1]):
             target = net.flow_target[f]
             pace[target] = max(pace[target], pace[n], net.flow_duration[f])
-        cap[n] = max(1, (trip[n] - shares[n, 1]) // max(pace[n], 1) + extra)
+        cap[n] = max(1, (trip[n] - shares[n, GRADIENT_PART]) // max(pace[n], 1) + extra)
 
 
 @kernel
@@ -40,7 +41,7 @@ def play_filled(net, words, lengths, extra, by_span):
     num_devices, cap = net.budget.shape[0], np.ones(net.lane_stage.shape[0], np.int64)
     fill_up(net, cap, extra)
     policy = Policy(cap, np.full(num_devices, PUT_OFF), np.zeros(num_devices, np.int64))
-    makespan, span, total = play(net, policy, words, lengths, False, FAR)
+    makespan, span, total = play(net, policy, words, lengths, False, FAR, None)
     return (span if by_span else makespan), total
 
 
@@ -88,7 +89,7 @@ def tune(net, words, lengths, slope, iterations, heat, floor, seed, by_span):
         new = Policy(cap.copy(), lag.copy(), mode.copy())
         if step > 0:
             vary(net, new.cap, new.lag, new.mode)
-        makespan, span, total = play(net, new, trial, trial_lengths, False, FAR)
+        makespan, span, total = play(net, new, trial, trial_lengths, False, FAR, None)
         found = span if by_span else makespan
         if found >= FAR:
             continue

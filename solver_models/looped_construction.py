@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solver_models.compiled import kernel
 from solver_models.instance import Integers
-from solver_models.jit import kernel
 
-FAR = 1 << 60
+NO_ROOM = 1 << 60
 """Objective of a cut that is certain to be no better than the threshold; memory that is missing is added to it."""
 
-FORWARD, BACKWARD, SYNCHRONISATION = 0, 1, 2
-"""Rows of `Loop.times`."""
+FORWARD, BACKWARD, SYNCHRONISATION, SEND_FORWARD, SEND_BACKWARD = range(5)
+"""Rows of a table of stages; `Loop.times` has the first three, `Loop.crossing` the first two."""
 
 HELD, STATIC, TRANSIENT = 0, 1, 2
 """Rows of `Loop.sizes`."""
@@ -74,8 +74,8 @@ def stage_times(loop, cut, ranks):
         for k in range(3):
             table[k, s] = loop.times[k, s % ranks, cut[s + 1]] - loop.times[k, s % ranks, cut[s]]
         if s + 1 < stages:
-            table[3, s] = loop.crossing[0, s % ranks, cut[s + 1]]
-            table[4, s + 1] = loop.crossing[1, s % ranks, cut[s + 1]]
+            table[SEND_FORWARD, s] = loop.crossing[FORWARD, s % ranks, cut[s + 1]]
+            table[SEND_BACKWARD, s + 1] = loop.crossing[BACKWARD, s % ranks, cut[s + 1]]
     return table
 
 
@@ -87,12 +87,12 @@ def floor_of(table, ranks, count):
     for rank in range(ranks):
         load, sync = np.int64(0), np.int64(0)
         for s in range(rank, stages, ranks):
-            load += count * (table[0, s] + table[1, s])
-        sync = max(table[2, rank], after)
+            load += count * (table[FORWARD, s] + table[BACKWARD, s])
+        sync = max(table[SYNCHRONISATION, rank], after)
         best = max(best, before + load + sync)
-        before += table[0, rank] + table[3, rank]
+        before += table[FORWARD, rank] + table[SEND_FORWARD, rank]
         if rank + 1 < ranks:
-            after = max(after + table[1, rank], table[2, rank]) + table[4, rank + 1]
+            after = max(after + table[BACKWARD, rank], table[SYNCHRONISATION, rank]) + table[SEND_BACKWARD, rank + 1]
     return best
 
 
@@ -147,14 +147,14 @@ def has_room(loop, cut, ranks):
 
 @kernel
 def play_loop(table, ranks, count, threshold):
-    """The makespan of the fixed order; FAR once it is certain to be no less than the threshold."""
+    """The makespan of the fixed order; NO_ROOM once it is certain to be no less than the threshold."""
     stages = table.shape[1]
     chunks = stages // ranks
     turns = count * chunks
     ends = np.full((2, stages, count), -1, np.int64)
     place, now, left = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
     for s in range(stages):
-        left[s % ranks] += count * (table[0, s] + table[1, s])
+        left[s % ranks] += count * (table[FORWARD, s] + table[BACKWARD, s])
     done = 0
     while done < 2 * turns * ranks:
         for rank in range(ranks):
@@ -166,18 +166,18 @@ def play_loop(table, ranks, count, threshold):
                 if is_backward:
                     s = (chunks - 1 - chunk) * ranks + rank
                     if s + 1 < stages:
-                        if ends[1, s + 1, m] < 0:
+                        if ends[BACKWARD, s + 1, m] < 0:
                             break
-                        ready = ends[1, s + 1, m] + table[4, s + 1]
+                        ready = ends[BACKWARD, s + 1, m] + table[SEND_BACKWARD, s + 1]
                 else:
                     s = chunk * ranks + rank
                     if s > 0:
-                        if ends[0, s - 1, m] < 0:
+                        if ends[FORWARD, s - 1, m] < 0:
                             break
-                        ready = ends[0, s - 1, m] + table[3, s - 1]
+                        ready = ends[FORWARD, s - 1, m] + table[SEND_FORWARD, s - 1]
                 begin = max(now[rank], ready)
                 if begin + left[rank] >= threshold:
-                    return FAR
+                    return NO_ROOM
                 way = 1 if is_backward else 0
                 left[rank] -= table[way, s]
                 now[rank] = ends[way, s, m] = begin + table[way, s]
@@ -185,21 +185,21 @@ def play_loop(table, ranks, count, threshold):
                 done += 1
     makespan = np.int64(0)
     for s in range(stages):
-        makespan = max(makespan, ends[1, s, count - 1] + table[2, s])
+        makespan = max(makespan, ends[BACKWARD, s, count - 1] + table[SYNCHRONISATION, s])
     return makespan
 
 
 @kernel
 def rate_cut(loop, cut, ranks, threshold, by_floor):
-    """The objective of a cut: its makespan, or its floor; FAR and more without memory or from the threshold on."""
+    """The objective of a cut: its makespan, or its floor; NO_ROOM and more without memory or from the threshold on."""
     if not has_room(loop, cut, ranks):
         missing = missing_memory(loop, cut, ranks)
         if missing > 0:
-            return FAR + missing
+            return NO_ROOM + missing
     table = stage_times(loop, cut, ranks)
     least = floor_of(table, ranks, loop.microbatches)
     if by_floor or least >= threshold:
-        return least if least < threshold else FAR
+        return least if least < threshold else NO_ROOM
     return play_loop(table, ranks, loop.microbatches, threshold)
 
 
@@ -225,7 +225,7 @@ def anneal_cut(loop, cut, ranks, iterations, first_heat, last_heat, seed, by_flo
     """Anneal from `cut`, which then holds the best one found; returns its objective."""
     np.random.seed(seed)
     new, current = cut.copy(), cut.copy()
-    value = rate_cut(loop, cut, ranks, FAR, by_floor)
+    value = rate_cut(loop, cut, ranks, NO_ROOM, by_floor)
     best = value
     if cut.shape[0] < 3:
         return best
@@ -233,9 +233,9 @@ def anneal_cut(loop, cut, ranks, iterations, first_heat, last_heat, seed, by_flo
         if not vary_cut(current, new):
             continue
         heat = first_heat * (last_heat / first_heat) ** (step / iterations)
-        slack = np.int64(-np.log(1 - np.random.random()) * heat * min(value, FAR))
-        found = rate_cut(loop, new, ranks, value + slack + 1 if value < FAR else FAR, by_floor)
-        if found <= value + slack and (found < FAR or value >= FAR):
+        slack = np.int64(-np.log(1 - np.random.random()) * heat * min(value, NO_ROOM))
+        found = rate_cut(loop, new, ranks, value + slack + 1 if value < NO_ROOM else NO_ROOM, by_floor)
+        if found <= value + slack and (found < NO_ROOM or value >= NO_ROOM):
             current[:] = new
             value = found
             if found < best:

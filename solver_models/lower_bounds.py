@@ -6,8 +6,9 @@ schedule bound of `docs/bounds.md`; there stand the proofs at length.
 
 import numpy as np
 
+from solver_models.columns import FORWARD_PART, GRADIENT_PART, HEAD, TAIL_AFTER, WORK
+from solver_models.compiled import kernel
 from solver_models.evaluator import FAR, MICROBATCHES, TAIL, make_drains, make_shares
-from solver_models.jit import kernel
 
 MAX_BITS = 62
 """Largest nets of which sets of lanes are kept as bits."""
@@ -19,7 +20,7 @@ def make_heads(net, shares):
     head = np.zeros(net.lane_stage.shape[0], np.int64)
     for n in range(head.shape[0]):  # lanes are ordered by stage, and forward flows lead to later stages
         for f in range(net.flow_start[2 * n], net.flow_start[2 * n + 1]):
-            leave = head[n] + shares[n, 0] + net.flow_duration[f]
+            leave = head[n] + shares[n, FORWARD_PART] + net.flow_duration[f]
             head[net.flow_target[f]] = max(head[net.flow_target[f]], leave)
     return head
 
@@ -34,7 +35,7 @@ def make_trips(net, shares):
             for g in range(net.flow_start[2 * target + 1], net.flow_start[2 * target + 2]):
                 if net.flow_target[g] == n:
                     trip[n] = max(trip[n], net.flow_duration[f] + trip[target] + net.flow_duration[g])
-        trip[n] += shares[n, 0] + shares[n, 1]
+        trip[n] += shares[n, FORWARD_PART] + shares[n, GRADIENT_PART]
     return trip
 
 
@@ -45,8 +46,8 @@ def lane_floor(net, n, shares, head, drain, trip, in_flight):
     The k-th I ends before the (k + in flight)-th F starts.
     """
     last = net.scalars[MICROBATCHES] - 1
-    rounds = last // in_flight * trip[n] + last % in_flight * shares[n, 0] + trip[n]
-    work = (last + 1) * (shares[n, 0] + shares[n, 1])
+    rounds = last // in_flight * trip[n] + last % in_flight * shares[n, FORWARD_PART] + trip[n]
+    work = (last + 1) * (shares[n, FORWARD_PART] + shares[n, GRADIENT_PART])
     return head[n] + max(work, rounds) + drain[n]
 
 
@@ -88,13 +89,13 @@ def one_machine(jobs):
     for k in range(jobs.shape[0]):
         late, least_tail, early, least_head = np.int64(0), FAR, np.int64(0), FAR
         for x in range(jobs.shape[0]):
-            if jobs[x, 0] >= jobs[k, 0]:
-                late += jobs[x, 1]
-                least_tail = min(least_tail, jobs[x, 2])
-            if jobs[x, 2] >= jobs[k, 2]:
-                early += jobs[x, 1]
-                least_head = min(least_head, jobs[x, 0])
-        floor = max(floor, jobs[k, 0] + late + least_tail, least_head + early + jobs[k, 2])
+            if jobs[x, HEAD] >= jobs[k, HEAD]:
+                late += jobs[x, WORK]
+                least_tail = min(least_tail, jobs[x, TAIL_AFTER])
+            if jobs[x, TAIL_AFTER] >= jobs[k, TAIL_AFTER]:
+                early += jobs[x, WORK]
+                least_head = min(least_head, jobs[x, HEAD])
+        floor = max(floor, jobs[k, HEAD] + late + least_tail, least_head + early + jobs[k, TAIL_AFTER])
     return floor
 
 
@@ -111,16 +112,16 @@ def device_floor(net, d, shares, head, drain, trip, above):
         n = net.device_lanes[k]
         in_flight = most_in_flight(net, n, above[n])
         floor = max(floor, lane_floor(net, n, shares, head, drain, trip, in_flight))
-        way, end = trip[n] - shares[n, 0] - shares[n, 1], net.synchronisation[net.lane_stage[n]]
+        way, end = trip[n] - shares[n, FORWARD_PART] - shares[n, GRADIENT_PART], net.synchronisation[net.lane_stage[n]]
         for x in range(3):
             job = jobs[3 * (k - first) + x]
-            job[0] = head[n] + (0 if x == 0 else (shares[n, 0] + way if x == 1 else trip[n]))
-            job[1] = total * shares[n, x]
-            job[2] = way + shares[n, 1] + drain[n] if x == 0 else (drain[n] if x == 1 else end)
-            work += job[1]
-        early += in_flight * shares[n, 0]
+            job[HEAD] = head[n] + (0 if x == 0 else (shares[n, FORWARD_PART] + way if x == 1 else trip[n]))
+            job[WORK] = total * shares[n, x]
+            job[TAIL_AFTER] = way + shares[n, GRADIENT_PART] + drain[n] if x == 0 else (drain[n] if x == 1 else end)
+            work += job[WORK]
+        early += in_flight * shares[n, FORWARD_PART]
         least_end = min(least_end, end)
-        first_return = min(first_return, head[n] + trip[n] - shares[n, 1])
+        first_return = min(first_return, head[n] + trip[n] - shares[n, GRADIENT_PART])
     if work == 0:
         return floor
     return max(floor, one_machine(jobs), first_return - early + work + least_end)

@@ -7,8 +7,10 @@ or the old one.
 
 import numpy as np
 
+from solver_models.columns import SOURCE, TARGET
+from solver_models.compiled import kernel
+from solver_models.event_heap import MOST_STAGES
 from solver_models.instance import NO_TABLE
-from solver_models.jit import kernel
 
 CAP_SLOPE, CAP_OFFSET, LAG, MODE = 0, 1, 2, 3
 """Indices into `policy_params`: cap of a lane in stage s is slope * (S - s) / 4 + offset; W lag and mode of every
@@ -23,6 +25,8 @@ GAPS, HALVES = 10, 11
 def is_allowed(layers, rules, pinned, stage_of, start, devices):
     """Whether the candidate keeps the rules on stages per device, replicas, skip edges, idle devices and pins."""
     num_stages, num_devices = start.shape[0] - 1, layers.capacity.shape[0]
+    if num_stages > MOST_STAGES:
+        return False
     held = np.zeros(num_devices, np.int64)
     seen = np.full(num_devices, -1, np.int64)
     replicas = 1
@@ -51,7 +55,7 @@ def is_allowed(layers, rules, pinned, stage_of, start, devices):
         return False
     if not rules[SKIP]:
         for e in range(layers.edges.shape[0]):
-            if stage_of[layers.edges[e, 1]] - stage_of[layers.edges[e, 0]] > 1:
+            if stage_of[layers.edges[e, TARGET]] - stage_of[layers.edges[e, SOURCE]] > 1:
                 return False
     return keeps_pins(layers, pinned, stage_of, start, devices)
 
@@ -154,10 +158,10 @@ def move_layer(stage_of, num_stages, edges):
     layer = np.random.randint(stage_of.shape[0])
     low, high = 0, num_stages - 1
     for e in range(edges.shape[0]):
-        if edges[e, 1] == layer:
-            low = max(low, stage_of[edges[e, 0]])
-        elif edges[e, 0] == layer:
-            high = min(high, stage_of[edges[e, 1]])
+        if edges[e, TARGET] == layer:
+            low = max(low, stage_of[edges[e, SOURCE]])
+        elif edges[e, SOURCE] == layer:
+            high = min(high, stage_of[edges[e, TARGET]])
     result = stage_of.copy()
     if high > low and np.sum(stage_of == stage_of[layer]) > 1:
         result[layer] = low + np.random.randint(high - low + 1)

@@ -2,14 +2,15 @@
 
 import numpy as np
 
+from solver_models.compiled import kernel
 from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, Policy, play
-from solver_models.jit import kernel
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD
 
 
 @kernel
 def may_start(net, count, held, d, n, kind):
     """Whether lane n may take an action of this kind next on device d, by its own order and the memory."""
-    f, i, w = count[n, 0], count[n, 1], count[n, 2]
+    f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
     room = net.budget[d] - held - net.workspace[n]
     if kind == 0:
         return f < net.scalars[MICROBATCHES] and net.held[n] <= room
@@ -20,22 +21,24 @@ def may_start(net, count, held, d, n, kind):
     split, weight = net.scalars[SPLIT] == 1, net.has_weight[n] == 1
     if kind == 1:
         return split or not weight
-    return weight and (not split or net.duration[n, 3] < net.duration[n, 1] + net.duration[n, 2])
+    return weight and (
+        not split or net.duration[n, BACKWARD] < net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD]
+    )
 
 
 @kernel
 def apply(net, count, n, kind, sign):
     """Count an action (or take it back, sign -1); returns what it adds to the memory held after it."""
     if kind == 0:
-        count[n, 0] += sign
+        count[n, FORWARD] += sign
         return sign * net.held[n]
     if kind == 2:
-        count[n, 2] += sign
+        count[n, WEIGHT_GRAD] += sign
         return -sign * net.weight_stash[n]
-    count[n, 1] += sign
+    count[n, INPUT_GRAD] += sign
     if kind == 1:
         return sign * (net.weight_stash[n] - net.held[n])
-    count[n, 2] += sign
+    count[n, WEIGHT_GRAD] += sign
     return -sign * net.held[n]
 
 
@@ -45,7 +48,7 @@ def is_complete(net, count, d):
     total = net.scalars[MICROBATCHES]
     for k in range(net.device_start[d], net.device_start[d + 1]):
         n = net.device_lanes[k]
-        if count[n, 1] < total or (net.has_weight[n] == 1 and count[n, 2] < total):
+        if count[n, INPUT_GRAD] < total or (net.has_weight[n] == 1 and count[n, WEIGHT_GRAD] < total):
             return False
     return True
 
@@ -98,7 +101,7 @@ def best_order(net, tables, table_lengths, table_sizes, threshold, by_span):
     policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
     best = threshold
     while True:
-        makespan, span, _ = play(net, policy, words, lengths, True, FAR)
+        makespan, span, _ = play(net, policy, words, lengths, True, FAR, None)
         value = span if by_span else makespan
         if value < best and value < FAR:
             best = value

@@ -174,7 +174,7 @@ class OrderSearch:
 
     def _rate(self, words: Integers, lengths: Integers, *, origin: int) -> Order:
         policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
-        makespan, span, total = play(self.net, policy, words, lengths, True, FAR)
+        makespan, span, total = play(self.net, policy, words, lengths, True, FAR, None)
         objective = FAR if peak_excess(self.net, words, lengths) > 0 else int(span if self.by_span else makespan)
         return Order(objective=objective, total=int(total), words=words, lengths=lengths, origin=origin)
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from solver_models.annealing import PENALTY
-from solver_models.instance import Instance, Integers
+from solver_models.columns import RECOMPUTATION
+from solver_models.instance import BACKWARD, INPUT_GRAD, Instance, Integers
 from solver_models.search import Candidate, Searcher
 
 
@@ -50,7 +51,7 @@ def greedy_flags(searcher: Searcher, candidate: Candidate) -> Integers:
     stages = nets[0].lane_stage
     in_flight = np.minimum(searcher.instance.num_microbatches, num_stages - stages)
     need, least = (net.held * in_flight + np.maximum(net.stash - net.held, 0) for net in nets)
-    freed, lost = need - least, nets[1].duration[:, 3] - nets[0].duration[:, 3]
+    freed, lost = need - least, nets[1].duration[:, BACKWARD] - nets[0].duration[:, BACKWARD]
     for device in np.unique(nets[0].lane_device):
         lanes = np.nonzero(nets[0].lane_device == device)[0]
         excess = need[lanes].sum() + nets[0].workspace[lanes].max() - nets[0].budget[device]
@@ -72,8 +73,8 @@ def _with_first(searcher: Searcher, candidate: Candidate, *, count: int) -> Cand
 def as_if_recomputing(instance: Instance) -> Instance:
     """The instance in which every stage recomputes: longer backwards, checkpoints for stashes, the rest resident."""
     work = instance.work.copy()
-    work[:, 1] += work[:, 4]
-    work[:, 3] += work[:, 4]
+    work[:, INPUT_GRAD] += work[:, RECOMPUTATION]
+    work[:, BACKWARD] += work[:, RECOMPUTATION]
     return replace(
         instance,
         work=work,

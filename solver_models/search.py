@@ -271,7 +271,7 @@ class Searcher:
         if candidate.words is not None:
             encode(net, candidate.words, words=words, lengths=lengths, first=self.first_member)
         policy = make_policy(net, candidate.policy_params, len(candidate.groups))
-        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR)
+        makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR, None)
         if peak_excess(net, words, lengths) > 0:
             return net, words, lengths, 2 * PENALTY
         return net, words, lengths, int(span if self.by_span else makespan)

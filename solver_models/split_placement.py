@@ -10,6 +10,27 @@ stash.
 import numpy as np
 
 from solver_models.annealing import PENALTY, longest_word, make_policy, overflow, shortage
+from solver_models.columns import (
+    CUT,
+    FORWARD_SIZE,
+    GRADIENT,
+    HAS_GRADIENT,
+    HAS_WEIGHT,
+    HELD,
+    NUM_TRAINED,
+    RECEIVER,
+    ROUTE,
+    SENDER,
+    SOURCE,
+    STASH,
+    STATED,
+    TARGET,
+    TICKS,
+    WAY,
+    WEIGHT_STASH,
+    WORKSPACE,
+)
+from solver_models.compiled import kernel
 from solver_models.evaluator import (
     BUFFERS,
     FAR,
@@ -23,11 +44,20 @@ from solver_models.evaluator import (
     static_units,
     transfer_ticks,
 )
-from solver_models.jit import kernel
+from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD
 from solver_models.neighbourhood import HALVES, is_allowed, neighbour
 
 HALF, WEIGHT = 1, 2
 """Roles of the lanes beside those of the stages: the second half of I, and W."""
+
+HOME, ROLE = 0, 1
+"""Columns of those lanes: the stage that they work for, and their role."""
+
+WEIGHT_PLACE, HALF_PLACE = 0, 1
+"""Rows of places and preferences: devices of W, and of the second half of I."""
+
+SINGLE = 0
+"""Row of the width 1."""
 
 WISH_SHARE = 0.35
 """How often a step changes a wish rather than partition, mapping or policy."""
@@ -55,10 +85,10 @@ def list_lanes(sizes, at):
     found = np.zeros((2 * at.shape[1], 2), np.int64)
     count = 0
     for s in range(at.shape[1]):
-        if at[1, s] >= 0:
+        if at[HALF_PLACE, s] >= 0:
             found[count] = s, HALF
             count += 1
-        if sizes[s, 5] and (at[0, s] >= 0 or at[1, s] >= 0):
+        if sizes[s, HAS_WEIGHT] and (at[WEIGHT_PLACE, s] >= 0 or at[HALF_PLACE, s] >= 0):
             found[count] = s, WEIGHT
             count += 1
     return found[:count]
@@ -78,10 +108,10 @@ def work_on(layers, stage_of, s, kind, device):
 def add_flow(layers, flows, count, sender, receiver, way, ends, size, more):
     """One more row of [sender lane, receiver lane, is backward, ticks, route]; `ends` are their devices."""
     a, b = ends
-    flows[count, 0], flows[count, 1], flows[count, 2], flows[count, 4] = sender, receiver, way, -1
+    flows[count, SENDER], flows[count, RECEIVER], flows[count, WAY], flows[count, ROUTE] = sender, receiver, way, -1
     if a != b:
-        flows[count, 3] = transfer_ticks(layers, a, b, size) + more
-        flows[count, 4] = a * layers.capacity.shape[0] + (b if flows[count, 3] > 0 else a)
+        flows[count, TICKS] = transfer_ticks(layers, a, b, size) + more
+        flows[count, ROUTE] = a * layers.capacity.shape[0] + (b if flows[count, TICKS] > 0 else a)
     return count + 1
 
 
@@ -90,8 +120,8 @@ def stage_flows(layers, flows, pairs, start, holders, half_lane):
     """Activations between replicas, gradients between whoever runs I for the same samples; returns their number."""
     count = 0
     for p in range(pairs.shape[0]):
-        for way in range(1 + pairs[p, 4]):
-            a, b = (pairs[p, 0], pairs[p, 1]) if way == 0 else (pairs[p, 1], pairs[p, 0])
+        for way in range(1 + pairs[p, HAS_GRADIENT]):
+            a, b = (pairs[p, SOURCE], pairs[p, TARGET]) if way == 0 else (pairs[p, TARGET], pairs[p, SOURCE])
             ra, rb = start[a + 1] - start[a], start[b + 1] - start[b]
             if way == 1:
                 ra, rb = ra + (half_lane[a] >= 0), rb + (half_lane[b] >= 0)
@@ -101,7 +131,7 @@ def stage_flows(layers, flows, pairs, start, holders, half_lane):
                     share = min((i + 1) * rb, (j + 1) * ra) - max(i * rb, j * ra)
                     if share > 0:
                         y = half_lane[b] if way == 1 and j == 1 and half_lane[b] >= 0 else start[b] + j
-                        size = ceil_div(pairs[p, 2 + way] * share, ra * rb)
+                        size = ceil_div(pairs[p, FORWARD_SIZE + way] * share, ra * rb)
                         ends = (holders[x], holders[y])
                         count = add_flow(layers, flows, count, x, y, way, ends, size, 0)
     return count
@@ -113,7 +143,7 @@ def stage_bytes(layers, stage_of, s):
     total = 0
     for x in range(stage_of.shape[0]):
         if stage_of[x] == s:
-            total += layers.gradient[0, 0, x] + layers.gradient[0, 1, x]
+            total += layers.gradient[SINGLE, STATED, x] + layers.gradient[SINGLE, CUT, x]
     return total
 
 
@@ -124,29 +154,39 @@ def add_lanes(layers, stage_of, start, devices, at, extra, sizes, lanes):
     num_stages, num_own = start.shape[0] - 1, devices.shape[0]
     overhead = layers.overhead[layers.device_type]
     for e in range(extra.shape[0]):
-        s, n = extra[e, 0], num_own + e
+        s, n = extra[e, HOME], num_own + e
         own = start[s]
-        lane_stage[n], lane_size[3, n] = num_stages + e, sizes[s, 4]
-        lane_size[2, own], lane_size[4, own] = 0, 0
-        if extra[e, 1] == HALF:
-            holders[n], half_lane[s] = at[1, s], n
-            duration[n, 1] = ceil_div(work_on(layers, stage_of, s, 1, at[1, s]), 2) + overhead[at[1, s], 1]
-            duration[own, 1] = ceil_div(duration[own, 1] - overhead[devices[own], 1], 2) + overhead[devices[own], 1]
-            duration[n, 3], duration[own, 3] = duration[n, 1], duration[own, 1]
-            lane_size[1, n] = ceil_div(sizes[s, 2], 2)
-            budget[at[1, s]] -= stage_bytes(layers, stage_of, s) + layers.options[BUFFERS] * lane_size[1, n]
+        lane_stage[n], lane_size[WORKSPACE, n] = num_stages + e, sizes[s, WORKSPACE]
+        lane_size[WEIGHT_STASH, own], lane_size[HAS_WEIGHT, own] = 0, 0
+        if extra[e, ROLE] == HALF:
+            holders[n], half_lane[s] = at[HALF_PLACE, s], n
+            duration[n, INPUT_GRAD] = (
+                ceil_div(work_on(layers, stage_of, s, INPUT_GRAD, at[HALF_PLACE, s]), 2)
+                + overhead[at[HALF_PLACE, s], INPUT_GRAD]
+            )
+            duration[own, INPUT_GRAD] = (
+                ceil_div(duration[own, INPUT_GRAD] - overhead[devices[own], INPUT_GRAD], 2)
+                + overhead[devices[own], INPUT_GRAD]
+            )
+            duration[n, BACKWARD], duration[own, BACKWARD] = duration[n, INPUT_GRAD], duration[own, INPUT_GRAD]
+            lane_size[STASH, n] = ceil_div(sizes[s, STASH], 2)
+            budget[at[HALF_PLACE, s]] -= (
+                stage_bytes(layers, stage_of, s) + layers.options[BUFFERS] * lane_size[STASH, n]
+            )
         else:
-            holders[n] = at[0, s] if at[0, s] >= 0 else devices[own]
-            duration[n, 2] = work_on(layers, stage_of, s, 2, holders[n]) + overhead[holders[n], 2]
-            duration[n, 3], lane_size[4, n] = duration[n, 2], 1
-            received = sizes[s, 3] if at[0, s] >= 0 else ceil_div(sizes[s, 3], 2)
-            lane_size[3, n] += received
-            lane_size[2, n] = 0 if at[0, s] >= 0 else sizes[s, 3] - received
+            holders[n] = at[WEIGHT_PLACE, s] if at[WEIGHT_PLACE, s] >= 0 else devices[own]
+            duration[n, WEIGHT_GRAD] = (
+                work_on(layers, stage_of, s, WEIGHT_GRAD, holders[n]) + overhead[holders[n], WEIGHT_GRAD]
+            )
+            duration[n, BACKWARD], lane_size[HAS_WEIGHT, n] = duration[n, WEIGHT_GRAD], 1
+            received = sizes[s, WEIGHT_STASH] if at[WEIGHT_PLACE, s] >= 0 else ceil_div(sizes[s, WEIGHT_STASH], 2)
+            lane_size[WORKSPACE, n] += received
+            lane_size[WEIGHT_STASH, n] = 0 if at[WEIGHT_PLACE, s] >= 0 else sizes[s, WEIGHT_STASH] - received
             budget[holders[n]] -= layers.options[BUFFERS] * received
-            if at[0, s] >= 0:
+            if at[WEIGHT_PLACE, s] >= 0:
                 size = stage_bytes(layers, stage_of, s)
-                budget[at[0, s]] -= size
-                synchronisation[num_stages + e] = transfer_ticks(layers, at[0, s], devices[own], size)
+                budget[at[WEIGHT_PLACE, s]] -= size
+                synchronisation[num_stages + e] = transfer_ticks(layers, at[WEIGHT_PLACE, s], devices[own], size)
 
 
 @kernel
@@ -154,14 +194,14 @@ def part_flows(layers, stage_of, flows, count, start, holders, extra, sizes, hal
     """Stashes from F to half an I, weight stashes from every I to W; returns the number of flows."""
     num_own, total = holders.shape[0] - extra.shape[0], layers.options[MICROBATCHES]
     for e in range(extra.shape[0]):
-        s, n = extra[e, 0], num_own + e
+        s, n = extra[e, HOME], num_own + e
         own, half = start[s], half_lane[s]
-        if extra[e, 1] == HALF:
+        if extra[e, ROLE] == HALF:
             weights = transfer_ticks(layers, holders[own], holders[n], stage_bytes(layers, stage_of, s))
-            ends, size = (holders[own], holders[n]), ceil_div(sizes[s, 2], 2)
+            ends, size = (holders[own], holders[n]), ceil_div(sizes[s, STASH], 2)
             count = add_flow(layers, flows, count, own, n, 0, ends, size, ceil_div(weights, total))
         else:
-            size = sizes[s, 3] if half < 0 else ceil_div(sizes[s, 3], 2)
+            size = sizes[s, WEIGHT_STASH] if half < 0 else ceil_div(sizes[s, WEIGHT_STASH], 2)
             count = add_flow(layers, flows, count, own, n, 1, (holders[own], holders[n]), size, 0)
             if half >= 0:
                 count = add_flow(layers, flows, count, half, n, 1, (holders[half], holders[n]), size, 0)
@@ -191,22 +231,22 @@ def assemble_apart(layers, stage_of, start, devices, at, extra, times, sizes):
     pairs = stage_traffic(layers, stage_of, num_stages)
     num_lanes = num_own + extra.shape[0]
     lane_stage, holders = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
-    lane_size, duration = np.zeros((6, num_lanes), np.int64), np.zeros((num_lanes, 4), np.int64)
+    lane_size, duration = np.zeros((HAS_WEIGHT + 1, num_lanes), np.int64), np.zeros((num_lanes, 4), np.int64)
     synchronisation = np.zeros(num_stages + extra.shape[0], np.int64)
     half_lane = np.full(num_stages, -1, np.int64)
     room = 4 * extra.shape[0]
     for p in range(pairs.shape[0]):
-        a, b = pairs[p, 0], pairs[p, 1]
+        a, b = pairs[p, SOURCE], pairs[p, TARGET]
         room += 2 * (start[a + 1] - start[a] + 1) * (start[b + 1] - start[b] + 1)
-    flows = np.zeros((room, 5), np.int64)
+    flows = np.zeros((room, ROUTE + 1), np.int64)
     for s in range(num_stages):
         for n in range(start[s], start[s + 1]):
             lane_stage[n], holders[n] = s, devices[n]
             duration[n] = times[s, layers.device_type[devices[n]]] + layers.overhead[layers.device_type[devices[n]]]
-            for k in range(5):
-                lane_size[k, n] = sizes[s, k + 1]
-        if start[s + 1] - start[s] > 1 and sizes[s, 7] > 0:
-            synchronisation[s] = ring_ticks(layers, sizes[s, 6], devices[start[s] : start[s + 1]])
+            for k in range(HELD, HAS_WEIGHT + 1):
+                lane_size[k, n] = sizes[s, k]
+        if start[s + 1] - start[s] > 1 and sizes[s, NUM_TRAINED] > 0:
+            synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]])
     budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
     lanes = (lane_stage, holders, lane_size, duration, synchronisation, half_lane, budget)
     add_lanes(layers, stage_of, start, devices, at, extra, sizes, lanes)
@@ -237,7 +277,7 @@ def evaluate_apart(layers, stage_of, start, devices, recompute, preferences, pol
     words = np.empty((net.budget.shape[0], longest_word(net)), np.int32)
     lengths = np.zeros(net.budget.shape[0], np.int64)
     policy = make_policy(net, policy_params, start.shape[0] - 1)
-    makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold)
+    makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold, None)
     if makespan == FAR:
         return PENALTY + shortage(net), PENALTY
     return (span if by_span else makespan), total
@@ -253,11 +293,11 @@ def redraw_preference(stage_of, num_stages, num_devices, preferences, can_halve)
     for x in range(stage_of.shape[0]):
         if stage_of[x] == s:
             if draw < 0.65 or (draw < 0.95 and not can_halve):
-                result[0, x] = target
+                result[WEIGHT_PLACE, x] = target
             elif draw < 0.95:
-                result[1, x] = target
+                result[HALF_PLACE, x] = target
             else:
-                result[0, x], result[1, x] = -1, -1
+                result[WEIGHT_PLACE, x], result[HALF_PLACE, x] = -1, -1
     return result
 
 

@@ -76,7 +76,7 @@ class ApartSearcher:
         words = np.zeros((len(net.budget), longest_word(net)), np.int32)
         lengths = np.zeros(len(net.budget), np.int64)
         makespan, span, _ = play(
-            net, make_policy(net, base.policy_params, len(base.groups)), words, lengths, False, FAR
+            net, make_policy(net, base.policy_params, len(base.groups)), words, lengths, False, FAR, None
         )
         if makespan >= PENALTY or peak_excess(net, words, lengths) > 0:
             return None

@@ -76,7 +76,7 @@ def test_both_solvers_solve_in_one_process(halves: tuple[str, str], repository_r
     "statement",
     [
         "import planner",
-        "import planner.simulate, planner.verify",
+        "import planner.judge, planner.judge.times, planner.judge.case",
         "import planner.plan, planner.problem, planner.actions",
         "import profiles.model_profile, profiles.cluster, profiles.load",
     ],
@@ -84,6 +84,40 @@ def test_both_solvers_solve_in_one_process(halves: tuple[str, str], repository_r
 def test_import_stays_light(statement: str, repository_root: Path):
     """Tests that the judge and the data come without a solver, a compiler, torch or a web framework."""
     assert loaded_packages(statement, root=repository_root) & HEAVY == set()
+
+
+NO_COMPILER = """
+import sys
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("llvmlite", "numba"):
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, Nothing())
+"""
+
+JUDGED_PLAN = """
+from benchmarks.judge import make_case
+from planner.verify import verify
+problem, plan = make_case(4, 8)
+verdict = verify(problem, plan)
+assert verdict.timeline is not None
+print(verdict.timeline.makespan_ns, [violation.rule for violation in verdict.violations])
+"""
+
+
+def test_plans_are_played_without_a_compiler(repository_root: Path):
+    """Tests that a plain installation, without numba, plays and judges a plan to the same nanosecond."""
+    plain = run_python(NO_COMPILER + JUDGED_PLAN, root=repository_root)
+    assert plain == run_python(JUDGED_PLAN, root=repository_root)
+    assert plain.endswith(" []\n")
+
+
+def test_verifying_needs_no_solver(repository_root: Path):
+    """Tests that the simulator and the verifier come with the evaluator, and without a solver, torch or the web."""
+    loaded = loaded_packages("import planner.simulate, planner.verify", root=repository_root)
+    assert loaded & (HEAVY - {"numba", "solver_models"}) == set()
 
 
 def test_planner_init_is_empty(repository_root: Path):

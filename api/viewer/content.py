@@ -11,7 +11,8 @@ from planner.actions import KINDS
 from planner.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
-from planner.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline, make_lanes
+from planner.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline
+from planner.stage_lanes import make_lanes
 
 LegKey = tuple[str, str, int, int, Direction]
 """Sender, receiver, their stages, and the direction: everything that the transfers of one leg share."""
@@ -129,7 +130,7 @@ def _flat_memory(trace: Iterable[MemoryPoint]) -> dict[str, list[int]]:
 def _legs(costs: CostModel, plan: Plan, *, timeline: Timeline, rows: Mapping[str, int]) -> list[dict[str, Any]]:
     """Every way that tensors take between two stages on two devices, with its transfers (none inside one device)."""
     moved: dict[LegKey, list[TimedTransfer]] = defaultdict(list)
-    for lane in make_lanes(costs.problem, plan, costs=costs):
+    for lane in make_lanes(costs.problem, plan, costs=costs).working:
         ways: tuple[tuple[Direction, Any], ...] = (("forward", lane.forward_to), ("backward", lane.backward_to))
         for direction, targets in ways:
             for target, _, _ in targets:

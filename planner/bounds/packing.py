@@ -15,7 +15,7 @@ import numpy
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
-from planner.bounds.packing_slack import FAR, Priced, Ways, slack_mask
+from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
 
 PRICE = 1 << 14
 """Largest price in a certificate."""
@@ -113,8 +113,8 @@ class Packing:
         loads, waste = self.loads.keep(kept), (most - values)[kept]
         priced = Priced(loads=loads, waste=waste, slack=slack)
         self.stages.is_open &= slack_mask(self.stages, priced)
-        if slack >= FAR or not Ways(self.stages, priced).narrow():
-            return slack < FAR
+        if slack >= NO_COST or not Ways(self.stages, priced).narrow():
+            return slack < NO_COST
         self.loads = self._list()
         return self.is_empty
 

@@ -13,7 +13,7 @@ from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
 
-FAR = 1 << 50
+NO_COST = 1 << 50
 """More waste than any plan can have."""
 
 BUCKETS = 64
@@ -40,7 +40,7 @@ class Ways:
         self.pairs = loads.second >= 0
         half = numpy.where(self.pairs, waste // 2, waste)
         self.halves = half
-        self.least = numpy.full(len(stages.start), FAR)
+        self.least = numpy.full(len(stages.start), NO_COST)
         numpy.minimum.at(self.least, loads.first, half)
         numpy.minimum.at(self.least, loads.second[self.pairs], half[self.pairs])
         self.step = -(-(2 * int(stages.head[stages.is_open].max(initial=0)) + stages.deadline // 20 + 1) // BUCKETS)
@@ -49,8 +49,8 @@ class Ways:
     def _rate(self) -> None:
         """Per stage the least waste by bucket of its head, that after a stage on its device, and where that may be."""
         stages, loads, half = self.stages, self.priced.loads, self.halves
-        self.costs = numpy.full((len(stages.start), BUCKETS), FAR)
-        self.following = numpy.full(len(stages.start), FAR)
+        self.costs = numpy.full((len(stages.start), BUCKETS), NO_COST)
+        self.following = numpy.full(len(stages.start), NO_COST)
         self.may_follow = numpy.zeros((len(stages.start), self.boundaries.replicas + 1), dtype=numpy.bool_)
         apart = self.pairs & ~loads.follows
         behind = loads.second[loads.follows]
@@ -67,20 +67,20 @@ class Ways:
     def _ahead(self) -> Integers:
         """[boundary, slots used]: the least waste of the stages from there on, whatever their heads."""
         stages, size = self.stages, self.boundaries.size
-        found = numpy.full((size + 1, self.slots + 1), FAR)
+        found = numpy.full((size + 1, self.slots + 1), NO_COST)
         found[size] = 0
         for stage in self._in_order(backwards=True):
             start, used = int(stages.start[stage]), int(stages.replicas[stage])
             place = found[start, : self.slots + 1 - used]
-            beyond = found[stages.end[stage], used:] + min(int(self.least[stage]) * used, FAR)
+            beyond = found[stages.end[stage], used:] + min(int(self.least[stage]) * used, NO_COST)
             numpy.minimum(place, beyond, out=place)
-        least: Integers = numpy.minimum(found, FAR)
+        least: Integers = numpy.minimum(found, NO_COST)
         return least
 
     def _in_order(self, *, backwards: bool = False) -> list[int]:
         """Open stages that the slots can hold, by their start."""
         stages = self.stages
-        chosen = numpy.flatnonzero(stages.is_open & (stages.replicas <= self.slots) & (self.least < FAR))
+        chosen = numpy.flatnonzero(stages.is_open & (stages.replicas <= self.slots) & (self.least < NO_COST))
         order = numpy.argsort(stages.start[chosen], kind="stable")
         return [int(stage) for stage in chosen[order[::-1] if backwards else order]]
 
@@ -88,7 +88,7 @@ class Ways:
         """Close the stages on no way within the slack, and raise the heads of the others; whether a way is left."""
         stages, size = self.stages, self.boundaries.size
         self.ahead = self._ahead()
-        self.waste = numpy.full((size + 1, self.boundaries.replicas + 1, 2, self.slots + 1, BUCKETS), FAR)
+        self.waste = numpy.full((size + 1, self.boundaries.replicas + 1, 2, self.slots + 1, BUCKETS), NO_COST)
         self.heads, self.soonest = (numpy.full(len(stages.start), NEVER) for _ in range(2))
         for stage in self._in_order():
             if stages.start[stage] == 0:
@@ -117,7 +117,7 @@ class Ways:
         for last in range(1, self.boundaries.replicas + 1):
             for late in (0, 1):
                 before = self.waste[start, last, late]
-                if before.min() < FAR:
+                if before.min() < NO_COST:
                     self._append(stage, before, last=last, late=late)
 
     def _append(self, stage: int, before: Integers, *, last: int, late: int) -> None:
@@ -132,8 +132,8 @@ class Ways:
         if stays:
             cost = numpy.minimum(cost, self.following[stage])
         waste = before[: self.slots + 1 - used] + (cost * used)[None, :]
-        waste = numpy.where(waste + self.ahead[end, used:][:, None] <= self.priced.slack, waste, FAR)
-        buckets = numpy.flatnonzero(waste.min(axis=0) < FAR)
+        waste = numpy.where(waste + self.ahead[end, used:][:, None] <= self.priced.slack, waste, NO_COST)
+        buckets = numpy.flatnonzero(waste.min(axis=0) < NO_COST)
         if not len(buckets):
             return
         first = int(ended[buckets[0]])
@@ -147,9 +147,9 @@ class Ways:
 def slack_mask(stages: OpenStages, priced: Priced) -> Mask:
     """The stages that waste no more than the slack on all their devices."""
     loads, waste = priced.loads, priced.waste
-    least = numpy.full(len(stages.start), FAR)
+    least = numpy.full(len(stages.start), NO_COST)
     numpy.minimum.at(least, loads.first, waste)
     pairs = loads.second >= 0
     numpy.minimum.at(least, loads.second[pairs], waste[pairs])
-    within: Mask = (least < FAR) & (least * stages.replicas <= priced.slack)
+    within: Mask = (least < NO_COST) & (least * stages.replicas <= priced.slack)
     return within

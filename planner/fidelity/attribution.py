@@ -15,7 +15,7 @@ from planner.costs import CostModel
 from planner.fidelity.executed_run import ExecutedIteration, ExecutedRow
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import make_lanes
+from planner.stage_lanes import make_lanes
 from planner.timeline import MemoryPoint, TimedAction, TimedTransfer, Timeline
 
 KIND_WORDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
@@ -109,7 +109,7 @@ class Comparison:
             if action.kind != "W"
         }
         found: dict[tuple[str, int], list[_Input]] = defaultdict(list)
-        for lane in make_lanes(self.problem, self.plan, costs=CostModel(self.problem)):
+        for lane in make_lanes(self.problem, self.plan, costs=CostModel(self.problem)).working:
             for targets, is_forward in ((lane.forward_to, True), (lane.backward_to, False)):
                 for target, num_bytes, _ in targets:
                     sender, receiver = lane.group[0], target.group[0]

@@ -21,10 +21,10 @@ from planner.simulate import simulate
 from solver_models.instance import ScheduleInstance, Word
 from solver_models.interruptible import run_stoppable
 from solver_models.joint.search_space import make_space
-from solver_models.joint.subproblems import FAR, MAX_CASES, OpenCase, open_cases
+from solver_models.joint.subproblems import MAX_CASES, OpenCase, open_cases
 from solver_models.joint.symmetry import make_quotient, signature
 from solver_models.result import ScheduleResult
-from solver_models.search import Candidate, Searcher
+from solver_models.search import LATEST, Candidate, Searcher
 from solver_models.task_window import TaskWindow
 
 MAX_WORDS, FEW_PLAYS, MANY_PLAYS, POLISH_ITERATIONS = 20_000, 3_000, 3_000_000, 50_000
@@ -148,7 +148,7 @@ class ExactSearch:
     def below(self) -> int:
         """What is worth finding."""
         incumbent = self.incumbent_ns()
-        return FAR if incumbent is None else incumbent
+        return LATEST if incumbent is None else incumbent
 
     @property
     def is_closed(self) -> bool:
@@ -172,12 +172,12 @@ class ExactSearch:
             cases = [self._make_case(case) for case in opened]
             self.num_cases = max(self.num_cases, len(cases))
             self._rebound(threshold, cases)
-            if self.below == FAR or not (self.branches or self.num_orders):
+            if self.below == LATEST or not (self.branches or self.num_orders):
                 yield from self._find(threshold, cases[:PROMISING])
             yield from self._close(threshold, cases)
         if not self.is_closed and not self._is_over():
             yield from self._ask_master()
-        if self.is_closed and self.below == FAR and self.covers_all_plans:
+        if self.is_closed and self.below == LATEST and self.covers_all_plans:
             raise InfeasibleProblemError(
                 "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
                 "receive buffers, recomputation, or more stages per device"
@@ -287,7 +287,7 @@ class ExactSearch:
         while master is not None and self.num_master_rounds < MASTER_ROUNDS and not self._is_over():
             below, self.num_master_rounds = self.below, self.num_master_rounds + 1
             answer = master.solve(
-                below=None if below == FAR else below, time_limit_s=max(0.1, self.seconds_left() - end)
+                below=None if below == LATEST else below, time_limit_s=max(0.1, self.seconds_left() - end)
             )
             if answer is None or self.seconds_left() <= end:
                 return
@@ -307,7 +307,7 @@ class ExactSearch:
     def _settle_fully(self, case: _Case) -> Iterator[Plan | None]:
         """Lift the bound of one case as far as all efforts can."""
         floor = self.searcher.exact_floor(case.candidate)
-        case.bound = FAR if floor is None else max(case.bound, floor)
+        case.bound = LATEST if floor is None else max(case.bound, floor)
         for effort in EFFORTS:
             for open_case in () if self._is_over() else self._next_batch([case], effort=effort):
                 yield self._settle(open_case, effort, below=self.below)
@@ -411,7 +411,7 @@ class ExactSearch:
 
         result = solve_order(
             instance,
-            upper_bound=None if below == FAR else below - 1,
+            upper_bound=None if below == LATEST else below - 1,
             time_limit_s=max(0.1, self.seconds_left()),
             deterministic_limit=effort,
             seed=self.seed,

@@ -18,7 +18,7 @@ from planner.export.looped_pipelines import as_looped
 from planner.plan import Plan, Stage
 from planner.planning.search_state import SearchState
 from solver_models.instance import Integers
-from solver_models.looped_construction import FAR, Loop, anneal_cut
+from solver_models.looped_construction import NO_ROOM, Loop, anneal_cut
 
 HEATS = (0.0003, 0.001, 0.003, 0.0001)
 """First temperatures of anneals, as parts of the objective; they take turns and fall to a twentieth."""
@@ -57,8 +57,8 @@ class Shape:
     """In integers."""
     cut: Integers
     """Bounds of the best stages so far."""
-    value: int = FAR
-    """Their makespan without the optimizer; from FAR on they do not fit."""
+    value: int = NO_ROOM
+    """Their makespan without the optimizer; from NO_ROOM on they do not fit."""
     turns: int = 0
     """Anneals that were started."""
     is_busy: bool = False
@@ -73,7 +73,7 @@ class LoopedSearch:
         self.layers = [self.problem.profile.by_name[name] for name in self.problem.profile.topological_order]
         self.rng = numpy.random.default_rng(run.limits.seed)
         self.shapes = list(self._shapes())
-        self.best, self.stale, self.turn_s = FAR, 0, 0.0
+        self.best, self.stale, self.turn_s = NO_ROOM, 0, 0.0
         """The best value of any shape, anneals since it was found, and seconds of the last one that was taken in."""
 
     def plans(self, *, share: float) -> Iterator[Plan]:

@@ -9,14 +9,19 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.annealing import overflow
+from solver_models.compiled import kernel
 from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, TAIL, Policy, peak_excess, play
 from solver_models.instance import Integers
-from solver_models.jit import kernel
 from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
 from solver_models.joint.propagation import (
+    AFTER,
+    AFTER_FUSED,
+    BEGIN,
+    END,
     FUSED_PASS,
     MAX_JOBS,
     OPEN_PASS,
+    TICKS_BETWEEN,
     fuse_pass,
     is_branched_on,
     is_late_as_one,
@@ -156,7 +161,7 @@ def run_draft(net, jobs, windows, draft, is_split):
     total, size = net.scalars[MICROBATCHES], jobs.place.shape[0]
     missing, position = np.zeros(size, np.int64), np.zeros(jobs.length.shape[0], np.int64)
     for x in range(jobs.arcs.shape[0]):
-        missing[jobs.arcs[x, 1]] += 1
+        missing[jobs.arcs[x, AFTER]] += 1
     draft.begin[:], draft.cause[:] = 0, -1
     end, last, moved, left = np.int64(0), -1, True, jobs.length.sum()
     while moved:
@@ -170,10 +175,15 @@ def run_draft(net, jobs, windows, draft, is_split):
                 finish = draft.begin[job] + time_of(net, windows, job, is_split)
                 if finish + net.synchronisation[net.lane_stage[job // total // 3]] > end:
                     end, last = finish + net.synchronisation[net.lane_stage[job // total // 3]], job
-                for x in range(jobs.span[job, 0], jobs.span[job, 1]):
-                    target = jobs.arcs[x, 1]
+                for x in range(jobs.span[job, BEGIN], jobs.span[job, END]):
+                    target = jobs.arcs[x, AFTER]
                     missing[target] -= 1
-                    push(draft, job, target, finish + jobs.arcs[x, 2] + jobs.arcs[x, 3] * windows.late[job])
+                    push(
+                        draft,
+                        job,
+                        target,
+                        finish + jobs.arcs[x, TICKS_BETWEEN] + jobs.arcs[x, AFTER_FUSED] * windows.late[job],
+                    )
                 position[d] += 1
                 if position[d] < jobs.length[d]:
                     push(draft, job, jobs.own[d, draft.order[d, position[d]]], finish)
@@ -297,13 +307,13 @@ def play_draft(net, jobs, windows, draft, policy, best):
     """The best objective of orders made of the windows that fit into memory; at least `best` if none is better."""
     draft_order(net, jobs, windows, draft.order)
     write_words(net, jobs, windows, draft, False)
-    value = play(net, policy, draft.words, draft.lengths, True, best)[0]
+    value = play(net, policy, draft.words, draft.lengths, True, best, None)[0]
     if value < best and peak_excess(net, draft.words, draft.lengths) == 0:
         return value
     if jobs.fusible.sum() > 0:
         run_draft(net, jobs, windows, draft, True)
         write_words(net, jobs, windows, draft, True)
-        value = play(net, policy, draft.words, draft.lengths, True, best)[0]
+        value = play(net, policy, draft.words, draft.lengths, True, best, None)[0]
         if value < best and peak_excess(net, draft.words, draft.lengths) == 0:
             return value
     return best

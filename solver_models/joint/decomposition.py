@@ -9,7 +9,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from solver_models.evaluator import SPLIT, Net
-from solver_models.instance import Integers
+from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 
 _OF_LANES = ("lane_stage", "duration", "has_weight", "held", "stash", "weight_stash", "workspace")
 
@@ -95,12 +95,14 @@ def without_gains(net: Net) -> Net | None:
 
     No order takes longer there, whether a backward pass is one action is no question, and W come in order.
     """
-    duration, whole = net.duration.copy(), net.duration[:, 3]
-    fusible = (net.has_weight == 1) & (net.scalars[SPLIT] == 1) & (whole < duration[:, 1] + duration[:, 2])
+    duration, whole = net.duration.copy(), net.duration[:, BACKWARD]
+    fusible = (
+        (net.has_weight == 1) & (net.scalars[SPLIT] == 1) & (whole < duration[:, INPUT_GRAD] + duration[:, WEIGHT_GRAD])
+    )
     if not np.any(fusible):
         return None
-    duration[:, 1] = np.where(fusible, np.minimum(duration[:, 1], whole), duration[:, 1])
-    duration[:, 2] = np.where(fusible, whole - duration[:, 1], duration[:, 2])
+    duration[:, INPUT_GRAD] = np.where(fusible, np.minimum(duration[:, INPUT_GRAD], whole), duration[:, INPUT_GRAD])
+    duration[:, WEIGHT_GRAD] = np.where(fusible, whole - duration[:, INPUT_GRAD], duration[:, WEIGHT_GRAD])
     empty = (net.lane_device * (len(net.budget) + 1))[_senders(net)]  # from a device to itself
     route = np.where(net.flow_route >= 0, empty, net.flow_route)
     return net._replace(duration=duration, flow_route=route, flow_shared=np.zeros_like(route))

@@ -5,11 +5,16 @@ The proofs are those of docs/bounds.md ("Schedule bound"): microbatches are told
 
 import numpy as np
 
-from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL
-from solver_models.jit import kernel
+from solver_models.columns import GRADIENTS, HEAD, REST, RETURNING, TAIL_AFTER, WORK
+from solver_models.compiled import kernel
+from solver_models.evaluator import LINKS, MICROBATCHES, SPLIT, TAIL
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD
 
 NEVER = -(1 << 60)
 """Before every time that matters."""
+
+FIRST_RANK = 0
+"""Of the microbatches by time."""
 
 MAX_PASSES = 24
 """Passes over all lanes; each leaves valid bounds."""
@@ -32,15 +37,15 @@ def split_backward(net):
     """[2, N] ticks of the part of a backward pass before the gradient leaves, and of the rest, at least."""
     parts = np.zeros((2, net.lane_stage.shape[0]), np.int64)
     for n in range(parts.shape[1]):
-        parts[0, n] = net.duration[n, 1]
+        parts[RETURNING, n] = net.duration[n, INPUT_GRAD]
         if net.has_weight[n]:
-            whole = net.duration[n, 3]
+            whole = net.duration[n, BACKWARD]
             if net.scalars[SPLIT]:
-                whole = min(whole, net.duration[n, 1] + net.duration[n, 2])
-                parts[0, n] = min(net.duration[n, 1], whole)
+                whole = min(whole, net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD])
+                parts[RETURNING, n] = min(net.duration[n, INPUT_GRAD], whole)
             else:
-                parts[0, n] = whole
-            parts[1, n] = whole - parts[0, n]
+                parts[RETURNING, n] = whole
+            parts[REST, n] = whole - parts[RETURNING, n]
     return parts
 
 
@@ -87,7 +92,7 @@ def fill_forced(row, count, returning, rest, most, held, kept, budget):
         if rest == 0 or kept == 0:
             row[n] = least * returning
             continue
-        best = np.int64(1) << 60
+        best = np.int64(-NEVER)
         for a in range(least, n + 1):
             excess = (n + 1 - a) * held + a * kept - budget
             finished = min(max(-((-excess) // kept), 0), a)
@@ -105,16 +110,18 @@ def sum_colocated(net, parts, colocated):
     """[5, N] what a lane's mates add up to."""
     num_lanes = net.lane_stage.shape[0]
     sums = np.zeros((5, num_lanes), np.int64)
-    forward = net.duration[:, 0].copy()
+    forward = net.duration[:, FORWARD].copy()
     for n in range(num_lanes):
         sums[FORWARD_STEP, n] = forward[n] + total(forward, colocated[INPUTS, n])
-        sums[RETURN_STEP, n] = parts[0, n] + total(parts[0], colocated[RETURNS_FROM, n])
+        sums[RETURN_STEP, n] = parts[RETURNING, n] + total(parts[RETURNING], colocated[RETURNS_FROM, n])
         sums[RETURN_STEP, n] += total(forward, colocated[INPUTS, n] | colocated[RETURNS_FROM, n] | (np.int64(1) << n))
         both = colocated[OUTPUTS, n] | colocated[RETURNS_TO, n]
-        sums[FORWARD_AFTER, n] = parts[0, n] + parts[1, n] + total(forward, colocated[OUTPUTS, n])
-        sums[FORWARD_AFTER, n] += total(parts[0], both) + total(parts[1], both)
-        sums[RETURN_AFTER, n] = total(parts[0], colocated[RETURNS_TO, n]) + total(parts[1], colocated[RETURNS_TO, n])
-        sums[LAST_SYNC, n] = np.int64(1) << 60
+        sums[FORWARD_AFTER, n] = parts[RETURNING, n] + parts[REST, n] + total(forward, colocated[OUTPUTS, n])
+        sums[FORWARD_AFTER, n] += total(parts[RETURNING], both) + total(parts[REST], both)
+        sums[RETURN_AFTER, n] = total(parts[RETURNING], colocated[RETURNS_TO, n]) + total(
+            parts[REST], colocated[RETURNS_TO, n]
+        )
+        sums[LAST_SYNC, n] = np.int64(-NEVER)
         for m in range(num_lanes):
             if net.lane_device[m] == net.lane_device[n]:
                 sums[LAST_SYNC, n] = min(sums[LAST_SYNC, n], net.synchronisation[net.lane_stage[m]])
@@ -128,11 +135,11 @@ def make_rounds(net, parts, colocated, in_flight):
     rounds = np.zeros((num_lanes, 5, count), np.int64)
     shared = np.zeros((num_lanes, count), np.int64)
     for n in range(num_lanes):
-        forward, returning, rest, most = net.duration[n, 0], parts[0, n], parts[1, n], in_flight[n]
+        forward, returning, rest, most = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n], in_flight[n]
         held, kept = net.held[n], net.weight_stash[n]
         budget = net.budget[net.lane_device[n]] - net.workspace[n]
         fill_forced(rounds[n, FORCED], count, returning, rest, most, held, kept, budget)
-        both = returning + total(parts[0], colocated[RETURNS_FROM, n])
+        both = returning + total(parts[RETURNING], colocated[RETURNS_FROM, n])
         fill_forced(shared[n], count, both, rest, most, held, kept, budget)
         for k in range(count):
             finished = np.int64(0)
@@ -174,12 +181,12 @@ def raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, way):
     `times` holds, on entry, in row 4 + way the arrivals.
     """
     count, most = net.scalars[MICROBATCHES], in_flight[n]
-    forward, returning = net.duration[n, 0], parts[0, n]
+    forward, returning = net.duration[n, FORWARD], parts[RETURNING, n]
     ready, end = times[4 + way, n], times[way, n]
-    base = np.int64(1) << 60
+    base = np.int64(-NEVER)
     for m in range(net.lane_stage.shape[0]):
         if net.lane_device[m] == net.lane_device[n]:
-            base = min(base, times[FORWARD_END, m, 0] - net.duration[m, 0])
+            base = min(base, times[FORWARD_END, m, FIRST_RANK] - net.duration[m, FORWARD])
     base = max(base, 0)
     if way == 0:
         for k in range(most, count):
@@ -220,7 +227,7 @@ def send_heads(net, times, n, way):
 def raise_tails(net, parts, sums, in_flight, times, n, way):
     """Raise what follows the F (way 0) or I (way 1) of lane n after which k more come."""
     count, most = net.scalars[MICROBATCHES], in_flight[n]
-    forward, returning, rest = net.duration[n, 0], parts[0, n], parts[1, n]
+    forward, returning, rest = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n]
     sync = net.synchronisation[net.lane_stage[n]]
     tail = times[2 + way, n]
     if way == 0:
@@ -238,7 +245,7 @@ def raise_tails(net, parts, sums, in_flight, times, n, way):
     time = forward if way == 0 else returning
     for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
         target = net.flow_target[f]
-        ticks = net.flow_duration[f] + (net.duration[target, 0] if way == 0 else parts[0, target])
+        ticks = net.flow_duration[f] + (net.duration[target, FORWARD] if way == 0 else parts[RETURNING, target])
         for k in range(count):
             tail[k] = max(tail[k], ticks + times[2 + way, target, k])
     for k in range(1, count):
@@ -250,20 +257,20 @@ def one_machine(jobs, count):
     """Least end, tails included, of jobs [., 3] (head, time, tail) on one resource, preemption allowed (Jackson)."""
     if count == 0:
         return np.int64(0)
-    left = jobs[:count, 1].copy()
+    left = jobs[:count, WORK].copy()
     now, result, open_jobs = np.int64(0), np.int64(0), count
     for x in range(count):
         if left[x] == 0:
             open_jobs -= 1
     while open_jobs > 0:
-        best, following = -1, np.int64(1) << 60
+        best, following = -1, np.int64(-NEVER)
         for x in range(count):
             if left[x] > 0:
-                if jobs[x, 0] <= now:
-                    if best < 0 or jobs[x, 2] > jobs[best, 2]:
+                if jobs[x, HEAD] <= now:
+                    if best < 0 or jobs[x, TAIL_AFTER] > jobs[best, TAIL_AFTER]:
                         best = x
                 else:
-                    following = min(following, jobs[x, 0])
+                    following = min(following, jobs[x, HEAD])
         if best < 0:
             now = following
             continue
@@ -272,7 +279,7 @@ def one_machine(jobs, count):
         left[best] -= step
         if left[best] == 0:
             open_jobs -= 1
-            result = max(result, now + jobs[best, 2])
+            result = max(result, now + jobs[best, TAIL_AFTER])
     return result
 
 
@@ -283,15 +290,15 @@ def device_floor(net, parts, times, d, jobs):
     for x in range(net.device_start[d], net.device_start[d + 1]):
         n = net.device_lanes[x]
         for k in range(count):
-            jobs[size, 0] = times[FORWARD_END, n, k] - net.duration[n, 0]
-            jobs[size, 1] = net.duration[n, 0]
-            jobs[size, 2] = times[FORWARD_TAIL, n, count - 1 - k]
-            jobs[size + 1, 0] = times[RETURN_END, n, k] - parts[0, n]
-            jobs[size + 1, 1] = parts[0, n]
-            jobs[size + 1, 2] = times[RETURN_TAIL, n, count - 1 - k]
-            jobs[size + 2, 0] = times[RETURN_END, n, k]
-            jobs[size + 2, 1] = parts[1, n]
-            jobs[size + 2, 2] = net.synchronisation[net.lane_stage[n]]
+            jobs[size, HEAD] = times[FORWARD_END, n, k] - net.duration[n, FORWARD]
+            jobs[size, WORK] = net.duration[n, FORWARD]
+            jobs[size, TAIL_AFTER] = times[FORWARD_TAIL, n, count - 1 - k]
+            jobs[size + 1, HEAD] = times[RETURN_END, n, k] - parts[RETURNING, n]
+            jobs[size + 1, WORK] = parts[RETURNING, n]
+            jobs[size + 1, TAIL_AFTER] = times[RETURN_TAIL, n, count - 1 - k]
+            jobs[size + 2, HEAD] = times[RETURN_END, n, k]
+            jobs[size + 2, WORK] = parts[REST, n]
+            jobs[size + 2, TAIL_AFTER] = net.synchronisation[net.lane_stage[n]]
             size += 3
     return one_machine(jobs, size)
 
@@ -309,10 +316,10 @@ def link_floor(net, parts, times, link, jobs):
                     for x in range(net.route_start[route], net.route_start[route + 1]):
                         uses = uses or net.route_links[x] == link
                 for k in range(count if uses else 0):
-                    jobs[size, 0] = times[way, n, k]
-                    jobs[size, 1] = net.flow_duration[f]
-                    jobs[size, 2] = times[2 + way, target, count - 1 - k]
-                    jobs[size, 2] += net.duration[target, 0] if way == 0 else parts[0, target]
+                    jobs[size, HEAD] = times[way, n, k]
+                    jobs[size, WORK] = net.flow_duration[f]
+                    jobs[size, TAIL_AFTER] = times[2 + way, target, count - 1 - k]
+                    jobs[size, TAIL_AFTER] += net.duration[target, FORWARD] if way == 0 else parts[RETURNING, target]
                     size += 1
     return one_machine(jobs, size)
 
@@ -333,7 +340,7 @@ def settle_times(net, parts, colocated, in_flight, threshold):
             raise_tails(net, parts, sums, in_flight, times, n, 1)
         for n in range(num_lanes - 1, -1, -1):
             for k in range(count):
-                times[5, n, k] = max(times[5, n, k], times[FORWARD_END, n, k])
+                times[4 + GRADIENTS, n, k] = max(times[4 + GRADIENTS, n, k], times[FORWARD_END, n, k])
             raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, 1)
             send_heads(net, times, n, 1)
             raise_tails(net, parts, sums, in_flight, times, n, 0)
@@ -359,6 +366,6 @@ def schedule_floor(net, threshold):
     for d in range(net.budget.shape[0]):
         if net.device_start[d + 1] > net.device_start[d]:
             floor = max(floor, device_floor(net, parts, times, d, jobs))
-    for link in range(net.scalars[1]):
+    for link in range(net.scalars[LINKS]):
         floor = max(floor, link_floor(net, parts, times, link, jobs))
     return floor + net.scalars[TAIL]

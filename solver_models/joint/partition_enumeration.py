@@ -9,9 +9,22 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.annealing import overflow
+from solver_models.columns import (
+    CUT,
+    FORWARD_PART,
+    FORWARD_SIZE,
+    GRADIENT_PART,
+    GRADIENTS,
+    HAS_GRADIENT,
+    RECOMPUTATION,
+    REST_PART,
+    SOURCE,
+    STATED,
+    TARGET,
+)
+from solver_models.compiled import kernel
 from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ticks_for, transfer_ticks
-from solver_models.instance import Integers
-from solver_models.jit import kernel
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.joint.lower_bounds import MAX_LANES, MAX_RANKS, schedule_floor
 from solver_models.lower_bounds import net_floor
 from solver_models.neighbourhood import GAPS, MAX_STAGES, RECOMPUTE, SKIP, UNEVEN, WIDTHS, is_allowed, is_member
@@ -86,8 +99,29 @@ class Node(NamedTuple):
     """[S + 1, S, 2] units from an earlier stage, and back; -1 where nothing flows."""
 
 
-FAR = 1 << 60
-"""Above every threshold."""
+NO_PLAN = 1 << 60
+"""Floor of what breaks a rule or does not fit: above every threshold."""
+
+FROM, ARC, CHOICE, RECOMPUTES = range(4)
+"""Columns of `Node.arc`: down-set before the stage, arc, choice of devices, whether it recomputes."""
+
+STATE_UNITS, HELD_UNITS, STASH_UNITS, WORKSPACE_UNITS, GRADIENT_UNITS, SIZES_KEY = range(6)
+"""Columns of `Node.sizes`; the key says for which devices they were added up."""
+
+BEGIN, COUNT = 0, 1
+"""Columns of `Space.choice`: where its groups begin, and how many they are."""
+
+END = 1
+"""Column of `Space.choice_start`, after `BEGIN`."""
+
+RING_LATENCY, RING_BANDWIDTH = 0, 1
+"""Columns of `Space.choice_ring`."""
+
+ALL_WORK, WORK_BEFORE = 0, 1
+"""Rows of `Space.least_work`: all of it, and what comes before the gradient leaves."""
+
+HEAD_DEVICE = 0
+"""Column of `Space.group`."""
 
 LONGEST = 1 << 42
 """Thresholds above this are not multiplied by prices."""
@@ -98,11 +132,13 @@ def make_node(num_layers, num_stages, num_types, capacity):
     """A node without stages."""
     shape = (num_stages + 1, capacity.shape[0])
     node = Node(
-        np.zeros((num_stages + 1, 4), np.int64), np.full(num_layers, -1, np.int64), np.zeros(num_stages + 1, np.int64),
-        np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64), np.zeros(shape, np.int64),
-        np.full(shape, np.int64(FAR)), np.full(shape, np.int64(FAR)), np.zeros(shape, np.int64),
-        np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((num_stages + 1, num_types, 3), np.int64),
-        np.zeros((num_stages + 1, 6), np.int64), np.zeros(num_stages + 1, np.int64),
+        np.zeros((num_stages + 1, RECOMPUTES + 1), np.int64), np.full(num_layers, -1, np.int64),
+        np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64),
+        np.zeros(shape, np.int64),
+        np.full(shape, np.int64(NO_PLAN)), np.full(shape, np.int64(NO_PLAN)), np.zeros(shape, np.int64),
+        np.zeros(shape, np.int64), np.zeros(shape, np.int64),
+        np.zeros((num_stages + 1, num_types, REST_PART + 1), np.int64),
+        np.zeros((num_stages + 1, SIZES_KEY + 1), np.int64), np.zeros(num_stages + 1, np.int64),
         np.zeros((num_stages + 1, num_stages + 1, 2), np.int64),
     )  # fmt: skip
     node.room[0] = capacity
@@ -114,10 +150,10 @@ def is_first_of_its_kind(space, node, s):
     """Whether no permutation of alike devices makes the sets of stages 0 to s smaller, stage by stage."""
     for p in range(space.choice_image.shape[0]):
         for k in range(s + 1):
-            image = space.choice_image[p, node.arc[k, 2]]
-            if image < node.arc[k, 2]:
+            image = space.choice_image[p, node.arc[k, CHOICE]]
+            if image < node.arc[k, CHOICE]:
                 return False
-            if image > node.arc[k, 2]:
+            if image > node.arc[k, CHOICE]:
                 break
     return True
 
@@ -128,7 +164,7 @@ def is_first_order(space, node, s):
     for p in range(space.group_image.shape[0]):
         keeps, verdict = True, 0
         for k in range(s + 1):
-            keeps = keeps and space.choice_image[p, node.arc[k, 2]] == node.arc[k, 2]
+            keeps = keeps and space.choice_image[p, node.arc[k, CHOICE]] == node.arc[k, CHOICE]
             image = space.group_image[p, node.group[k]]
             if verdict == 0 and image != node.group[k]:
                 verdict = 1 if image < node.group[k] else -1
@@ -170,11 +206,15 @@ def keeps_rules(layers, rules, pinned, space, node, s):
             if other > 1 and other != r:
                 return False
     for y in range(pinned.shape[0]):
-        if node.stage_of[y] == s and pinned[y] >= 0 and (r > 1 or not is_member(layers, pinned[y], space.group[g, 0])):
+        if (
+            node.stage_of[y] == s
+            and pinned[y] >= 0
+            and (r > 1 or not is_member(layers, pinned[y], space.group[g, HEAD_DEVICE]))
+        ):
             return False
     if not rules[SKIP]:
         for e in range(layers.edges.shape[0]):
-            if node.stage_of[layers.edges[e, 1]] == s and node.stage_of[layers.edges[e, 0]] < s - 1:
+            if node.stage_of[layers.edges[e, TARGET]] == s and node.stage_of[layers.edges[e, SOURCE]] < s - 1:
                 return False
     return True
 
@@ -182,7 +222,7 @@ def keeps_rules(layers, rules, pinned, space, node, s):
 @kernel
 def stage_work(layers, space, node, s, times, sizes):
     """Fill times [T, 3] with F, the part of the backward that gradients wait for and the rest; sizes with units."""
-    num_types, recompute, holder = times.shape[0], node.arc[s, 3], space.group[node.group[s], 0]
+    num_types, recompute, holder = times.shape[0], node.arc[s, RECOMPUTES], space.group[node.group[s], HEAD_DEVICE]
     r, v = space.group_size[node.group[s]], layers.width_row[holder]
     table = layers.table_of_replicas[r]
     times[:] = 0
@@ -194,32 +234,32 @@ def stage_work(layers, space, node, s, times, sizes):
         if node.stage_of[x] == s:
             has_weight = has_weight or layers.trainable[x] == 1
             for t in range(num_types):
-                extra = layers.work[table, 4, t, x] if recompute else 0
-                times[t, 0] += layers.work[table, 0, t, x]
-                times[t, 1] += layers.work[table, 1, t, x] + extra
-                times[t, 2] += layers.work[table, 2, t, x]
-                fused[t] += layers.work[table, 3, t, x] + extra
-            sizes[0] += layers.state[v, x]
-            sizes[1] += layers.checkpoint[v, x] if recompute else layers.stash[v, x]
-            sizes[2] += layers.stash[v, x]
-            sizes[3] = max(sizes[3], layers.workspace[v, x])
-            sizes[4] += layers.gradient[v, 0, x]
-            in_equal_parts += layers.gradient[v, 1, x]
-    sizes[4] += ceil_div(in_equal_parts, layers.member_start[holder + 1] - layers.member_start[holder])
+                extra = layers.work[table, RECOMPUTATION, t, x] if recompute else 0
+                times[t, FORWARD_PART] += layers.work[table, FORWARD, t, x]
+                times[t, GRADIENT_PART] += layers.work[table, INPUT_GRAD, t, x] + extra
+                times[t, REST_PART] += layers.work[table, WEIGHT_GRAD, t, x]
+                fused[t] += layers.work[table, BACKWARD, t, x] + extra
+            sizes[STATE_UNITS] += layers.state[v, x]
+            sizes[HELD_UNITS] += layers.checkpoint[v, x] if recompute else layers.stash[v, x]
+            sizes[STASH_UNITS] += layers.stash[v, x]
+            sizes[WORKSPACE_UNITS] = max(sizes[WORKSPACE_UNITS], layers.workspace[v, x])
+            sizes[GRADIENT_UNITS] += layers.gradient[v, STATED, x]
+            in_equal_parts += layers.gradient[v, CUT, x]
+    sizes[GRADIENT_UNITS] += ceil_div(in_equal_parts, layers.member_start[holder + 1] - layers.member_start[holder])
     for t in range(num_types):
         for k in range(3):
             times[t, k] = ceil_div(times[t, k], r)
         if not has_weight:
-            times[t, 2] = 0
+            times[t, REST_PART] = 0
             continue
         whole = ceil_div(fused[t], r)
         if layers.options[SPLIT]:
-            whole = min(whole, times[t, 1] + times[t, 2])
-            times[t, 1] = min(times[t, 1], whole)
+            whole = min(whole, times[t, GRADIENT_PART] + times[t, REST_PART])
+            times[t, GRADIENT_PART] = min(times[t, GRADIENT_PART], whole)
         else:
-            times[t, 1] = whole
-        times[t, 2] = whole - times[t, 1]
-    sizes[1], sizes[2] = ceil_div(sizes[1], r), ceil_div(sizes[2], r)
+            times[t, GRADIENT_PART] = whole
+        times[t, REST_PART] = whole - times[t, GRADIENT_PART]
+    sizes[HELD_UNITS], sizes[STASH_UNITS] = ceil_div(sizes[HELD_UNITS], r), ceil_div(sizes[STASH_UNITS], r)
 
 
 @kernel
@@ -229,14 +269,14 @@ def sum_traffic(layers, node, s):
     for p in range(s):
         last, most = -1, np.zeros(2, np.int64)
         for e in range(layers.edges.shape[0]):
-            if node.stage_of[layers.edges[e, 0]] == p and node.stage_of[layers.edges[e, 1]] == s:
-                if layers.edges[e, 0] != last:
-                    last = layers.edges[e, 0]
+            if node.stage_of[layers.edges[e, SOURCE]] == p and node.stage_of[layers.edges[e, TARGET]] == s:
+                if layers.edges[e, SOURCE] != last:
+                    last = layers.edges[e, SOURCE]
                     most[:] = 0
                 for way in range(2):
-                    if way == 1 and layers.edges[e, 4] == 0 and node.traffic[s, p, 1] < 0:
+                    if way == 1 and layers.edges[e, HAS_GRADIENT] == 0 and node.traffic[s, p, GRADIENTS] < 0:
                         continue
-                    more = max(most[way], layers.edges[e, 2 + way])
+                    more = max(most[way], layers.edges[e, FORWARD_SIZE + way])
                     node.traffic[s, p, way] = max(node.traffic[s, p, way], 0) + more - most[way]
                     most[way] = more
 
@@ -250,7 +290,7 @@ def least_transfer(layers, space, node, p, s, way):
     a, b = node.group[p], node.group[s]
     ra, rb = space.group_size[a], space.group_size[b]
     share = ceil_div(size, ra if ra == rb else ra * rb)
-    ticks = np.int64(FAR)
+    ticks = np.int64(NO_PLAN)
     for x in range(ra):
         for y in range(rb):
             source, target = space.group[a, x], space.group[b, y]
@@ -263,18 +303,24 @@ def least_transfer(layers, space, node, p, s, way):
 
 
 @kernel
+def sizes_key(layers, replicas, recompute, holder):
+    """What times and sizes of a stage depend on beside its layers."""
+    return 2 * replicas + recompute + 1024 * layers.width_row[holder]
+
+
+@kernel
 def load_up(layers, space, node, s):
-    """Put stage s (its layers and its group are set) on its devices, in row s + 1; the largest load, FAR if too large.
+    """Put stage s (its layers and its group are set) on its devices, in row s + 1: the largest load, or `NO_PLAN`.
 
     Every device: all its work, and the units left on it.
     """
-    g, recompute = node.group[s], node.arc[s, 3]
+    g, recompute = node.group[s], node.arc[s, RECOMPUTES]
     r, count = space.group_size[g], layers.options[MICROBATCHES]
     times, sizes = node.times[s], node.sizes[s]
-    key = 2 * r + recompute + 1024 * layers.width_row[space.group[g, 0]]
-    if sizes[5] != key:
+    key = sizes_key(layers, r, recompute, space.group[g, HEAD_DEVICE])
+    if sizes[SIZES_KEY] != key:
         stage_work(layers, space, node, s, times, sizes)
-        sizes[5] = key
+        sizes[SIZES_KEY] = key
     for d in range(layers.capacity.shape[0]):
         node.load[s + 1, d], node.held[s + 1, d] = node.load[s, d], node.held[s, d]
         node.room[s + 1, d], node.need[s + 1, d] = node.room[s, d], node.need[s, d]
@@ -282,12 +328,12 @@ def load_up(layers, space, node, s):
     for x in range(r):
         d = space.group[g, x]
         t = layers.device_type[d]
-        node.load[s + 1, d] += count * (times[t, 0] + times[t, 1] + times[t, 2])
+        node.load[s + 1, d] += count * (times[t, FORWARD_PART] + times[t, GRADIENT_PART] + times[t, REST_PART])
         node.held[s + 1, d] += 1
-        node.room[s + 1, d] -= sizes[0]
-        node.need[s + 1, d] = max(node.need[s, d], max(sizes[1], sizes[2]) + sizes[3])
+        node.room[s + 1, d] -= sizes[STATE_UNITS]
+        node.need[s + 1, d] = max(node.need[s, d], max(sizes[HELD_UNITS], sizes[STASH_UNITS]) + sizes[WORKSPACE_UNITS])
         if node.need[s + 1, d] > node.room[s + 1, d]:
-            return np.int64(FAR)
+            return np.int64(NO_PLAN)
         most = max(most, node.load[s + 1, d])
     return most
 
@@ -310,16 +356,19 @@ def append(layers, space, node, s):
             back = least_transfer(layers, space, node, p, s, 1)
             if back >= 0:
                 tail = max(tail, back + node.returning[p] + node.tail[p])
-    if r > 1 and sizes[4] > 0:
-        latency, bandwidth = space.choice_ring[node.arc[s, 2], 0], space.choice_ring[node.arc[s, 2], 1]
-        sync = ticks_for(2 * (r - 1) * sizes[4], r * bandwidth) + 2 * (r - 1) * latency
-    node.head[s], node.returning[s] = np.int64(FAR), np.int64(FAR)
-    floor, least_rest = np.int64(0), np.int64(FAR)
+    if r > 1 and sizes[GRADIENT_UNITS] > 0:
+        latency, bandwidth = (
+            space.choice_ring[node.arc[s, CHOICE], RING_LATENCY],
+            space.choice_ring[node.arc[s, CHOICE], RING_BANDWIDTH],
+        )
+        sync = ticks_for(2 * (r - 1) * sizes[GRADIENT_UNITS], r * bandwidth) + 2 * (r - 1) * latency
+    node.head[s], node.returning[s] = np.int64(NO_PLAN), np.int64(NO_PLAN)
+    floor, least_rest = np.int64(0), np.int64(NO_PLAN)
     for x in range(r):
         t = layers.device_type[space.group[g, x]]
-        node.head[s] = min(node.head[s], arrival + times[t, 0])
-        node.returning[s] = min(node.returning[s], times[t, 1])
-        least_rest = min(least_rest, times[t, 2])
+        node.head[s] = min(node.head[s], arrival + times[t, FORWARD_PART])
+        node.returning[s] = min(node.returning[s], times[t, GRADIENT_PART])
+        least_rest = min(least_rest, times[t, REST_PART])
     node.tail[s] = max(tail, least_rest + sync)
     for d in range(layers.capacity.shape[0]):
         node.begin[s + 1, d], node.sync[s + 1, d] = node.begin[s, d], node.sync[s, d]
@@ -328,8 +377,10 @@ def append(layers, space, node, s):
         t = layers.device_type[d]
         node.begin[s + 1, d] = min(node.begin[s, d], arrival)
         node.sync[s + 1, d] = min(node.sync[s, d], sync)
-        floor = max(floor, arrival + count * (times[t, 0] + times[t, 1]) + node.tail[s])
-        floor = max(floor, arrival + count * (times[t, 0] + times[t, 1] + times[t, 2]) + sync)
+        floor = max(floor, arrival + count * (times[t, FORWARD_PART] + times[t, GRADIENT_PART]) + node.tail[s])
+        floor = max(
+            floor, arrival + count * (times[t, FORWARD_PART] + times[t, GRADIENT_PART] + times[t, REST_PART]) + sync
+        )
         floor = max(floor, node.begin[s + 1, d] + node.load[s + 1, d])
     return floor + layers.options[TAIL]
 
@@ -340,15 +391,15 @@ def has_room(layers, rules, space, node, s, threshold, by_span):
     num_layers, num_devices = node.stage_of.shape[0], layers.capacity.shape[0]
     if threshold > LONGEST:
         return True
-    begin, tail, left, left_before = np.int64(FAR), np.int64(FAR), np.int64(0), np.int64(0)
+    begin, tail, left, left_before = np.int64(NO_PLAN), np.int64(NO_PLAN), np.int64(0), np.int64(0)
     for x in range(num_layers):
         if node.stage_of[x] < 0:
-            left += space.least_work[0, x]
-            left_before += space.least_work[1, x]
+            left += space.least_work[ALL_WORK, x]
+            left_before += space.least_work[WORK_BEFORE, x]
             is_next, head, follow = True, np.int64(0), np.int64(0)
             for e in range(layers.edges.shape[0]):
-                if layers.edges[e, 1] == x:
-                    p = node.stage_of[layers.edges[e, 0]]
+                if layers.edges[e, TARGET] == x:
+                    p = node.stage_of[layers.edges[e, SOURCE]]
                     if p < 0:
                         is_next = False
                         break
@@ -379,9 +430,9 @@ def has_room(layers, rules, space, node, s, threshold, by_span):
 
 @kernel
 def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span):
-    """A bound on every order of a complete plan; FAR if it breaks a rule or does not fit."""
+    """A bound on every order of a complete plan; NO_PLAN if it breaks a rule or does not fit."""
     if not is_first_order(space, node, s):
-        return np.int64(FAR)
+        return np.int64(NO_PLAN)
     count = 0
     for k in range(s + 1):
         g = node.group[k]
@@ -391,10 +442,10 @@ def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices,
             count += 1
     start[s + 1] = count
     if not is_allowed(layers, rules, pinned, node.stage_of, start[: s + 2], devices[:count]):
-        return np.int64(FAR)
-    net = assemble(layers, node.stage_of, start[: s + 2], devices[:count], node.arc[: s + 1, 3].copy())
+        return np.int64(NO_PLAN)
+    net = assemble(layers, node.stage_of, start[: s + 2], devices[:count], node.arc[: s + 1, RECOMPUTES].copy())
     if overflow(net) > 0:
-        return np.int64(FAR)
+        return np.int64(NO_PLAN)
     if by_span:
         return np.max(node.load[s + 1])
     floor = net_floor(net)
@@ -407,7 +458,7 @@ def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices,
 def next_order(space, node, s):
     """Move on to the next order of the replicas of stages 0 to s; False, with all in their first, after the last."""
     for k in range(s + 1):
-        first, count = space.choice[node.arc[k, 2], 0], space.choice[node.arc[k, 2], 1]
+        first, count = space.choice[node.arc[k, CHOICE], BEGIN], space.choice[node.arc[k, CHOICE], COUNT]
         node.group[k] += 1
         if node.group[k] < first + count:
             return True
@@ -422,7 +473,7 @@ def is_promising(layers, rules, pinned, space, node, s, threshold, by_span):
         return False
     if load_up(layers, space, node, s) >= threshold:
         return False
-    return append(layers, space, node, s) < (np.int64(FAR) if by_span else threshold)
+    return append(layers, space, node, s) < (np.int64(NO_PLAN) if by_span else threshold)
 
 
 @kernel
@@ -442,10 +493,10 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
     group, group_size, num_micro = space.group, space.group_size, layers.options[MICROBATCHES]
     recomputes, most_held, row_end = rules[RECOMPUTE], rules[MAX_STAGES], np.zeros(most_stages, np.int64)
     for k in range(most_stages):
-        row_end[k] = space.choice_start[min(k, space.choice_start.shape[0] - 1), 1]
+        row_end[k] = space.choice_start[min(k, space.choice_start.shape[0] - 1), END]
     while s >= 0:
-        if recomputes == 0 and arc[s, 2] + 1 < row_end[s]:  # the common case, without handing everything to a helper
-            arc[s, 2] += 1
+        if recomputes == 0 and arc[s, CHOICE] + 1 < row_end[s]:  # most often, so that no helper is handed everything
+            arc[s, CHOICE] += 1
         elif not next_choice(layers, rules, space, node, s, row_end[s]):
             unplace(node, s)
             s -= 1
@@ -453,20 +504,21 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
         nodes += 1
         if nodes >= most_nodes or stop[0] != 0:
             return found[:count], most_nodes
-        if s == 0 and (arc[0, 1] + arc[0, 2]) % share[1] != share[0]:
+        if s == 0 and (arc[0, ARC] + arc[0, CHOICE]) % share[1] != share[0]:
             continue
-        g, fits = space.choice[arc[s, 2], 0], True
+        g, fits = space.choice[arc[s, CHOICE], BEGIN], True
         node.group[s] = g
-        is_known = sizes[s, 5] == 2 * group_size[g] + arc[s, 3] + 1024 * layers.width_row[group[g, 0]]
+        is_known = sizes[s, SIZES_KEY] == sizes_key(layers, group_size[g], arc[s, RECOMPUTES], group[g, HEAD_DEVICE])
         for x in range(group_size[g]):
             d = group[g, x]
             fits = fits and held[s, d] < most_held
             if is_known:
                 t = layers.device_type[d]
-                fits = fits and load[s, d] + num_micro * (times[s, t, 0] + times[s, t, 1] + times[s, t, 2]) < threshold
+                work = times[s, t, FORWARD_PART] + times[s, t, GRADIENT_PART] + times[s, t, REST_PART]
+                fits = fits and load[s, d] + num_micro * work < threshold
         if not fits or not is_promising(layers, rules, pinned, space, node, s, threshold, by_span):
             continue
-        reached = space.arc_end[node.arc[s, 1]]
+        reached = space.arc_end[node.arc[s, ARC]]
         if reached == last:
             while True:
                 floor = leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span)
@@ -489,9 +541,9 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
 @kernel
 def open_stage(layers, rules, space, node, s, reached):
     """Make stage s begin at a down-set, before its first choice."""
-    node.arc[s, 0], node.arc[s, 1] = reached, space.arc_start[reached]
-    node.arc[s, 2] = space.choice_start[min(s, space.choice_start.shape[0] - 1), 0] - 1
-    node.arc[s, 3] = 1 if rules[RECOMPUTE] else 0
+    node.arc[s, FROM], node.arc[s, ARC] = reached, space.arc_start[reached]
+    node.arc[s, CHOICE] = space.choice_start[min(s, space.choice_start.shape[0] - 1), BEGIN] - 1
+    node.arc[s, RECOMPUTES] = 1 if rules[RECOMPUTE] else 0
     place(layers, space, node, s)
 
 
@@ -503,17 +555,17 @@ def write_case(row, node, s, floor):
     row[0] = floor
     row[1 : num_layers + 1] = node.stage_of
     row[num_layers + 1 : num_layers + 2 + s] = node.group[: s + 1]
-    row[num_layers + 1 + most_stages : num_layers + 2 + most_stages + s] = node.arc[: s + 1, 3]
+    row[num_layers + 1 + most_stages : num_layers + 2 + most_stages + s] = node.arc[: s + 1, RECOMPUTES]
 
 
 @kernel
 def place(layers, space, node, s):
     """Give stage s the layers of its arc."""
-    new = space.downset[space.arc_end[node.arc[s, 1]]] & ~space.downset[node.arc[s, 0]]
+    new = space.downset[space.arc_end[node.arc[s, ARC]]] & ~space.downset[node.arc[s, FROM]]
     for x in range(node.stage_of.shape[0]):
         if new >> x & 1:
             node.stage_of[x] = s
-    node.sizes[s, 5] = 0
+    node.sizes[s, SIZES_KEY] = 0
     sum_traffic(layers, node, s)
 
 
@@ -528,17 +580,17 @@ def unplace(node, s):
 @kernel
 def next_choice(layers, rules, space, node, s, last_choice):
     """Move on to the next flag, group or arc of stage s; False if there is none left."""
-    if rules[RECOMPUTE] and node.arc[s, 3] == 0:
-        node.arc[s, 3] = 1
+    if rules[RECOMPUTE] and node.arc[s, RECOMPUTES] == 0:
+        node.arc[s, RECOMPUTES] = 1
         return True
-    node.arc[s, 3] = 0
-    node.arc[s, 2] += 1
-    if node.arc[s, 2] < last_choice:
+    node.arc[s, RECOMPUTES] = 0
+    node.arc[s, CHOICE] += 1
+    if node.arc[s, CHOICE] < last_choice:
         return True
-    node.arc[s, 2] = space.choice_start[min(s, space.choice_start.shape[0] - 1), 0]
+    node.arc[s, CHOICE] = space.choice_start[min(s, space.choice_start.shape[0] - 1), BEGIN]
     unplace(node, s)
-    node.arc[s, 1] += 1
-    if node.arc[s, 1] == space.arc_start[node.arc[s, 0] + 1]:
+    node.arc[s, ARC] += 1
+    if node.arc[s, ARC] == space.arc_start[node.arc[s, FROM] + 1]:
         return False
     place(layers, space, node, s)
     return True

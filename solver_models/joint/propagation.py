@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solver_models.columns import REST, RETURNING
+from solver_models.compiled import kernel
 from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL
-from solver_models.instance import Integers
-from solver_models.jit import kernel
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.joint.lower_bounds import (
     FORWARD_END,
     FORWARD_TAIL,
@@ -32,6 +33,16 @@ MAX_NARROWINGS = 80
 
 OPEN_PASS, SPLIT_PASS, FUSED_PASS = 0, 1, 2
 """What is known of a backward pass: nothing; I and W are two actions; they are one, B, in two parts without a pause."""
+
+
+BEFORE, AFTER, TICKS_BETWEEN, AFTER_FUSED = range(4)
+"""Columns of arcs."""
+
+BEGIN, END = 0, 1
+"""Columns of the span of arcs of an action."""
+
+F_BITS, I_BITS, W_BITS = range(3)
+"""Columns of actions by kind, as bits."""
 
 
 class NetActions(NamedTuple):
@@ -101,19 +112,23 @@ def make_arcs(net, has_rest, fusible):
             if kind == 2 and not has_rest[n]:
                 continue
             job = job_of(n, kind, k, total)
-            span[job, 0] = size
+            span[job, BEGIN] = size
             if k + 1 < total and not (kind == 2 and fusible[n]):
-                arcs[size, 0], arcs[size, 1], arcs[size, 3] = job, job + 1, kind == 1
+                arcs[size, BEFORE], arcs[size, AFTER], arcs[size, AFTER_FUSED] = job, job + 1, kind == 1
                 size += 1
             if kind == 0 or (kind == 1 and has_rest[n]):
-                arcs[size, 0], arcs[size, 1] = job, job + total
+                arcs[size, BEFORE], arcs[size, AFTER] = job, job + total
                 size += 1
             if kind < 2:
                 for f in range(net.flow_start[2 * n + kind], net.flow_start[2 * n + kind + 1]):
-                    arcs[size, 0], arcs[size, 2], arcs[size, 3] = job, net.flow_duration[f], kind == 1
-                    arcs[size, 1] = job_of(net.flow_target[f], kind, k, total)
+                    arcs[size, BEFORE], arcs[size, TICKS_BETWEEN], arcs[size, AFTER_FUSED] = (
+                        job,
+                        net.flow_duration[f],
+                        kind == 1,
+                    )
+                    arcs[size, AFTER] = job_of(net.flow_target[f], kind, k, total)
                     size += 1
-            span[job, 1] = size
+            span[job, END] = size
     return arcs[:size], span
 
 
@@ -128,7 +143,7 @@ def make_jobs(net):
     own = np.zeros((net.budget.shape[0], MAX_JOBS), np.int64)
     for n in range(num_lanes):
         d = net.lane_device[n]
-        if has_rest[n] and net.duration[n, 3] < net.duration[n, 1] + net.duration[n, 2]:
+        if has_rest[n] and net.duration[n, BACKWARD] < net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD]:
             fusible[n] = 1
         for kind in range(3 if has_rest[n] else 2):
             for k in range(total):
@@ -165,7 +180,7 @@ def make_windows(net, jobs, times, threshold):
         way[n] = OPEN_PASS if jobs.fusible[n] else SPLIT_PASS
         for k in range(total):
             forward, returning, rest = job_of(n, 0, k, total), job_of(n, 1, k, total), job_of(n, 2, k, total)
-            time[forward], time[returning], time[rest] = net.duration[n, 0], parts[0, n], parts[1, n]
+            time[forward], time[returning], time[rest] = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n]
             start[forward] = max(0, times[FORWARD_END, n, k] - time[forward])
             start[returning] = max(0, times[RETURN_END, n, k] - time[returning])
             start[rest] = start[returning] + time[returning]
@@ -206,7 +221,10 @@ def split_pass(net, jobs, windows, n, k):
     """Let I and W of a backward pass be two actions; False if that contradicts what is known."""
     total, d = net.scalars[MICROBATCHES], net.lane_device[n]
     windows.way[n, k] = SPLIT_PASS
-    windows.time[job_of(n, 1, k, total)], windows.time[job_of(n, 2, k, total)] = net.duration[n, 1], net.duration[n, 2]
+    windows.time[job_of(n, 1, k, total)], windows.time[job_of(n, 2, k, total)] = (
+        net.duration[n, INPUT_GRAD],
+        net.duration[n, WEIGHT_GRAD],
+    )
     own = jobs.place[job_of(n, 2, k, total)]
     for other in range(total):
         if other != k and windows.way[n, other] == SPLIT_PASS:
@@ -236,9 +254,12 @@ def is_late_as_one(jobs, windows, job, rest, start):
     leave = start + windows.time[job] + windows.time[rest]
     if leave > windows.end[rest]:
         return True
-    for x in range(jobs.span[job, 0], jobs.span[job, 1]):
-        target = jobs.arcs[x, 1]
-        if jobs.arcs[x, 3] and leave + jobs.arcs[x, 2] + windows.time[target] > windows.end[target]:
+    for x in range(jobs.span[job, BEGIN], jobs.span[job, END]):
+        target = jobs.arcs[x, AFTER]
+        if (
+            jobs.arcs[x, AFTER_FUSED]
+            and leave + jobs.arcs[x, TICKS_BETWEEN] + windows.time[target] > windows.end[target]
+        ):
             return True
     return False
 
@@ -296,11 +317,11 @@ def decide_passes(net, jobs, windows):
 def follow_arcs(arcs, time, late, start, end):
     """Raise starts along the arcs, and lower ends against them."""
     for x in range(arcs.shape[0]):
-        a, b = arcs[x, 0], arcs[x, 1]
-        start[b] = max(start[b], start[a] + time[a] + arcs[x, 2] + arcs[x, 3] * late[a])
+        a, b = arcs[x, BEFORE], arcs[x, AFTER]
+        start[b] = max(start[b], start[a] + time[a] + arcs[x, TICKS_BETWEEN] + arcs[x, AFTER_FUSED] * late[a])
     for x in range(arcs.shape[0] - 1, -1, -1):
-        a, b = arcs[x, 0], arcs[x, 1]
-        end[a] = min(end[a], end[b] - time[b] - arcs[x, 2] - arcs[x, 3] * late[a])
+        a, b = arcs[x, BEFORE], arcs[x, AFTER]
+        end[a] = min(end[a], end[b] - time[b] - arcs[x, TICKS_BETWEEN] - arcs[x, AFTER_FUSED] * late[a])
 
 
 @kernel
@@ -413,15 +434,15 @@ def make_room(net, lanes, bits, fusible, prior, after, count):
     for y in range(lanes.shape[0]):
         n = lanes[y]
         for a in range(count):
-            if not bits[n, 0] >> a & 1:
+            if not bits[n, F_BITS] >> a & 1:
                 continue
             room = net.budget[net.lane_device[n]] - net.workspace[n]
             for x in range(lanes.shape[0]):
                 m = lanes[x]
-                forwards = num_bits(prior[a] & bits[m, 0]) + (m == n)
-                returns = total - num_bits(after[a] & bits[m, 1])
-                rests = total - num_bits(after[a] & bits[m, 2]) if bits[m, 2] else returns
-                kept = net.weight_stash[m] if bits[m, 2] else 0
+                forwards = num_bits(prior[a] & bits[m, F_BITS]) + (m == n)
+                returns = total - num_bits(after[a] & bits[m, I_BITS])
+                rests = total - num_bits(after[a] & bits[m, W_BITS]) if bits[m, W_BITS] else returns
+                kept = net.weight_stash[m] if bits[m, W_BITS] else 0
                 used[x] = least_held(forwards, returns, rests, net.held[m], kept)
                 room -= used[x]
             if room < 0:
@@ -440,18 +461,18 @@ def force_room(net, m, is_own, bits, fusible, prior, after, count, a, room):
     Of a lane that gains by B, the W need not come in order: none is put anywhere.
     """
     total = net.scalars[MICROBATCHES]
-    forwards = num_bits(prior[a] & bits[m, 0]) + is_own
-    if forwards * net.held[m] <= room and bits[m, 2] == 0:
+    forwards = num_bits(prior[a] & bits[m, F_BITS]) + is_own
+    if forwards * net.held[m] <= room and bits[m, W_BITS] == 0:
         return True
-    returns = total - num_bits(after[a] & bits[m, 1])
-    rests = total - num_bits(after[a] & bits[m, 2]) if bits[m, 2] else returns
-    kept = net.weight_stash[m] if bits[m, 2] else 0
+    returns = total - num_bits(after[a] & bits[m, I_BITS])
+    rests = total - num_bits(after[a] & bits[m, W_BITS]) if bits[m, W_BITS] else returns
+    kept = net.weight_stash[m] if bits[m, W_BITS] else 0
     least_returns, least_rests = min(returns, forwards), min(returns, rests, forwards)
     while least_returns > 0 and least_held(forwards, least_returns - 1, rests, net.held[m], kept) <= room:
         least_returns -= 1
     while least_rests > 0 and least_held(forwards, returns, least_rests - 1, net.held[m], kept) <= room:
         least_rests -= 1
-    if not bits[m, 2] or fusible:
+    if not bits[m, W_BITS] or fusible:
         least_rests = np.int64(0)
     for kind in range(1, 3):
         wanted, seen = least_returns if kind == 1 else least_rests, 0

@@ -6,8 +6,9 @@ from itertools import groupby, pairwise, permutations
 
 import numpy as np
 
+from solver_models.columns import HAS_GRADIENT
 from solver_models.instance import Instance, Integers
-from solver_models.joint.partition_enumeration import FAR, Space
+from solver_models.joint.partition_enumeration import NO_PLAN, Space
 
 MAX_DOWNSETS, MAX_ARCS, MAX_GROUPS, MAX_LAYERS = 2_000, 200_000, 400, 62
 """Largest spaces that are searched exactly."""
@@ -47,7 +48,7 @@ def make_space(instance: Instance) -> Space | None:
         group_image=_images_of_groups(groups, images),
         weight=weight,
         least_work=least_work,
-        all_gradients=np.array([int(bool(np.all(instance.edges[:, 4] == 1)))], np.int64),
+        all_gradients=np.array([int(bool(np.all(instance.edges[:, HAS_GRADIENT] == 1)))], np.int64),
     )
 
 
@@ -176,7 +177,7 @@ def _prices(instance: Instance) -> tuple[Integers, Integers]:
     # a stage without a single W runs I alone, whatever B would take
     work = forward + np.minimum(backward, input_grad + weight_grad)
     known = np.ones_like(work[:, :num_types]) if instance.measured is None else instance.measured
-    totals = np.where(known == 1, work[:, :num_types], FAR).min(axis=0).sum(axis=1)
+    totals = np.where(known == 1, work[:, :num_types], NO_PLAN).min(axis=0).sum(axis=1)
     fastest = max(1, int(totals[used].min()))
     weight = np.array([WEIGHT * fastest // max(1, int(total)) for total in totals], np.int64)
     prices, is_open = weight[:, None], np.isin(np.arange(num_types), used)[:, None] & (known == 1)
@@ -184,7 +185,7 @@ def _prices(instance: Instance) -> tuple[Integers, Integers]:
         prices = np.concatenate([width * weight for width in (1, *instance.wide.widths)])[:, None]
         is_open = np.concatenate((is_open, instance.wide.measured == 1), axis=1)
     offers = [part * prices for part in (work, forward + returning)]
-    return weight, np.array([np.where(is_open, offer, FAR).min(axis=(0, 1)) for offer in offers], np.int64)
+    return weight, np.array([np.where(is_open, offer, NO_PLAN).min(axis=(0, 1)) for offer in offers], np.int64)
 
 
 def automorphisms(instance: Instance) -> Integers:

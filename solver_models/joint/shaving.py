@@ -4,8 +4,8 @@ Carlier and Pinson, and Martin and Shmoys, do so with job shops. It costs a narr
 search below: worth its price at the root of a long one.
 """
 
+from solver_models.compiled import kernel
 from solver_models.evaluator import MICROBATCHES
-from solver_models.jit import kernel
 from solver_models.joint.propagation import OPEN_PASS, TimeWindows, is_branched_on, narrow, put_before
 
 STARTS_EARLY, ENDS_LATE, COMES_FIRST = 0, 1, 2

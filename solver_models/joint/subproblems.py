@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver_models.evaluator import Layers
 from solver_models.instance import Integers
 from solver_models.interruptible import run_stoppable
 from solver_models.joint.partition_enumeration import Space, find_cases
-from solver_models.search import Searcher
+from solver_models.search import LATEST, Searcher
 from solver_models.task_window import TaskWindow
-
-FAR = 1 << 59
-"""Above every objective."""
 
 MAX_CASES = 100_000
 """Most cases that are listed."""
@@ -41,7 +39,7 @@ def open_cases(
     searcher: Searcher,
     space: Space,
     *,
-    threshold: int = FAR,
+    threshold: int = LATEST,
     most_nodes: int = 1_000_000,
     most_cases: int = MAX_CASES,
     should_stop: Callable[[], bool] | None = None,
@@ -70,7 +68,7 @@ def open_cases(
     return _read(searcher, space, table=np.concatenate(found))
 
 
-def _given(searcher: Searcher, space: Space) -> tuple[object, ...]:
+def _given(searcher: Searcher, space: Space) -> tuple[Layers, Integers, Integers, Space, bool]:
     """What every part of the tree is searched for."""
     return searcher.layers, searcher.rules, searcher.instance.pinned, space, searcher.by_span
 

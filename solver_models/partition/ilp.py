@@ -24,6 +24,9 @@ from solver_models.result import PartitionResult, Status
 
 SOLVER = f"HiGHS {version('highspy')}"
 
+FIRST, END, CLASS, REPLICAS, LOAD, MOST_AFTER = range(6)
+"""Columns of the table of stages."""
+
 MAX_COLUMNS = 200_000
 """Largest programme that is built."""
 
@@ -64,9 +67,9 @@ class IntervalProgram:
         last = len(instance.in_flight) - 1
         most_stages = min(instance.num_layers, instance.num_devices)
         self.is_layered = last > 0
-        after = table[:, 5]
+        after = table[:, MOST_AFTER]
         levels = np.where(after == last, most_stages, after + 1) if self.is_layered else np.ones_like(after)
-        self.stage = np.repeat(table[:, :4], levels, axis=0)
+        self.stage = np.repeat(table[:, : REPLICAS + 1], levels, axis=0)
         """First, end, class and replicas of every column."""
         self.level = np.arange(len(self.stage)) - np.repeat(np.cumsum(levels) - levels, levels)
         """Stages after it, where they are counted."""
@@ -74,7 +77,7 @@ class IntervalProgram:
 
     def layers_are_covered_in_order(self) -> _ConstraintRows | None:
         """The chosen stages form a path from the first cut to the last; the number of stages left counts down."""
-        first, end = self.stage[:, 0], self.stage[:, 1]
+        first, end = self.stage[:, FIRST], self.stage[:, END]
         levels = 1 + int(self.level.max(initial=0)) + 1
         before = np.where(first > 0, self.level + self.is_layered, 0)
         source, sink = 0, self.instance.num_layers * levels
@@ -93,9 +96,9 @@ class IntervalProgram:
     def devices_suffice(self) -> _ConstraintRows | None:
         """The chosen stages use no more devices of a class than there are."""
         return _ConstraintRows(
-            row=self.stage[:, 2],
+            row=self.stage[:, CLASS],
             column=np.arange(len(self.stage)),
-            value=self.stage[:, 3],
+            value=self.stage[:, REPLICAS],
             lower=np.zeros_like(self.instance.count),
             upper=self.instance.count,
         )
@@ -173,7 +176,7 @@ class _Bisection:
         self.table = columns(self.partitioner.tables, limit, self.allowed)
         if len(self.table) > MAX_COLUMNS:
             return _result("unknown" if best is None else "feasible", best, partitioner=self.partitioner, bound=None)
-        levels = np.unique(self.table[:, 4]).tolist()
+        levels = np.unique(self.table[:, LOAD]).tolist()
         low, high = self._least_relaxed(levels), len(levels)
         while low < high and not self.clock.is_over:
             middle = (low + high) // 2
@@ -205,7 +208,7 @@ class _Bisection:
 
     def _ask(self, limit: int, *, is_relaxed: bool = False) -> Answer:
         """Whether stages within `limit` cover the layers; what HiGHS finds is checked before it is believed."""
-        program = IntervalProgram(self.instance, self.table[self.table[:, 4] <= limit])
+        program = IntervalProgram(self.instance, self.table[self.table[:, LOAD] <= limit])
         if not program.rules or self.clock.is_over:
             return None
         left_s = max(0.0, self.clock.left_s)

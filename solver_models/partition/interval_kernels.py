@@ -4,9 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solver_models.columns import ACTIVATIONS, GRADIENTS
+from solver_models.compiled import kernel
 from solver_models.evaluator import ceil_div, ticks_for
 from solver_models.instance import Integers
-from solver_models.jit import kernel
+
+RING_LATENCY, RING_BANDWIDTH = 0, 1
+"""Columns of `ring`."""
+
+ORDER_CLASS, ORDER_REPLICAS = 0, 1
+"""Columns of an order of classes of devices along the stages."""
 
 
 class Tables(NamedTuple):
@@ -52,7 +59,7 @@ def synchronisation(t, i, j, c, r):
     size = t.gradient[j] - t.gradient[i]
     if r == 1 or size == 0:
         return np.int64(0)
-    return ticks_for(2 * (r - 1) * size, r * t.ring[c, r, 1]) + 2 * (r - 1) * t.ring[c, r, 0]
+    return ticks_for(2 * (r - 1) * size, r * t.ring[c, r, RING_BANDWIDTH]) + 2 * (r - 1) * t.ring[c, r, RING_LATENCY]
 
 
 @kernel
@@ -64,7 +71,7 @@ def own_load(t, i, j, c, r):
 @kernel
 def load(t, i, j, c, r):
     """Ticks per microbatch that keep a replica, or the link into it, busy."""
-    return max(own_load(t, i, j, c, r), ceil_div(max(t.cut_ticks[0, i], t.cut_ticks[1, i]), r))
+    return max(own_load(t, i, j, c, r), ceil_div(max(t.cut_ticks[ACTIVATIONS, i], t.cut_ticks[GRADIENTS, i]), r))
 
 
 @kernel
@@ -79,7 +86,7 @@ def largest_workspace(t, i, j):
 @kernel
 def room(t, i, j, c, r):
     """Units left for stashes on each replica of layers i to j."""
-    buffers = ceil_div(t.cut_units[0, i] + t.cut_units[1, j], r)
+    buffers = ceil_div(t.cut_units[ACTIVATIONS, i] + t.cut_units[GRADIENTS, j], r)
     return t.capacity[c] - (t.state[j] - t.state[i]) - largest_workspace(t, i, j) - buffers
 
 
@@ -152,7 +159,7 @@ def reach_in_order(t, order, limit):
     first = np.full(num_stages + 1, t.state.shape[0] - 1, np.int64)
     for s in range(num_stages - 1, -1, -1):
         j = first[s + 1]
-        first[s] = furthest(t, j, order[s, 0], order[s, 1], num_stages - 1 - s, limit)
+        first[s] = furthest(t, j, order[s, ORDER_CLASS], order[s, ORDER_REPLICAS], num_stages - 1 - s, limit)
     return first
 
 
@@ -162,7 +169,7 @@ def latest_starts(t, order, limit):
     num_stages, num_layers = order.shape[0], t.state.shape[0] - 1
     latest = np.zeros(num_stages + 1, np.int64)
     for s in range(num_stages):
-        c, r, i = order[s, 0], order[s, 1], latest[s]
+        c, r, i = order[s, ORDER_CLASS], order[s, ORDER_REPLICAS], latest[s]
         low, high = i, num_layers
         while low < high:
             j = (low + high + 1) // 2
@@ -190,7 +197,7 @@ def allowances(t, order, limit, drain_percent, by_bound, lowest, highest):
     most = limit // m if by_bound else limit
     latest, earliest = latest_starts(t, order, most), num_layers
     for s in range(num_stages - 1, -1, -1):
-        c, r, least = order[s, 0], order[s, 1], num_layers
+        c, r, least = order[s, ORDER_CLASS], order[s, ORDER_REPLICAS], num_layers
         for i in range(min(latest[s], highest[s]), lowest[s] - 1, -1):
             for j in range(max(i + 1, earliest), latest[s + 1] + 1):
                 if allowance[s + 1, j] < 0:
@@ -203,7 +210,7 @@ def allowances(t, order, limit, drain_percent, by_bound, lowest, highest):
                 if by_bound:
                     early = (limit - m * (f + b)) * 100 // (100 + drain_percent)
                     early = min(early, limit - m * whole - synchronisation(t, i, j, c, r))
-                    early = min(early, allowance[s + 1, j] - f - t.cut_ticks[0, j])
+                    early = min(early, allowance[s + 1, j] - f - t.cut_ticks[ACTIVATIONS, j])
                 else:
                     early = 0 if load(t, i, j, c, r) <= limit else -1
                 if early > allowance[s, i]:

@@ -5,7 +5,29 @@ A *suffix* is a set of layers closed under consumers; a stage is the difference 
 
 import numpy as np
 
-from solver_models.jit import kernel
+from solver_models.columns import SOURCE, TARGET
+from solver_models.compiled import kernel
+
+PLAIN, RECOMPUTED = 0, 1
+"""Variants of a layer: without and with recomputation."""
+
+EXTRA, GROWING, FIXED = range(3)
+"""Columns of a choice of recomputing layers: extra seconds, growing and fixed bytes."""
+
+DEPTH = 1
+"""Column of rows of `deepest`, after `EXTRA`: microbatches in flight."""
+
+OUTER, INNER = 0, 1
+"""Columns of a pair of suffixes."""
+
+PRODUCER_SIDE, CONSUMER_SIDE = 0, 1
+"""Rows of what crosses the end of a stage."""
+
+SHRINKING, SYNCHRONISING = 0, 1
+"""Seconds of a pair: those that replicas share, and those of their synchronisation."""
+
+PAIR, WIDTH, REPLICAS, SUM_BEFORE = range(4)
+"""Columns of the stage that was put in front."""
 
 BIG = 1 << 30
 """More devices than any problem has."""
@@ -21,8 +43,8 @@ def stage_points(inside, order, group, extra, growing, fixed, most_points):
     points = np.zeros((1, 3), np.float64)
     for x in range(inside.shape[0]):
         if inside[x]:
-            points[0, 1] += growing[0, x]
-            points[0, 2] += fixed[0, x]
+            points[0, GROWING] += growing[PLAIN, x]
+            points[0, FIXED] += fixed[PLAIN, x]
     k = 0
     while k < order.shape[0]:
         here = group[order[k]]
@@ -31,9 +53,9 @@ def stage_points(inside, order, group, extra, growing, fixed, most_points):
         while k < order.shape[0] and group[order[k]] == here:
             x = order[k]
             if inside[x]:
-                steps[count, 0] = steps[count - 1, 0] + extra[x]
-                steps[count, 1] = steps[count - 1, 1] + growing[1, x] - growing[0, x]
-                steps[count, 2] = steps[count - 1, 2] + fixed[1, x] - fixed[0, x]
+                steps[count, EXTRA] = steps[count - 1, EXTRA] + extra[x]
+                steps[count, GROWING] = steps[count - 1, GROWING] + growing[RECOMPUTED, x] - growing[PLAIN, x]
+                steps[count, FIXED] = steps[count - 1, FIXED] + fixed[RECOMPUTED, x] - fixed[PLAIN, x]
                 count += 1
             k += 1
         if count == 1:
@@ -53,15 +75,15 @@ def deepest(points, memory, most):
     """[kept, 2] extra seconds and the most microbatches in flight that they buy, both strictly increasing."""
     kept = np.empty((points.shape[0], 2), np.float64)
     count, best = 0, 0
-    for i in np.argsort(points[:, 0]):
-        if points[i, 2] > memory:
+    for i in np.argsort(points[:, EXTRA]):
+        if points[i, FIXED] > memory:
             continue
         depth = most
-        if points[i, 1] * most > memory - points[i, 2]:
-            depth = int((memory - points[i, 2]) // points[i, 1])
+        if points[i, GROWING] * most > memory - points[i, FIXED]:
+            depth = int((memory - points[i, FIXED]) // points[i, GROWING])
         if depth > best:
             best = depth
-            kept[count, 0], kept[count, 1] = points[i, 0], depth
+            kept[count, EXTRA], kept[count, DEPTH] = points[i, EXTRA], depth
             count += 1
     return kept[:count]
 
@@ -84,20 +106,20 @@ def pair_tables(
     inside = np.zeros(num_layers, np.bool_)
     for p in range(num_pairs):
         for x in range(num_layers):
-            inside[x] = member[pairs[p, 0], x] and not member[pairs[p, 1], x]
+            inside[x] = member[pairs[p, OUTER], x] and not member[pairs[p, INNER], x]
         for w in range(num_widths):
             compute, synchronised, moved = 0.0, 0.0, 0.0
             for x in range(num_layers):
                 if inside[x]:
-                    compute += seconds[w, 0, x]
+                    compute += seconds[w, PLAIN, x]
                     synchronised += weights[w, x]
             for e in range(edges.shape[0]):
-                if inside[edges[e, 0]] and not inside[edges[e, 1]]:
-                    moved += crossing[w, 0, e]
-                elif inside[edges[e, 1]] and not inside[edges[e, 0]]:
-                    moved += crossing[w, 1, e]
+                if inside[edges[e, SOURCE]] and not inside[edges[e, TARGET]]:
+                    moved += crossing[w, PRODUCER_SIDE, e]
+                elif inside[edges[e, TARGET]] and not inside[edges[e, SOURCE]]:
+                    moved += crossing[w, CONSUMER_SIDE, e]
             if compute < np.inf:
-                base[p, w, 0], base[p, w, 1] = compute + moved * scale[0], synchronised * scale[1]
+                base[p, w, SHRINKING], base[p, w, SYNCHRONISING] = compute + moved * scale[0], synchronised * scale[1]
                 points = stage_points(
                     inside, order[w, : num_ordered[w]], group[w], extra[w], growing[w], fixed[w], most_points
                 )
@@ -117,11 +139,11 @@ def deepest_within(rows, first, end, allowance):
     low, high = first, end
     while low < high:
         middle = (low + high) // 2
-        if rows[middle, 0] <= allowance:
+        if rows[middle, EXTRA] <= allowance:
             low = middle + 1
         else:
             high = middle
-    return int(rows[low - 1, 1]) if low > first else 0
+    return int(rows[low - 1, DEPTH]) if low > first else 0
 
 
 @kernel
@@ -134,23 +156,23 @@ def cover(limit, first_pair, pairs, base, start, rows, widths, replicas, work_be
     """
     num_suffixes, num_widths = work_before.shape[0], widths.shape[0]
     need = np.full((num_suffixes, most_replicas + 1), BIG, np.int64)
-    choice = np.full((num_suffixes, most_replicas + 1, 4), -1, np.int32)
+    choice = np.full((num_suffixes, most_replicas + 1, SUM_BEFORE + 1), -1, np.int32)
     steps = np.zeros((num_suffixes, most_replicas + 1), np.int64)
     num_steps = np.zeros(num_suffixes, np.int64)
     need[0, 0], num_steps[0] = 0, 1
     for i in range(1, num_suffixes):
         room = num_devices - int(np.ceil(work_before[i] / limit - 1e-6))  # rounding never costs a device
         for p in range(first_pair[i], first_pair[i + 1]):
-            sub = pairs[p, 1]
+            sub = pairs[p, INNER]
             for w in range(num_widths):
-                if num_steps[sub] == 0 or base[p, w, 0] == np.inf:
+                if num_steps[sub] == 0 or base[p, w, SHRINKING] == np.inf:
                     continue
                 for n in range(replicas.shape[0]):
                     r = replicas[n]
                     cost = r * widths[w]
                     if cost > room:
                         break
-                    allowance = limit * r - base[p, w, 0] - base[p, w, 1] * (r - 1)
+                    allowance = limit * r - base[p, w, SHRINKING] - base[p, w, SYNCHRONISING] * (r - 1)
                     if allowance < 0:
                         continue
                     at = p * num_widths + w
@@ -162,8 +184,8 @@ def cover(limit, first_pair, pairs, base, start, rows, widths, replicas, work_be
                         devices = need[sub, s] + cost
                         if devices <= room and devices < need[i, s + r]:
                             need[i, s + r] = devices
-                            choice[i, s + r, 0], choice[i, s + r, 1] = p, w
-                            choice[i, s + r, 2], choice[i, s + r, 3] = r, s
+                            choice[i, s + r, PAIR], choice[i, s + r, WIDTH] = p, w
+                            choice[i, s + r, REPLICAS], choice[i, s + r, SUM_BEFORE] = r, s
         least = BIG
         for s in range(most_replicas + 1):
             if need[i, s] < least:

@@ -24,7 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solver_models.instance import Integers
-from solver_models.partition.steady_kernels import cover, pair_tables
+from solver_models.partition.steady_kernels import (
+    INNER,
+    OUTER,
+    PLAIN,
+    RECOMPUTED,
+    SHRINKING,
+    SYNCHRONISING,
+    cover,
+    pair_tables,
+)
 
 Floats = NDArray[np.float64]
 
@@ -112,9 +121,9 @@ class _Search:
     def __init__(self, instance: SteadyInstance) -> None:
         self.instance = instance
         self.seconds, self.growing, self.fixed = _with_measured_first(instance)
-        self.extra = np.full(self.seconds[:, 0].shape, np.inf)
+        self.extra = np.full(self.seconds[:, PLAIN].shape, np.inf)
         measured = np.all(np.isfinite(self.seconds), axis=1)
-        np.subtract(self.seconds[:, 1], self.seconds[:, 0], out=self.extra, where=measured)
+        np.subtract(self.seconds[:, RECOMPUTED], self.seconds[:, PLAIN], out=self.extra, where=measured)
         self.group, self.order = self._group_layers()
         self.suffixes = list_suffixes(instance.edges, num_layers=instance.seconds.shape[2])
         self.pairs, self.first_pair = _list_pairs(self.suffixes)
@@ -126,7 +135,10 @@ class _Search:
 
     def _group_layers(self) -> tuple[Integers, list[Integers]]:
         """[W, L] layers that save alike, and per width the layers with two variants by group and extra time."""
-        saving = np.stack((self.growing[:, 1] - self.growing[:, 0], self.fixed[:, 1] - self.fixed[:, 0]), axis=-1)
+        saving = np.stack(
+            (self.growing[:, RECOMPUTED] - self.growing[:, PLAIN], self.fixed[:, RECOMPUTED] - self.fixed[:, PLAIN]),
+            axis=-1,
+        )
         group = np.zeros(self.extra.shape, np.int64)
         orders = []
         for w in range(len(self.instance.widths)):
@@ -204,14 +216,16 @@ class _Search:
             stage, seconds = self._make_stage(pair, w, replicas=r, in_flight=-(-replicas // r))
             stages.append(stage)
             slowest = max(slowest, seconds)
-            last, replicas = int(self.pairs[pair, 1]), before
+            last, replicas = int(self.pairs[pair, INNER]), before
         return SteadyPlan(seconds_per_sample=slowest, stages=tuple(stages), limits_tried=1)
 
     def _make_stage(self, pair: int, w: int, *, replicas: int, in_flight: int) -> tuple[SteadyStage, float]:
         """The stage of a pair with the cheapest recomputation that fits, and its time per sample."""
-        layers = sorted(self.suffixes[self.pairs[pair, 0]] - self.suffixes[self.pairs[pair, 1]])
+        layers = sorted(self.suffixes[self.pairs[pair, OUTER]] - self.suffixes[self.pairs[pair, INNER]])
         extra, chosen = self._cheapest_recompute(layers, w, in_flight=in_flight)
-        seconds = (self.base[pair, w, 0] + self.base[pair, w, 1] * (replicas - 1) + extra) / replicas
+        seconds = (
+            self.base[pair, w, SHRINKING] + self.base[pair, w, SYNCHRONISING] * (replicas - 1) + extra
+        ) / replicas
         stage = SteadyStage(
             layers=tuple(layers), width=self.instance.widths[w], replicas=replicas, recompute=tuple(sorted(chosen))
         )
@@ -219,7 +233,7 @@ class _Search:
 
     def _cheapest_recompute(self, layers: Sequence[int], w: int, *, in_flight: int) -> tuple[float, list[int]]:
         used = self.growing[w] * in_flight + self.fixed[w]
-        total = float(used[0, layers].sum())
+        total = float(used[PLAIN, layers].sum())
         by_group: dict[int, list[int]] = {}
         for x in self.order[w].tolist():
             if x in layers:
@@ -228,7 +242,9 @@ class _Search:
         for counts in product(*(range(len(members) + 1) for members in by_group.values())):
             chosen = [x for members, n in zip(by_group.values(), counts, strict=True) for x in members[:n]]
             extra = float(self.extra[w, chosen].sum())
-            fits = total + float((used[1, chosen] - used[0, chosen]).sum()) <= self.instance.memory * (1 + PRECISION)
+            fits = total + float((used[RECOMPUTED, chosen] - used[PLAIN, chosen]).sum()) <= self.instance.memory * (
+                1 + PRECISION
+            )
             if fits and (best is None or extra < best[0]):
                 best = extra, chosen
         assert best is not None
@@ -238,9 +254,9 @@ class _Search:
 def _with_measured_first(instance: SteadyInstance) -> tuple[Floats, Floats, Floats]:
     """Where only the second variant was measured it stands in for the first, which then has no alternative."""
     seconds, growing, fixed = instance.seconds.copy(), instance.growing.copy(), instance.fixed.copy()
-    alone = ~np.isfinite(seconds[:, 0])
+    alone = ~np.isfinite(seconds[:, PLAIN])
     for table in (seconds, growing, fixed):
-        table[:, 0][alone] = table[:, 1][alone]
+        table[:, PLAIN][alone] = table[:, RECOMPUTED][alone]
     return seconds, growing, fixed
 
 

@@ -1,9 +1,20 @@
 """The times at which given words play, every action and transfer as early as the rules allow (MODEL.md section 3)."""
 
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, StageReplica, Word
+import numpy as np
+
+from solver_models.instance import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRAD,
+    WEIGHT_GRAD,
+    Integers,
+    ScheduleInstance,
+    StageReplica,
+    Word,
+)
+from solver_models.recorded_play import Game, play_game
 
 
 def duration_of(lane: StageReplica, kind: int) -> int:
@@ -84,7 +95,18 @@ class TimedOrders:
 
 def play(instance: ScheduleInstance, words: dict[int, Word]) -> TimedOrders | None:
     """Play `words`; None if they are not every action once, or deadlock."""
-    return _OrderPlayer(instance, in_order(words)).play()
+    lane_of = {(lane.device, lane.stage): number for number, lane in enumerate(instance.lanes)}
+    actions = _actions(in_order(words), lane_of=lane_of)
+    if actions is None or not _is_complete(instance, actions):
+        return None
+    game = _make_game(instance, actions)
+    times = play_game(game)
+    if (times.start < 0).any():
+        return None
+    starts = zip(game.kind.tolist(), game.lane.tolist(), game.microbatch.tolist(), strict=True)
+    sent = np.where(times.sent[:, :-1] < 0, _inside(game, times.start), times.sent[:, :-1])
+    sends = {(flow, m): start for flow, row in enumerate(sent.tolist()) for m, start in enumerate(row)}
+    return TimedOrders(instance=instance, starts=dict(zip(starts, times.start.tolist(), strict=True)), sends=sends)
 
 
 def in_order(words: dict[int, Word]) -> dict[int, Word]:
@@ -107,101 +129,67 @@ def _renumber(word: Word) -> Word:
     return result
 
 
-class _OrderPlayer:
-    """The state of one game: what has happened up to the event at hand."""
+_Actions = dict[int, list[tuple[int, int, int]]]
+"""Per device (kind, lane, microbatch)."""
 
-    def __init__(self, instance: ScheduleInstance, words: dict[int, Word]) -> None:
-        self.instance = instance
-        self.words = words
-        self.lane_of = {(lane.device, lane.stage): number for number, lane in enumerate(instance.lanes)}
-        self.position = dict.fromkeys(words, 0)
-        self.device_free = dict.fromkeys(words, 0)
-        self.link_free: dict[int, int] = {}
-        self.starts: dict[tuple[int, int, int], int] = {}
-        self.sends: dict[tuple[int, int], int] = {}
-        self.arrived: dict[tuple[bool, int, int], int] = {}
-        self.done: set[tuple[int, int, int]] = set()
-        self.outgoing: dict[tuple[bool, int], list[int]] = {}
-        self.expected: dict[tuple[bool, int], int] = {}
-        for number, flow in enumerate(instance.flows):
-            self.outgoing.setdefault((flow.is_backward, flow.sender), []).append(number)
-            self.expected[flow.is_backward, flow.receiver] = self.expected.get((flow.is_backward, flow.receiver), 0) + 1
-        self.events: list[tuple[int, int, int, int, bool, int, tuple[int, ...]]] = []
-        self.num_events = 0
 
-    def play(self) -> TimedOrders | None:
-        for device in self.words:
-            self._try_run(device, 0)
-        while self.events:
-            now, order, _, microbatch, is_backward, _, what = heappop(self.events)
-            if order == 1:
-                self._send(now, flow=what[0], microbatch=microbatch)
-            elif len(what) == 1:
-                lane = self.instance.flows[what[0]].receiver
-                self.arrived[is_backward, lane, microbatch] = self.arrived.get((is_backward, lane, microbatch), 0) + 1
-                self._try_run(self.instance.lanes[lane].device, now)
-            else:
-                self._end(now, kind=what[0], lane=what[1], microbatch=microbatch)
-        if not self._is_complete():
-            return None
-        return TimedOrders(instance=self.instance, starts=self.starts, sends=self.sends)
+def _actions(words: dict[int, Word], *, lane_of: dict[tuple[int, int], int]) -> _Actions | None:
+    """The words with lanes for stages; None if a device lacks one, or an action stands before what it needs there."""
+    found: _Actions = {}
+    for device, word in words.items():
+        seen = set[tuple[int, int, int]]()
+        for kind, stage, microbatch in word:
+            lane = lane_of.get((device, stage))
+            before = {FORWARD: None, WEIGHT_GRAD: INPUT_GRAD}.get(kind, FORWARD)
+            if lane is None or (before is not None and (before, lane, microbatch) not in seen):
+                return None
+            seen.add((kind, lane, microbatch))
+            found.setdefault(device, []).append((kind, lane, microbatch))
+    return found
 
-    def _is_complete(self) -> bool:
-        """Whether every lane has done F, then B or I and W, for every microbatch, and nothing else."""
-        expected = 0
-        for number, lane in enumerate(self.instance.lanes):
-            for microbatch in range(self.instance.num_microbatches):
-                is_split = (BACKWARD, number, microbatch) not in self.starts
-                needed = [FORWARD, INPUT_GRAD if is_split else BACKWARD]
-                needed += [WEIGHT_GRAD] if is_split and lane.has_weight_grad else []
-                if any((kind, number, microbatch) not in self.starts for kind in needed):
-                    return False
-                expected += len(needed)
-        return expected == len(self.starts) == sum(map(len, self.words.values()))
 
-    def _push(
-        self, now: int, order: int, *, lane: int, microbatch: int, is_backward: bool, what: tuple[int, ...]
-    ) -> None:
-        self.num_events += 1
-        stage = self.instance.lanes[lane].stage
-        heappush(self.events, (now, order, stage, microbatch, is_backward, self.num_events, what))
+def _is_complete(instance: ScheduleInstance, actions: _Actions) -> bool:
+    """Whether every lane does F, then B or I and W, for every microbatch, and nothing else."""
+    done, expected = {action for word in actions.values() for action in word}, 0
+    for number, lane in enumerate(instance.lanes):
+        for microbatch in range(instance.num_microbatches):
+            is_split = (BACKWARD, number, microbatch) not in done
+            needed = [FORWARD, INPUT_GRAD if is_split else BACKWARD]
+            needed += [WEIGHT_GRAD] if is_split and lane.has_weight_grad else []
+            if any((kind, number, microbatch) not in done for kind in needed):
+                return False
+            expected += len(needed)
+    return expected == len(done) == sum(map(len, actions.values()))
 
-    def _try_run(self, device: int, now: int) -> None:
-        """Start the next action of `device` if everything it needs is there."""
-        position = self.position[device]
-        if position >= len(self.words[device]) or self.device_free[device] > now:
-            return
-        kind, stage, microbatch = self.words[device][position]
-        lane = self.lane_of.get((device, stage))
-        if lane is None or not self._is_ready(kind, lane=lane, microbatch=microbatch):
-            return
-        end = now + duration_of(self.instance.lanes[lane], kind)
-        self.position[device] += 1
-        self.device_free[device] = end
-        self.starts[kind, lane, microbatch] = now
-        self._push(end, 0, lane=lane, microbatch=microbatch, is_backward=False, what=(kind, lane))
 
-    def _is_ready(self, kind: int, *, lane: int, microbatch: int) -> bool:
-        if kind == WEIGHT_GRAD:
-            return (INPUT_GRAD, lane, microbatch) in self.done
-        is_backward = kind != FORWARD
-        arrived = self.arrived.get((is_backward, lane, microbatch), 0)
-        return arrived == self.expected.get((is_backward, lane), 0) and (
-            not is_backward or (FORWARD, lane, microbatch) in self.done
-        )
+def _make_game(instance: ScheduleInstance, actions: _Actions) -> Game:
+    lanes, num_devices = instance.lanes, len(instance.budgets)
+    waits = np.zeros((len(lanes), 2), np.int64)
+    for flow in instance.flows:
+        waits[flow.receiver, int(flow.is_backward)] += 1
+    lengths = [len(actions.get(device, [])) for device in range(num_devices)]
+    rows = [action for device in range(num_devices) for action in actions.get(device, [])]
+    kind, lane, microbatch = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return Game(
+        num_microbatches=instance.num_microbatches,
+        stage=np.array([each.stage for each in lanes], dtype=np.int64),
+        devices=[(each.device,) for each in lanes],
+        duration=np.array([[duration_of(each, k) for k in range(FORWARD, BACKWARD + 1)] for each in lanes]),
+        flows=instance.flows,
+        waits=waits,
+        waits_once=np.zeros(len(lanes), np.int64),
+        first=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        lane=lane,
+        kind=kind,
+        microbatch=microbatch,
+    )
 
-    def _end(self, now: int, *, kind: int, lane: int, microbatch: int) -> None:
-        self.done.add((kind, lane, microbatch))
-        if kind != WEIGHT_GRAD:
-            way = kind != FORWARD
-            for flow in self.outgoing.get((way, lane), []):
-                self._push(now, 1, lane=lane, microbatch=microbatch, is_backward=way, what=(flow,))
-        self._try_run(self.instance.lanes[lane].device, now)
 
-    def _send(self, now: int, *, flow: int, microbatch: int) -> None:
-        what = self.instance.flows[flow]
-        start = max([now, *(self.link_free.get(link, 0) for link in what.links)])
-        self.link_free.update(dict.fromkeys(what.links, start + what.duration))
-        self.sends[flow, microbatch] = start
-        end = start + what.duration
-        self._push(end, 0, lane=what.receiver, microbatch=microbatch, is_backward=what.is_backward, what=(flow,))
+def _inside(game: Game, start: Integers) -> Integers:
+    """[P, M] the ends of what sends every flow: there a transfer inside a device begins."""
+    ends = np.zeros((len(game.stage), 2, game.num_microbatches), np.int64)
+    sends = game.kind != WEIGHT_GRAD
+    lane, kind = game.lane[sends], game.kind[sends]
+    ends[lane, (kind != FORWARD).astype(np.int64), game.microbatch[sends]] = start[sends] + game.duration[lane, kind]
+    found: Integers = ends[[flow.sender for flow in game.flows], [int(flow.is_backward) for flow in game.flows]]
+    return found

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.problem import MAX_ACTIONS, Options, PinnedLayer, Problem
+from planner.problem import MAX_ACTIONS, MOST_MICROBATCHES, MOST_STAGES, Options, PinnedLayer, Problem
 from profiles.cluster import Device
 from tests.planner.builders import make_layer, make_link, make_problem
 
@@ -20,13 +20,30 @@ def base(**fields: object) -> Problem:
         ({"num_microbatches": -3}, "num_microbatches = -3"),
         ({"num_microbatches": 1.5}, "num_microbatches = '1.5' is not an integer"),
         ({"num_microbatches": True}, "num_microbatches = 'True' is not an integer"),
-        ({"num_microbatches": MAX_ACTIONS}, r"asks for 24,000,000 actions, above the limit of 4,000,000"),
+        ({"num_microbatches": MAX_ACTIONS // 2}, r"asks for 12,000,000 actions, above the limit of 4,000,000"),
+        ({"num_microbatches": MOST_MICROBATCHES + 1}, r"num_microbatches = 2097151 is out of range; .* to 2097150"),
     ],
 )
 def test_microbatches_are_counted(fields: dict[str, object], reason: str):
     """Tests that the number of microbatches is a positive integer that asks for no more actions than are planned."""
     with pytest.raises(ValueError, match=reason):
         base(**fields)
+
+
+def test_times_have_room_in_64_bits():
+    """Tests that layers whose microbatches take 36 years together are refused, with what to do about it."""
+    slow = make_layer("x", (10**13, 10**13, 10**13))
+    assert make_problem([slow], [], more_devices="a", num_microbatches=38_000).num_microbatches == 38_000
+    with pytest.raises(ValueError, match=r"num_microbatches = 39000 of up to 30,000,000,000,000 ns .* check the unit"):
+        make_problem([slow], [], more_devices="a", num_microbatches=39_000)
+
+
+def test_partitions_have_no_more_stages_than_are_played():
+    """Tests that a given partition of 2,048 stages is refused, with its limit and what to do about it."""
+    layers = [make_layer(f"l{number}") for number in range(MOST_STAGES + 1)]
+    partition = tuple((layer.name,) for layer in layers)
+    with pytest.raises(ValueError, match=r"partition has 2048 stages, at most 2047 can be played; give stages more"):
+        make_problem(layers, [], more_devices="a", partition=partition, max_stages_per_device=1024)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs import CostModel
-from planner.encoding import encode
 from planner.errors import PlanError
-from planner.fast_evaluation import make_fast_evaluation
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import TimedSynchronisation, Timeline, _Player, make_lanes, simulate
+from planner.simulate import TimedSynchronisation, Timeline, simulate
 from profiles.model_profile import Layer, LayerCost, WidthBytes
 from tests.planner.builders import draw, make_edge, make_layer, make_link, make_plan, make_problem, make_stage, picture
 from tests.planner.oracle import evaluate
@@ -557,21 +554,3 @@ def test_memory_trace_ends_where_it_began(case: tuple[Problem, Plan]):
     """Tests that at the end of an iteration every device holds what it held at its start, and never less."""
     for trace in simulate(*case).memory.values():
         assert trace[-1].num_bytes == trace[0].num_bytes == min(point.num_bytes for point in trace)
-
-
-@given(case=cases())
-def test_arrays_and_events_play_alike(case: tuple[Problem, Plan]):
-    """Tests that the fast way to play a plan, where it applies, gives the timeline of the general one."""
-    problem, plan = case
-    costs = CostModel(problem)
-    course = make_fast_evaluation(
-        plan, lanes=make_lanes(problem, plan, costs=costs), words=encode(plan.schedule), costs=costs
-    )
-    if course is None:
-        return
-    fast = course.play()
-    slow = _Player(problem, plan, costs=costs, lanes=make_lanes(problem, plan, costs=costs)).play()
-    assert (fast.actions, fast.memory, fast.peak_bytes) == (slow.actions, slow.memory, slow.peak_bytes)
-    assert sorted(fast.transfers) == sorted(slow.transfers)
-    assert fast.synchronisations == slow.synchronisations
-    assert (fast.makespan_ns, fast.span_ns, fast.bubble) == (slow.makespan_ns, slow.span_ns, slow.bubble)

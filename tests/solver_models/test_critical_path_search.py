@@ -47,7 +47,7 @@ def test_heads_are_what_playing_says(case: Case, seed: int):
     words, lengths, value = played(case, seed)
     if value >= FAR or not follows_words(case.net):
         return
-    makespan, span, total = play(case.net, NONE, words, lengths, True, FAR)
+    makespan, span, total = play(case.net, NONE, words, lengths, True, FAR, None)
     heads_tails = make_book(case.net, words.shape[1])
     assert heads(case.net, words, lengths, heads_tails, False) == (makespan, total)
     assert heads(case.net, words, lengths, heads_tails, True)[0] == span
@@ -76,9 +76,9 @@ def test_improved_words_are_legal_and_no_worse(case: Case, by_span: bool):
     words, lengths, value = played(case, 1)
     if value >= FAR or not follows_words(case.net):
         return
-    before = play(case.net, NONE, words, lengths, True, FAR)
+    before = play(case.net, NONE, words, lengths, True, FAR, None)
     value, total = improve(case.net, words, lengths, 100, 20, 30, 0, 5, by_span)
-    after = play(case.net, NONE, words, lengths, True, FAR)
+    after = play(case.net, NONE, words, lengths, True, FAR, None)
     assert peak_excess(case.net, words, lengths) == 0
     assert (value, total) == (after[1] if by_span else after[0], after[2])
     assert value <= (before[1] if by_span else before[0])
@@ -89,8 +89,8 @@ def test_tuned_words_fit(case: Case):
     words, lengths, _ = played(case, 2)
     value, total = tune(case.net, words, lengths, 4, 20, 0.02, 0, 3, False)
     if value < FAR:
-        assert play(case.net, NONE, words, lengths, True, FAR)[0] == value
-        assert play(case.net, NONE, words, lengths, True, FAR)[2] == total
+        assert play(case.net, NONE, words, lengths, True, FAR, None)[0] == value
+        assert play(case.net, NONE, words, lengths, True, FAR, None)[2] == total
 
 
 @pytest.mark.parametrize("extra", [0, 2])
@@ -99,7 +99,7 @@ def test_filled_words_fit(case: Case, extra: int):
     words, lengths, _ = played(case, 2)
     value, total = play_filled(case.net, words, lengths, extra, False)
     if value < FAR:
-        makespan, _, last_ends = play(case.net, NONE, words, lengths, True, FAR)
+        makespan, _, last_ends = play(case.net, NONE, words, lengths, True, FAR, None)
         assert (makespan, last_ends) == (value, total)
         assert peak_excess(case.net, words, lengths) == 0
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from planner.lowering import make_schedule_instance
 from solver_models.annealing import evaluate, overflow
-from solver_models.evaluator import FAR, Net, ceil_div, heap_pop, heap_push, peak_excess, ticks_for
+from solver_models.evaluator import FAR, Net, ceil_div, peak_excess, ticks_for
+from solver_models.event_heap import heap_pop, heap_push
 from solver_models.instance import Transfer
 from solver_models.lower_bounds import net_floor
 from solver_models.search import PENALTY

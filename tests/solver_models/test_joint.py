@@ -14,8 +14,8 @@ from planner.problem import Problem
 from solver_models.joint.lower_bounds import schedule_floor
 from solver_models.joint.master import MasterProgramme
 from solver_models.joint.search_space import automorphisms, make_space
-from solver_models.joint.subproblems import FAR, OpenCase, open_cases
-from solver_models.search import Searcher
+from solver_models.joint.subproblems import OpenCase, open_cases
+from solver_models.search import LATEST, Searcher
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.nets import Case, is_ordered, keeps_options, random_case, random_restrictions
 from tests.strategies import AMPLE
@@ -54,7 +54,7 @@ def small_problem(rng: Random, *, may_recompute: bool = True) -> Problem:
     )
 
 
-def listed(searcher: Searcher, *, threshold: int = FAR) -> tuple[OpenCase, ...]:
+def listed(searcher: Searcher, *, threshold: int = LATEST) -> tuple[OpenCase, ...]:
     """The cases below a threshold."""
     space = make_space(searcher.instance)
     assert space is not None
@@ -119,7 +119,7 @@ def test_floors_hold_for_every_order(rng: Random):
     for case in rng.sample(cases, min(20, len(cases))):
         candidate = searcher.rate(case.stage_of, case.groups, recompute=case.recompute)
         assert candidate.objective >= case.floor
-        is_done, best = searcher.enumerate_orders(candidate, threshold=FAR, most_words=500, most_plays=5000)
+        is_done, best = searcher.enumerate_orders(candidate, threshold=LATEST, most_words=500, most_plays=5000)
         assert not is_done or best is None or case.floor <= best.objective <= candidate.objective
 
 
@@ -129,7 +129,8 @@ def test_compiled_floor_is_the_schedule_bound(rng: Random):
     """Tests that the compiled schedule bound is at least the planner's, and equal to it where every stage has a W."""
     case = random_case(rng, is_tight=rng.random() < 0.5)
     if case.problem.options.objective == "makespan":
-        floor, bound = int(schedule_floor(case.net, FAR)), schedule_bound(case.problem, case.stages, costs=case.costs)
+        floor = int(schedule_floor(case.net, LATEST))
+        bound = schedule_bound(case.problem, case.stages, costs=case.costs)
         assert floor >= bound
         assert floor == bound or not np.all(case.net.has_weight)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from planner.actions import KINDS, Action
 from planner.lowering import make_stages
-from planner.simulate import memory_steps
+from planner.stage_lanes import memory_steps
 from planner.verify import verify
 from solver_models import multistart, neighbourhood
 from solver_models.annealing import overflow

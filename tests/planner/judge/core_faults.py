@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 import planner.costs
-import planner.fast_evaluation
 import planner.simulate
+import planner.stage_lanes
 from planner.costs import CostModel, StageCost, StageTraffic
-from planner.fast_evaluation import FastEvaluation
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulate import Timeline
+from planner.simulate import Timeline, _Playback
 from profiles.cluster import Cluster, Route
 from profiles.model_profile import ModelProfile
 from profiles.routing import DirectedLink
@@ -69,11 +68,7 @@ def timeline(**changes: Callable[[Timeline], Any]) -> Fault:
     def change(played: Timeline) -> Timeline:
         return replace(played, **{name: make(played) for name, make in changes.items()})
 
-    def seed(patch: Patch) -> None:
-        wrap(FastEvaluation, "_timeline", change)(patch)
-        wrap(planner.simulate._Player, "_timeline", change)(patch)
-
-    return seed
+    return wrap(_Playback, "_timeline", change)
 
 
 def without_options(**options: Any) -> Callable[..., dict[str, int]]:
@@ -98,17 +93,7 @@ def gradient_of_frozen_layers(original: Any, model: CostModel, stage: Any) -> in
 def no_queue(patch: Patch) -> None:
     """Transfers do not wait for their links."""
 
-    def depart(original: Any, queue: Any) -> Any:
-        queue.free = [0] * len(queue.free)
-        return original(queue)
-
-    put(planner.fast_evaluation._Queue, "depart", depart)(patch)
-
-    def send(original: Any, player: Any, *args: Any) -> Any:
-        player.link_free.clear()
-        return original(player, *args)
-
-    put(planner.simulate._Player, "_on_send", send)(patch)
+    wrap(_Playback, "_transfer", lambda sent: replace(sent, links=()))(patch)
 
 
 def slow_links_first(original: Any, way: DirectedLink, num_bytes: int) -> int:
@@ -145,9 +130,9 @@ def ring_of(change: Callable[[int, int], int]) -> Fault:
 
 def early_synchronisation(patch: Patch) -> None:
     """A stage synchronises a nanosecond before its last action has ended."""
-    wrap(FastEvaluation, "_synchronisations", lambda found: [
+    wrap(_Playback, "_synchronisations", lambda found: tuple(
         each._replace(start_ns=each.start_ns - 1, end_ns=each.end_ns - 1) for each in found
-    ])(patch)  # fmt: skip
+    ))(patch)  # fmt: skip
 
 
 def impatient(kind: str) -> Fault:
@@ -156,8 +141,8 @@ def impatient(kind: str) -> Fault:
     def seed(patch: Patch) -> None:
         field = {"F": "num_inputs", "I": "num_gradients"}[kind]
 
-        def lanes(made: list[Any]) -> list[Any]:
-            for lane in made:
+        def lanes(made: Any) -> Any:
+            for lane in made.every:
                 setattr(lane, field, 0)
             return made
 
@@ -172,7 +157,7 @@ def down(original: Any, share: Fraction, total: int) -> int:
 
 def parts_down(patch: Patch) -> None:
     put(planner.costs, "part_of", down)(patch)
-    put(planner.simulate, "part_of", down)(patch)
+    put(planner.stage_lanes, "part_of", down)(patch)
 
 
 def no_memory_step(kind: str, step: int) -> Fault:
@@ -274,7 +259,7 @@ CORE_FAULTS: dict[str, Fault] = {
     "a byte of activations is dropped": traffic(lambda t: replace(t, forward_bytes=max(0, t.forward_bytes - 1))),
     "gradients are as large as activations": traffic(lambda t: replace(t, backward_bytes=t.forward_bytes)),
     "gradients flow everywhere": traffic(lambda t: replace(t, has_gradient=True)),
-    "replicas send all they have": put(planner.simulate, "overlaps", narrower),
+    "replicas send all they have": put(planner.stage_lanes, "overlaps", narrower),
     "receive buffers: one too many": put(
         CostModel, "static_bytes", without_options(receive_buffers=lambda o: o.receive_buffers + 1)
     ),

@@ -1,0 +1,101 @@
+"""How fast the core plays: `python -m benchmarks.plays [SECONDS]`, processor seconds of one core.
+
+Three committed workloads, cut into one stage of equally many layers per device. `policies`: steps of the joint search,
+each a candidate that is added up and list-scheduled; `orders`: steps of polishing, each a given order that is played;
+`moves`: steps of the critical-path search, which plays an order and judges moves; `actions`: actions per second of
+`simulate`, which makes a timeline. The best of five slices, so that other work on the machine counts little; everything
+is compiled before a clock starts.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.report import Table
+from planner.costs import CostModel
+from planner.lowering import make_instance, make_plan_from_words, make_stages
+from planner.problem import Problem
+from planner.simulate import simulate
+from profiles.load import load_workload
+from solver_models.annealing import longest_word
+from solver_models.critical_path_search import improve, polish
+from solver_models.search import PATIENCE, SAMPLES, Candidate, Searcher, encode
+
+WORKLOADS = ("chain-24x4-m16-tight-homogeneous-equal", "chain-96x16-m32-loose-random-different",
+             "dag-200x8-m16-tight-two-level-classes")  # fmt: skip
+FOLDER = Path(__file__).parent / "workloads"
+SLICES, FIRST_STEPS = 5, 512
+HEADER = ("workload", "actions", "policies/s", "orders/s", "moves/s", "simulated actions/s")
+
+
+def load_problem(name: str) -> Problem:
+    """The workload as a problem."""
+    workload = load_workload(str(FOLDER / f"{name}.json"))
+    assert workload.cluster is not None
+    assert workload.num_microbatches is not None
+    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=workload.num_microbatches)
+
+
+def even_candidate(problem: Problem, searcher: Searcher) -> Candidate:
+    """As many layers on every device, in topological order."""
+    num_layers, num_devices = len(problem.profile.layers), len(problem.cluster.devices)
+    stage_of = np.arange(num_layers) * num_devices // num_layers
+    return searcher.rate(stage_of, tuple((device,) for device in range(num_devices)))
+
+
+def per_second(run: Callable[[int], object], *, seconds: float) -> float:
+    """Steps per second, where `run` makes so many steps."""
+    run(1)
+    steps, best = FIRST_STEPS, 0.0
+    while spent(run, steps) < seconds / SLICES / 2:
+        steps *= 2
+    for _ in range(SLICES):
+        best = max(best, steps / spent(run, steps))
+    return best
+
+
+def spent(run: Callable[[int], object], steps: int) -> float:
+    """Processor seconds that so many steps take."""
+    begin = time.process_time()
+    run(steps)
+    return time.process_time() - begin
+
+
+def measure(name: str, *, seconds: float) -> list[str]:
+    """One row."""
+    problem = load_problem(name)
+    costs = CostModel(problem)
+    searcher = Searcher(make_instance(problem, costs))
+    candidate = even_candidate(problem, searcher)
+    net = searcher.net_of(candidate)
+    orders, _ = searcher.words(candidate)
+    groups, recompute = candidate.groups, candidate.recompute
+    plan = make_plan_from_words(
+        problem, make_stages(problem, candidate.stage_of, groups=groups, recompute=recompute), words=orders
+    )
+    count = sum(map(len, plan.schedule.values()))
+    words = np.zeros((len(problem.cluster.devices), longest_word(net)), np.int32)
+    lengths = np.zeros(len(problem.cluster.devices), np.int64)
+    encode(net, orders, words=words, lengths=lengths, first=searcher.first_member)
+    runs: tuple[Callable[[int], object], ...] = (
+        lambda steps: searcher.anneal(candidate, iterations=steps, heat=(0.02, 0.001), seed=1),
+        lambda steps: polish(net, words.copy(), lengths, steps, 0.01, 1, False),
+        lambda steps: improve(net, words.copy(), lengths, steps, SAMPLES, PATIENCE, 0, 1, False),
+        lambda steps: [simulate(problem, plan, costs=costs) for _ in range(-(-steps // count))],
+    )
+    return [name, str(count), *(f"{per_second(run, seconds=seconds):,.0f}" for run in runs)]
+
+
+def main() -> None:
+    """Print the table."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
+    table = Table(preface=(), header=HEADER)
+    for name in WORKLOADS:
+        table.add(measure(name, seconds=seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Names for the columns and rows of the tables that kernels share.
+
+Plain integers, since a compiled function takes them as constants. What only one module uses is named there.
+"""
+
+ACTIVATIONS, GRADIENTS = 0, 1
+"""Directions of a flow: after F, and after I or B. Also indices into `missing` [N, 2, M], where they arrive."""
+
+RECOMPUTATION = 4
+"""Row of a table of work, after the four kinds of action."""
+
+STATED, CUT = 0, 1
+"""Rows of gradient units: as stated for the width, and those to be cut into equal parts."""
+
+STATE, HELD, STASH, WEIGHT_STASH, WORKSPACE, HAS_WEIGHT, GRADIENT, NUM_TRAINED, CUT_GRADIENT = range(9)
+"""Columns of a stage's sizes; a replica has the first six of them, as rows."""
+
+SOURCE, TARGET, FORWARD_SIZE, BACKWARD_SIZE, HAS_GRADIENT, RANK = range(6)
+"""Columns of edges between layers (producer, consumer) and of traffic between stages (sender, receiver)."""
+
+SENDER, RECEIVER, WAY, TICKS, ROUTE = range(5)
+"""Columns of flows between lanes; the route is -1 inside a device."""
+
+FORWARD_PART, GRADIENT_PART, REST_PART = range(3)
+"""Columns of a lane's shares: F, the least backward work before the gradient leaves, and the least after it."""
+
+HEAD, WORK, TAIL_AFTER = range(3)
+"""Columns of the jobs of one machine."""
+
+RETURNING, REST = 0, 1
+"""Rows of the parts of a backward pass: before the gradient leaves, and the rest."""
