@@ -293,7 +293,8 @@ def summarise(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> list[str]:
     ]
     if own:
         lines.append(_describe_own(_errors(own)))
-    lines += [_describe_memory(plans), _describe_preferred(models), *_describe_rivals(models)]
+    real = [e for model, entries in models if not model.is_emulated for e in entries if e.error is not None]
+    lines += [_describe_memory(real), _describe_preferred(models), *_describe_rivals(models)]
     noise = statistics.median(e.spread for e in plans)
     if noise > MEDIAN:
         lines.append(
@@ -422,7 +423,8 @@ by that profile. Measured: median over runs of the median iteration, the first l
 plan's own iterations apart. Error: (predicted - measured) / measured. Memory: of the device where prediction and run
 differ most, as the executor reports it. Rank: by the clock, among the plans of the model. `torch`: torch's own schedule
 classes on the cut of our 1F1B (ZBV: two stages per device), and DistributedDataParallel, on the same model, processes
-and iterations. The emulation has paced layers (they sleep), and is profiled with `--clock wall`."""
+and iterations. The emulation has paced layers (they sleep), is profiled with `--clock wall`, and its
+memory counts in no summary: its tensors are next to nothing."""
 
 
 def _preface() -> tuple[str, ...]:

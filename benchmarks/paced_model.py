@@ -7,5 +7,5 @@ NUM_LAYERS, NUM_MICROBATCHES = 8, 8
 
 
 def make_training() -> Training:
-    """Eight uneven layers of 6 to 14 ms forward, twice as much backward."""
-    return make_sleepers(NUM_LAYERS, num_microbatches=NUM_MICROBATCHES)
+    """Eight uneven layers of 6 to 14 ms forward for a microbatch, twice as much backward; a share takes its share."""
+    return make_sleepers(NUM_LAYERS, num_microbatches=NUM_MICROBATCHES, is_scaled=True)

@@ -145,17 +145,19 @@ def _sleep(milliseconds: float) -> None:
 class Sleeper(nn.Module):
     """A layer of an emulated accelerator."""
 
-    def __init__(self, milliseconds: float) -> None:
+    def __init__(self, milliseconds: float, *, samples: int | None = None) -> None:
+        """`samples`: how many take that long, fewer take less; None: any number does."""
         super().__init__()
-        self.milliseconds, self.weight = milliseconds, nn.Linear(64, 64)
+        self.milliseconds, self.samples, self.weight = milliseconds, samples, nn.Linear(64, 64)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.weight(x)
-        return y if y.is_meta else _Sleep.apply(y, self.milliseconds)  # type: ignore[no-any-return, no-untyped-call]
+        milliseconds = self.milliseconds * (x.shape[0] / self.samples if self.samples else 1)
+        return y if y.is_meta else _Sleep.apply(y, milliseconds)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def make_sleepers(num_layers: int, *, num_microbatches: int, samples: int = 16) -> Training:
-    """Emulated devices, for more processes than cores: uneven layers of 6 to 14 ms."""
+def make_sleepers(num_layers: int, *, num_microbatches: int, samples: int = 16, is_scaled: bool = False) -> Training:
+    """Emulated devices, for more processes than cores: uneven layers of 6 to 14 ms; `is_scaled`: for all samples."""
 
     def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
         noise = torch.Generator().manual_seed(step)
@@ -163,7 +165,8 @@ def make_sleepers(num_layers: int, *, num_microbatches: int, samples: int = 16) 
         return torch.randn(count, 64, generator=noise), torch.randint(64, (count,), generator=noise)
 
     layers: dict[str, Callable[[], nn.Module]] = {
-        f"layer{number}": partial(Sleeper, 6.0 + 2 * (number * 3 % 5)) for number in range(num_layers)
+        f"layer{number}": partial(Sleeper, 6.0 + 2 * (number * 3 % 5), samples=samples if is_scaled else None)
+        for number in range(num_layers)
     }
     return _training(layers, batch)
 

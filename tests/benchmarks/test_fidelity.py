@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def test_memory_is_read_where_runs_say_it(tmp_path: Path):
     known.peak_bytes = {"gpu0": 92, "gpu1": 242}
     assert known.memory() == (242, 220)
     assert "too little by at most 8.00 %" in said(known)
+    assert "the runs do not say" in "\n".join(summarise([(replace(MODELS[0], is_emulated=True), [known])]))
     (tmp_path / "rank0.json").write_text(json.dumps({"device": "gpu0"}))
     (tmp_path / "rank1.json").write_text(json.dumps({"device": "gpu1", "memory": None}))
     assert known.memory() is None
@@ -157,3 +159,15 @@ def test_one_model_from_profile_to_row(tmp_path: Path):
     assert [row.split(" | ")[1] for row in rows] == ["planner", "data parallel", "1F1B", "torch 1F1B", "torch DDP"]
     assert "failed" not in "".join(rows)
     assert "3 plans run, 1 the planner's own" in output.read_text()
+
+
+def test_paced_layers_sleep_for_their_samples():
+    """Tests that a layer of the emulation takes as long as its part of a microbatch, so that shares are shares."""
+    layer = load_training("benchmarks.paced_model:make_training").layers["layer0"]()
+    times = []
+    for samples in (16, 64):
+        begin = time.monotonic()
+        layer(torch.zeros(samples, 64))
+        times.append(time.monotonic() - begin)
+    assert times[0] >= 0.006
+    assert times[1] >= 0.024
