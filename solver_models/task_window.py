@@ -20,7 +20,7 @@ Found = TypeVar("Found")
 
 FIRST_WIDTH, TASKS_PER_WIDTH, MOST_WIDTH = 2, 8, 64
 """Tasks under way at first, how many make room for one more, and the most: what one thread finds with it is within
-noise of what it finds with a width of 2 (`docs/usage.md`)."""
+noise of what it finds with a width of 2 (`python -m benchmarks.threads`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
