@@ -43,6 +43,7 @@ def test_the_folder_is_found_by_every_clone(copied: Path):
     assert folder.name == jit.module_folder("solver_models.annealing").name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "module", "differs"),
     [
@@ -88,6 +89,7 @@ SHOWN = both(1), len(add.signatures), sum(both.stats.cache_hits.values())
 """
 
 
+@pytest.mark.slow
 def test_clones_share_compiled_functions(tmp_path: Path):
     """Tests that a literal makes no specialisation of its own, and that another folder finds all that one compiled."""
     printed = []
