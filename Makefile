@@ -1,13 +1,16 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long test-crash lint bench bench-age gpu-profiles clean browser slurm parsers database
+.PHONY: help setup demo quick test test-long test-crash lint bench bench-age gpu-profiles clean browser slurm parsers database
 
+# Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
-BIN := .venv/bin
-STAMP := .venv/.stamp
-PLANNER := .venv/.planner
-KERNELS := .venv/.kernels
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PLANNER := $(VENV)/.planner
+TESTED := $(VENV)/.tested
+KERNELS := $(VENV)/.kernels
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 help: ## list the targets
@@ -17,7 +20,7 @@ setup: $(STAMP) $(KERNELS) ## make .venv with exact versions and compile the ker
 
 define NEW_VENV
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make setup PYTHON=python3.11")'
-	@$(PYTHON) -m venv .venv
+	@$(PYTHON) -m venv $(VENV)
 endef
 
 # A plan needs no torch, no database and no test tools. The kernels of the search compile on all cores from the moment
@@ -36,9 +39,17 @@ $(STAMP): pyproject.toml constraints.txt
 	$(NEW_VENV)
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces,models]'
+	@touch $(PLANNER) $(TESTED) $@
+
+# What the quick tests need: the planner and pytest.
+$(TESTED): pyproject.toml constraints.txt
+	@echo 'Setting up $(VENV) for the quick tests (a minute the first time)'
+	$(NEW_VENV)
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[solve,test]'
 	@touch $(PLANNER) $@
 
-$(KERNELS): $(STAMP) $(wildcard solver_models/*.py solver_models/joint/*.py solver_models/partition/*.py)
+$(KERNELS): $(wildcard solver_models/*.py solver_models/joint/*.py solver_models/partition/*.py)
 	@$(BIN)/python -m solver_models.precompile
 	@touch $@
 
@@ -52,8 +63,16 @@ lint: setup ## style, types and import contracts
 	$(BIN)/mypy --strict api planner profiles solver_models
 	$(BIN)/lint-imports
 
+# No network once it is set up, no root, no servers. Two processes; the branches they take are held against a floor.
+quick: $(TESTED) $(KERNELS) ## the tests of planner, solver_models and profiles that take no long time, and what they reach
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick -m 'not slow' --cov --cov-report= \
+	  tests/planner tests/profiles tests/solver_models
+	@$(BIN)/python -m tests.branch_floor
+
+# A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
+# tests/api and tests/integration; by the number of tests, which is the default, some of them would come last.
 test: setup browser slurm parsers database lint ## every check and every test, two files at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-long: setup ## brute force against the exact search on thousands of random problems, and no sample cut on 5,000 (hours)
 	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_branch_and_check.py -k exact_search
@@ -82,32 +101,33 @@ gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, 
 	@$(BIN)/python -m benchmarks.gpu_profiles
 
 clean: ## remove the environment, the caches and the demo's output
-	rm -rf .venv .parsers build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-* .parsers build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.json .import_linter_cache
 	find api benchmarks planner profiles solver_models tests -name __pycache__ -prune -exec rm -rf {} +
 
-# The viewer's tests paint in a real browser: Debian's own, installed where it is missing and we may.
-browser:
-	@if [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; then exit 0; fi; \
+# Some tests run other people's real programs. What is missing is named, with its reason, before root installs it; anybody else is told
+# what to run. `make quick` needs none of it.
+define DEBIAN_PACKAGES
+	@if $(1); then exit 0; fi; \
+	echo 'Not on this machine, and needed by $(3):' >&2; \
+	echo '  Debian packages $(2)' >&2; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-		echo 'The viewer tests need /usr/bin/chromium and /usr/bin/chromedriver, and only root may install them.' >&2; \
-		echo 'Run: sudo apt-get update && sudo apt-get install chromium chromium-driver' >&2; \
+		echo 'Only root may install them: sudo apt-get update && sudo apt-get install $(2)' >&2; \
+		echo 'make quick runs the tests that need none of it.' >&2; \
 		exit 1; \
 	fi; \
-	echo 'Installing chromium and chromium-driver'; \
+	echo 'Installing them for the whole system with apt-get; make quick runs the tests that need none of it.' >&2; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium chromium-driver >/dev/null
+	apt-get -qq update && apt-get -qq install --yes --no-install-recommends $(2) >/dev/null
+endef
 
-# The launcher's tests run jobs in a real Slurm of their own: Debian's programs, installed where they are missing and we may.
+browser:
+	$(call DEBIAN_PACKAGES,[ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ],chromium chromium-driver,the viewer tests (they paint in a real browser))
+
 slurm:
-	@if [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/slurmd ] && command -v sbatch >/dev/null; then exit 0; fi; \
-	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-		echo 'The launcher tests need slurmctld, slurmd and sbatch, and only root may install them.' >&2; \
-		echo 'Run: sudo apt-get update && sudo apt-get install slurmctld slurmd slurm-client' >&2; \
-		exit 1; \
-	fi; \
-	echo 'Installing slurmctld, slurmd and slurm-client'; \
-	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get -qq update && apt-get -qq install --yes --no-install-recommends slurmctld slurmd slurm-client >/dev/null
+	$(call DEBIAN_PACKAGES,[ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/slurmd ] && command -v sbatch >/dev/null,slurmctld slurmd slurm-client,the launcher tests (they run jobs in a Slurm of their own))
+
+database:
+	$(call DEBIAN_PACKAGES,command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1,postgresql,the tests of the service (they start a database server of their own))
 
 # The exporters' and the launchers' tests ask the real programs' own code where it can be had; none of them can be installed
 # beside everything else without CUDA, so they are unpacked. Without them (no network, say) the tests go by what is documented.
@@ -123,15 +143,3 @@ parsers: setup
 		*.whl) $(BIN)/python -m zipfile -e $$archive .parsers;; \
 		*) tar -xzf $$archive -C .parsers --strip-components 1;; \
 	esac; done && touch .parsers/.stamp || echo 'They cannot be had here: their documented grammar is tested instead' >&2
-
-# The tests of the PostgreSQL engine start a server of their own: Debian's, installed where it is missing and we may.
-database:
-	@if command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then exit 0; fi; \
-	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-		echo 'The tests of the service need the PostgreSQL server, and only root may install it.' >&2; \
-		echo 'Run: sudo apt-get update && sudo apt-get install postgresql' >&2; \
-		exit 1; \
-	fi; \
-	echo 'Installing postgresql'; \
-	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get -qq update && apt-get -qq install --yes --no-install-recommends postgresql >/dev/null

@@ -11,7 +11,8 @@ from dataclasses import replace
 import torch
 from torch import distributed
 
-from benchmarks.layer_pipe_worker import MICROBATCHES, Runner, make_problem, make_weights
+from benchmarks.layer_pipe_problem import MICROBATCHES, make_problem
+from benchmarks.layer_pipe_worker import Runner, make_weights
 from planner.actions import Action
 from planner.baselines.layer_pipe.plans import make_layer_pipe_plan
 from planner.baselines.out_of_order.pipelined import make_modulo_plan, order_fast_forward

@@ -17,6 +17,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("quick", parent=settings.get_profile("house"), max_examples=10)
 settings.register_profile("search", parent=settings.get_profile("house"), derandomize=False, max_examples=1000)
 settings.load_profile("house")
 

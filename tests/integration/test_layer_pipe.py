@@ -2,7 +2,7 @@
 
 import json
 
-from benchmarks.layer_pipe_worker import make_problem
+from benchmarks.layer_pipe_problem import make_problem
 from benchmarks.processes import run_ranks
 from planner.baselines.layer_pipe.plans import bytes_moved, make_layer_pipe_plan
 from planner.costs import CostModel

@@ -45,6 +45,7 @@ def is_ruled_out(problem: Problem, stages: tuple[Any, ...], value: int) -> bool:
     return times is not None and any(windows.is_out_of_reach(times, value, probes=probes) for probes in (0, 7, 200))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(problem=tiny_problems())
 def test_brute_force_is_not_below_any_bound(problem):
@@ -56,6 +57,7 @@ def test_brute_force_is_not_below_any_bound(problem):
         assert check_certificate(problem, bound.certificate) == bound.value_ns
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(problem=tiny_problems())
 def test_best_orders_are_within_their_windows(problem):
@@ -65,6 +67,7 @@ def test_best_orders_are_within_their_windows(problem):
         assert not is_ruled_out(problem, found[1].stages, found[0])
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_order_is_outside_its_windows(rng):
@@ -114,6 +117,7 @@ def test_windows_are_for_given_stages_and_makespans():
         check_certificate(replace(fixed, options=replace(fixed.options, objective="span")), certificate)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(rng=st.randoms(use_true_random=False), factor=st.sampled_from([2, 7, 1000]))
 def test_scaled_times_scale_the_windows(rng, factor):
@@ -136,6 +140,7 @@ def test_scaled_times_scale_the_windows(rng, factor):
             assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_one_more_device_or_more_memory_never_raises_a_bound_above_a_plan(rng):
@@ -233,6 +238,7 @@ def test_what_is_no_certificate_is_rejected(junk):
         check_certificate(make_chain([(1, 1, 1)], num_devices=1, num_microbatches=1), junk)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     case=st.integers(0, 5),

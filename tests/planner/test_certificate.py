@@ -140,6 +140,7 @@ def plans_of(rng: Random, problem: Problem, *, tries: int) -> Iterator[tuple[Pro
             yield with_memory(problem, peak), plan, value
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_plan_is_below_the_bound(rng):
@@ -152,6 +153,7 @@ def test_no_plan_is_below_the_bound(rng):
         assert prove_infeasible(tight, CostModel(tight)) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_order_is_below_the_schedule_bound(rng):
@@ -161,6 +163,7 @@ def test_no_order_is_below_the_schedule_bound(rng):
         assert schedule_bound(tight, plan.stages, costs=CostModel(tight)) <= value
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(case=split_cases())
 def test_split_placement_is_not_below_the_bounds(case):
@@ -175,6 +178,7 @@ def test_split_placement_is_not_below_the_bounds(case):
         check_certificate(problem, {"kind": "path", "value_ns": 1})
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(problem=chain_problems(max_layers=5))
 def test_brute_force_is_not_below_the_bound(problem):

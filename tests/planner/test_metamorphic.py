@@ -20,6 +20,8 @@ from profiles.cluster import Device, Link
 from profiles.model_profile import Layer
 from tests.planner.builders import make_layer, make_link, make_problem
 
+pytestmark = pytest.mark.slow
+
 LIMITS = Limits(time_limit_s=60, max_rounds=2)
 
 

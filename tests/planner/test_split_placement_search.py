@@ -17,6 +17,8 @@ from solver_models.search import Searcher
 from solver_models.split_placement_search import ApartCandidate, ApartSearcher
 from tests.planner.builders import make_layer, make_link, make_problem
 
+pytestmark = pytest.mark.slow
+
 
 def one_layer(times: tuple[int, int, int], **options: object) -> Problem:
     """A layer with little to send, two devices, eight microbatches, no replicas."""

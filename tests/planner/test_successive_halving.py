@@ -1,5 +1,7 @@
 """Brief order searches on stages near the bound."""
 
+import pytest
+
 from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
 from planner.planning.conversions import rate
@@ -19,6 +21,7 @@ def begin(*, size: str = "24x4-m8", max_rounds: int | None = 1) -> tuple[SearchS
     return run, JointSearch(run.instance)
 
 
+@pytest.mark.slow
 def test_orders_of_their_own_beat_the_policies():
     """Tests that the best order is better than what policies reach with any of the stages, and the same every time."""
     run, search = begin(size="48x8-m16")
@@ -31,6 +34,7 @@ def test_orders_of_their_own_beat_the_policies():
     assert (again.polished[0].objective, again.polished[0].words) == (best.objective, best.words)
 
 
+@pytest.mark.slow
 def test_no_turn_begins_without_time():
     """Tests that nothing is tried once the time limit is over, nor after the user has asked for the end."""
     for max_rounds, should_stop in ((None, False), (1, True)):

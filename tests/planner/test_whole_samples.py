@@ -19,6 +19,8 @@ from tests.planner.builders import make_layer, make_link, make_problem, make_sta
 from tests.planner.oracle import RefusedError, brute_force, check
 from tests.strategies import random_problem
 
+pytestmark = pytest.mark.slow
+
 LIMITS = Limits(time_limit_s=20, max_rounds=1)
 """One round of search after every way to a first plan was taken."""
 

@@ -95,6 +95,7 @@ def plans() -> dict[str, tuple[Problem, Plan]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_uneven_layers_are_worth_planning(plans: dict[str, tuple[Problem, Plan]], name: str):
     """Tests that the plan is at least 5 % faster than every baseline with even layers that fits, and proves itself."""
@@ -106,6 +107,7 @@ def test_uneven_layers_are_worth_planning(plans: dict[str, tuple[Problem, Plan]]
     assert rederive(problem, plan).passed
 
 
+@pytest.mark.slow
 def test_frozen_layers_leave_no_trace(plans: dict[str, tuple[Problem, Plan]]):
     """Tests that stages of frozen layers have no W and no synchronisation, and that no gradient is sent below them."""
     problem, plan = plans["lora-13b-estimate"]
@@ -124,6 +126,7 @@ def test_frozen_layers_leave_no_trace(plans: dict[str, tuple[Problem, Plan]]):
     assert not [sent for sent in timeline.transfers if sent.direction == "backward" and sent.to_stage in below]
 
 
+@pytest.mark.slow
 def test_frozen_prefix_with_stages_of_its_own():
     """Tests that one stage per device puts whole stages below the adapters: an empty I, no W, no gradient sent."""
     workload = SAMPLES["lora-13b-estimate"]()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def optimum_of(case: Case) -> int | None:
     return None if best is None else best.objective
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(randoms)
 def test_the_best_order_is_found_and_proved(rng: Random):
@@ -61,6 +63,7 @@ def test_the_best_order_is_found_and_proved(rng: Random):
                 assert best.objective == optimum == case.searcher.play(best).objective
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(randoms)
 def test_narrowing_and_shaving_keep_the_best_order(rng: Random):
@@ -94,6 +97,7 @@ def jobs_of(case: Case, device: int, *, word: Word) -> Iterator[int]:
             yield int((lane * 3 + part) * total + microbatch)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(randoms)
 def test_a_search_that_is_cut_short_claims_nothing_false(rng: Random):

@@ -22,6 +22,7 @@ def holds(problem: ScheduleInstance, words: dict) -> bool:
     return all(peak_units(problem, d, word) <= problem.budgets[d] for d, word in words.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 def test_window_over_everything_is_the_whole_model(name: str):
     """Tests that a window from beginning to end finds the optimum."""

@@ -44,6 +44,7 @@ def test_the_folder_is_found_by_every_clone(copied: Path):
     assert folder.name == jit.module_folder("solver_models.annealing").name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "module", "differs"),
     [
@@ -110,6 +111,7 @@ def ask_literal(room: Path, call: str, cache: Path) -> str:
     return ask(room, f"__import__('solver_models.literal', fromlist='x').{call}", cache)
 
 
+@pytest.mark.slow
 def test_clones_share_compiled_functions(tmp_path: Path):
     """Tests that another folder finds all that one compiled."""
     one, two = literal_module(tmp_path / "one"), literal_module(tmp_path / "two")

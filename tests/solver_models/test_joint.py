@@ -6,6 +6,7 @@ from itertools import permutations, product
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,6 +124,7 @@ def test_floors_hold_for_every_order(rng: Random):
         assert not is_done or best is None or case.floor <= best.objective <= candidate.objective
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(randoms)
 def test_compiled_floor_is_the_schedule_bound(rng: Random):

@@ -35,6 +35,7 @@ def test_optimum_equals_enumeration(number: int):
         assert Partitioner(instance).is_feasible(result.stages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_layers", "counts"), [(40, (4,)), (30, (3, 2)), (24, (1,) * 6)])
 def test_optimum_equals_dynamic_programme(num_layers: int, counts: tuple[int, ...]):
     """Tests that integer and dynamic programme agree on chains, with and without an incumbent to beat."""

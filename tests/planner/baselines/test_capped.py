@@ -26,6 +26,7 @@ NUM_RANDOM = int(os.environ.get("PIPEPLAN_CAPPED_PROBLEMS", "6"))
 """Random problems that plans are held against; `make test-long` asks for many."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("turns", [1, 2, 4])
 def test_uniform_chains_reach_the_schedule_bound(devices: int, turns: int):
@@ -77,6 +78,7 @@ def random_chain(rng: Random, *, max_stages: int):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(NUM_RANDOM))
 def test_plans_are_never_above_the_capped_orders(seed: int):
     """Tests that what the planner returns is at least as good as every capped order that fits."""
@@ -95,6 +97,7 @@ def test_plans_are_never_above_the_capped_orders(seed: int):
         assert plan.evidence.makespan_ns <= min(reached)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [2, 3, 5])
 def test_any_number_of_chunks(chunks: int):
     """Tests that every chunked method is played with as many chunks as the layers allow, in its own placement."""

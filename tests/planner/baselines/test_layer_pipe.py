@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from benchmarks.convnets import NETWORKS
-from benchmarks.layer_pipe_worker import make_problem
+from benchmarks.layer_pipe_problem import make_problem
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.layer_pipe.loads import (
     Work,

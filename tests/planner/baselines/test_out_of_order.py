@@ -138,6 +138,7 @@ def first_k_problem(rng: Random, **options: object) -> Problem:
     return make_problem(layers, links, num_microbatches=2, memory_bytes=AMPLE, max_stages_per_device=6, **options)
 
 
+@pytest.mark.slow
 def test_plan_of_first_k():
     """Tests that every k is a valid plan with bucketed synchronisation, and that the best of them is taken."""
     for seed in range(10):
@@ -156,6 +157,7 @@ def test_plan_of_first_k():
         ) + sum(times.synchronisation_ns)
 
 
+@pytest.mark.slow
 def test_planner_decides_k():
     """Tests that where the first bucket is large k is neither 0 nor all, and the plan at least as short as with it."""
     rng = Random(3)

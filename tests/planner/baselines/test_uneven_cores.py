@@ -108,6 +108,7 @@ def test_division_has_the_shortest_period(hosts: tuple[int, ...]):
             assert all(len({name[:2] for name in stage.replicas[0]}) == 1 for stage in stages)
 
 
+@pytest.mark.slow
 def test_plans_verify_and_uneven_widths_are_never_worse():
     """Tests that on every graph both plans pass the verifier, and that free widths are no worse than one for all."""
     gains = []
@@ -137,6 +138,7 @@ def test_blocks_begin_at_multiples():
     assert seat_blocks([3, 2], 5) == [0, 3]
 
 
+@pytest.mark.slow
 def test_joint_planner_decides_widths():
     """Tests that the planner gives three of four cores to a layer three times as dear, and loses by any one width."""
     problem = random_problem(Random(1), hosts=(4,), num_layers=2)

@@ -34,6 +34,7 @@ def test_1f1b_to_four_digits(setting: Setting, published: tuple[str, ...]):
     assert digits(span_bubble(setting, play(make_problem(setting), "1F1B"))) == published[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "published"),
     [row for row in MAKESPAN_ROWS if row[0].num_devices < 32],

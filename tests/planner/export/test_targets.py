@@ -237,6 +237,7 @@ def test_torch_tables_lead_back():
         import_torch_table("\n\n\n", ("d0", "d1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("num_devices", [2, 3])
 def test_only_what_the_target_runs_is_planned(name: str, num_devices: int):

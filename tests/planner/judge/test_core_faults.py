@@ -13,6 +13,7 @@ def test_the_corpus_is_valid():
     assert all(verify(problem, plan).violations == () for problem, plan in corpus())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", CORE_FAULTS)
 def test_faults_in_the_core_are_noticed(fault: str, monkeypatch: pytest.MonkeyPatch):
     """Tests that with one thing wrong in the core the judge rejects some plan of the corpus."""

@@ -53,6 +53,7 @@ def test_the_judge_is_right():
     assert not is_credulous()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", JUDGE_FAULTS)
 def test_faults_in_the_judge_are_noticed(fault: str, monkeypatch: pytest.MonkeyPatch):
     """Tests that with one thing wrong in the judge a valid plan is refused, or an invalid one passes."""

@@ -139,6 +139,7 @@ def one_alternative(found: Diagnosis) -> list[Suspect]:
     return list(culprit.alternatives[0])
 
 
+@pytest.mark.slow
 def test_a_slow_device_is_not_slow_layers():
     """Tests that where device and layers cannot be told apart both are named, and the limit holds for the device.
 

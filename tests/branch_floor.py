@@ -1,0 +1,82 @@
+"""What share of the branches the quick tests take: measured, printed, and held against a floor that only rises.
+
+`make quick` runs it behind the tests. Compiled functions are left out, for no tracer sees into them; tests compare
+what they give with plain Python and with enumeration.
+"""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import coverage
+
+ROOT = Path(__file__).resolve().parent.parent
+SLACK = 1.0
+"""Percentage points that may lie between the floor and what is measured."""
+ELDERS = ("HEAD", "HEAD^", "main", "origin/main")
+"""Commits whose floor must not be higher, as far as they are here."""
+
+
+def floor_of(text: str) -> float | None:
+    """The floor in the text of a pyproject.toml, if it has one."""
+    floor = tomllib.loads(text).get("tool", {}).get("quick", {}).get("branch_floor_percent")
+    return None if floor is None else float(floor)
+
+
+def earlier_floors() -> Iterator[tuple[str, float]]:
+    """What other commits say, with their names."""
+    for commit in ELDERS:
+        shown = subprocess.run(
+            ["git", "show", f"{commit}:pyproject.toml"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        floor = floor_of(shown.stdout) if shown.returncode == 0 else None
+        if floor is not None:
+            yield commit, floor
+
+
+def measured(report: dict[str, object]) -> dict[str, float]:
+    """Percent of the branches taken, of each package and of all, from coverage's JSON report."""
+    taken, there = Counter[str](), Counter[str]()
+    files = report["files"]
+    assert isinstance(files, dict)
+    for path, file in files.items():
+        for name in (Path(path).parts[0], "all"):
+            taken[name] += file["summary"]["covered_branches"]
+            there[name] += file["summary"]["num_branches"]
+    return {name: 100 * taken[name] / there[name] for name in sorted(there, key=lambda name: (name == "all", name))}
+
+
+def complaint(percent: float, floor: float, earlier: dict[str, float]) -> str | None:
+    """What is wrong with the floor, given what was measured and what other commits say."""
+    for commit, before in earlier.items():
+        if floor < before:
+            return f"the floor is {floor} %, and {commit} has {before} %; it is never lowered"
+    if percent < floor:
+        return f"{percent:.2f} % of the branches are taken, less than the floor of {floor} %; test what was added"
+    if percent >= floor + SLACK:
+        risen = int(percent * 10) / 10
+        return f"{percent:.2f} % of the branches are taken: raise branch_floor_percent in pyproject.toml to {risen}"
+    return None
+
+
+def main() -> str | None:
+    """Print the shares of the last run, and return what is wrong with the floor."""
+    data = coverage.Coverage()
+    data.load()
+    target = ROOT / ".coverage.json"
+    data.json_report(outfile=str(target))
+    shares = measured(json.loads(target.read_text(encoding="utf-8")))
+    for name, percent in shares.items():
+        sys.stdout.write(f"{name:15s} {percent:6.2f} % of the branches\n")
+    floor = floor_of((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    if floor is None:
+        return "pyproject.toml has no branch_floor_percent"
+    return complaint(shares["all"], floor, dict(earlier_floors()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""The floor under the branches that the quick tests take."""
+
+import pytest
+
+from tests.branch_floor import complaint, floor_of, measured
+
+
+@pytest.mark.parametrize(
+    ("percent", "floor", "earlier", "said"),
+    [
+        (84.2, 84.0, {}, None),
+        (84.2, 84.0, {"main": 84.0, "HEAD^": 83.0}, None),
+        (84.0, 84.0, {}, None),
+        (83.99, 84.0, {}, "less than the floor"),
+        (85.0, 84.0, {}, "to 85.0"),
+        (84.2, 84.0, {"main": 84.5}, "main has 84.5 %; it is never lowered"),
+    ],
+)
+def test_the_floor_only_rises(percent: float, floor: float, earlier: dict[str, float], said: str | None):
+    """Tests that a fall below the floor, a floor far below, and one that was lowered are each told."""
+    heard = complaint(percent, floor, earlier)
+    assert heard is None if said is None else said in (heard or "")
+
+
+def test_branches_are_counted_over_all_files():
+    """Tests that shares are branches taken by branches there are, of each package and of all."""
+    summaries = {"planner/a.py": (1, 4), "planner/b/c.py": (3, 4), "profiles/d.py": (2, 2)}
+    files = {
+        path: {"summary": {"covered_branches": taken, "num_branches": there}}
+        for path, (taken, there) in summaries.items()
+    }
+    assert measured({"files": files}) == {"planner": 50.0, "profiles": 100.0, "all": 60.0}
+
+
+def test_there_is_a_floor(repository_root):
+    """Tests that the floor stands in pyproject.toml, and is above 80 %."""
+    floor = floor_of((repository_root / "pyproject.toml").read_text(encoding="utf-8"))
+    assert floor is not None
+    assert floor >= 80
+    assert floor_of("[tool.other]\nbranch_floor_percent = 1") is None
