@@ -144,8 +144,12 @@ class DeadlineProtocol(H11Protocol):
 
 
 def make_protocol(traffic: ClientLimits) -> type[asyncio.Protocol]:
-    """The protocol of one server, whose connections know each other."""
-    most = min(traffic.waiting_connections, max(64, (raise_file_limit() - RESERVED_FILES) // 3))
+    """The protocol of one server, whose connections know each other.
+
+    A body that is still coming is a request under way: half of those may wait, so that the others are answered.
+    """
+    files = max(64, (raise_file_limit() - RESERVED_FILES) // 3)
+    most = min(traffic.waiting_connections, max(1, traffic.requests // 2), files)
     attributes: dict[str, Any] = {"waiting": WaitingConnections(most), "traffic": traffic}
     return type("ServerProtocol", (DeadlineProtocol,), attributes)
 

@@ -20,7 +20,8 @@ class ClientLimits:
     header_timeout_s: float = 10.0
     """How long the header of a request may take to arrive."""
     waiting_connections: int = 1024
-    """Connections without a whole request; beyond it the one that has waited longest is dropped."""
+    """Connections without a whole request, at most half of `requests`; beyond it the one that has waited longest is
+    dropped."""
     requests: int = 1000
     """Requests that may be under way at once."""
     requests_per_s: float = 50.0

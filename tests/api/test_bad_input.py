@@ -98,7 +98,7 @@ SPOILED: list[tuple[Callable[[Tree], None], int, tuple[str, ...]]] = [
     (unknown_option, 2, ("options", "max_replica")),
     (disconnected, 2, ("bad.json", "gpu0", "gpu1", "link")),
     (zero_microbatches, 2, ("bad.json", "num_microbatches", "0")),
-    (ten_million_microbatches, 2, ("num_microbatches", "10000000", "limit")),
+    (ten_million_microbatches, 2, ("num_microbatches", "10000000", "from 1 to 2097150")),
     (no_cluster, 2, ("--cluster",)),
     (no_microbatches, 2, ("-m",)),
     (nothing_fits, 3, ("embed", "largest device")),

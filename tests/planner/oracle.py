@@ -56,7 +56,7 @@ def evaluate(problem: Problem, plan: Plan) -> Figures:
     reading = Reading(problem, plan.stages)
     peaks = {device: reading.peak(device, plan.schedule[device]) for device in plan.schedule}
     for device, peak in peaks.items():
-        if peak > problem.cluster.by_name[device].memory_bytes:
+        if peak > problem.cluster.by_name[device].usable_bytes:
             raise RefusedError(f"{device} holds {peak} bytes")
     return Game(problem, plan, reading).play(peaks)
 
@@ -526,7 +526,7 @@ def every_placement(
 def is_symmetric(problem: Problem) -> bool:
     """Whether any two devices may change places: equal devices, and equal direct links between all, or none needed."""
     cluster = problem.cluster
-    if len({(device.type, device.memory_bytes) for device in cluster.devices}) > 1 or problem.options.pinned:
+    if len({(device.type, device.usable_bytes) for device in cluster.devices}) > 1 or problem.options.pinned:
         return False
     num_pairs = len(cluster.devices) * (len(cluster.devices) - 1) // 2
     is_complete = len(cluster.links) == num_pairs and all({x.a, x.b} <= set(cluster.by_name) for x in cluster.links)
@@ -580,7 +580,7 @@ def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndar
     seat_index = {seat: number for number, seat in enumerate(reading.seats)}
     room = [0] * len(index)
     for group in {group for stage in stages for group in stage.replicas}:
-        left = [problem.cluster.by_name[name].memory_bytes - reading.static(name) for name in group]
+        left = [problem.cluster.by_name[name].usable_bytes - reading.static(name) for name in group]
         room[index[group[0]]] = min(left)
     if min(room) < 0:
         return None
