@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo quick test test-long test-crash lint bench bench-age gpu-profiles clean browser slurm parsers database
+.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles clean browser slurm parsers database
 
 # Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -63,8 +63,14 @@ lint: setup ## style, types and import contracts
 	$(BIN)/mypy --strict api planner profiles solver_models
 	$(BIN)/lint-imports
 
-# No network once it is set up, no root, no servers. Two processes; the branches they take are held against a floor.
-quick: $(TESTED) $(KERNELS) ## the tests of planner, solver_models and profiles that take no long time, and what they reach
+# No network once it is set up, no root, no servers: the contract, the judge, the core's costs and play, documents and exporters.
+QUICK := $(addprefix tests/,profiles test_house_rules.py test_documents.py) $(addprefix tests/planner/,judge export execute launch fidelity \
+  replanning test_actions.py test_costs.py test_document.py test_lowering.py test_problem.py test_simulate.py test_verify.py)
+quick: $(TESTED) ## what tells most in a minute: contract, judge, costs and play, documents, exporters
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick -m 'not slow' $(QUICK)
+
+# The floor under the share of branches is held by a command of its own: with every line watched, these tests take a quarter of an hour.
+branches: $(TESTED) $(KERNELS) ## the branches that the tests of planner, solver_models and profiles take, against their floor
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick -m 'not slow' --cov --cov-report= \
 	  tests/planner tests/profiles tests/solver_models
 	@$(BIN)/python -m tests.branch_floor

@@ -1,6 +1,6 @@
 """What share of the branches the quick tests take: measured, printed, and held against a floor that only rises.
 
-`make quick` runs it behind the tests. Compiled functions are left out, for no tracer sees into them; tests compare
+`make branches` runs it behind the tests. Compiled functions are left out, for no tracer sees into them; tests compare
 what they give with plain Python and with enumeration.
 """
 
