@@ -1,7 +1,8 @@
 """Is what is predicted what happens? `python -m benchmarks.fidelity [--quick] [--minutes 25] [--models A,B] -o FILE`.
 
 Measured the user's way: README's commands, each in fresh processes, profile before any plan exists. Models are those
-of `benchmarks.library_models` (extra `models`) and of `examples`. `benchmarks.fidelity_upper_limit` is the other table.
+of `benchmarks.transformers_models` (extra `models`) and of `examples`. The other table is
+`benchmarks.fidelity_upper_limit`.
 """
 
 import math
@@ -60,7 +61,7 @@ LIBRARY = ("gpt2", "llama", "bert", "t5", "vit", "resnet18")
 MODELS = (
     FlowModel(name="small GPT (examples)", factory="examples.small_gpt:make_training"),
     FlowModel(name="residual network (examples)", factory="examples.resnet:make_training"),
-    *(FlowModel(name=name, factory=f"benchmarks.library_models:{name}") for name in LIBRARY),
+    *(FlowModel(name=name, factory=f"benchmarks.transformers_models:{name}") for name in LIBRARY),
     FlowModel(
         name="paced layers, 4 processes (emulation)",
         factory="benchmarks.paced_model:make_training",

@@ -123,10 +123,10 @@ def describe_sample(workload: Workload, *, name: str) -> str:
 def main() -> None:
     """Print README.md of what was made."""
     parser = make_parser(__doc__)
-    parser.add_argument("--model", help="a model of benchmarks.library_models, or module:factory (default gpt2)")
+    parser.add_argument("--model", help="a model of benchmarks.transformers_models, or module:factory (default gpt2)")
     given = parser.parse_args()
     name = given.model or ("examples.small_gpt:make_training" if given.quick else "gpt2")
-    factory = name if ":" in name else f"benchmarks.library_models:{name}"
+    factory = name if ":" in name else f"benchmarks.transformers_models:{name}"
     title = {"gpt2": "GPT-2"}.get(name, name)
     switches = ("--device-type", "reference")  # as demos call the device that they were measured on
     model = FlowModel(name=title, factory=factory, switches=switches)

@@ -133,9 +133,9 @@ class _Recorded(Flow):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5", "vit", "resnet18"])
 @pytest.mark.filterwarnings("default")
-def test_library_models_can_be_cut_anywhere(name: str):
+def test_transformers_models_can_be_cut_anywhere(name: str):
     """Tests that every cut of a model in two has shapes at its border, and that a microbatch has a loss."""
-    training = load_training(f"benchmarks.library_models:{name}")
+    training = load_training(f"benchmarks.transformers_models:{name}")
     names = list(training.layers)
     inputs, target = training.batch(0)
     piece = tuple(tensor[:2] for tensor in as_tuple(inputs))

@@ -1,7 +1,7 @@
 """GPT-2, Llama, BERT, T5, ViT and ResNet-18 out of transformers' own modules: what the fidelity table trains.
 
 Widths, heads and ratios are those of the small published ones or a half to a third of them; depth, vocabulary and
-length are cut so that an action takes milliseconds on one core. `benchmarks.library_models:gpt2` names one.
+length are cut so that an action takes milliseconds on one core. `benchmarks.transformers_models:gpt2` names one.
 """
 
 from collections.abc import Callable, Sequence
