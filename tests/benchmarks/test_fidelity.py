@@ -111,7 +111,9 @@ def test_given_layouts_and_rivals_are_made(tmp_path: Path):
     assert not [each.failure for each in entries if each.failure]
     own = [each for each in entries if each.kind == "own"]
     assert own[0].name == "planner"
-    assert len({key_of(parse_plan(each.path.read_bytes(), source="plan")) for each in own if each.path}) == 3
+    assert (
+        len({key_of(parse_plan(each.path.read_bytes(), source="plan")) for each in own if each.path}) == len(own) >= 2
+    )
     plans = [each for each in entries if each.path is not None]
     assert sum(each.kind == "own" for each in plans) >= len(plans) / 3
     assert sum(each.is_replicated for each in plans) >= len(plans) / 3
@@ -128,7 +130,7 @@ class _Recorded(Flow):
         self.path.write_text(dump_workload(workload))
 
     def plan(self, name: str, *switches: str, time_limit_s: float) -> Path:
-        return super().plan(name, *switches, time_limit_s=1.0)
+        return super().plan(name, *switches, "--max-rounds", "1", time_limit_s=60.0)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5", "vit", "resnet18"])
