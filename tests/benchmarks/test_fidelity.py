@@ -111,7 +111,8 @@ def test_given_layouts_and_rivals_are_made(tmp_path: Path):
     assert not [each.failure for each in entries if each.failure]
     own = [each for each in entries if each.kind == "own"]
     assert own[0].name == "planner"
-    assert (
+    keys = {key_of(parse_plan(each.path.read_bytes(), source="plan")) for each in own if each.path}
+    assert len(keys) == len(own) >= 2
         len({key_of(parse_plan(each.path.read_bytes(), source="plan")) for each in own if each.path}) == len(own) >= 2
     )
     plans = [each for each in entries if each.path is not None]
