@@ -20,8 +20,8 @@ ReportStyle = Literal["live", "lines", "json", "quiet"]
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
-MAX_PAUSE_S = 3.0
-"""A line comes at least this often, whatever the run is busy with."""
+MAX_PAUSE_S, LONGEST_PAUSE_S = 3.0, 24.0
+"""A line comes after so long, whatever the run is busy with; each without news doubles the pause, up to the longest."""
 
 MIN_PAUSE_S = 1.0
 """Plain lines come at most once in this time; JSON lines without news too."""
@@ -81,7 +81,7 @@ class Reporter:
         self.first_plan_s: float | None = None
         self.is_stopping = False
         self._last: Progress | None = None
-        self._last_line_at = 0.0
+        self._last_line_at, self._pause_s, self._is_told = 0.0, MAX_PAUSE_S, False
         self._live: Live | None = None
         self._ended = Event()
         self._writing = RLock()
@@ -97,22 +97,25 @@ class Reporter:
         is_news = self._last is None or _news(progress) != _news(self._last)
         is_time = time.monotonic() - self._last_line_at >= MIN_PAUSE_S
         self._last = progress
+        if is_news:
+            self._pause_s, self._is_told = MAX_PAUSE_S, False
         if self.first_plan_s is None and progress.incumbent_ns is not None:
             self.first_plan_s = self.elapsed_s
         if self.style == "json" and (is_news or is_time):
             self._tell(render_event(progress))
-        elif self.style == "lines" and is_time:
+        elif self.style == "lines" and is_time and not self._is_told:
             self._tell(render_progress(progress, self.elapsed_s))
 
     def _tell(self, line: str) -> None:
         with self._writing:
-            self._last_line_at = time.monotonic()
+            self._last_line_at, self._is_told = time.monotonic(), True
             self.write(line)
 
     def _tick(self) -> None:
         """Say again how far the run is where nothing was said for a while: it may be in the midst of a long step."""
         while not self._ended.wait(MAX_PAUSE_S / 4):
-            if time.monotonic() - self._last_line_at >= MAX_PAUSE_S:
+            if time.monotonic() - self._last_line_at >= self._pause_s:
+                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
                 self._tell(render_progress(self._last, self.elapsed_s))
 
     def stop(self) -> None:

@@ -31,8 +31,8 @@ MAX_NOTES = 3
 NEARLY_FULL = 0.9
 """Devices filled by more than this part need a word about their reserve."""
 
-MAX_BASELINE_ROWS = 16
-"""Rows of the table of baselines; of more the slowest that fit are left out first."""
+MAX_BASELINE_ROWS = 8
+"""Rows of the table of baselines; slower cuts of the same schedule are left out first, then the slowest."""
 
 
 def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> RenderableType:
@@ -162,7 +162,14 @@ def _ranked(problem: Problem, rows: Sequence[BaselineResult]) -> tuple[list[Base
     ranked = sorted(rows, key=rank)
     if len(ranked) <= MAX_BASELINE_ROWS:
         return ranked, 0
-    return ranked[: MAX_BASELINE_ROWS - 1], len(ranked) - MAX_BASELINE_ROWS + 1
+    best_of_schedule = {_schedule_of(row): row for row in reversed(ranked)}
+    kept = [row for row in ranked if best_of_schedule[_schedule_of(row)] is row][: MAX_BASELINE_ROWS - 1]
+    return kept, len(ranked) - len(kept)
+
+
+def _schedule_of(row: BaselineResult) -> str:
+    """What its name says before the cut, which stands in brackets."""
+    return row.name.partition(" (")[0]
 
 
 def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool) -> Iterator[RenderableType]:

@@ -1,8 +1,9 @@
 """Tasks of a search on any number of threads, such that their number changes nothing but the time.
 
 A task knows the results of all tasks that were started long enough before it, and of no others, whether they have
-ended or not. How long is a matter of counting: `width` tasks are under way at most, and more the more there have been,
-so that what a task does not know stays a small part of all that was found.
+ended or not. How long is a matter of counting: `width` tasks are under way at most. Where the answer must not depend on
+the number of threads, that is more the more there have been, so that what a task does not know stays a small part of
+all that was found; where only time counts, it is what keeps the threads busy (`planner.planning.search_state`).
 
     task    0   1   2   3   4   5
             `- known -' `way'   ^ starts      width 3: it knows what 0, 1 and 2 found, whether 3 and 4 have ended or not

@@ -83,7 +83,7 @@ class SearchState:
         self.begin, self.reported = time.monotonic(), -REPORT_EVERY_S
         self.reporting = RLock()
         """Kernels may be compiled on any thread, and each compilation is reported."""
-        self.window = TaskWindow(limits.num_threads, has_time=self.has_time_for_round)
+        self.window = _make_window(limits, has_time=self.has_time_for_round)
         """The threads of the search."""
         self.tallies: dict[str, Tally] = {}
         """What every improver did, by its name."""
@@ -325,3 +325,11 @@ class SearchState:
             return True
         needed = LONGER_ROUND * round_s or PLAYS_PER_ROUND * self.num_actions / ACTIONS_PER_S
         return self.elapsed_s + needed + self.offer_s + self.finish_s <= self.limits.time_limit_s
+
+
+def _make_window(limits: Limits, *, has_time: Callable[[float], bool]) -> TaskWindow:
+    """Where rounds are counted, as many tasks at a time on every machine; otherwise as few as keep its threads busy."""
+    if limits.max_rounds is not None:
+        return TaskWindow(limits.num_threads, has_time=has_time)
+    width = limits.num_threads + 1
+    return TaskWindow(limits.num_threads, first=width, most=width, has_time=has_time)
