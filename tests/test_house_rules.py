@@ -59,7 +59,6 @@ MANY_PARAMETERS = {
     "solver_models/partition/steady_kernels.py:cover": 11,
     "solver_models/partition/steady_kernels.py:pair_tables": 16,
     "solver_models/schedule/cp_neighbourhood.py:improve_window": 8,
-    "solver_models/schedule/large_neighbourhood_search.py:sweep": 9,
     "solver_models/schedule/solve.py:solve_order": 8,
     "solver_models/split_placement.py:add_flow": 9,
     "solver_models/split_placement.py:add_lanes": 8,
