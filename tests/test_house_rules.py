@@ -533,7 +533,7 @@ def test_what_steers_the_search_is_a_parameter():
 
 
 def test_chosen_numbers_are_told_from_indices():
-    """Tests what counts as a number that somebody chose."""
+    """Tests that numbers that somebody chose are told from indices, columns and sentinels."""
     chosen = ("3", "0.5", "-1", "(4, 8, 6)", "(1.0, 2.0)", "((0.1, 2), (3, 4))", "10 ** 6", "2 * 1000")
     others = ("0", "1", "(0, 1, 2)", "(4, 5, 6)", "range(4)", "1 << 60", "'3'", "(NAME, 3)", "tuple(x for x in y)")
     assert [is_chosen(ast.parse(text, mode="eval").body) for text in chosen] == [True] * len(chosen)

@@ -1,4 +1,4 @@
-"""The parameters of a planning run: found by name, validated, carried to where they are read, stated in the evidence."""
+"""The parameters of a planning run: found by name, validated, carried to who reads them, stated in the evidence."""
 
 from dataclasses import fields, is_dataclass
 from random import Random
