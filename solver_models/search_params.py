@@ -30,7 +30,9 @@ Share = Annotated[float, (0.0, 1.0)]
 Ratio = Annotated[float, (1.0, 1000.0)]
 """How many times as much."""
 Heat = Annotated[float, (0.0, 10.0)]
-"""A temperature, as a part of the objective."""
+"""A temperature, as a part of the objective; 0 takes no step that is worse."""
+FallingHeat = Annotated[float, (1e-9, 10.0)]
+"""The first or last temperature of an anneal, which falls in equal ratios."""
 Seconds = Annotated[float, (0.0, 10.0**6)]
 """Wall-clock seconds, or CP-SAT's deterministic ones."""
 
@@ -132,7 +134,7 @@ class MultistartParams(ParamGroup):
 class AnnealParams(ParamGroup):
     """Temperatures of the joint search and of split placement (`solver_models.multistart`)."""
 
-    heats: tuple[tuple[Heat, Heat], ...] = (
+    heats: tuple[tuple[FallingHeat, FallingHeat], ...] = (
         (0.03, 0.0005),
         (0.01, 0.0002),
         (0.1, 0.0005),
@@ -142,7 +144,12 @@ class AnnealParams(ParamGroup):
     """First and last temperature of an anneal, as parts of the objective; rounds take turns. Not measured."""
     parts: Annotated[int, (1, 100)] = 2
     """Anneals that follow each other within a task, each from the best of those before. Not measured."""
-    floor_heats: tuple[tuple[Heat, Heat], ...] = ((0.01, 0.0005), (0.03, 0.0005), (0.003, 0.0002), (0.1, 0.0005))
+    floor_heats: tuple[tuple[FallingHeat, FallingHeat], ...] = (
+        (0.01, 0.0005),
+        (0.03, 0.0005),
+        (0.003, 0.0002),
+        (0.1, 0.0005),
+    )
     """Temperatures of anneals on the floor, which take turns. Not measured."""
     floor_ticks: Work = 1_000
     """Work of a step on the floor, in played actions. Not measured."""
@@ -284,7 +291,7 @@ class BalancedSeedParams(ParamGroup):
 
     fewest_rated: Count = 6
     """Candidates that are rated whatever the time: a search needs some to begin with. Not measured."""
-    first_chunks: tuple[Share, ...] = (0.5, 0.25, 1 / 3, 2 / 3, 0.75)
+    first_chunks: tuple[Annotated[float, (0.01, 0.99)], ...] = (0.5, 0.25, 1 / 3, 2 / 3, 0.75)
     """Part of a device's work that its first chunk takes, where every device holds two. Not measured."""
     most_chunks: Count = 12
     """Most stages per device that seeds have. Not measured."""

@@ -13,6 +13,7 @@ from planner.bounds.bound_params import BoundParams
 from solver_models.search_params import (
     Amount,
     Count,
+    FallingHeat,
     Heat,
     ParamGroup,
     Ratio,
@@ -196,7 +197,7 @@ class CpOrderParams(ParamGroup):
 class LoopedParams(ParamGroup):
     """Layouts of programs that run stages in a loop (`planner.planning.looped_layouts`)."""
 
-    heats: tuple[Heat, ...] = (0.0003, 0.001, 0.003, 0.0001)
+    heats: tuple[FallingHeat, ...] = (0.0003, 0.001, 0.003, 0.0001)
     """First temperatures of anneals, as parts of the objective; they take turns and fall to a twentieth. Not
     measured."""
     first_actions: Work = 40_000_000
