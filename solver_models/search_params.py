@@ -15,7 +15,7 @@ Some parameters are compiled into the kernels that read them, and so are no fiel
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -391,8 +391,8 @@ class SolverParams:
     """Cuts by dynamic programming."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            kind, value = get_type_hints(type(self))[each.name], getattr(self, each.name)
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
             if not isinstance(value, kind):
                 shown = type(value).__name__
-                raise ValueError(f"search parameters {each.name} are of type {shown}; give {kind.__name__}(...)")
+                raise ValueError(f"search parameters {name} are of type {shown}; give {kind.__name__}(...)")

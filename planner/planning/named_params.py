@@ -68,14 +68,14 @@ def params_with(changes: Mapping[str, object]) -> SearchParams:
 
 def changed_params(params: SearchParams) -> dict[str, Any]:
     """What differs from the defaults, by `group.field`, with lists for tuples."""
-    found: dict[str, Any] = {}
-    for group in fields(params):
-        own, usual = getattr(params, group.name), getattr(SearchParams(), group.name)
-        for each in fields(own):
-            value = getattr(own, each.name)
-            if value != getattr(usual, each.name):
-                found[f"{group.name}.{each.name}"] = _plain(value)
-    return found
+    standard = SearchParams()
+    return {
+        f"{group.name}.{each.name}": _plain(getattr(own, each.name))
+        for group in fields(params)
+        for own, usual in [(getattr(params, group.name), getattr(standard, group.name))]
+        for each in fields(own)
+        if getattr(own, each.name) != getattr(usual, each.name)
+    }
 
 
 def describe_params() -> Iterator[ParamDescription]:

@@ -39,7 +39,7 @@ def test_parameters_are_stated_and_made_again(shell: Shell):
     evidence = parse_plan(texts[1]).evidence
     assert evidence is not None
     assert evidence.search_params == changed
-    assert shell.run("verify", "workload.json", "one.json").code == 0
+    assert shell.run("verify", "one.json", "workload.json").code == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, is_dataclass
 from random import Random
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -152,3 +152,27 @@ def test_layouts_near_the_bound():
     value_ns = make_bound(problem, costs).value_ns
     params = NearBoundParams(slacks=(0.1,), layouts=2)
     assert len(class_layouts(problem, costs, value_ns=value_ns, seed=0, params=params)) <= 2
+
+
+def least(kind: Any) -> Any:
+    """The least value of a parameter's type; of lists, the shortest one."""
+    if get_origin(kind) is tuple:
+        return [least(each) for each in get_args(kind) if each is not Ellipsis]
+    inner = get_args(kind)[0]
+    return least(inner) if get_origin(inner) is Annotated else get_args(kind)[1][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"max_stages_per_device": 2}, {"split_placement": True}])
+def test_the_least_values_make_plans(options: dict[str, Any]):
+    """Tests that a search whose parameters are all as small as may be ends by itself with a verified plan."""
+    changes = {
+        f"{group}.{name}": least(kind)
+        for group, own in get_type_hints(SearchParams).items()
+        for name, kind in get_type_hints(own, include_extras=True).items()
+    }
+    plan = make_plan(make_row(4, 2, num_microbatches=3, **options), limits=FEW, params=params_with(changes))
+    evidence = evidence_of(plan)
+    assert evidence.verdict["passed"]
+    assert evidence.stopped_by != "internal_error"
+    assert len(evidence.search_params) > 100
