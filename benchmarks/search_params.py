@@ -134,7 +134,7 @@ def main() -> None:
     """Write the table to standard output, and to `-o`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", default=WORKLOADS, help="workload documents or demo:NAME")
-    parser.add_argument("--rounds", type=int, default=16, help="rounds of the joint search")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds of the joint search")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of every search")
     parser.add_argument("-o", "--output", type=Path, help="also write the table here")
     given = parser.parse_args()
