@@ -103,14 +103,19 @@ class MultistartParams(ParamGroup):
     """Rounds of the joint search and the pool that they start from (`solver_models.multistart`)."""
 
     tasks_per_round: Annotated[int, (1, 1024)] = 2
-    """Anneals and polishes of a round; the number of threads is another matter. Not measured: one for each of the two
-    cores that rounds were first written for."""
+    """Anneals and polishes of a round; the number of threads is another matter. Measured: 1 and 4 give plans 2.0 and
+    0.5 % (each ± 0.3) longer for 0.46 and 1.88 of the processor time (`benchmarks/search_params.py`, ten rounds)."""
     round_ticks: Work = 2_000_000
-    """Work of one task of the first rounds, in played actions. Measured: about a fifth of a second."""
+    """Work of one task of the first rounds, in played actions. Measured: about a fifth of a second; half and twice of a
+    tenth of it give plans 1.3 % longer and 0.2 % (each ± 0.3) shorter for 0.51 and 1.48 of the processor time
+    (`benchmarks/search_params.py`, ten rounds)."""
     max_iterations: Work = 20_000
-    """Steps of an anneal of the first rounds, however short plans are. Not measured."""
+    """Steps of an anneal of the first rounds, however short plans are. Measured: does not bind on gnmt8 and bert24
+    (`benchmarks/search_params.py`)."""
     rounds_per_step: Count = 8
-    """Every so many rounds, rounds become one step longer: late improvements need long anneals. Not measured."""
+    """Every so many rounds, rounds become one step longer: late improvements need long anneals. Measured: 4 and 16
+    change plans by 0.0 and 0.2 % (each ± 0.3) for 1.35 and 0.74 of the processor time
+    (`benchmarks/search_params.py`, ten rounds)."""
     most_steps: Count = 6
     """Steps of `round_ticks` up to which rounds grow. Not measured."""
     pool_size: Count = 12

@@ -130,7 +130,7 @@ class Refutation:
     """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most."""
 
     def __init__(
-        self, boundaries: Boundaries, make: MakeCovering, *, most: int, effort: int, params: BoundParams
+        self, boundaries: Boundaries, make: MakeCovering, *, most: int, effort: int, params: BoundParams = BoundParams()
     ) -> None:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
         self.params = params
@@ -182,7 +182,13 @@ class Climb:
     """Looks for the largest T out of reach. The work is counted, not timed."""
 
     def __init__(
-        self, boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int, params: BoundParams
+        self,
+        boundaries: Boundaries,
+        start: int,
+        *,
+        make: MakeCovering,
+        effort: int,
+        params: BoundParams = BoundParams(),
     ) -> None:
         self.boundaries, self.make, self.params = boundaries, make, params
         self.precise = max(start // 1000, 1)
@@ -207,7 +213,7 @@ class Climb:
 
 
 def climb(
-    boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int, params: BoundParams
+    boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int, params: BoundParams = BoundParams()
 ) -> tuple[int, list[PackingCertificate]]:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
