@@ -168,8 +168,8 @@ def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime,
     trunk, optimizer = Trunk(least), least.problem.profile.optimizer_ns
     for members in propose(trunk):
         classes, start = Classes(trunk, members), max(best.value_ns - optimizer, 1)
-        figures, steps = seconds * params.entries_per_s, params.classes_steps
-        value = classes_bound.climb(classes, start, figures=figures, steps=steps, has_time=has_time) + optimizer
+        figures = seconds * params.entries_per_s
+        value = classes_bound.climb(classes, start, figures=figures, has_time=has_time, params=params) + optimizer
         if value > start + optimizer:
             best = Bound(
                 kind="classes", value_ns=value, certificate={"kind": "classes", "value_ns": value, "classes": members}

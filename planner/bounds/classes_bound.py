@@ -11,6 +11,7 @@ from math import prod
 import numpy
 
 from planner.bounds.bisection import largest_refuted
+from planner.bounds.bound_params import BoundParams
 from planner.bounds.device_classes import MAX_RANKS, Classes, ClassStages, Mask
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers, Least
@@ -184,8 +185,15 @@ def effort(classes: Classes, deadline: int) -> int:
     return found * classes.num_states
 
 
-def climb(classes: Classes, start: int, *, figures: float, steps: int, has_time: HasTime = always) -> int:
-    """The largest deadline + 1 found out of reach, at least `start`, in so many steps with about so many figures."""
+def climb(
+    classes: Classes,
+    start: int,
+    *,
+    figures: float,
+    has_time: HasTime = always,
+    params: BoundParams = BoundParams(),
+) -> int:
+    """The largest deadline + 1 found out of reach, at least `start`, looking at about so many figures."""
     left = figures
 
     def is_out(deadline: int) -> bool:
@@ -197,4 +205,4 @@ def climb(classes: Classes, start: int, *, figures: float, steps: int, has_time:
         left -= sequence.cost
         return answer
 
-    return largest_refuted(is_out, start, steps=steps, has_time=has_time)
+    return largest_refuted(is_out, start, steps=params.classes_steps, has_time=has_time)
