@@ -1,7 +1,7 @@
 """One planning run: progress told, Ctrl+C heard, a rejected plan kept as a bundle."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -9,10 +9,13 @@ from api.bundle import render_bundle, save_bundle
 from api.interrupts import Interrupts
 from api.progress import Reporter, ReportStyle, RunSummary
 from planner.errors import NoPlanFoundError, PlanError
-from planner.export.targets import Target, fitted
+from planner.export.targets import Target
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.progress import Limits
+
+if TYPE_CHECKING:
+    from planner.planning import SearchParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,8 @@ class Effort:
     """Rounds without a better plan that end the search, if a number was given."""
     threads: int | None = None
     """Threads that search at once, if a number was given."""
+    params: "SearchParams | None" = None
+    """What steers the search, where it is not the default."""
 
     @property
     def limits(self) -> Limits:
@@ -55,9 +60,8 @@ def run_plan(
     problem: Problem, effort: Effort, *, console: Console, target: Target | None = None, start: Plan | None = None
 ) -> tuple[Plan, RunSummary]:
     """The best plan found under `effort`, and how the run went; raises as `make_plan` does, or KeyboardInterrupt."""
-    fit = None if target is None else partial(fitted, problem, target=target)
     with Reporter(console, effort.style) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
-        from planner.planning import make_plan  # the solvers come with it, so the live line comes first
+        from planner.planning import SearchParams, make_plan  # the solvers come with it, so the live line comes first
 
         # importing the solvers belongs to the time that the caller waits
         left_s = max(effort.time_limit_s - reporter.elapsed_s, effort.time_limit_s / 2)
@@ -69,8 +73,8 @@ def run_plan(
                 start=start,
                 on_progress=reporter.hear,
                 should_stop=interrupts.is_asked_to_stop,
-                fit=fit,
-                is_looped=target is not None and target.is_looped,
+                target=target,
+                params=effort.params or SearchParams(),
             )
         except NoPlanFoundError:
             if interrupts.is_asked_to_stop():

@@ -1,7 +1,6 @@
 """Layouts by hand and by `--target megatron`: `python -m benchmarks.layouts [--quick] -o FILE`."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -10,7 +9,7 @@ from benchmarks.report import Table, make_parser, ms, percent
 from planner.certificate import check_certificate
 from planner.export.looped_pipelines import as_looped
 from planner.export.megatron import import_partition, make_megatron_job
-from planner.export.targets import TARGETS, fitted, restrict, with_chunks
+from planner.export.targets import TARGETS, restrict, with_chunks
 from planner.plan import Plan, Stage
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
@@ -83,7 +82,7 @@ def main() -> None:
         problem, target = read_problem(recipe.name), TARGETS["megatron"]
         hand_ns = simulate(problem, hand_plan(problem, recipe.layout)).makespan_ns
         limits = Limits(time_limit_s=20 if given.quick else 60)
-        plan = make_plan(problem, limits=limits, fit=partial(fitted, problem, target=target), is_looped=True)
+        plan = make_plan(problem, limits=limits, target=target)
         evidence = plan.evidence
         assert evidence is not None
         ratios.append(evidence.makespan_ns / hand_ns)

@@ -22,12 +22,14 @@ from planner.simulate import simulate
 from profiles.load import load_workload
 from solver_models.annealing import longest_word
 from solver_models.critical_path_search import improve, polish
-from solver_models.search import PATIENCE, SAMPLES, Candidate, Searcher, encode
+from solver_models.search import Candidate, Searcher, encode
+from solver_models.search_params import PolishParams
 
 WORKLOADS = ("chain-24x4-m16-tight-homogeneous-equal", "chain-96x16-m32-loose-random-different",
              "dag-200x8-m16-tight-two-level-classes")  # fmt: skip
 FOLDER = Path(__file__).parent / "workloads"
 SLICES, FIRST_STEPS = 5, 512
+POLISH = PolishParams()
 HEADER = ("workload", "actions", "policies/s", "orders/s", "moves/s", "simulated actions/s")
 
 
@@ -83,7 +85,7 @@ def measure(name: str, *, seconds: float) -> list[str]:
     runs: tuple[Callable[[int], object], ...] = (
         lambda steps: searcher.anneal(candidate, iterations=steps, heat=(0.02, 0.001), seed=1),
         lambda steps: polish(net, words.copy(), lengths, steps, 0.01, 1, False),
-        lambda steps: improve(net, words.copy(), lengths, steps, SAMPLES, PATIENCE, 0, 1, False),
+        lambda steps: improve(net, words.copy(), lengths, steps, POLISH.samples, POLISH.patience, 0, 1, False),
         lambda steps: [simulate(problem, plan, costs=costs) for _ in range(-(-steps // count))],
     )
     return [name, str(count), *(f"{per_second(run, seconds=seconds):,.0f}" for run in runs)]

@@ -9,7 +9,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,13 +19,15 @@ from planner.costs import CostModel
 from planner.lowering import make_instance
 from planner.problem import Problem
 from solver_models.construction import make_seeds
-from solver_models.multistart import TASKS_PER_ROUND, JointSearch
+from solver_models.multistart import JointSearch
 from solver_models.search import Candidate
-from solver_models.task_window import FIRST_WIDTH, MOST_WIDTH, TASKS_PER_WIDTH, TaskWindow
+from solver_models.search_params import MultistartParams, TaskWindowParams
+from solver_models.task_window import TaskWindow
 
 HEADER = ("workload", "width", "threads", "seconds", "speed-up", "processor s", "objective ms")
 
-WIDTHS = {"2": (2, 2), "16": (16, 16), f"{FIRST_WIDTH} to {MOST_WIDTH}": (FIRST_WIDTH, MOST_WIDTH)}
+USUAL, TASKS_PER_ROUND = TaskWindowParams(), MultistartParams().tasks_per_round
+WIDTHS = {"2": (2, 2), "16": (16, 16), f"{USUAL.first} to {USUAL.most}": (USUAL.first, USUAL.most)}
 """First and last width of every search."""
 
 LAID_OUT = (4, 16, 64)
@@ -78,7 +80,7 @@ def run_rounds(problem: Problem, *, rounds: int, threads: int, widths: tuple[int
     instance = make_instance(problem, CostModel(problem))
     seeds: list[Candidate] = []
     for count in (1, rounds):
-        window = TimedWindow(threads, first=widths[0], tasks_per_width=TASKS_PER_WIDTH, most=widths[1])
+        window = TimedWindow(threads, params=replace(USUAL, first=widths[0], most=widths[1]))
         window.tasks_s = {}
         search = JointSearch(instance, window=window)
         seeds = seeds or list(make_seeds(search.searcher))
@@ -99,7 +101,7 @@ def lay_out(tasks_s: Sequence[float], *, threads: int, widths: tuple[int, int]) 
     """Seconds that the tasks take on so many threads of their own."""
     free, ends, now, taken = [0.0] * threads, list[float](), 0.0, 0
     for number in range(0, len(tasks_s), TASKS_PER_ROUND):
-        width = min(widths[1], widths[0] + number // TASKS_PER_WIDTH)
+        width = min(widths[1], widths[0] + number // USUAL.tasks_per_width)
         while taken < number and number - taken + TASKS_PER_ROUND > width:
             now, taken = max(now, ends[taken]), taken + 1
         for seconds in tasks_s[number : number + TASKS_PER_ROUND]:
@@ -146,7 +148,8 @@ def main() -> None:
         "",
         f"The same {given.rounds} rounds of the joint search on any number of threads, tasks {SHORTER} times as short",
         "as usual. Width: tasks under way, at first and at most; one more after every "
-        f"{TASKS_PER_WIDTH} where it grows. Laid out: by their processor seconds, where a machine has too few cores.",
+        f"{USUAL.tasks_per_width} where it grows. Laid out: by their processor seconds, where a machine has too few "
+        "cores.",
     )
     table = Table(preface=preface, header=HEADER, output=given.output)
     for source in given.workloads:

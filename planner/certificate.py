@@ -16,6 +16,7 @@ from planner.bounds import (
     windows,
     work,
 )
+from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_classes import Classes, fits, propose
 from planner.bounds.heaviest_path import Trunk
@@ -25,20 +26,14 @@ from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 
-ENTRIES_PER_S = 10_000_000
-"""Table entries of the pipeline bound that a slow machine fills in a second."""
-
 MAX_VALUE_NS = 1 << 60
 """No bound is as large; what is stated beyond is refused before it is looked at."""
 
 ENCLOSED = "enclosed"
 """Where a plan's certificate has the question that it is about (`planner.embedded_problem`); no bound looks at it."""
 
-MAX_CLIMB_S = 2.0
-"""Seconds, roughly, that the pipeline bound may take; more rarely show more."""
-
 MAX_STEPS = 16
-"""Steps of the search for the largest T out of reach; each halves what is open."""
+"""Steps of the search for the largest schedule bound, which whoever checks the evidence takes as well."""
 
 __all__ = ["Bound", "check_certificate", "make_bound", "prove_infeasible", "schedule_bound"]
 
@@ -63,6 +58,7 @@ def make_bound(
     make_covering: packing_search.MakeCovering | None = None,
     has_time: HasTime = always,
     reached: int | None = None,
+    params: BoundParams = BoundParams(),
 ) -> Bound:
     """The largest bound found on the objective of every plan that the options allow.
 
@@ -86,15 +82,15 @@ def make_bound(
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):
-        best = _climb(least, best, weights=prices, seconds=min(time_limit_s, MAX_CLIMB_S) / 2, has_time=has_time)
+        best = _climb(least, best, weights=prices, seconds=time_limit_s, has_time=has_time, params=params)
     if not has_time():
         return best
     if _is_placed(problem):
-        return _narrow(least, best, seconds=2 * time_limit_s)
-    best = _tell_apart(least, best, seconds=time_limit_s, has_time=has_time)
+        return _narrow(least, best, seconds=2 * time_limit_s, params=params)
+    best = _tell_apart(least, best, seconds=time_limit_s, has_time=has_time, params=params)
     if make_covering is None or not has_time():
         return best
-    return _pack(least, best, make=make_covering, seconds=time_limit_s)
+    return _pack(least, best, make=make_covering, seconds=time_limit_s, params=params)
 
 
 def _count(least: Least, best: Bound, *, reached: int | None) -> Bound:
@@ -110,26 +106,28 @@ def _count(least: Least, best: Bound, *, reached: int | None) -> Bound:
     return Bound(kind="counting", value_ns=value, certificate={"kind": "counting", "value_ns": value, **found[1]})
 
 
-def _pack(least: Least, best: Bound, *, make: packing_search.MakeCovering, seconds: float) -> Bound:
+def _pack(
+    least: Least, best: Bound, *, make: packing_search.MakeCovering, seconds: float, params: BoundParams
+) -> Bound:
     """The packing bound, if it is above the best so far."""
     if not packing.applies_to(least):
         return best
     optimizer = least.problem.profile.optimizer_ns
-    effort = int(seconds * packing_search.EFFORT_PER_S)
-    value, cases = packing_search.climb(Boundaries(least), best.value_ns - optimizer, make=make, effort=effort)
+    effort, start = int(seconds * params.packing_per_s), best.value_ns - optimizer
+    value, cases = packing_search.climb(Boundaries(least), start, make=make, effort=effort, params=params)
     if not cases:
         return best
     certificate = {"kind": "packing", "value_ns": value + optimizer, "cases": packing.write_cases(cases)}
     return Bound(kind="packing", value_ns=value + optimizer, certificate=certificate)
 
 
-def _narrow(least: Least, best: Bound, *, seconds: float) -> Bound:
+def _narrow(least: Least, best: Bound, *, seconds: float, params: BoundParams) -> Bound:
     """The windows bound of the given stages, if it is above the best so far."""
     times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
     if times is None:
         return best
-    for probes in (0, windows.count_probes(times, seconds=seconds)):
-        steps = windows.PROBE_STEPS if probes else MAX_STEPS
+    for probes in (0, windows.count_probes(times, seconds=seconds, params=params)):
+        steps = params.probe_steps if probes else params.steps
         value = windows.climb(times, best.value_ns, steps=steps, probes=probes)
         if value > best.value_ns:
             certificate = {"kind": "windows", "value_ns": value, "probes": probes}
@@ -142,12 +140,20 @@ def _make(least: Least, certificate: dict[str, Any]) -> Bound:
     return Bound(kind=certificate["kind"], value_ns=value, certificate={**certificate, "value_ns": value})
 
 
-def _climb(least: Least, best: Bound, *, weights: dict[str, int] | None, seconds: float, has_time: HasTime) -> Bound:
-    """The pipeline bound at one price, if it is above the best so far; the steps are counted, not timed."""
+def _climb(
+    least: Least,
+    best: Bound,
+    *,
+    weights: dict[str, int] | None,
+    seconds: float,
+    has_time: HasTime,
+    params: BoundParams,
+) -> Bound:
+    """The pipeline bound at one of two prices, if it is above the best so far; the steps are counted, not timed."""
     trunk = Trunk(least)
     price = pipeline_bound.make_price(least, best.value_ns, weights=weights)
     effort = pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price).effort
-    steps = min(MAX_STEPS, int(seconds * ENTRIES_PER_S / effort))
+    steps = min(params.steps, int(min(seconds, params.climb_s) / 2 * params.entries_per_s / effort))
     value = pipeline_bound.climb(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
     if value <= best.value_ns:
         return best
@@ -155,14 +161,15 @@ def _climb(least: Least, best: Bound, *, weights: dict[str, int] | None, seconds
     return Bound(kind="pipeline", value_ns=value, certificate=certificate)
 
 
-def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:
+def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime, params: BoundParams) -> Bound:
     """The classes bound, first with few classes, then with more, if it is above the best so far."""
     if not classes_bound.applies_to(least):
         return best
     trunk, optimizer = Trunk(least), least.problem.profile.optimizer_ns
     for members in propose(trunk):
         classes, start = Classes(trunk, members), max(best.value_ns - optimizer, 1)
-        value = classes_bound.climb(classes, start, figures=seconds * ENTRIES_PER_S, has_time=has_time) + optimizer
+        figures = seconds * params.entries_per_s
+        value = classes_bound.climb(classes, start, figures=figures, has_time=has_time, params=params) + optimizer
         if value > start + optimizer:
             best = Bound(
                 kind="classes", value_ns=value, certificate={"kind": "classes", "value_ns": value, "classes": members}

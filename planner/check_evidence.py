@@ -20,7 +20,7 @@ from planner.problem import Problem
 from planner.simulate import Timeline
 from planner.verify import Verdict, verify
 
-HISTORY = ("source", "planner_version", "solver_versions", "seed", "solver_bound_ns", "improvers")
+HISTORY = ("source", "planner_version", "solver_versions", "seed", "solver_bound_ns", "search_params", "improvers")
 """Evidence that says how the plan was found, or what a solver claims: nothing to derive."""
 
 CHEAP_ACTIONS = 200_000

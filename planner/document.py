@@ -72,6 +72,7 @@ def _evidence_to_plain(evidence: Evidence) -> dict[str, Any]:
         "interpolated_costs": list(evidence.interpolated_costs),
         "assumed_divisible": None if evidence.assumed_divisible is None else list(evidence.assumed_divisible),
         "timings": dict(evidence.timings) or None,
+        "search_params": dict(evidence.search_params) or None,
         "improvers": [_tally_to_plain(tally) for tally in evidence.improvers] or None,
     }
     return {key: value for key, value in plain.items() if value is not None or key not in _LEFT_OUT}
@@ -81,7 +82,7 @@ def _tally_to_plain(tally: ImproverTally) -> dict[str, Any]:
     return {key: value for key, value in _fields(tally).items() if value is not None}
 
 
-_LEFT_OUT = {"proved_by", "assumed_divisible", "timings", "threads", "improvers"}
+_LEFT_OUT = {"proved_by", "assumed_divisible", "timings", "threads", "search_params", "improvers"}
 """Fields of the evidence that are left out where there is nothing to say."""
 
 
@@ -174,6 +175,8 @@ def _read_evidence(reader: "_DocumentReader") -> Evidence:
         values["timings"] = {str(key): timings.get(key, str).value for key in timings.value}
     if (threads := reader.optional("threads", int)) is not None:
         values["threads"] = threads.value
+    if (params := reader.optional("search_params", dict)) is not None:
+        values["search_params"] = params.value
     if (improvers := reader.optional("improvers", list)) is not None:
         values["improvers"] = tuple(_read_tally(item) for item in improvers.items(dict))
     values["baselines"] = tuple(_read_baseline(item) for item in reader.get("baselines", list).items(dict))

@@ -10,29 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver_models.instance import Instance, Integers
+from solver_models.search_params import BestFitParams
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-
-MOST_TRIES, TRIES_TIMES_DEVICES = 192, 3_072
-"""Choices that are followed at once, and how many of them times devices; the first always takes the best fit."""
-
-STEPS = 9
-"""Halvings of the bracket around the least period."""
-
-FIRST_TARGETS = (1.02, 1.1, 1.3, 2.0, 4.0)
-"""Targets over the floor, in turn until one is reached."""
-
-HELD = (1.0, 0.5, 0.0)
-"""How many microbatches a stage shall hold at once, as parts of the devices that are left."""
-
-MOST_NOISE = 1.0
-"""What chance adds at most to the waste that devices are compared by, as a part of the target; little in most tries."""
-
-SHARES = (1.0, 0.75, 0.5)
-"""Parts of the devices, the fastest ones, that may be used."""
-
-MOST_DEVICES = 256
-"""More devices take too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,25 +27,25 @@ class Fit:
     """[stages + 1] where stages begin, from 0 to L."""
 
 
-def best_fits(instance: Instance) -> list[Fit]:
+def best_fits(instance: Instance, *, params: BestFitParams = BestFitParams()) -> list[Fit]:
     """Different fits in memory, on all devices and on the fastest of them, the least period first.
 
     None where devices are alike, or too many.
     """
     num_devices = len(instance.capacity)
-    if len(np.unique(instance.device_type)) < 2 or num_devices > MOST_DEVICES:
+    if len(np.unique(instance.device_type)) < 2 or num_devices > params.most_devices:
         return []
     slowness = instance.work[0, :3].sum(axis=(0, 2))[instance.device_type]
     fastest = np.argsort(slowness, kind="stable")
-    counts = dict.fromkeys(max(1, int(share * num_devices)) for share in SHARES)
-    found = dict.fromkeys(fit for count in counts for fit in _per_depth(instance, fastest[:count]))
+    counts = dict.fromkeys(max(1, int(share * num_devices)) for share in params.shares)
+    found = dict.fromkeys(fit for count in counts for fit in _per_depth(instance, fastest[:count], params=params))
     return sorted(found, key=lambda fit: fit.period)
 
 
-def _per_depth(instance: Instance, devices: Integers) -> Iterator[Fit]:
+def _per_depth(instance: Instance, devices: Integers, *, params: BestFitParams) -> Iterator[Fit]:
     """The best fit for every number of microbatches held; less held is no use if memory did not bind."""
-    for held in HELD:
-        fitter = Fitter(instance, devices, held=held)
+    for held in params.held:
+        fitter = Fitter(instance, devices, held=held, params=params)
         fit = fitter.least()
         if fit is not None:
             yield fit
@@ -76,8 +56,8 @@ def _per_depth(instance: Instance, devices: Integers) -> Iterator[Fit]:
 class Fitter:
     """Best fits on some devices with a given number of microbatches in flight."""
 
-    def __init__(self, instance: Instance, devices: Integers, *, held: float) -> None:
-        self.instance, self.devices, self.held = instance, devices, held
+    def __init__(self, instance: Instance, devices: Integers, *, held: float, params: BestFitParams) -> None:
+        self.instance, self.devices, self.held, self.params = instance, devices, held, params
         work = instance.work[0]
         backward = work[1] + work[2] if instance.can_split else work[3]
         types, self.kind = np.unique(instance.device_type[devices], return_inverse=True)
@@ -87,9 +67,9 @@ class Fitter:
         self.room = instance.capacity[devices] - int(instance.workspace.max(initial=0))
         self.crossing = _crossing(instance)
         self.was_full = False
-        self.tries = np.arange(max(1, min(MOST_TRIES, TRIES_TIMES_DEVICES // len(devices))))
+        self.tries = np.arange(max(1, min(params.most_tries, params.tries_times_devices // len(devices))))
         self.weight = (self.tries % 2).astype(np.float64)[:, None]
-        self.noise = MOST_NOISE * np.linspace(0, 1, len(self.tries))[:, None] ** 3
+        self.noise = params.most_noise * np.linspace(0, 1, len(self.tries))[:, None] ** 3
 
     @property
     def floor(self) -> int:
@@ -100,9 +80,11 @@ class Fitter:
     def least(self) -> Fit | None:
         """The fit with the least period; None if none is found within the last of the first targets."""
         low = self.floor
-        reached = ((int(low * factor), fit) for factor in FIRST_TARGETS if (fit := self.within(int(low * factor))))
+        reached = (
+            (int(low * factor), fit) for factor in self.params.first_targets if (fit := self.within(int(low * factor)))
+        )
         best: Fit | None = next((fit for _, fit in reached), None)
-        for _ in range(STEPS if best is not None else 0):
+        for _ in range(self.params.steps if best is not None else 0):
             assert best is not None
             middle = (low + best.period) // 2
             found = self.within(middle)

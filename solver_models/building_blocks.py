@@ -10,26 +10,21 @@ from functools import cache
 from itertools import product
 
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Word
+from solver_models.search_params import BlockParams
 
 PERIOD = 6
 """Slots between two microbatches."""
-
-STEPS = (1, 2, 3, 4)
-"""Slots tried from device to device."""
-
-PER_STEPS = 10
-"""Blocks of the same steps that are looked at: those of the shortest stay in memory."""
 
 Block = tuple[tuple[int, int, int, int], ...]
 """Per device, the slots of F upper, F lower, I lower and I upper of microbatch 0."""
 
 
 @cache
-def find_blocks(num_devices: int) -> tuple[tuple[int, Block], ...]:
+def find_blocks(num_devices: int, *, params: BlockParams = BlockParams()) -> tuple[tuple[int, Block], ...]:
     """(most stashes of a chunk on a device, block): for about every number of stashes the block that ends first."""
     best: dict[int, Block] = {}
-    for steps in product(STEPS, repeat=4):
-        for block in sorted(_turns(num_devices, steps), key=_lifetime)[:PER_STEPS]:
+    for steps in product(params.steps, repeat=4):
+        for block in sorted(_turns(num_devices, steps), key=_lifetime)[: params.per_steps]:
             peak = max(_peak(block[0]), _peak(block[num_devices // 2]), _peak(block[-1]))
             if peak not in best or block[0][3] < best[peak][0][3]:
                 best[peak] = block

@@ -16,29 +16,9 @@ from solver_models.instance import Instance, Integers
 from solver_models.lower_bounds import net_floors
 from solver_models.replica_groups import common_replicas, cut_into_blocks
 from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
+from solver_models.search_params import SolverParams
 
 Groups = tuple[tuple[int, ...], ...]
-
-LARGE_ACTIONS = 40_000
-"""Problems with more actions than this begin here."""
-
-REPLICAS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Devices per stage that are tried."""
-
-DEPTHS = (1.0, 0.5, 0.2, 0.0)
-"""How many microbatches a stage shall hold at once, as parts of the stages from it to the last."""
-
-SLACKS = (0.0, 0.03, 0.1, 0.25)
-"""By how much a stage may fall short of the largest load where that makes what crosses its end smaller."""
-
-MOST_SLACK_GROUPS = 160
-"""Cuts into more stages have no slack to give."""
-
-STEPS = 14
-"""Halvings of the search for the least largest load of a cut."""
-
-MOST_FLOORS = 200
-"""Cuts whose floor is looked at, those with the least estimates."""
 
 POLICY_PARAMS = (
     STANDARD_POLICY_PARAMS[1],
@@ -76,8 +56,8 @@ def _prefix(values: Integers) -> Integers:
 class _LayerCutter:
     """Cuts of the layers for given groups of devices, in order; groups left over at the end stay idle."""
 
-    def __init__(self, instance: Instance, sums: Sums, *, groups: Groups) -> None:
-        self.instance, self.sums, self.groups = instance, sums, groups
+    def __init__(self, instance: Instance, sums: Sums, *, groups: Groups, steps: int) -> None:
+        self.instance, self.sums, self.groups, self.steps = instance, sums, groups, steps
         total, types = sums.load[:, -1], instance.device_type
         self.size = np.array([len(group) for group in groups])
         starts = np.cumsum([0, *self.size[:-1].tolist()])
@@ -93,7 +73,7 @@ class _LayerCutter:
         """
         held = np.clip((depth * np.arange(len(self.groups), 0, -1)).astype(np.int64), 1, self.instance.num_microbatches)
         seats = Seats(self.kind, self.size, self.room, held, self.instance.receive_buffers)
-        bounds: list[int] = best_cut(self.sums, seats, slack, STEPS).tolist()
+        bounds: list[int] = best_cut(self.sums, seats, slack, self.steps).tolist()
         return bounds
 
     def estimate(self, bounds: Integers) -> int:
@@ -146,17 +126,17 @@ def _rated(searcher: Searcher, *, until: float) -> list[Candidate]:
     instance = searcher.instance
     if instance.given_stages is not None or (instance.pinned >= 0).any():
         return []
-    sums, found = _make_sums(instance), list[Candidate]()
-    seen = set[Groups]()
-    for groups in filter(None, _groupings(instance, has_time=lambda: time.monotonic() < until)):
+    sums, found, seen = _make_sums(instance), list[Candidate](), set[Groups]()
+    params = searcher.params.large_seed
+    for groups in filter(None, _groupings(instance, searcher.params, has_time=lambda: time.monotonic() < until)):
         if found and time.monotonic() >= until:
             break
         if groups in seen:
             continue
         seen.add(groups)
-        cutter = _LayerCutter(instance, sums, groups=groups)
-        slacks = SLACKS if len(groups) <= MOST_SLACK_GROUPS else SLACKS[:1]
-        cuts = (cutter.best(depth, slack) for depth in DEPTHS for slack in slacks)
+        cutter = _LayerCutter(instance, sums, groups=groups, steps=params.steps)
+        slacks = params.slacks if len(groups) <= params.most_slack_groups else params.slacks[:1]
+        cuts = (cutter.best(depth, slack) for depth in params.depths for slack in slacks)
         for cut in dict.fromkeys(tuple(bounds) for bounds in cuts if bounds):
             used = groups[: len(cut) - 1]
             stage_of = np.repeat(np.arange(len(used)), np.diff(cut))
@@ -164,7 +144,7 @@ def _rated(searcher: Searcher, *, until: float) -> list[Candidate]:
             if searcher.is_allowed(candidate):
                 found.append(replace(candidate, objective=cutter.estimate(np.array(cut))))
     found.sort(key=lambda candidate: candidate.objective)
-    rated = [replace(c, objective=max(c.objective, _floor(searcher, c))) for c in found[:MOST_FLOORS]]
+    rated = [replace(c, objective=max(c.objective, _floor(searcher, c))) for c in found[: params.most_floors]]
     return sorted(rated, key=lambda candidate: candidate.objective)
 
 
@@ -182,7 +162,7 @@ def _floor(searcher: Searcher, candidate: Candidate) -> int:
     return max(int(net_floors(net)[0]), int(searcher.instance.num_microbatches * loads.max()))
 
 
-def _groupings(instance: Instance, *, has_time: Callable[[], bool]) -> Iterator[Groups]:
+def _groupings(instance: Instance, params: SolverParams, *, has_time: Callable[[], bool]) -> Iterator[Groups]:
     """Devices in listed order, by recursive cuts, or class by class, as stages of equally many devices of one type.
 
     And one device per stage as a target period fills them best, which takes longest.
@@ -192,14 +172,14 @@ def _groupings(instance: Instance, *, has_time: Callable[[], bool]) -> Iterator[
         types = instance.device_type[order]
         cuts = [0, *(np.flatnonzero(np.diff(types)) + 1).tolist(), len(order)]
         runs = [order[begin:end].tolist() for begin, end in pairwise(cuts)]
-        for replicas in REPLICAS:
+        for replicas in params.large_seed.replicas:
             if replicas <= len(order) and replicas in allowed:
                 yield tuple(group for run in runs for group in _side_by_side(run, replicas))
                 blocks = [group for run in runs for group in cut_into_blocks(run, replicas, allowed=allowed)]
                 is_even = instance.uneven_replication or replicas == 1
                 yield tuple(group for group in blocks if is_even or len(group) == replicas)
     if has_time():
-        yield from (tuple((device,) for device in fit.devices) for fit in best_fits(instance))
+        yield from (tuple((device,) for device in fit.devices) for fit in best_fits(instance, params=params.best_fit))
 
 
 def _side_by_side(run: list[int], replicas: int) -> list[tuple[int, ...]]:

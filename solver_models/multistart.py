@@ -13,40 +13,8 @@ import numpy as np
 
 from solver_models.instance import Instance
 from solver_models.search import Candidate, Searcher
+from solver_models.search_params import SolverParams
 from solver_models.task_window import TaskWindow
-
-TASKS_PER_ROUND = 2
-"""Anneals and polishes of a round; the number of threads is another matter."""
-
-POOL_SIZE, PER_SHAPE = 12, 2
-"""Candidates kept to start from, and how many of them may have the same numbers of replicas stage by stage."""
-
-ROUND_TICKS = 2_000_000
-"""Work of one task, in played actions (about a fifth of a second)."""
-
-RANK_WEIGHT = 0.7
-"""How much less likely each next candidate of the pool is to be started from."""
-
-ROUNDS_PER_STEP, MOST_STEPS = 8, 6
-"""Every so many rounds, rounds become one step longer, up to so many steps: late improvements need long anneals."""
-
-STALE_ROUNDS, PROGRESS = 5, 1000
-"""Rounds without progress after which the pool begins afresh; progress is one part in so many of the objective."""
-
-FLOOR_HEATS, FLOOR_TICKS = ((0.01, 0.0005), (0.03, 0.0005), (0.003, 0.0002), (0.1, 0.0005)), 1_000
-"""Temperatures of anneals on the floor, which take turns; and the work of such a step, in played actions."""
-
-PARTS = 2
-"""Anneals that follow each other within a round, each from the best of those before."""
-
-NARROW_ROUNDS, WIDE_EVERY_ROUNDS = 8, 2
-"""Where widths are open: first rounds on single devices alone; after those, one round in so many looks at groups."""
-
-POLISH_HEATS, MOST_POLISHED = (0.0, 0.0003, 0.001, 0.0001), 3
-"""Temperatures of polishing, which take turns, and how many of the pool it chooses from."""
-
-HEATS = ((0.03, 0.0005), (0.01, 0.0002), (0.1, 0.0005), (0.003, 0.0001), (0.3, 0.001))
-"""First and last temperature of a round, as parts of the objective; rounds take turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +38,17 @@ class _RoundStart:
 class JointSearch:
     """Candidates for partition, mapping and order, better with every round."""
 
-    def __init__(self, instance: Instance, *, seed: int = 0, window: TaskWindow | None = None) -> None:
-        self.searcher = Searcher(instance)
-        self.narrow = self.searcher if instance.wide is None else Searcher(replace(instance, wide=None))
+    def __init__(
+        self,
+        instance: Instance,
+        *,
+        seed: int = 0,
+        window: TaskWindow | None = None,
+        params: SolverParams = SolverParams(),
+    ) -> None:
+        self.params, self.annealing = params.multistart, params.anneal
+        self.searcher = Searcher(instance, params=params)
+        self.narrow = self.searcher if instance.wide is None else Searcher(replace(instance, wide=None), params=params)
         """The search without groups of several devices, of which there are so many that it gets lost among them."""
         self.num_devices = len(instance.capacity)
         self.seed = seed
@@ -87,7 +63,9 @@ class JointSearch:
         self.round_s = 0.0
         """Seconds of the last task that was taken in."""
         self.num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
-        self.iterations = int(min(max(ROUND_TICKS // (self.num_actions + 150), 2), 20_000))
+        self.iterations = int(
+            min(max(params.multistart.round_ticks // (self.num_actions + 150), 2), params.multistart.max_iterations)
+        )
         self._before: int | None = None
         """The best of the pool before the first result of the round that is being taken in."""
 
@@ -96,7 +74,7 @@ class JointSearch:
         allowed = self._allowed(candidates)
         if not self.round:
             self.starts += allowed
-        self.pool = _best_shapes([*self.pool, *allowed])
+        self.pool = self._best_shapes([*self.pool, *allowed])
 
     def _allowed(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         return [candidate for candidate in candidates if self.searcher.is_allowed(candidate)]
@@ -104,12 +82,12 @@ class JointSearch:
     def keep(self, candidate: Candidate) -> None:
         """Offer a candidate that has orders of its own."""
         if candidate.is_feasible and self.searcher.is_allowed(candidate):
-            self.polished = _keep(self.polished, candidate)
+            self.polished = self._keep(self.polished, candidate)
 
     @property
     def steps(self) -> int:
         """Steps of an anneal in the round that runs."""
-        return self.iterations * min(1 + self.round // ROUNDS_PER_STEP, MOST_STEPS)
+        return self.iterations * min(1 + self.round // self.params.rounds_per_step, self.params.most_steps)
 
     @property
     def best(self) -> Candidate | None:
@@ -127,12 +105,13 @@ class JointSearch:
 
         Every result is taken in by a later round, or by `window.drain`.
         """
-        self.window.make_room(TASKS_PER_ROUND)
+        num_tasks = self.params.tasks_per_round
+        self.window.make_room(num_tasks)
         self.round += 1
         start = self._round_start()
-        numbers = range(self.round * TASKS_PER_ROUND, (self.round + 1) * TASKS_PER_ROUND)
+        numbers = range(self.round * num_tasks, (self.round + 1) * num_tasks)
 
-        left = iter(reversed(range(TASKS_PER_ROUND)))
+        left = iter(reversed(range(num_tasks)))
 
         def take(candidate: Candidate, seconds: float) -> None:
             self.round_s = seconds
@@ -159,19 +138,19 @@ class JointSearch:
     def _take_in(self, candidate: Candidate, start: _RoundStart) -> None:
         """A result of a round; one that began before the pool was left is none of the new pool's."""
         if candidate.words is not None:
-            self.polished = _keep(self.polished, candidate)
+            self.polished = self._keep(self.polished, candidate)
         elif start.epoch == self.epoch:
             self.add([candidate])
         else:
-            self.elite = _best_shapes([*self.elite, *self._allowed([candidate])])
+            self.elite = self._best_shapes([*self.elite, *self._allowed([candidate])])
 
     def _end_round(self, start: _RoundStart) -> None:
         """Leave the pool if too many rounds ended without progress, those not counted that could not know of it."""
         before, self._before = self._before, None
         if start.epoch != self.epoch or before is None:
             return
-        patience = STALE_ROUNDS - 1 + self.window.width // TASKS_PER_ROUND
-        if before - self.pool[0].objective > before // PROGRESS or not self.pool[0].is_feasible:
+        patience = self.params.stale_rounds - 1 + self.window.width // self.params.tasks_per_round
+        if before - self.pool[0].objective > before // self.params.progress_parts or not self.pool[0].is_feasible:
             self.progress_round = start.round
         elif start.round - self.progress_round >= patience:
             self._begin_afresh()
@@ -180,11 +159,11 @@ class JointSearch:
         """Leave a pool that finds nothing better: for one of other starts, and every other time for all pools' best."""
         self.epoch += 1
         self.epoch_begin = self.progress_round = self.round
-        self.elite = _best_shapes([*self.elite, *self.pool])
+        self.elite = self._best_shapes([*self.elite, *self.pool])
         if self.epoch % 2:
             rng = np.random.default_rng((self.seed * 1_000_003 + self.epoch) % 2**31)
             chosen = rng.choice(len(self.starts), size=-(-len(self.starts) // 2), replace=False)
-            self.pool = _best_shapes(self.starts[index] for index in chosen.tolist())
+            self.pool = self._best_shapes(self.starts[index] for index in chosen.tolist())
         else:
             self.pool = self.elite
 
@@ -192,17 +171,18 @@ class JointSearch:
         """Offer candidates with words, found elsewhere."""
         for candidate in candidates:
             if candidate.is_feasible and self.searcher.is_allowed(candidate):
-                self.polished = _keep(self.polished, candidate)
+                self.polished = self._keep(self.polished, candidate)
 
     def _task(self, number: int, start: _RoundStart) -> Candidate:
         """One task of a round: every third polishes words if any are open, the others anneal."""
         seed = (self.seed * 1_000_003 + number) % 2**31
         chosen = self._choose_polish(number, start) if number % 3 == 2 else None
         if chosen is not None:
-            heat = POLISH_HEATS[number // 3 % len(POLISH_HEATS)]
+            heats = self.annealing.polish_heats
+            heat = heats[number // 3 % len(heats)]
             return self.searcher.polish(chosen, iterations=2 * start.steps, heat=heat, seed=seed)
         searcher, pool = self._scope(start)
-        candidate = _draw(pool, seed=seed)
+        candidate = _draw(pool, seed=seed, weight=self.params.rank_weight)
         if number % 4 == 1 or start.is_first:
             return self._restart(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
         return self._anneal(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
@@ -210,65 +190,64 @@ class JointSearch:
     def _scope(self, start: _RoundStart) -> tuple[Searcher, Sequence[Candidate]]:
         """What the round searches, and the candidates to start from: single devices alone, or groups as well."""
         single = [c for c in start.pool if all(max(group) < self.num_devices for group in c.groups)]
-        is_narrow = start.round <= NARROW_ROUNDS or start.round % WIDE_EVERY_ROUNDS
+        is_narrow = start.round <= self.params.narrow_rounds or start.round % self.params.wide_every_rounds
         is_possible = is_narrow and any(c.is_feasible for c in single)
         return (self.narrow, single) if is_possible else (self.searcher, start.pool)
 
     def _anneal(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
         """The best of a few anneals in a row, on what the policies reach."""
-        best = start
-        for part in range(PARTS):
-            heat = HEATS[(number // 2 + part) % len(HEATS)]
-            found = searcher.anneal(best, iterations=steps // PARTS, heat=heat, seed=seed + part)
+        best, heats, parts = start, self.annealing.heats, self.annealing.parts
+        for part in range(parts):
+            heat = heats[(number // 2 + part) % len(heats)]
+            found = searcher.anneal(best, iterations=steps // parts, heat=heat, seed=seed + part)
             best = min(best, found, key=lambda candidate: candidate.objective)
         return best
 
     def _restart(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
         """Somewhere else: first annealed on the floor, many times as fast, then as the others."""
-        iterations = max(steps * (self.num_actions + 150) // FLOOR_TICKS, steps) // 2
-        heat = FLOOR_HEATS[(number // 4) % len(FLOOR_HEATS)]
+        iterations = max(steps * (self.num_actions + 150) // self.annealing.floor_ticks, steps) // 2
+        heats = self.annealing.floor_heats
+        heat = heats[(number // 4) % len(heats)]
         found = searcher.anneal(start, iterations=iterations, heat=heat, seed=seed, by_floor=True)
         rated = searcher.rate(found.stage_of, found.groups, recompute=found.recompute)
         return self._anneal(rated, number, searcher=searcher, seed=seed, steps=steps)
 
     def _choose_polish(self, number: int, start: _RoundStart) -> Candidate | None:
         """The candidate whose words are polished; None where no other order can be better, and annealing is."""
-        best = [candidate for candidate in start.pool if candidate.is_feasible][:MOST_POLISHED]
+        best = [candidate for candidate in start.pool if candidate.is_feasible][: self.annealing.most_polished]
         sources = [[each for each in found if self.searcher.is_open(each)] for found in (best, start.polished)]
         found = sources[number // 3 % 2] or sources[0] or sources[1]
         return found[number // 6 % len(found)] if found else None
 
+    def _best_shapes(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The best of different shapes, each partition and mapping once."""
+        best: dict[tuple[bytes, tuple[tuple[int, ...], ...], bytes], Candidate] = {}
+        for candidate in candidates:
+            key = _signature(candidate)
+            if key not in best or candidate.objective < best[key].objective:
+                best[key] = candidate
+        shapes: Counter[tuple[int, ...]] = Counter()
+        kept = []
+        for candidate in sorted(best.values(), key=lambda candidate: candidate.objective):
+            shape = tuple(len(group) for group in candidate.groups)
+            shapes[shape] += 1
+            if shapes[shape] <= self.params.per_shape:
+                kept.append(candidate)
+        return kept[: self.params.pool_size]
 
-def _draw(pool: Sequence[Candidate], *, seed: int) -> Candidate:
+    def _keep(self, polished: list[Candidate], candidate: Candidate) -> list[Candidate]:
+        """The best polished candidates, at most one per partition and mapping."""
+        others = [c for c in polished if _signature(c) != _signature(candidate)]
+        same = [c for c in polished if _signature(c) == _signature(candidate)]
+        winner = min([*same, candidate], key=lambda c: c.objective)
+        return sorted([*others, winner], key=lambda c: c.objective)[: self.annealing.most_polished]
+
+
+def _draw(pool: Sequence[Candidate], *, seed: int, weight: float) -> Candidate:
     """A candidate of a pool, the better the likelier."""
-    weights = RANK_WEIGHT ** np.arange(len(pool))
+    weights = weight ** np.arange(len(pool))
     return pool[int(np.random.default_rng(seed).choice(len(pool), p=weights / weights.sum()))]
-
-
-def _best_shapes(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The best of different shapes, each partition and mapping once."""
-    best: dict[tuple[bytes, tuple[tuple[int, ...], ...], bytes], Candidate] = {}
-    for candidate in candidates:
-        key = _signature(candidate)
-        if key not in best or candidate.objective < best[key].objective:
-            best[key] = candidate
-    shapes: Counter[tuple[int, ...]] = Counter()
-    kept = []
-    for candidate in sorted(best.values(), key=lambda candidate: candidate.objective):
-        shape = tuple(len(group) for group in candidate.groups)
-        shapes[shape] += 1
-        if shapes[shape] <= PER_SHAPE:
-            kept.append(candidate)
-    return kept[:POOL_SIZE]
 
 
 def _signature(candidate: Candidate) -> tuple[bytes, tuple[tuple[int, ...], ...], bytes]:
     return candidate.stage_of.tobytes(), candidate.groups, candidate.recompute.tobytes()
-
-
-def _keep(polished: list[Candidate], candidate: Candidate) -> list[Candidate]:
-    """The best polished candidates, at most one per partition and mapping."""
-    others = [c for c in polished if _signature(c) != _signature(candidate)]
-    same = [c for c in polished if _signature(c) == _signature(candidate)]
-    winner = min([*same, candidate], key=lambda c: c.objective)
-    return sorted([*others, winner], key=lambda c: c.objective)[:MOST_POLISHED]

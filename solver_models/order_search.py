@@ -21,30 +21,6 @@ from solver_models.lower_bounds import net_floor
 from solver_models.search import Candidate, Searcher, decode, encode
 from solver_models.task_window import TaskWindow
 
-TASKS_PER_ROUND = 2
-"""Tasks of a round; the number of threads is another matter."""
-
-FIRST_ACTIONS, MOST_ACTIONS = 1_000_000, 16_000_000
-"""Work of one task of the first round, in played actions (about a twentieth of a second), doubled up to that."""
-
-SAMPLES, PATIENCE = (60, 30, 120, 200), (300, 1000, 200, 3000)
-"""Moves judged per step, and steps without success before the search goes back to the best words; tasks take turns."""
-
-POOL_SIZE, BLOCK_SEEDS = 8, 4
-"""Orders that are kept, and building blocks taken."""
-
-SLOPES = (4, 8, 6, 2, 12, 5, 0)
-"""Slopes of the in-flight caps that policies are annealed from, in quarters; 0: those of `policies.fill_up`."""
-
-EXTRAS = (0, 1)
-"""Microbatches beyond the caps of `policies.fill_up` that are tried."""
-
-WINDOW_EVERY, WINDOW_ACTIONS, WINDOW_WORK, MAX_WINDOWED = 6, 120, 0.5, 30_000
-"""Tasks between two with CP-SAT windows, free actions in a window, its deterministic limit, and the most actions."""
-
-REPETEND_TASK = 5
-"""The task that looks for repetends."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -74,10 +50,12 @@ class OrderSearch:
         window: TaskWindow | None = None,
         schedule: ScheduleInstance | None = None,
         floor: int = 0,
-        most_actions: int = MOST_ACTIONS,
+        most_actions: int | None = None,
     ) -> None:
         self.searcher, self.candidate, self.seed = searcher, candidate, seed
-        self.by_span, self.schedule, self.most_actions = searcher.by_span, schedule, most_actions
+        self.params, self.cp_window = searcher.params.order_search, searcher.params.cp_window
+        self.by_span, self.schedule = searcher.by_span, schedule
+        self.most_actions = most_actions or self.params.most_actions
         self.net: Net = searcher.net_of(candidate)
         self.is_exact = bool(follows_words(self.net))
         self.floor = floor if self.by_span else max(floor, int(net_floor(self.net)))
@@ -118,7 +96,7 @@ class OrderSearch:
         if positions is None or not self.net.scalars[SPLIT]:
             return
         count, found = int(self.net.scalars[MICROBATCHES]), list[Order]()
-        for _, block in find_blocks(len(positions)):
+        for _, block in find_blocks(len(positions), params=self.searcher.params.block):
             named = make_block_words(block, num_microbatches=count)
             codes, lengths = self._room()
             words = {
@@ -129,11 +107,11 @@ class OrderSearch:
             found.append(self._rate(codes, lengths, origin=self.num_origins))
             self.num_origins += 1
         found.sort(key=lambda order: (order.objective, order.total))
-        self._keep(found[:BLOCK_SEEDS])
+        self._keep(found[: self.params.block_seeds])
 
     def add_filled(self) -> None:
         """Offer the orders in which every device runs as many F as end before the first gradient can be back."""
-        for extra in EXTRAS:
+        for extra in self.params.extras:
             words, lengths = self._room()
             if play_filled(self.net, words, lengths, extra, self.by_span)[0] < FAR:
                 self._keep([self._rate(words, lengths, origin=self.num_origins)])
@@ -150,8 +128,9 @@ class OrderSearch:
 
         Every result is taken in by a later round, or by `window.drain`.
         """
-        self.window.make_room(TASKS_PER_ROUND)
-        numbers = range(self.round * TASKS_PER_ROUND, (self.round + 1) * TASKS_PER_ROUND)
+        num_tasks = self.params.tasks_per_round
+        self.window.make_room(num_tasks)
+        numbers = range(self.round * num_tasks, (self.round + 1) * num_tasks)
 
         def take(order: Order | None, seconds: float) -> None:
             best, self.round_s, self.num_ended = self.pool[:1], seconds, self.num_ended + 1
@@ -159,7 +138,7 @@ class OrderSearch:
             if on_better is not None and (not best or self.pool[0] is not best[0]):
                 on_better()
 
-        work, pool = min(self.most_actions, FIRST_ACTIONS << min(self.round, 10)), tuple(self.pool)
+        work, pool = min(self.most_actions, self.params.first_actions << min(self.round, 10)), tuple(self.pool)
         self.window.start(
             [partial(self._task, number, pool, work=work) for number in numbers], take, expected_s=self.round_s
         )
@@ -185,29 +164,34 @@ class OrderSearch:
             old = best.get(order.origin)
             if order.objective < FAR and (old is None or _worth(order) < _worth(old)):
                 best[order.origin] = order
-        self.pool = sorted(best.values(), key=_worth)[:POOL_SIZE]
+        self.pool = sorted(best.values(), key=_worth)[: self.params.pool_size]
 
     def _task(self, number: int, pool: tuple[Order, ...], *, work: int) -> Order | None:
         """One task of a round that begins with this pool, for the work of so many played actions."""
         seed = (self.seed * 1_000_003 + number) % 2**31
-        turn = number // TASKS_PER_ROUND + number % TASKS_PER_ROUND
-        if number == REPETEND_TASK and self.schedule is not None:
+        turn = sum(divmod(number, self.params.tasks_per_round))
+        if number == self.params.repetend_task and self.schedule is not None:
             periods = sorted(self._repetends(seed=seed), key=_worth)
             if periods:
                 return self._improved(replace(periods[0], origin=-1 - number), number, work=work, seed=seed)
         if number < 4 or turn % 5 == 3 or not pool:
             return self._tuned(number, work=work, seed=seed)
-        if self.schedule is not None and turn % WINDOW_EVERY == 5 and self.num_actions <= MAX_WINDOWED:
+        if self._has_window(turn):
             return self._windowed(pool[0], seed=seed)
         rng = np.random.default_rng(seed)
-        weights = 0.6 ** np.arange(len(pool))
+        weights = self.params.rank_weight ** np.arange(len(pool))
         start = pool[int(rng.choice(len(pool), p=weights / weights.sum()))]
         return self._improved(start, number, work=work, seed=seed)
+
+    def _has_window(self, turn: int) -> bool:
+        """Whether CP-SAT solves parts of the best order in this turn."""
+        every, is_short = self.cp_window.every_turns, self.num_actions <= self.cp_window.max_actions
+        return self.schedule is not None and turn % every == every - 1 and is_short
 
     def _tuned(self, number: int, *, work: int, seed: int) -> Order | None:
         words, lengths = self._room()
         iterations = max(10, work // 2 // (self.num_actions + 100))
-        slope = SLOPES[number % len(SLOPES)]
+        slope = self.params.slopes[number % len(self.params.slopes)]
         value, total = tune(self.net, words, lengths, slope, iterations, 0.02, self.floor, seed, self.by_span)
         if value >= FAR:
             return None
@@ -220,7 +204,7 @@ class OrderSearch:
         from solver_models.schedule.repetend import find_repetends, repeat
 
         assert self.schedule is not None
-        for pattern in find_repetends(self.schedule, seed=seed):
+        for pattern in find_repetends(self.schedule, seed=seed, params=self.searcher.params.repetend):
             codes, lengths = self._room()
             words = repeat(self.schedule, pattern)
             encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
@@ -230,16 +214,15 @@ class OrderSearch:
 
     def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
         words, lengths = order.words.copy(), order.lengths.copy()
-        turn = number // TASKS_PER_ROUND
+        turn, params = number // self.params.tasks_per_round, self.params
         if self.is_exact:
-            samples = SAMPLES[turn % len(SAMPLES)]
+            samples, patience = (each[turn % len(each)] for each in (params.samples, params.patience))
             iterations = max(10, work // (2 * self.num_actions + 20 * samples))
             value, total = improve(
-                self.net, words, lengths, iterations, samples, PATIENCE[turn % len(PATIENCE)], self.floor, seed,
-                self.by_span,
-            )  # fmt: skip
+                self.net, words, lengths, iterations, samples, patience, self.floor, seed, self.by_span
+            )
         else:
-            heat = (0.0, 0.0003, 0.001, 0.0001)[turn % 4]
+            heat = params.heats[turn % len(params.heats)]
             iterations = max(10, work // (self.num_actions + 100))
             value, total = polish(self.net, words, lengths, iterations, heat, seed, self.by_span)
         return replace(order, objective=int(value), total=int(total), words=words, lengths=lengths)
@@ -253,9 +236,7 @@ class OrderSearch:
             self.schedule,
             decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member),
             time_limit_s=60.0,
-            max_windows=2,
-            window_work=WINDOW_WORK,
-            free_actions=WINDOW_ACTIONS,
+            params=self.cp_window,
             seed=seed,
         )
         if better is None:

@@ -11,12 +11,13 @@ from solver_models.critical_path_search import follows_words, improve, polish
 from solver_models.device_groups import make_holders
 from solver_models.evaluator import FAR, Layers, Net, assemble, peak_excess, play
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
-from solver_models.joint.branch_and_bound import FIRST_RUN, best_sequence
+from solver_models.joint.branch_and_bound import best_sequence
 from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_gains
 from solver_models.joint.lower_bounds import schedule_floor
 from solver_models.lower_bounds import net_floor
 from solver_models.neighbourhood import is_allowed
 from solver_models.order_enumeration import best_order, legal_words
+from solver_models.search_params import SolverParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +57,6 @@ class _Sequenced:
     """Whether no order is better."""
 
 
-SAMPLES, PATIENCE, STEP_PLAYS = 60, 300, 3
-"""Polishing by tabu search: moves judged per step, steps before it starts again, and plays that a step is worth."""
-
-FEW_NODES = 100
-"""With so few nodes, a net is searched as a whole."""
-
 STANDARD_POLICY_PARAMS = tuple(
     np.array(policy_params, dtype=np.int64)
     for policy_params in (
@@ -87,8 +82,8 @@ LATEST = 1 << 59
 class Searcher:
     """The compiled search on one instance."""
 
-    def __init__(self, instance: Instance) -> None:
-        self.instance = instance
+    def __init__(self, instance: Instance, *, params: SolverParams = SolverParams()) -> None:
+        self.instance, self.params = instance, params
         self.by_span = instance.objective == "span"
         self.layers = make_layers(instance)
         self.rules = make_rules(instance)
@@ -197,24 +192,29 @@ class Searcher:
         *,
         threshold: int,
         most_nodes: int,
-        first_run: int = FIRST_RUN,
+        first_run: int | None = None,
         stop: Integers | None = None,
     ) -> tuple[bool, Candidate | None]:
         """Whether branch and bound has closed every order, and the best below `threshold` that it found, if any.
 
         It looks at `most_nodes` nodes at most, for the makespan only, and ends early once `stop[0]` is set; it starts
-        again after `first_run` nodes, and now and then. Parts that have nothing to do with each other are
-        searched one by one.
+        again after `first_run` nodes (None: those of `BranchParams`), and now and then. Parts that have nothing to do
+        with each other are searched one by one.
         """
         if self.by_span:
             return False, None
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
         flag, limit = np.zeros(1, np.int64) if stop is None else stop, min(threshold, LATEST)
+        first_run = first_run or self.params.branch.first_run
         found, words = dict[Hashable, _Sequenced](), dict[int, Word]()
-        for part in split_net(net) if most_nodes > FEW_NODES else [net]:
+        for part in split_net(net) if most_nodes > self.params.branch.whole_nodes else [net]:
             if likeness(part) not in found:
                 value, codes, lengths, is_closed = sequence_part(
-                    part, threshold=limit, most_nodes=most_nodes, first_run=first_run, stop=flag
+                    part,
+                    threshold=limit,
+                    most_nodes=most_nodes,
+                    first_run=first_run,
+                    stop=flag,
                 )
                 if is_closed and value >= limit:
                     return True, None
@@ -247,8 +247,9 @@ class Searcher:
         net, words, lengths, value = self._play(candidate)
         if value < PENALTY and follows_words(net):
             floor = 0 if self.by_span else net_floor(net)
-            steps = max(1, iterations // STEP_PLAYS)
-            value, _ = improve(net, words, lengths, steps, SAMPLES, PATIENCE, floor, seed, self.by_span)
+            samples, patience = self.params.polish.samples, self.params.polish.patience
+            steps = max(1, iterations // self.params.polish.step_plays)
+            value, _ = improve(net, words, lengths, steps, samples, patience, floor, seed, self.by_span)
         else:
             value, _ = polish(net, words, lengths, iterations, heat, seed, self.by_span)
         return Candidate(

@@ -16,13 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from solver_models.search_params import TaskWindowParams
+
 Given = TypeVar("Given")
 Found = TypeVar("Found")
-
-FIRST_WIDTH, TASKS_PER_WIDTH, MOST_WIDTH = 2, 64, 64
-"""Tasks under way at first, how many make room for one more, and the most. Every task more knows less of the others:
-gnmt8 on four devices, 20 s on two cores, seeds 0 to 2, gave 199.0, 193.3, 195.7 ms with room for one more every 8 or
-16 tasks, and 191.1, 193.3, 195.4 with every 64; hosts of many cores fill later (`python -m benchmarks.threads`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +41,11 @@ class TaskWindow:
         self,
         num_threads: int = 1,
         *,
-        first: int = FIRST_WIDTH,
-        tasks_per_width: int = TASKS_PER_WIDTH,
-        most: int = MOST_WIDTH,
+        params: TaskWindowParams = TaskWindowParams(),
         has_time: Callable[[float], bool] | None = None,
     ) -> None:
         """`has_time` is asked, with the seconds that a task is expected to take, just before it runs."""
-        self.first, self.tasks_per_width, self.most = first, tasks_per_width, most
+        self.params = params
         self.num_started = 0
         self.owner = ""
         """On whose behalf tasks are started."""
@@ -65,7 +60,8 @@ class TaskWindow:
     @property
     def width(self) -> int:
         """Tasks that may be under way once the next ones are started."""
-        return min(self.most, self.first + self.num_started // self.tasks_per_width)
+        params = self.params
+        return min(params.most, params.first + self.num_started // params.tasks_per_width)
 
     def start(
         self, tasks: Sequence[Callable[[], Found]], take: Callable[[Found, float], None], *, expected_s: float = 0.0

@@ -59,7 +59,6 @@ MANY_PARAMETERS = {
     "solver_models/partition/steady_kernels.py:cover": 11,
     "solver_models/partition/steady_kernels.py:pair_tables": 16,
     "solver_models/schedule/cp_neighbourhood.py:improve_window": 8,
-    "solver_models/schedule/large_neighbourhood_search.py:sweep": 9,
     "solver_models/schedule/solve.py:solve_order": 8,
     "solver_models/split_placement.py:add_flow": 9,
     "solver_models/split_placement.py:add_lanes": 8,
@@ -444,3 +443,98 @@ def test_class_names_are_unique():
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
     assert_none(repeated(places, SAME_IDEA_CLASSES), "One class name, one meaning; rename, or list what they share:")
+
+
+# Numbers that are no parameters of the search, and why not; columns, sentinels (shifts) and 0 and 1 need no reason.
+CHOSEN_NUMBERS = {
+    "planner/planning/search_state.py": {"REPORT_EVERY_S": "what the caller hears, not what is searched"},
+    "solver_models/building_blocks.py": {"PERIOD": "a block has six actions"},
+    "solver_models/columns.py": {"RECOMPUTATION": "a row of a table"},
+    "solver_models/covering.py": {"DEAR": "above every price of a covering programme"},
+    "solver_models/critical_path_search.py": {"REACH": "compiled in"},
+    "solver_models/device_arrangement.py": {
+        "MOST_EXACT": "bits of a table of cuts",
+        "LEAST_SIDE": "depth of a recursion",
+        "RATE_SCALE": "rounding",
+    },
+    "solver_models/evaluator.py": {"FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT": "bits"},
+    "solver_models/instance.py": {"NO_TABLE": "a sentinel"},
+    "solver_models/interruptible.py": {
+        "POLL_S": "how soon a wish is heard",
+        "PATIENCE_S": "how long a solver may ignore it",
+    },
+    "solver_models/joint/branch_and_bound.py": {
+        "MAX_DEPTH": "compiled in",
+        "RUN_GROWTH, SHAVED_RUN": "compiled in",
+        "PLAYED": "compiled in",
+    },
+    "solver_models/joint/lower_bounds.py": {"MAX_PASSES": "compiled in", "MAX_LANES, MAX_RANKS": "bits of a word"},
+    "solver_models/joint/master.py": {"TOLERANCE": "what HiGHS may get wrong"},
+    "solver_models/joint/propagation.py": {"MAX_JOBS": "bits of a word", "MAX_NARROWINGS": "compiled in"},
+    "solver_models/joint/search_space.py": {"MAX_LAYERS": "bits of a word"},
+    "solver_models/joint/shaving.py": {"SHARE": "compiled in"},
+    "solver_models/lower_bounds.py": {"MAX_BITS": "bits of a word"},
+    "solver_models/partition/dynamic.py": {"MAX_USES": "size of a table"},
+    "solver_models/partition/ilp.py": {"MAX_COLUMNS": "size of a programme", "GRACE_S": "how exactly HiGHS keeps time"},
+    "solver_models/partition/steady_state.py": {"MOST_SUFFIXES": "size of a table", "PRECISION": "of floating point"},
+    "solver_models/precompile.py": {
+        "SEAT_EVERY_S": "compiling, not searching",
+        "FEW_COLLECTIONS": "compiling, not searching",
+    },
+    "solver_models/schedule/cp_neighbourhood.py": {"MAKESPAN_WEIGHT": "the objective: makespan first, then all ends"},
+    "solver_models/schedule/solve.py": {"MAX_SIZE": "size of a model", "GRACE_S": "how exactly CP-SAT keeps time"},
+    "solver_models/split_placement.py": {"WISH_SHARE": "compiled in"},
+}
+
+
+def numbers_of(value: ast.expr) -> list[float] | None:
+    """The numbers that an expression consists of; None if anything else stands in it."""
+    if isinstance(value, ast.Tuple):
+        parts = [numbers_of(element) for element in value.elts]
+        return None if None in parts else [number for part in parts for number in part or ()]
+    if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
+        return None if (inner := numbers_of(value.operand)) is None else [-number for number in inner]
+    if isinstance(value, ast.BinOp) and not isinstance(value.op, ast.LShift):
+        left, right = numbers_of(value.left), numbers_of(value.right)
+        return None if left is None or right is None else [*left, *right]
+    return [value.value] if isinstance(value, ast.Constant) and type(value.value) in (int, float) else None
+
+
+def is_chosen(value: ast.expr) -> bool:
+    """Whether an expression is a number, or are numbers, that somebody chose; indices 0, 1 or n, n + 1 ... are not."""
+    numbers = numbers_of(value)
+    is_index = numbers is not None and all(type(number) is int for number in numbers)
+    if numbers is None or (is_index and len(numbers) == 1 and numbers[0] in (0, 1)):
+        return False
+    return not (
+        is_index and len(numbers) > 1 and numbers == list(range(int(numbers[0]), int(numbers[0]) + len(numbers)))
+    )
+
+
+def chosen_numbers(path: str) -> set[str]:
+    """The names of a module's numeric constants, those of one line joined."""
+    found = set()
+    for node in parse(path).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and is_chosen(node.value):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = ast.unparse(targets[0]).strip("()")
+            found |= {names} if names.isupper() else set()
+    return found
+
+
+def test_what_steers_the_search_is_a_parameter():
+    """Tests that no number in capitals steers the search: it is a validated parameter, or listed with a reason."""
+    offenders = []
+    for path in (*python_files("solver_models"), *(each for each in python_files("planner") if "/planning/" in each)):
+        found, listed = chosen_numbers(path), set(CHOSEN_NUMBERS.get(path, {}))
+        offenders += [f"{path}: {name}" for name in sorted(found - listed)]
+        offenders += [f"{path}: {name} is listed, but gone" for name in sorted(listed - found)]
+    assert_none(offenders, "Make it a field of a group in search_params.py or planning_params.py:")
+
+
+def test_chosen_numbers_are_told_from_indices():
+    """Tests that numbers that somebody chose are told from indices, columns and sentinels."""
+    chosen = ("3", "0.5", "-1", "(4, 8, 6)", "(1.0, 2.0)", "((0.1, 2), (3, 4))", "10 ** 6", "2 * 1000")
+    others = ("0", "1", "(0, 1, 2)", "(4, 5, 6)", "range(4)", "1 << 60", "'3'", "(NAME, 3)", "tuple(x for x in y)")
+    assert [is_chosen(ast.parse(text, mode="eval").body) for text in chosen] == [True] * len(chosen)
+    assert [is_chosen(ast.parse(text, mode="eval").body) for text in others] == [False] * len(others)

@@ -142,6 +142,16 @@ Threads = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
+SearchParameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--search-param",
+        metavar="NAME=VALUE",
+        help="What steers the search, as `pipeplan search-params` lists it; repeatable.",
+        hidden=True,
+        rich_help_panel=_HOW,
+    ),
+]
 Server = Annotated[
     str | None,
     typer.Option(

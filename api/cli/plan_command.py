@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from api.progress import ReportStyle, RunSummary
     from planner.export.targets import Target
     from planner.plan import Plan
+    from planner.planning import SearchParams
     from planner.problem import Problem
 
 commands = typer.Typer()
@@ -46,6 +47,7 @@ class SearchLimits(NamedTuple):
     max_rounds: arg.MaxRounds = None
     patience: arg.PatienceRounds = None
     threads: arg.Threads = None
+    search_param: arg.SearchParameters = None
 
 
 class DecisionOptions(NamedTuple):
@@ -98,6 +100,8 @@ def plan_command(
     problem = _problem(source, decisions)
     if target is not None and server is not None:
         raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
+    if limits.search_param and server is not None:
+        raise InputError("--search-param: a service searches with its own parameters; leave --server out")
     problem, program = _restricted(problem, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = _effort(limits, style=reporting.style(console))
@@ -130,8 +134,26 @@ def _effort(limits: SearchLimits, *, style: "ReportStyle") -> "Effort":
         max_rounds=limits.max_rounds,
         patience=limits.patience,
         threads=limits.threads,
+        params=_search_params(limits.search_param) if limits.search_param else None,
         style=style,
     )
+
+
+def _search_params(assignments: list[str]) -> "SearchParams":
+    from planner.planning.named_params import parse_assignments
+
+    try:
+        return parse_assignments(assignments)
+    except ValueError as error:
+        raise InputError(f"--search-param: {error}") from None
+
+
+@commands.command("search-params", hidden=True)
+def search_params_command() -> None:
+    """List what steers the search and can be set by --search-param NAME=VALUE, with what was measured."""
+    from api.params_table import render_params_table
+
+    write_document(render_params_table(), None)
 
 
 def _restricted(problem: "Problem", target: str | None, *, decides_chunks: bool) -> "tuple[Problem, Target | None]":

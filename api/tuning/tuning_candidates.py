@@ -3,12 +3,11 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from api.inputs import make_problem, question_of
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PipeplanError
-from planner.export.targets import TARGETS, fitted, restrict_problem
+from planner.export.targets import TARGETS, restrict_problem
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.progress import Limits
@@ -92,13 +91,8 @@ def _make_runnable(name: str, problem: Problem, *, seconds: float, should_stop: 
 def _make_plan(problem: Problem, *, seconds: float, should_stop: Callable[[], bool]) -> Plan:
     from planner.planning import make_plan
 
-    target = TARGETS["executor"]
-    return make_plan(
-        problem,
-        limits=Limits(time_limit_s=seconds),
-        should_stop=should_stop,
-        fit=partial(fitted, problem, target=target),
-    )
+    limits = Limits(time_limit_s=seconds)
+    return make_plan(problem, limits=limits, should_stop=should_stop, target=TARGETS["executor"])
 
 
 def predict(workload: Workload, plan: Plan) -> int | None:

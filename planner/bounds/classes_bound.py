@@ -11,6 +11,7 @@ from math import prod
 import numpy
 
 from planner.bounds.bisection import largest_refuted
+from planner.bounds.bound_params import BoundParams
 from planner.bounds.device_classes import MAX_RANKS, Classes, ClassStages, Mask
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers, Least
@@ -25,9 +26,6 @@ MAX_MAGNITUDE = 1 << 56
 
 MAX_ENTRIES = 1 << 24
 """Most stages times states that are looked at for one answer."""
-
-MAX_STEPS = 48
-"""Deadlines that are tried."""
 
 MAX_RANKED, MAX_TABLE = 1 << 24, 1 << 22
 """Times by rank are left out where stages x squared microbatches, or entries of a table, would be more."""
@@ -187,7 +185,14 @@ def effort(classes: Classes, deadline: int) -> int:
     return found * classes.num_states
 
 
-def climb(classes: Classes, start: int, *, figures: float, has_time: HasTime = always) -> int:
+def climb(
+    classes: Classes,
+    start: int,
+    *,
+    figures: float,
+    has_time: HasTime = always,
+    params: BoundParams = BoundParams(),
+) -> int:
     """The largest deadline + 1 found out of reach, at least `start`, looking at about so many figures."""
     left = figures
 
@@ -200,4 +205,4 @@ def climb(classes: Classes, start: int, *, figures: float, has_time: HasTime = a
         left -= sequence.cost
         return answer
 
-    return largest_refuted(is_out, start, steps=MAX_STEPS, has_time=has_time)
+    return largest_refuted(is_out, start, steps=params.classes_steps, has_time=has_time)

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy
 from numpy.typing import NDArray
 
+from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import OpenStages
 from planner.bounds.minimum_costs import Integers
@@ -14,20 +15,11 @@ from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, PRICE, Packing, Packin
 
 Floats = NDArray[numpy.float64]
 
-ITERATIONS, COLUMNS = 60, 40
-"""Most rounds of column generation, and most columns per round."""
-
-MAX_STEPS = 16
-"""Deadlines that are tried."""
-
-EFFORT_PER_S, EFFORT_PER_STAGE = 1_500_000, 200
-"""Loads of devices that are rated in a second, about, and what a stage counts for."""
+EFFORT_PER_STAGE = 200
+"""Loads of devices that a stage counts for."""
 
 PAIRS_PER_LOAD = 2
 """Of so many pairs of stages about one is a load."""
-
-ENOUGH = 0.9
-"""Another round of prices is worth its while if the last one left fewer stages than this."""
 
 
 class Covering(Protocol):
@@ -49,6 +41,7 @@ class Relaxation:
 
     packing: Packing
     covering: Covering
+    params: BoundParams
     columns: list[int] = field(default_factory=list)
     """Number of the load that is a column."""
     known: set[int] = field(default_factory=set)
@@ -56,12 +49,13 @@ class Relaxation:
 
     def solve(self) -> tuple[Prices, Floats]:
         """Prices in whole numbers, and how much of every column is taken."""
-        self._add(numpy.flatnonzero(self.packing.loads.second < 0)[:COLUMNS])
-        for _ in range(ITERATIONS):
+        self._add(numpy.flatnonzero(self.packing.loads.second < 0)[: self.params.packing_columns])
+        for _ in range(self.params.packing_rounds):
             duals, taken = self.covering.solve()
             prices = _whole(duals)
             values = self.packing.values(prices) / (self.packing.unit * _scale(duals))
-            best = self._varied(_largest(values, numpy.flatnonzero(values > 1 + 1e-4)))
+            worthy = numpy.flatnonzero(values > 1 + 1e-4)
+            best = self._varied(_largest(values, worthy, most=8 * self.params.packing_columns))
             if not len(best):
                 break
             self._add(best)
@@ -77,7 +71,7 @@ class Relaxation:
             if load not in self.known and all(used.get(stage, 0) < 3 for stage in stages if stage):
                 chosen.append(load)
                 used.update({stage: used.get(stage, 0) + 1 for stage in stages})
-        return numpy.array(chosen[:COLUMNS], dtype=numpy.int64)
+        return numpy.array(chosen[: self.params.packing_columns], dtype=numpy.int64)
 
     def _add(self, chosen: Integers) -> None:
         packing = self.packing
@@ -115,10 +109,10 @@ class Relaxation:
         return best[1] if best[0] > 1e-6 else None
 
 
-def _largest(values: Floats, chosen: Integers) -> Integers:
-    """Those of the chosen with the largest values, the largest first."""
-    if len(chosen) > 8 * COLUMNS:
-        chosen = chosen[numpy.argpartition(-values[chosen], 8 * COLUMNS)[: 8 * COLUMNS]]
+def _largest(values: Floats, chosen: Integers, *, most: int) -> Integers:
+    """At most so many of the chosen with the largest values, the largest first."""
+    if len(chosen) > most:
+        chosen = chosen[numpy.argpartition(-values[chosen], most)[:most]]
     largest: Integers = chosen[numpy.argsort(-values[chosen], kind="stable")]
     return largest
 
@@ -135,8 +129,11 @@ def _whole(duals: Floats) -> Prices:
 class Refutation:
     """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most."""
 
-    def __init__(self, boundaries: Boundaries, make: MakeCovering, *, most: int, effort: int) -> None:
+    def __init__(
+        self, boundaries: Boundaries, make: MakeCovering, *, most: int, effort: int, params: BoundParams = BoundParams()
+    ) -> None:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
+        self.params = params
         self.largest = 2 * effort
         """Effort that no single round of prices may take."""
         self.cases: list[PackingCertificate] = []
@@ -169,14 +166,14 @@ class Refutation:
             if needed > self.largest:
                 break
             needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit]
-            relaxation = Relaxation(packing, self.make(needs))
+            relaxation = Relaxation(packing, self.make(needs), self.params)
             prices, taken = relaxation.solve()
             split = relaxation.split(taken)
             rounds.append(prices)
             if packing.is_refuted(prices):
                 packing.close()
                 break
-            if packing.stages.is_open.sum() > ENOUGH * before:
+            if packing.stages.is_open.sum() > self.params.packing_enough * before:
                 break
         return rounds, None if packing.is_empty else split
 
@@ -184,8 +181,16 @@ class Refutation:
 class Climb:
     """Looks for the largest T out of reach. The work is counted, not timed."""
 
-    def __init__(self, boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int) -> None:
-        self.boundaries, self.make = boundaries, make
+    def __init__(
+        self,
+        boundaries: Boundaries,
+        start: int,
+        *,
+        make: MakeCovering,
+        effort: int,
+        params: BoundParams = BoundParams(),
+    ) -> None:
+        self.boundaries, self.make, self.params = boundaries, make, params
         self.precise = max(start // 1000, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
@@ -193,13 +198,14 @@ class Climb:
     def go_on(self, *, most: int) -> None:
         """With so many cases at most: doubled strides, then halves."""
         stride, high = max(self.low // 100, 1), None
-        for _ in range(MAX_STEPS):
+        for _ in range(self.params.packing_steps):
             middle = self.low + stride if high is None else (self.low + high) // 2
             if self.effort <= 0 or (high is not None and high - self.low <= self.precise):
                 break
-            refutation = Refutation(self.boundaries, self.make, most=most, effort=self.effort // 2)
+            half = self.effort // 2
+            refutation = Refutation(self.boundaries, self.make, most=most, effort=half, params=self.params)
             cases = refutation.find(middle)
-            self.effort -= self.effort // 2 - refutation.effort
+            self.effort -= half - refutation.effort
             if cases is None:
                 high = middle
             else:
@@ -207,7 +213,7 @@ class Climb:
 
 
 def climb(
-    boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int
+    boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int, params: BoundParams = BoundParams()
 ) -> tuple[int, list[PackingCertificate]]:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
@@ -215,7 +221,7 @@ def climb(
     """
     if OpenStages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
         return start, []
-    search = Climb(boundaries, start, make=make, effort=effort)
+    search = Climb(boundaries, start, make=make, effort=effort, params=params)
     for most in (1, MAX_CASES):
         search.go_on(most=most)
     return search.low + 1, search.cases

@@ -10,6 +10,7 @@ from itertools import combinations, islice, product
 
 import numpy
 
+from planner.bounds.bound_params import BoundParams
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.schedule import HeadsAndTails, bound_of_times
 from planner.costs import CostModel
@@ -24,12 +25,6 @@ MAX_SWEEPS, PROBE_PASSES = 2, 6
 
 MAX_PROBES = 1_000
 """Most pairs that a certificate may ask to try in both orders."""
-
-PROBES_PER_S = 500
-"""Pairs that are tried in a second, for one lane; with more, as many times fewer."""
-
-PROBE_STEPS = 5
-"""Values for which pairs are tried."""
 
 MAX_PAIRS = 4_000_000
 """Most pairs of actions that one pass looks at."""
@@ -176,6 +171,6 @@ def climb(times: HeadsAndTails, start: int, *, steps: int, reached: int | None =
     return low + 1
 
 
-def count_probes(times: HeadsAndTails, *, seconds: float) -> int:
+def count_probes(times: HeadsAndTails, *, seconds: float, params: BoundParams) -> int:
     """How many pairs may be tried per value so that some values can be tried in so many seconds."""
-    return min(MAX_PROBES, int(seconds * PROBES_PER_S / (PROBE_STEPS * len(times.lanes.lanes))))
+    return min(MAX_PROBES, int(seconds * params.probes_per_s / (params.probe_steps * len(times.lanes.lanes))))

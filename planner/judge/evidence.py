@@ -75,6 +75,26 @@ def evidence_proof(case: Case) -> Findings:
             yield from _stated("proved_by", expected=allowed[-1], actual=evidence.proved_by)
 
 
+def evidence_search_params(case: Case) -> Findings:
+    """What steered the search is named `group.name`, and is a number or a list of them."""
+    if (evidence := case.plan.evidence) and not _is_params(evidence.search_params):
+        yield from _stated("search_params", expected="numbers by group.name", actual=evidence.search_params)
+
+
+def _is_params(stated: object) -> bool:
+    is_named = isinstance(stated, Mapping) and all(
+        isinstance(name, str) and name.count(".") == 1 and name.replace(".", "").replace("_", "").isalpha()
+        for name in stated
+    )
+    return is_named and all(map(_is_number_or_list, stated.values()))  # type: ignore[attr-defined]
+
+
+def _is_number_or_list(stated: object, depth: int = 3) -> bool:
+    if isinstance(stated, list | tuple) and depth:
+        return bool(stated) and all(each is None or _is_number_or_list(each, depth - 1) for each in stated)
+    return isinstance(stated, int | float) and not isinstance(stated, bool)
+
+
 def _claims_completeness(case: Case) -> bool:
     """Whether a complete search is said to have found nothing below the objective."""
     evidence = case.plan.evidence
@@ -113,5 +133,6 @@ RULES = (
     evidence_gap,
     evidence_status,
     evidence_proof,
+    evidence_search_params,
 )
 """The rules of this page, in the order in which they are applied."""

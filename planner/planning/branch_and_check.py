@@ -16,56 +16,17 @@ from planner.device_groups import list_groups, lists_every_group
 from planner.errors import InfeasibleProblemError
 from planner.lowering import make_plan_from_words, make_schedule_instance, make_stages, make_words
 from planner.plan import Plan, Stage
+from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.simulate import simulate
 from solver_models.instance import ScheduleInstance, Word
 from solver_models.interruptible import run_stoppable
 from solver_models.joint.search_space import make_space
-from solver_models.joint.subproblems import MAX_CASES, OpenCase, open_cases
+from solver_models.joint.subproblems import OpenCase, open_cases
 from solver_models.joint.symmetry import make_quotient, signature
 from solver_models.result import ScheduleResult
 from solver_models.search import LATEST, Candidate, Searcher
 from solver_models.task_window import TaskWindow
-
-MAX_WORDS, FEW_PLAYS, MANY_PLAYS, POLISH_ITERATIONS = 20_000, 3_000, 3_000_000, 50_000
-"""Words per device and combinations of words that are enumerated; few before CP-SAT is asked, many after it failed;
-and steps of polishing its words."""
-
-EFFORTS = (0.3, 3.0, 30.0)
-"""Work that CP-SAT may spend on an order, in its own deterministic seconds, one after the other."""
-
-ROUNDS = (
-    (8, 300, None),
-    (4, 0, EFFORTS[0]),
-    (MAX_CASES, 5, None),
-    (MAX_CASES, 100, None),
-    (MAX_CASES, 2_000, EFFORTS[0]),
-    (MAX_CASES, 20_000, EFFORTS[1]),
-    (MAX_CASES, 200_000, EFFORTS[2]),
-)
-"""How many cases, least floor first, nodes of the branch and bound over the orders of each, and the effort of CP-SAT
-where that does not do, round by round. The first two are for good orders: they spare most of the others everything."""
-
-QUICK_BATCH, LONG_BATCH = 16, 4
-"""Cases that are branched on at a time, below the same incumbent: with at most `FEW_NODES`, and with more."""
-
-FEW_NODES = 100
-"""So many nodes take no time worth stopping."""
-
-PROMISING, PROMISING_STEPS = 40, 3_000
-"""Cases of least floor whose orders are polished first, and steps of that."""
-
-NODES = (600_000, 6_000_000, 40_000_000)
-"""Nodes of the tree that are looked at, in all, before a threshold is lowered, in the first, second ... attempt."""
-
-MASTER_ROUNDS, MASTER_SHARE = 300, 0.5
-"""Cases that the integer programme is asked for where the tree gave up, and the part of the time left it may take."""
-
-FIRST_STEP, SMALLEST_STEP = 2, 200
-"""Where there is no incumbent, so many times the bound is tried first; steps above less than 1 / 200 are not."""
-
-ORDER_BATCH = 8
-"""Orders that are solved side by side, below the same incumbent, however many threads there are."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,14 +73,15 @@ class ExactSearch:
         searcher: Searcher,
         incumbent_ns: Callable[[], int | None],
         seconds_left: Callable[[], float],
-        should_stop: Callable[[], bool],
         seed: int = 0,
         window: TaskWindow | None = None,
+        params: SearchParams = SearchParams(),
     ) -> None:
         self.problem = problem = costs.problem
+        self.exact_params, self.case_params = params.exact, params.case
         self.costs, self.searcher, self.seed = costs, searcher, seed
         self.window = window or TaskWindow()
-        self.incumbent_ns, self.seconds_left, self.should_stop = incumbent_ns, seconds_left, should_stop
+        self.incumbent_ns, self.seconds_left = incumbent_ns, seconds_left
         self.bound_ns: int | None = None
         """What no plan beats, if the solvers can be believed; None until the open cases are listed."""
         self.solver = ""
@@ -128,7 +90,7 @@ class ExactSearch:
         """Cases listed, and orders given to the solver."""
         self.is_listing = False
         """Whether the last list of open cases was too long: then there is little hope to close them all soon."""
-        self.next_nodes = NODES[0]
+        self.next_nodes = params.exact.nodes[0]
         """Nodes that the next attempt to list them may look at."""
         self.num_master_rounds = 0
         """Times that the integer programme was asked for the next case."""
@@ -173,7 +135,7 @@ class ExactSearch:
             self.num_cases = max(self.num_cases, len(cases))
             self._rebound(threshold, cases)
             if self.below == LATEST or not (self.branches or self.num_orders):
-                yield from self._find(threshold, cases[:PROMISING])
+                yield from self._find(threshold, cases[: self.case_params.promising])
             yield from self._close(threshold, cases)
         if not self.is_closed and not self._is_over():
             yield from self._ask_master()
@@ -189,23 +151,23 @@ class ExactSearch:
         The first is the incumbent itself; each that leaves too many is brought half-way down to what is known to be
         out of reach; after one that is closed the next is three times as far above it.
         """
-        space = make_space(self.searcher.instance)
+        space, params = make_space(self.searcher.instance, params=self.searcher.params.tree), self.exact_params
         bottom, threshold, effort = least, self.below, 0
-        while space is not None and not self._is_over() and effort < len(NODES):
+        while space is not None and not self._is_over() and effort < len(params.nodes):
             opened = open_cases(
                 self.searcher,
                 space,
                 threshold=threshold,
-                most_nodes=NODES[effort],
+                most_nodes=params.nodes[effort],
                 should_stop=self._is_over,
                 window=self.window,
             )
             if opened is None:
-                threshold = bottom + (min(threshold, FIRST_STEP * max(bottom, 1)) - bottom) // 2
-                if threshold - bottom <= bottom // SMALLEST_STEP:
+                threshold = bottom + (min(threshold, params.first_step * max(bottom, 1)) - bottom) // 2
+                if threshold - bottom <= bottom // params.smallest_step:
                     effort += 1
-                    threshold = min(self.below, bottom + bottom // SMALLEST_STEP * 4)
-                self.next_nodes = NODES[min(effort, len(NODES) - 1)]
+                    threshold = min(self.below, bottom + bottom // params.smallest_step * 4)
+                self.next_nodes = params.nodes[min(effort, len(params.nodes) - 1)]
                 yield threshold, None
                 continue
             yield threshold, opened
@@ -215,7 +177,7 @@ class ExactSearch:
 
     def _close(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
         """Close the cases, least bound first, with more and more effort, several at a time."""
-        for most_cases, nodes, effort in ROUNDS:
+        for most_cases, nodes, effort in self.case_params.rounds:
             chosen = sorted(cases, key=lambda case: case.bound)[:most_cases]
             if effort is None:
                 yield from self._sequence_all(chosen, nodes=nodes)
@@ -234,8 +196,9 @@ class ExactSearch:
         """Branch and bound over the orders of the open ones of these cases; if it may take long, of unlike ones."""
         if not self.branches:
             return
-        waiting = list(cases if nodes <= FEW_NODES else self._unlike(cases))
-        size = QUICK_BATCH if nodes <= FEW_NODES else LONG_BATCH
+        is_quick = nodes <= self.case_params.few_nodes
+        waiting = list(cases if is_quick else self._unlike(cases))
+        size = self.case_params.quick_batch if is_quick else self.case_params.long_batch
         for first in range(0, len(waiting), size):
             if self._is_over():
                 break
@@ -268,7 +231,7 @@ class ExactSearch:
         def call() -> tuple[bool, Candidate | None]:
             return self.searcher.sequence(case.candidate, threshold=below, most_nodes=nodes, stop=stop)
 
-        if nodes <= FEW_NODES:
+        if nodes <= self.case_params.few_nodes:
             return call()
         return run_stoppable(call, stop=lambda: stop.fill(1), should_stop=self._is_over)
 
@@ -280,11 +243,11 @@ class ExactSearch:
         # pulp takes a third of a second to import, and most problems never need it
         from solver_models.joint.master import make_master
 
-        space = make_space(self.searcher.instance)
+        space = make_space(self.searcher.instance, params=self.searcher.params.tree)
         master = None if space is None else make_master(self.searcher, space)
-        end = self.seconds_left() * (1 - MASTER_SHARE)
+        end = self.seconds_left() * (1 - self.exact_params.master_share)
         opened: list[_Case] = []
-        while master is not None and self.num_master_rounds < MASTER_ROUNDS and not self._is_over():
+        while master is not None and self._may_ask() and not self._is_over():
             below, self.num_master_rounds = self.below, self.num_master_rounds + 1
             answer = master.solve(
                 below=None if below == LATEST else below, time_limit_s=max(0.1, self.seconds_left() - end)
@@ -304,16 +267,20 @@ class ExactSearch:
             master.cut(answer.case, case.bound)
             opened.append(case)
 
+    def _may_ask(self) -> bool:
+        """Whether the integer programme may be asked once more."""
+        return self.num_master_rounds < self.exact_params.master_rounds
+
     def _settle_fully(self, case: _Case) -> Iterator[Plan | None]:
         """Lift the bound of one case as far as all efforts can."""
         floor = self.searcher.exact_floor(case.candidate)
         case.bound = LATEST if floor is None else max(case.bound, floor)
-        for effort in EFFORTS:
+        for effort in self.case_params.efforts:
             for open_case in () if self._is_over() else self._next_batch([case], effort=effort):
                 yield self._settle(open_case, effort, below=self.below)
 
     def _is_over(self) -> bool:
-        return self.should_stop() or self.seconds_left() <= 0
+        return self.seconds_left() <= 0
 
     def _make_case(self, case: OpenCase) -> _Case:
         candidate = self.searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
@@ -333,13 +300,14 @@ class ExactSearch:
             own = case.candidate
             rated = self.searcher.rate(own.stage_of, own.groups, recompute=own.recompute)
             if rated.is_feasible:
-                rated = self.searcher.polish(rated, iterations=PROMISING_STEPS, heat=0.002, seed=self.seed)
+                steps = self.case_params.promising_steps
+                rated = self.searcher.polish(rated, iterations=steps, heat=0.002, seed=self.seed)
             yield self._to_plan(rated) if rated.objective < self.below else None
 
     def _next_batch(self, cases: Sequence[_Case], *, effort: float) -> list[_Case]:
         """The open cases of least bound that have not been given so much effort yet, no two of them alike."""
         waiting = (case for case in sorted(cases, key=lambda case: case.bound) if case.effort < effort)
-        return list(islice(self._unlike(waiting), ORDER_BATCH))
+        return list(islice(self._unlike(waiting), self.case_params.order_batch))
 
     def _unlike(self, cases: Iterable[_Case]) -> Iterator[_Case]:
         """The open ones of these cases, of those alike the first; what is alike to a settled one is settled with it."""
@@ -363,7 +331,7 @@ class ExactSearch:
         may use shared links in any order, do not replay to what it claims, all are played after all, or polished.
         """
         case.effort = effort
-        plan = self._enumerate(case, below=below, most_plays=FEW_PLAYS)
+        plan = self._enumerate(case, below=below, most_plays=self.case_params.few_plays)
         if case.bound < below:
             plan, below = self._settle_quotient(case, below=below, effort=effort)
         if case.bound < below:
@@ -415,7 +383,7 @@ class ExactSearch:
             time_limit_s=max(0.1, self.seconds_left()),
             deterministic_limit=effort,
             seed=self.seed,
-            should_stop=self.should_stop,
+            should_stop=self._is_over,
         )
         self.solver, self.num_orders = result.solver, self.num_orders + 1
         return result
@@ -435,18 +403,19 @@ class ExactSearch:
 
     def _replay(self, case: _Case, plan: Plan, *, below: int) -> Plan | None:
         """Where links are queued on as nobody may choose: all orders, if there are not too many, or polished words."""
-        better = self._enumerate(case, below=below, most_plays=MANY_PLAYS)
+        better = self._enumerate(case, below=below, most_plays=self.case_params.many_plays)
         if case.bound >= below:
             return better
         start = replace(case.candidate, words=make_words(self.problem, plan))
-        return self._to_plan(self.searcher.polish(start, iterations=POLISH_ITERATIONS, heat=0.01, seed=self.seed))
+        iterations = self.case_params.polish_iterations
+        return self._to_plan(self.searcher.polish(start, iterations=iterations, heat=0.01, seed=self.seed))
 
     def _enumerate(self, case: _Case, *, below: int, most_plays: int) -> Plan | None:
         """The best of all orders if it is below `below`; none, and the case stays as it is, if there are too many."""
         if not self.plays_exactly:
             return None
         is_done, better = self.searcher.enumerate_orders(
-            case.candidate, threshold=below, most_words=MAX_WORDS, most_plays=most_plays
+            case.candidate, threshold=below, most_words=self.case_params.max_words, most_plays=most_plays
         )
         case.bound = below if is_done else case.bound
         return None if better is None else self._to_plan(better)

@@ -9,20 +9,16 @@ from planner.bounds.minimum_costs import Least
 from planner.bounds.schedule import HeadsAndTails, bound_of_times
 from planner.costs import CostModel
 from planner.plan import Stage
+from planner.planning.planning_params import NearBoundParams
 from planner.problem import Problem
-
-SLACKS = (0.003, 0.01, 0.02)
-"""How far above the bound stages are looked for."""
-
-MIN_WAYS, MAX_WAYS, WAY_ACTIONS, LAYOUTS = 20, 50, 100_000, 40
-"""Ways through the stages that are rated for every slack: as many as have so many actions in all, within limits; and
-how many of all ways are kept."""
 
 Way = tuple[tuple[int, int, int], ...]
 """Start, end and class of every stage."""
 
 
-def class_layouts(problem: Problem, costs: CostModel, *, value_ns: int, seed: int) -> list[tuple[Stage, ...]]:
+def class_layouts(
+    problem: Problem, costs: CostModel, *, value_ns: int, seed: int, params: NearBoundParams = NearBoundParams()
+) -> list[tuple[Stage, ...]]:
     """Stages on devices whose schedule bounds are least among those tried, the best first.
 
     `value_ns`: a lower bound on all plans. There are none where the classes bound does not hold, for graphs with
@@ -36,16 +32,16 @@ def class_layouts(problem: Problem, costs: CostModel, *, value_ns: int, seed: in
         return []
     classes = Classes(trunk, propose(trunk)[0])
     rated: dict[tuple[Stage, ...], int] = {}
-    for slack in SLACKS:
+    for slack in params.slacks:
         deadline = int(value_ns * (1 + slack)) - problem.profile.optimizer_ns
-        for way in sorted(_ways(classes, deadline, rng=rng)):
+        for way in sorted(_ways(classes, deadline, rng=rng, params=params)):
             stages = _stages(classes, way)
             if stages not in rated:
                 rated[stages] = bound_of_times(HeadsAndTails.of(problem, stages, costs=costs))
-    return sorted(rated, key=lambda stages: rated[stages])[:LAYOUTS]
+    return sorted(rated, key=lambda stages: rated[stages])[: params.layouts]
 
 
-def _ways(classes: Classes, deadline: int, *, rng: Random) -> set[Way]:
+def _ways(classes: Classes, deadline: int, *, rng: Random, params: NearBoundParams) -> set[Way]:
     """Random ways through what is possible by the deadline."""
     if deadline <= 0 or not is_exact(classes, deadline):
         return set()
@@ -58,7 +54,7 @@ def _ways(classes: Classes, deadline: int, *, rng: Random) -> set[Way]:
             into.setdefault((end, after), []).append((steps.start, steps.number))
     last = [place for place in into if place[0] == sequence.size]
     num_actions = 3 * classes.count * sum(len(devices) for devices in classes.members)
-    num_ways = max(MIN_WAYS, min(MAX_WAYS, WAY_ACTIONS // num_actions))
+    num_ways = max(params.min_ways, min(params.max_ways, params.way_actions // num_actions))
     ways = (_way(classes, into, place=rng.choice(last), rng=rng) for _ in range(num_ways if last else 0))
     return {way for way in ways if way}
 

@@ -12,13 +12,6 @@ from solver_models.multistart import JointSearch
 from solver_models.result import ScheduleResult
 from solver_models.search import Candidate
 
-EVERY_ROUNDS = 12
-"""Rounds between two orders given to CP-SAT."""
-
-ORDER_LIMIT_S, ORDER_WORK, MAX_ORDER_ACTIONS = 5.0, 5.0, 300
-"""Seconds that CP-SAT gets for one order, its own deterministic seconds, which are about as long, and the largest
-number of actions it is given."""
-
 
 class SingleOrders:
     """Gives each partition and mapping to CP-SAT once."""
@@ -26,12 +19,12 @@ class SingleOrders:
     name = "CP-SAT order"
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
-        self.run, self.search = run, search
+        self.run, self.search, self.params = run, search, run.params.cp_order
         self.ordered: set[Key] = set()
 
     def is_due(self, rounds: int) -> bool:
         """Once in a while."""
-        return rounds % EVERY_ROUNDS == 0 and self.search.best is not None
+        return rounds % self.params.every_rounds == 0 and self.search.best is not None
 
     def take_turn(self) -> Iterator[None]:
         """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""
@@ -48,7 +41,7 @@ class SingleOrders:
         run = self.run
         num_actions = 3 * run.problem.num_microbatches * sum(len(group) for group in candidate.groups)
         key = key_of(candidate)
-        if num_actions > MAX_ORDER_ACTIONS or key in self.ordered or run.incumbent_ns is None or run.plan is None:
+        if num_actions > self.params.max_actions or key in self.ordered or run.incumbent_ns is None or run.plan is None:
             return False
         self.ordered.add(key)
         return schedule_bound(run.problem, run.plan.stages, costs=run.costs) < run.incumbent_ns
@@ -59,7 +52,9 @@ class SingleOrders:
         assert run.incumbent_ns is not None
         instance, below = make_schedule_instance(run.problem, stages, costs=run.costs), run.incumbent_ns
         hint = self.search.searcher.words(candidate)[0]
-        limit_s = run.seconds_left if run.limits.max_rounds is not None else min(ORDER_LIMIT_S, run.seconds_left / 4)
+        limit_s = run.seconds_left
+        if run.limits.max_rounds is None:
+            limit_s = min(self.params.limit_s, run.seconds_left / 4)
 
         def solve() -> ScheduleResult:
             # takes a second to import, and most problems never need it
@@ -70,7 +65,7 @@ class SingleOrders:
                 hint=hint,
                 upper_bound=below - 1,
                 time_limit_s=max(0.1, limit_s),
-                deterministic_limit=ORDER_WORK,
+                deterministic_limit=self.params.work,
                 seed=run.limits.seed,
                 should_stop=run.should_stop,
             )

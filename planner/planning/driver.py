@@ -6,16 +6,19 @@ import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from planner.baselines.registry import make_baselines, play_baseline
 from planner.certificate import make_bound, prove_infeasible
 from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
+from planner.export.targets import Target, fitted
 from planner.plan import Plan
 from planner.planning.class_layouts import class_layouts
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import finish
 from planner.planning.looped_layouts import LoopedSearch
+from planner.planning.planning_params import SearchParams
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
 from planner.problem import Problem
@@ -26,27 +29,8 @@ from solver_models.large_construction import large_seeds
 from solver_models.precompile import FIRST
 from solver_models.search import Searcher
 
-MIN_BOUND_S, MAX_BOUND_S = 1.0, 6.0
-"""Seconds that the bound over all plans may take, roughly; a tenth of the time limit in between."""
-
-BOUND_SHARE = 0.3
-"""Part of the time left after which no further step of the bound begins."""
-
-MIN_LAYOUTS_S, SEED_LAYOUTS = 5.0, 12
-"""Seconds that must be left for layouts near the bound to be looked for; how many the joint search begins with."""
-
-MIN_SEED_PLAYS, MAX_SEED_ACTIONS = 6, 200_000_000
-"""First candidates of a large problem: how many are played at least, and how many actions that may be in all."""
-
-SEED_SHARE, BASELINE_SHARE, FIRST_SHARE, MIN_BASELINE_S = 0.1, 0.3, 0.6, 2.0
-"""Parts of the time limit by whose end the first candidates of a large problem, and the baselines, are played,
-and until which they are as long as none fits; they have at least so many seconds, and at most half of the limit."""
-
 BASELINES, START = "baselines", "the plan to start from"
 """What all baselines together, and the plan that the caller gives, are called among the improvers."""
-
-FIRST_LAYOUTS_SHARE, LAYOUTS_SHARE = 0.3, 0.8
-"""Parts of the time limit up to which layouts in a loop are looked for before the baselines, and after the bound."""
 
 
 def make_plan(
@@ -56,26 +40,28 @@ def make_plan(
     start: Plan | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
-    fit: Callable[[Plan], Plan | None] | None = None,
-    is_looped: bool = False,
+    target: Target | None = None,
+    params: SearchParams = SearchParams(),
 ) -> Plan:
     """The best verified plan found within the limits, never worse than any baseline that fits, nor than `start`.
 
     `start` may answer a similar question: if its stages and orders pass the verifier here, the search begins with them.
-    `fit` brings every plan into the words of whoever is to run it (`planner.export.targets`), or gives None where that
-    is impossible: only what it gave is ever returned. `is_looped`: it runs stages in a loop in the order of 1F1B, and
-    nothing else; chunks and cuts are then searched for that order. `on_progress` hears of every step; `should_stop` is
-    asked several times a second and ends the search early.
+    `target`: the program that is to run the plan; only plans that it can run are ever returned, and where it runs
+    stages in a loop in the order of 1F1B alone, chunks and cuts are searched for that order. `params`: what steers the
+    search (docs/search.md). `on_progress` hears of every step; `should_stop` is asked several times a second and ends
+    the search early.
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
     """
+    is_looped = target is not None and target.is_looped
     run = SearchState(
         problem,
         limits or Limits(),
         on_progress=on_progress or _ignore,
         should_stop=should_stop or _never,
-        fit=fit,
+        fit=None if target is None else partial(fitted, problem, target=target),
         fits_stages=is_looped,
+        params=params,
     )
     with run.watch, run.collected_rarely(), closing(run.window):
         return _follow(run, start, is_looped=is_looped)
@@ -88,14 +74,14 @@ def _follow(run: SearchState, start: Plan | None, *, is_looped: bool) -> Plan:
         run.make_ready("looped")
     layouts = LoopedSearch(run) if is_looped else None
     if layouts is not None:
-        search_layouts(run, layouts, share=FIRST_LAYOUTS_SHARE)
+        search_layouts(run, layouts, share=run.params.first_plans.first_layouts_share)
     play_baselines(run)
     run.make_ready(*FIRST)
     if start is not None:
         play_start(run, start)
     bound(run)
     if layouts is not None:
-        search_layouts(run, layouts, share=LAYOUTS_SHARE)
+        search_layouts(run, layouts, share=run.params.first_plans.layouts_share)
     search(run)
     return finish(run)
 
@@ -125,10 +111,10 @@ def begin_large(run: SearchState) -> None:
 
 
 def _begin_large(run: SearchState) -> None:
-    searcher = Searcher(run.instance)
+    searcher, params = Searcher(run.instance, params=run.params), run.params.first_plans
     is_timed = run.limits.max_rounds is None
-    until = time.monotonic() + (SEED_SHARE * run.limits.time_limit_s if is_timed else math.inf)
-    most = max(MIN_SEED_PLAYS, MAX_SEED_ACTIONS // run.num_actions)
+    until = time.monotonic() + (params.seed_share * run.limits.time_limit_s if is_timed else math.inf)
+    most = max(params.min_seed_plays, params.max_seed_actions // run.num_actions)
     run.seeds = list(large_seeds(searcher, most_plays=most, until=until))
     if run.seeds and run.seeds[-1].is_feasible:
         run.offer(plan_of(run.problem, searcher, candidate=run.seeds[-1]), None, source="large seeds")
@@ -161,13 +147,14 @@ def _play_baselines(run: SearchState) -> None:
 
 def has_time_for_baseline(run: SearchState) -> bool:
     """Whether the baselines may go on: they get a part of the time limit, or all where rounds are counted."""
-    limit_s = run.limits.time_limit_s
+    limit_s, params = run.limits.time_limit_s, run.params.first_plans
     if run.should_stop():
-        return run.elapsed_s < min(MIN_BASELINE_S, limit_s)
+        return run.elapsed_s < min(params.min_baseline_s, limit_s)
     if run.limits.max_rounds is not None:
         return run.elapsed_s < limit_s
-    share = (FIRST_SHARE if run.plan is None else BASELINE_SHARE) + (FIRST_LAYOUTS_SHARE if run.fits_stages else 0)
-    until = max(share * limit_s, min(MIN_BASELINE_S, limit_s / 2))
+    share = params.no_plan_share if run.plan is None else params.baseline_share
+    share += params.first_layouts_share if run.fits_stages else 0
+    until = max(share * limit_s, min(params.min_baseline_s, limit_s / 2))
     return run.elapsed_s + (2 * run.offer_s if run.is_large else 0.0) < until
 
 
@@ -186,17 +173,19 @@ def play_start(run: SearchState, start: Plan) -> None:
 
 def bound(run: SearchState) -> None:
     """The certified bound over every plan that the options allow, or what of it is quick if nobody waits for more."""
+    params = run.params.bound
     if run.should_stop():
-        run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0)
+        run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0, params=params)
     else:
-        seconds = min(MAX_BOUND_S, max(MIN_BOUND_S, run.limits.time_limit_s / 10))
+        seconds = min(params.max_s, max(params.min_s, run.limits.time_limit_s / params.limit_parts))
         run.lower_bound = make_bound(
             run.problem,
             run.costs,
             time_limit_s=seconds,
             make_covering=Covering,
-            has_time=run.time_until(BOUND_SHARE),
+            has_time=run.time_until(params.share),
             reached=run.incumbent_ns,
+            params=params,
         )
         add_class_layouts(run)
     run.report("bound")
@@ -204,11 +193,12 @@ def bound(run: SearchState) -> None:
 
 def add_class_layouts(run: SearchState) -> None:
     """Stages that a plan close to the bound could have, for the search to begin with."""
-    has_time = run.limits.max_rounds is not None or run.seconds_left > MIN_LAYOUTS_S
+    params = run.params.near_bound
+    has_time = run.limits.max_rounds is not None or run.seconds_left > params.min_left_s
     if run.lower_bound is not None and has_time and not run.is_large:
         value_ns = run.lower_bound.value_ns
-        run.near_bound = class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed)
-        run.layouts += run.near_bound[:SEED_LAYOUTS]
+        run.near_bound = class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed, params=params)
+        run.layouts += run.near_bound[: params.seed_layouts]
 
 
 def search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> None:

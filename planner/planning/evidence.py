@@ -7,12 +7,10 @@ from planner.certificate import schedule_bound
 from planner.embedded_problem import enclose
 from planner.errors import NoPlanFoundError, PlanError
 from planner.plan import Evidence, Plan, ProvedBy
-from planner.planning.search_state import COMPLETE, MAX_BOUNDED_ACTIONS, SearchState
+from planner.planning.named_params import changed_params
+from planner.planning.search_state import COMPLETE, SearchState
 from planner.timeline import Timeline
 from planner.verify import verify
-
-MAX_LATE_S, MAX_LATE_SHARE = 0.3, 0.02
-"""By how much a run may exceed its time limit, in seconds and as a part of it, for the sake of a schedule bound."""
 
 
 def finish(run: SearchState) -> Plan:
@@ -34,10 +32,12 @@ def finish(run: SearchState) -> Plan:
 
 def has_time_for_schedule_bound(run: SearchState) -> bool:
     """Whether the bound of the plan's own stages can be derived without going far beyond the time limit."""
-    if run.num_actions > MAX_BOUNDED_ACTIONS:
+    pace = run.params.pace
+    if run.num_actions > pace.max_bounded_actions:
         return False
     late_s = run.schedule_bound_s - run.seconds_left
-    return run.limits.max_rounds is not None or late_s <= MAX_LATE_S + MAX_LATE_SHARE * run.limits.time_limit_s
+    most_s = pace.max_late_s + pace.max_late_share * run.limits.time_limit_s
+    return run.limits.max_rounds is not None or late_s <= most_s
 
 
 def proof_of(run: SearchState, objective: int) -> ProvedBy | None:
@@ -82,5 +82,6 @@ def make_evidence(run: SearchState, plan: Plan, *, timeline: Timeline) -> Eviden
         seed=run.limits.seed,
         verdict={"passed": True, "violations": []},
         threads=run.limits.num_threads if run.limits.max_rounds is None else None,
+        search_params=changed_params(run.params),
         improvers=run.improvers,
     )

@@ -8,15 +8,6 @@ from planner.planning.branch_and_check import ExactSearch
 from planner.planning.search_state import COMPLETE, SearchState
 from solver_models.search import Searcher
 
-EXACT_AFTER_ROUNDS = 3
-"""Rounds of the search before a small problem is searched exactly."""
-
-LISTING_STEPS, LISTING_SHARE = 2, 1 / 3
-"""Attempts to list all open cases per turn, and the part of the search's time that they get, once one has failed."""
-
-LISTING_NODES = 1_200_000
-"""With a deterministic limit, nodes of the tree per turn that such attempts may look at; what is left is saved up."""
-
 
 class ExactTurns:
     """An exact search that can be left and taken up again.
@@ -28,15 +19,15 @@ class ExactTurns:
     name = "exact search"
 
     def __init__(self, run: SearchState, searcher: Searcher) -> None:
-        self.run = run
+        self.run, self.params = run, run.params.exact
         self.exact = ExactSearch(
             run.costs,
             searcher=searcher,
             incumbent_ns=lambda: run.incumbent_ns,
-            seconds_left=lambda: run.seconds_left,
-            should_stop=run.should_stop,
+            seconds_left=lambda: 0.0 if run.should_stop() else run.seconds_left,
             seed=run.limits.seed,
             window=run.window,
+            params=run.params,
         )
         self.steps: Iterator[Plan | None] = self.exact.proposals(
             least=run.lower_bound.value_ns if run.lower_bound else 0
@@ -55,7 +46,7 @@ class ExactTurns:
 
     def is_due(self, rounds: int) -> bool:
         """As soon as the other improvers had their first turns, until it is done."""
-        return rounds >= EXACT_AFTER_ROUNDS and not self.is_done
+        return rounds >= self.params.after_rounds and not self.is_done
 
     def to_the_end(self) -> Iterator[None]:
         """Close every partition and mapping of a small problem by its floor or by its best order."""
@@ -67,7 +58,9 @@ class ExactTurns:
         """Some steps, or all that are left."""
         failed, self.num_turns = 0, self.num_turns + 1
         self.begin = time.monotonic() if self.begin is None else self.begin
-        while not self.is_done and failed < LISTING_STEPS and (not self.exact.is_listing or self._has_time(self.begin)):
+        while not self.is_done and failed < self.params.listing_steps:
+            if self.exact.is_listing and not self._has_time(self.begin):
+                break
             self.run.propose(self._step(), source=self.name)
             yield
             failed += self.exact.is_listing
@@ -89,8 +82,8 @@ class ExactTurns:
     def _has_time(self, begin: float) -> bool:
         """Whether the next attempt fits into its share; with a deterministic limit, nodes decide instead of seconds."""
         if self.run.limits.max_rounds is not None:
-            return self.used_nodes + self.exact.next_nodes <= LISTING_NODES * self.num_turns
-        return self.used_s + self.expected_s < LISTING_SHARE * (time.monotonic() - begin)
+            return self.used_nodes + self.exact.next_nodes <= self.params.listing_nodes * self.num_turns
+        return self.used_s + self.expected_s < self.params.listing_share * (time.monotonic() - begin)
 
 
 class FinalExactTurn:
@@ -103,7 +96,7 @@ class FinalExactTurn:
 
     def is_due(self, rounds: int) -> bool:
         """Once."""
-        return rounds == EXACT_AFTER_ROUNDS
+        return rounds == self.turns.params.after_rounds
 
     def take_turn(self) -> Iterator[None]:
         """All that is left."""

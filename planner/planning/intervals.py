@@ -9,29 +9,25 @@ from planner.planning.search_state import SearchState
 from solver_models.multistart import JointSearch
 from solver_models.recomputing import as_if_recomputing, recompute_variants
 
-MAX_INTERVAL_CANDIDATES, MAX_INTERVAL_DEVICES = 8, 128
-"""Cuts taken from the dynamic programme, and the most devices for either programme."""
-
-DYNAMIC_SHARE = 0.2
-"""Part of the time left that the dynamic programme, and playing what it finds, may take."""
-
-INTERVAL_LIMIT_S, INTERVAL_SHARE, MIN_INTERVAL_S = 2.0, 0.1, 4.0
-"""Seconds, and part of the time left, for building and solving the integer programme; without so many left it is not
-begun."""
-
 
 def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> Iterator[None]:
     """Offer cuts to the search, and propose the best; yields after each step."""
-    instance = search.searcher.instance
-    if instance.given_stages is not None or len(instance.capacity) > MAX_INTERVAL_DEVICES:
+    instance, params = search.searcher.instance, run.params.interval
+    if instance.given_stages is not None or len(instance.capacity) > params.max_devices:
         return
     # solvers take long to import: not before the first plans are out
     from solver_models.partition import Interval, candidates, make_partition_instance, seat, solve_partition
 
     partition = make_partition_instance(instance)
     with run.turn_of("dynamic programme"):
-        has_time, rate = run.time_until(DYNAMIC_SHARE), search.searcher.rate
-        look = partial(candidates, limit=MAX_INTERVAL_CANDIDATES, uneven=instance.uneven_replication, has_time=has_time)
+        has_time, rate = run.time_until(params.dynamic_share), search.searcher.rate
+        look = partial(
+            candidates,
+            limit=params.max_candidates,
+            uneven=instance.uneven_replication,
+            has_time=has_time,
+            params=run.params.dynamic,
+        )
         found = look(partition)
         search.add(while_time((rate(*seat(partition, stages)) for stages in found), has_time=has_time))
         if instance.recompute and has_time():
@@ -41,13 +37,13 @@ def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> I
             search.add([*rated, *while_time(recompute_variants(search.searcher, rated), has_time=has_time)])
         leader.propose("dynamic programme")
     yield
-    if not found or run.seconds_left < MIN_INTERVAL_S:
+    if not found or run.seconds_left < params.min_left_s:
         return
     with run.turn_of("interval programme"):
         result = solve_partition(
             partition,
             incumbent=found[0],
-            time_limit_s=min(INTERVAL_LIMIT_S, INTERVAL_SHARE * run.seconds_left),
+            time_limit_s=min(params.limit_s, params.share * run.seconds_left),
             seed=run.limits.seed,
             should_stop=run.should_stop,
         )

@@ -16,29 +16,10 @@ from planner.baselines.partitions import crossing_bytes
 from planner.costs import LayerWork
 from planner.export.looped_pipelines import as_looped
 from planner.plan import Plan, Stage
+from planner.planning.planning_params import LoopedParams
 from planner.planning.search_state import SearchState
 from solver_models.instance import Integers
 from solver_models.looped_construction import NO_ROOM, Loop, anneal_cut
-
-HEATS = (0.0003, 0.001, 0.003, 0.0001)
-"""First temperatures of anneals, as parts of the objective; they take turns and fall to a twentieth."""
-
-FIRST_ACTIONS, MOST_ACTIONS = 40_000_000, 200_000_000
-"""Work of the first anneal of a shape, in actions, and of any."""
-
-MIN_STEPS, MAX_STEPS = 200, 20_000
-"""Steps of an anneal, whatever their work."""
-
-MAX_SHAPE_ACTIONS = 4_000_000
-"""Largest pipeline whose cuts are annealed."""
-
-STALE_TURNS, ROUND_TURNS = 120, 2
-"""Anneals without a better cut after which the search ends, and anneals of a shape for one round of a limit on
-rounds."""
-
-
-RANK_WEIGHT = 0.7
-"""How much less likely each next shape is to be annealed."""
 
 
 @dataclass(slots=True)
@@ -69,7 +50,7 @@ class LoopedSearch:
     """All shapes of a problem, better with every round."""
 
     def __init__(self, run: SearchState) -> None:
-        self.run, self.problem, self.costs = run, run.problem, run.costs
+        self.run, self.problem, self.costs, self.params = run, run.problem, run.costs, run.params.looped
         self.layers = [self.problem.profile.by_name[name] for name in self.problem.profile.topological_order]
         self.rng = numpy.random.default_rng(run.limits.seed)
         self.shapes = list(self._shapes())
@@ -79,8 +60,9 @@ class LoopedSearch:
     def plans(self, *, share: float) -> Iterator[Plan]:
         """Ever better plans, until no shape has got better for a while or a part of the time limit is over."""
         window, best, self.stale = self.run.window, self.best, 0
-        most_turns = self.num_turns + ROUND_TURNS * len(self.shapes) * (self.run.limits.max_rounds or 0)
-        while self.shapes and self.stale < STALE_TURNS and self._has_time(share=share, most_turns=most_turns):
+        stale_turns = self.params.stale_turns
+        most_turns = self.num_turns + self.params.round_turns * len(self.shapes) * (self.run.limits.max_rounds or 0)
+        while self.shapes and self.stale < stale_turns and self._has_time(share=share, most_turns=most_turns):
             window.make_room(1)
             if all(shape.is_busy for shape in self.shapes):
                 window.drain()
@@ -103,7 +85,7 @@ class LoopedSearch:
                 self.best, self.stale = shape.value, 0
 
         seed = int(self.rng.integers(1 << 31))
-        anneal_it = partial(anneal, shape, cut=shape.cut, turn=shape.turns, seed=seed)
+        anneal_it = partial(anneal, shape, cut=shape.cut, turn=shape.turns, seed=seed, params=self.params)
         self.run.window.start([anneal_it], take, expected_s=self.turn_s)
         shape.turns, shape.is_busy = shape.turns + 1, True
 
@@ -140,7 +122,7 @@ class LoopedSearch:
         if fresh:
             return fresh[0]
         ranked = sorted(free, key=lambda shape: shape.value)
-        weights = RANK_WEIGHT ** numpy.arange(len(ranked))
+        weights = self.params.rank_weight ** numpy.arange(len(ranked))
         return ranked[int(self.rng.choice(len(ranked), p=weights / weights.sum()))]
 
     def _shapes(self) -> Iterator[Shape]:
@@ -163,7 +145,7 @@ class LoopedSearch:
         count, size = self.problem.num_microbatches, len(self.layers)
         for chunks in range(1, min(self.problem.options.max_stages_per_device, size // len(ranks)) + 1):
             stages = chunks * len(ranks)
-            if (chunks > 1 and count % len(ranks)) or 2 * stages * count > MAX_SHAPE_ACTIONS:
+            if (chunks > 1 and count % len(ranks)) or 2 * stages * count > self.params.max_shape_actions:
                 continue
             if chunks > 1 and len(ranks) == 1:
                 continue
@@ -235,7 +217,7 @@ class LoopedSearch:
         return table
 
 
-def anneal(shape: Shape, *, cut: Integers, turn: int, seed: int) -> tuple[int, Integers]:
+def anneal(shape: Shape, *, cut: Integers, turn: int, seed: int, params: LoopedParams) -> tuple[int, Integers]:
     """The best cut of one anneal: from the best known one, or, now and then, from an even one."""
     cut = cut.copy()
     if turn % 4 == 1:
@@ -244,8 +226,9 @@ def anneal(shape: Shape, *, cut: Integers, turn: int, seed: int) -> tuple[int, I
     elif turn % 4 == 3:
         cut = proportional_cut(shape.loop, len(cut) - 1)
     actions = 2 * (len(cut) - 1) * shape.loop.microbatches
-    iterations = min(MAX_STEPS, max(MIN_STEPS, min(FIRST_ACTIONS * (1 + turn), MOST_ACTIONS) // actions))
-    heat = HEATS[turn % len(HEATS)]
+    work = min(params.first_actions * (1 + turn), params.most_actions)
+    iterations = min(params.max_steps, max(params.min_steps, work // actions))
+    heat = params.heats[turn % len(params.heats)]
     value = anneal_cut(shape.loop, cut, len(shape.ranks), iterations, heat, heat / 20, seed, False)
     return int(value), cut
 

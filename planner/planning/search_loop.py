@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 from planner.clock import while_time
 from planner.planning.conversions import candidate_of, plan_of, played_candidates, rate
-from planner.planning.cp_sat_orders import MAX_ORDER_ACTIONS, SingleOrders
+from planner.planning.cp_sat_orders import SingleOrders
 from planner.planning.exact_improver import ExactTurns, FinalExactTurn
 from planner.planning.improver import Improver, Leader
 from planner.planning.intervals import add_intervals
@@ -17,13 +17,6 @@ from solver_models.construction import make_seeds
 from solver_models.multistart import JointSearch
 from solver_models.order_search import OrderSearch
 from solver_models.search import Candidate
-
-MAX_SEED_ACTIONS, ALL_SEEDS, SEED_ACTIONS_PER_S = 200_000_000, 1_000, 3_000_000
-"""Actions that all seeds of a large problem may be in all, how many plays all seeds take, and how many actions of seeds
-a slow machine plays in a second."""
-
-SEED_SHARE = 0.3
-"""Part of the time left that first candidates may take, once without and once with orders of their own."""
 
 
 class JointTurns:
@@ -101,7 +94,7 @@ class SearchLoop:
 
     def __init__(self, run: SearchState) -> None:
         self.run = run
-        self.search = JointSearch(run.instance, seed=run.limits.seed, window=run.window)
+        self.search = JointSearch(run.instance, seed=run.limits.seed, window=run.window, params=run.params)
         self.leader = Leader(run, self.search)
         self.sessions = Sessions(run, self.search, leader=self.leader)
         self.sequential = SequentialTurns(run, self.search, leader=self.leader)
@@ -155,7 +148,7 @@ class SearchLoop:
         if not turns.order.pool:
             yield from self._finish_exactly()
         self.apart.given = seeds[0]
-        is_small = turns.order.num_actions <= MAX_ORDER_ACTIONS
+        is_small = turns.order.num_actions <= self.run.params.cp_order.max_actions
         others = (self.apart, FinalExactTurn(self.exact)) if is_small else (self.apart,)
         yield from self._take_turns(turns, others)
 
@@ -185,8 +178,9 @@ class SearchLoop:
     def _add_seeds(self) -> list[Candidate]:
         """Balanced cuts, the stages of the baselines, and their orders where there is time for it."""
         run, search, searcher = self.run, self.search, self.search.searcher
+        share = run.params.pace.seed_share
         search.add(run.seeds)
-        has_time = run.time_until(SEED_SHARE)
+        has_time = run.time_until(share)
         seeds = []
         if self._has_time_for_all_seeds():
             seeds = make_seeds(searcher, has_time=has_time if self._may_take_long() else None)
@@ -198,19 +192,19 @@ class SearchLoop:
             search.keep(candidate_of(run.problem, searcher, plan=run.start))
         if run.has_time_for_round(search.round_s):
             played = played_candidates(run.problem, searcher, plans=run.played)
-            search.take(while_time(played, has_time=run.time_until(SEED_SHARE)))
+            search.take(while_time(played, has_time=run.time_until(share)))
         return seeds
 
     def _may_take_long(self) -> bool:
         """Whether rating all balanced cuts could take much of the time that is left."""
-        run = self.run
-        seconds = ALL_SEEDS * run.num_actions / SEED_ACTIONS_PER_S
-        return run.limits.max_rounds is None and seconds > SEED_SHARE * run.seconds_left
+        run, pace = self.run, self.run.params.pace
+        seconds = pace.all_seeds * run.num_actions / pace.seed_actions_per_s
+        return run.limits.max_rounds is None and seconds > pace.seed_share * run.seconds_left
 
     def _has_time_for_all_seeds(self) -> bool:
         """Whether all balanced cuts can be played with all standard policies."""
-        run = self.run
-        actions = ALL_SEEDS * run.num_actions
+        run, pace = self.run, self.run.params.pace
+        actions = pace.all_seeds * run.num_actions
         if not run.is_large or run.limits.max_rounds is not None:
-            return actions <= MAX_SEED_ACTIONS or not run.is_large
-        return run.elapsed_s + actions / SEED_ACTIONS_PER_S <= run.limits.time_limit_s
+            return actions <= pace.max_seed_actions or not run.is_large
+        return run.elapsed_s + actions / pace.seed_actions_per_s <= run.limits.time_limit_s

@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import RLock
 
@@ -13,26 +13,17 @@ from planner.clock import HasTime
 from planner.costs import CostModel
 from planner.lowering import make_instance
 from planner.plan import BaselineResult, ImproverTally, Plan, Stage
+from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
 from planner.simulate import Timeline
 from planner.verify import Verdict, verify
 from solver_models.compile_events import CompileWatch
 from solver_models.instance import Instance
-from solver_models.large_construction import LARGE_ACTIONS
 from solver_models.precompile import compile_groups, is_warm
 from solver_models.search import Candidate
+from solver_models.search_params import TaskWindowParams
 from solver_models.task_window import TaskWindow
-
-PLAYS_PER_ROUND, ACTIONS_PER_S = 8, 1_000_000
-"""What the first round of a large problem is expected to take on a slow machine."""
-
-MAX_BOUNDED_ACTIONS, BOUNDED_ACTIONS_PER_S = 400_000, 40_000
-"""Larger plans come without a schedule bound, which would take as long as the rest; and how fast it is on a slow
-machine."""
-
-LONGER_ROUND = 1.25
-"""A round is expected to take so many times as long as the one before: they grow, and other processes come and go."""
 
 COMPLETE = "complete_search"
 """Why a run ends once no partition, mapping or order is left that could be better."""
@@ -70,8 +61,9 @@ class SearchState:
         should_stop: Callable[[], bool],
         fit: Callable[[Plan], Plan | None] | None = None,
         fits_stages: bool = False,
+        params: SearchParams = SearchParams(),
     ) -> None:
-        self.problem, self.limits = problem, limits
+        self.problem, self.limits, self.params = problem, limits, params
         self.on_progress, self.should_stop = on_progress, should_stop
         self.fit = fit
         self.fits_stages = fits_stages
@@ -83,7 +75,7 @@ class SearchState:
         self.begin, self.reported = time.monotonic(), -REPORT_EVERY_S
         self.reporting = RLock()
         """Kernels may be compiled on any thread, and each compilation is reported."""
-        self.window = _make_window(limits, has_time=self.has_time_for_round)
+        self.window = _make_window(limits, params.task_window, has_time=self.has_time_for_round)
         """The threads of the search."""
         self.tallies: dict[str, Tally] = {}
         """What every improver did, by its name."""
@@ -140,7 +132,7 @@ class SearchState:
     @property
     def is_large(self) -> bool:
         """Whether plans of the problem take so long to play that not everything can be tried."""
-        return self.num_actions > LARGE_ACTIONS
+        return self.num_actions > self.params.first_plans.large_actions
 
     @property
     def num_actions(self) -> int:
@@ -308,7 +300,8 @@ class SearchState:
     @property
     def schedule_bound_s(self) -> float:
         """Seconds that the bound of the incumbent's stages is expected to take."""
-        return self.num_actions / BOUNDED_ACTIONS_PER_S if self.num_actions <= MAX_BOUNDED_ACTIONS else 0.0
+        pace = self.params.pace
+        return self.num_actions / pace.bounded_actions_per_s if self.num_actions <= pace.max_bounded_actions else 0.0
 
     def rounds_are_over(self, rounds: int, round_s: float) -> bool:
         """Whether the deterministic limit is reached, or a task of the next round would end beyond the time limit."""
@@ -323,13 +316,13 @@ class SearchState:
         """Whether a task, and the check of what it finds, would end within the time limit, or not far beyond."""
         if self.limits.max_rounds is not None:
             return True
-        needed = LONGER_ROUND * round_s or PLAYS_PER_ROUND * self.num_actions / ACTIONS_PER_S
+        pace = self.params.pace
+        needed = pace.longer_round * round_s or pace.plays_per_round * self.num_actions / pace.actions_per_s
         return self.elapsed_s + needed + self.offer_s + self.finish_s <= self.limits.time_limit_s
 
 
-def _make_window(limits: Limits, *, has_time: Callable[[float], bool]) -> TaskWindow:
+def _make_window(limits: Limits, params: TaskWindowParams, *, has_time: Callable[[float], bool]) -> TaskWindow:
     """Where rounds are counted, as many tasks at a time on every machine; otherwise as few as keep its threads busy."""
-    if limits.max_rounds is not None:
-        return TaskWindow(limits.num_threads, has_time=has_time)
-    width = limits.num_threads + 1
-    return TaskWindow(limits.num_threads, first=width, most=width, has_time=has_time)
+    if limits.max_rounds is None:
+        params = replace(params, first=limits.num_threads + 1, most=limits.num_threads + 1)
+    return TaskWindow(limits.num_threads, params=params, has_time=has_time)

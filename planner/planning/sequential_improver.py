@@ -19,17 +19,8 @@ from planner.planning.improver import Leader
 from planner.planning.search_state import SearchState
 from planner.planning.sessions import begin_order_search
 from solver_models.multistart import JointSearch
-from solver_models.order_search import MOST_ACTIONS, OrderSearch
+from solver_models.order_search import OrderSearch
 from solver_models.search import Candidate
-
-MAX_CELLS, WORK = 500_000, 200
-"""Most devices x layers x layers for which the sequential planner is asked; how often it may look at all of them."""
-
-EQUAL_ROUNDS, LATER_EVERY_ROUNDS = 8, 4
-"""Rounds of order search that follow one joint round each; later, one round in so many is followed by another."""
-
-HOPELESS = 1.05
-"""Ratio to the incumbent that ends it."""
 
 
 class SequentialTurns:
@@ -38,7 +29,7 @@ class SequentialTurns:
     name = "order of sequential stages"
 
     def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
-        self.run, self.search, self.leader = run, search, leader
+        self.run, self.search, self.leader, self.params = run, search, leader, run.params.sequential
         self.order: OrderSearch | None = None
         """None where the sequential planner has no stages, and once there is nothing to hope for."""
 
@@ -57,8 +48,9 @@ class SequentialTurns:
         self.leader.propose("sequential planner")
         if not self._is_refuted(candidate):
             played = [] if self.run.is_large else list(play_baselines_on(self.run, stages))
+            most_actions = self.run.params.order_search.most_actions
             self.order = begin_order_search(
-                self.run, searcher, candidate=candidate, plans=played, most_actions=MOST_ACTIONS
+                self.run, searcher, candidate=candidate, plans=played, most_actions=most_actions
             )
             self.order.add([searcher.words(candidate)[0]])
             self._take_best(self.order, source="sequential planner")
@@ -66,10 +58,10 @@ class SequentialTurns:
     def _find_stages(self) -> tuple[Stage, ...] | None:
         problem = self.run.problem
         num_cells = len(problem.cluster.devices) * len(problem.profile.layers) ** 2
-        if num_cells > MAX_CELLS or problem.options.partition is not None:
+        if num_cells > self.params.max_cells or problem.options.partition is not None:
             return None
         try:
-            return sequential_seating(self.run.costs, max_cells=WORK * MAX_CELLS).stages
+            return sequential_seating(self.run.costs, max_cells=self.params.looks * self.params.max_cells).stages
         except DoesNotApplyError:
             return None
 
@@ -84,8 +76,8 @@ class SequentialTurns:
         """After every joint round at first, now and then later, as long as there is something to hope for and time."""
         if self.order is None or not self.run.has_time_for_round(self.order.round_s):
             return False
-        is_late = self.order.round >= EQUAL_ROUNDS
-        return rounds % LATER_EVERY_ROUNDS == 0 if is_late else self.order.round < rounds
+        is_late = self.order.round >= self.params.equal_rounds
+        return rounds % self.params.later_every_rounds == 0 if is_late else self.order.round < rounds
 
     def take_turn(self) -> Iterator[None]:
         """The next round of the order, unless there is nothing to hope for any more."""
@@ -103,7 +95,8 @@ class SequentialTurns:
             return True
         if incumbent is None:
             return False
-        is_behind = order.num_ended > 0 and (not order.pool or order.pool[0].objective > HOPELESS * incumbent)
+        most = self.params.hopeless * incumbent
+        is_behind = order.num_ended > 0 and (not order.pool or order.pool[0].objective > most)
         return is_behind or self._is_refuted(order.candidate)
 
     def _take_best(self, order: OrderSearch, *, source: str) -> None:

@@ -9,15 +9,9 @@ from planner.planning.improver import Leader
 from planner.planning.search_state import SearchState
 from solver_models.evaluator import FAR
 from solver_models.multistart import JointSearch
-from solver_models.order_search import MOST_ACTIONS, OrderSearch
+from solver_models.order_search import OrderSearch
 from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.search import Candidate, Searcher
-
-SESSION_EVERY_ROUNDS, SESSION_ROUNDS, MAX_SESSIONS, SESSION_ACTIONS = 4, 2, 4, 4_000_000
-"""Joint rounds between two sessions of order search, their rounds, how many are under way, and work per round."""
-
-MAX_VEES, MAX_VEE_ACTIONS, HOPELESS = 2, 30_000, 1.05
-"""Two-chunk V that get sessions of their own, their most actions, and the ratio to the incumbent that ends them."""
 
 Key = tuple[bytes, tuple[tuple[int, ...], ...]]
 """A partition and a mapping: stage of every layer, and devices per stage."""
@@ -29,14 +23,14 @@ class Sessions:
     name = "order search"
 
     def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
-        self.run, self.search, self.leader = run, search, leader
+        self.run, self.search, self.leader, self.params = run, search, leader, run.params.session
         self.orders: dict[Key, OrderSearch] = {}
         self.contenders: dict[Key, Candidate] = {}
         """Candidates that get sessions although they may not be the best ones."""
 
     def is_due(self, rounds: int) -> bool:
         """Once in a while, if there is time."""
-        return rounds % SESSION_EVERY_ROUNDS == 0 and self.run.has_time_for_round(self.search.round_s)
+        return rounds % self.params.every_rounds == 0 and self.run.has_time_for_round(self.search.round_s)
 
     def close(self) -> None:
         """There is nothing to note."""
@@ -48,15 +42,15 @@ class Sessions:
             half = len(seed.groups) // 2
             is_vee = half and len(set(seed.groups)) == half and seed.groups[half:] == seed.groups[:half][::-1]
             num_actions = 3 * self.run.problem.num_microbatches * len(seed.groups)
-            if is_vee and num_actions <= MAX_VEE_ACTIONS and searcher.is_allowed(seed):
+            if is_vee and num_actions <= self.params.max_vee_actions and searcher.is_allowed(seed):
                 floor = searcher.floor(seed.stage_of, seed.groups, recompute=seed.recompute)
                 if floor is not None:
                     rated.append((floor, len(rated), seed))
-        self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[:MAX_VEES]}
+        self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[: self.params.max_vees]}
 
     def take_turn(self) -> Iterator[None]:
         """In turn, the order of the best candidate, and that of every contender that is not hopeless yet."""
-        turn = self.search.round // SESSION_EVERY_ROUNDS - 1
+        turn = self.search.round // self.params.every_rounds - 1
         self.contenders = {key: each for key, each in self.contenders.items() if not self._is_hopeless(key)}
         best = self.search.best
         if best is not None and (not self.contenders or turn % 2):
@@ -72,13 +66,13 @@ class Sessions:
         if order is None or not order.num_ended or incumbent is None:
             return False
         reached = order.pool[0].objective if order.pool else FAR
-        return reached > HOPELESS * incumbent or order.floor >= incumbent
+        return reached > self.params.hopeless * incumbent or order.floor >= incumbent
 
     def _session(self, candidate: Candidate) -> Iterator[None]:
         """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
         order = self.order_search(candidate)
         self._take_best(order)
-        for _ in range(SESSION_ROUNDS):
+        for _ in range(self.params.rounds):
             if not self.run.has_time_for_round(order.round_s):
                 break
             if order.pool and order.pool[0].objective <= order.floor:
@@ -96,7 +90,7 @@ class Sessions:
         """The order search of a candidate's partition and mapping, with everything known about their orders."""
         key = key_of(candidate)
         if key not in self.orders:
-            while len(self.orders) >= MAX_SESSIONS:
+            while len(self.orders) >= self.params.max_sessions:
                 self.orders.pop(next(old for old in self.orders if old not in self.contenders))
             self.orders[key] = self._begin(candidate)
         self.orders[key].add([self.search.searcher.words(candidate)[0]])
@@ -104,7 +98,7 @@ class Sessions:
 
     def _begin(self, candidate: Candidate) -> OrderSearch:
         is_given = self.run.problem.options.placement is not None
-        most_actions = MOST_ACTIONS if is_given else SESSION_ACTIONS
+        most_actions = self.run.params.order_search.most_actions if is_given else self.params.most_actions
         return begin_order_search(
             self.run, self.search.searcher, candidate=candidate, plans=self.run.played, most_actions=most_actions
         )

@@ -9,18 +9,9 @@ from functools import partial
 
 from planner.lowering import make_apart_plan
 from planner.planning.search_state import SearchState
-from solver_models.multistart import HEATS, JointSearch
+from solver_models.multistart import JointSearch
 from solver_models.search import Candidate
 from solver_models.split_placement_search import ApartCandidate, ApartOrders, ApartSearcher
-
-EVERY_ROUNDS = 2
-"""Joint rounds between two turns."""
-
-POOL_SIZE, FRESH_STARTS, RANKS = 6, 3, 3
-"""Candidates kept, how many of the joint pool are begun from in turn, and from how many of those kept."""
-
-POLISH_SHARE, POLISH_HEAT = 0.5, 0.0003
-"""Part of a turn's steps that improve the orders of its best candidate, and their temperature."""
 
 
 class ApartTurns:
@@ -29,7 +20,7 @@ class ApartTurns:
     name = "split placement"
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
-        self.run, self.search = run, search
+        self.run, self.search, self.params = run, search, run.params.split_placement
         self.searcher = ApartSearcher(search.narrow)
         self.pool: list[ApartCandidate] = []
         self.given: Candidate | None = None
@@ -46,7 +37,7 @@ class ApartTurns:
 
     def is_due(self, rounds: int) -> bool:
         """Once in a few rounds, where it is open."""
-        return rounds % EVERY_ROUNDS == 1 and self.is_open
+        return rounds % self.params.every_rounds == 1 and self.is_open
 
     def close(self) -> None:
         """There is nothing to note."""
@@ -56,12 +47,12 @@ class ApartTurns:
         self.run.window.make_room(2)
         self.turn += 1
         starts = [self.given] if self.given is not None else [*self.search.polished[:1], *self.search.pool]
-        fresh = [each for each in starts if each.is_feasible and self._is_narrow(each)][:FRESH_STARTS]
+        fresh = [each for each in starts if each.is_feasible and self._is_narrow(each)][: self.params.fresh_starts]
         chosen = []
         if fresh:
             chosen.append((self.searcher.begin(fresh[self.turn % len(fresh)]), 2 * self.turn))
         if self.pool:
-            chosen.append((self.pool[self.turn % min(RANKS, len(self.pool))], 2 * self.turn + 1))
+            chosen.append((self.pool[self.turn % min(self.params.ranks, len(self.pool))], 2 * self.turn + 1))
         steps = self.search.steps
         tasks = [partial(self._anneal, start, number, steps=steps) for start, number in chosen]
         self.run.window.start(tasks, self._take_in, expected_s=self.turn_s)
@@ -75,24 +66,25 @@ class ApartTurns:
     ) -> tuple[ApartCandidate, tuple[ApartOrders | None, ...]]:
         """A better candidate, and its orders as they are and improved."""
         seed = (self.run.limits.seed * 1_000_003 + number) % 2**31
-        found = self.searcher.anneal(start, iterations=steps, heat=HEATS[number // 2 % len(HEATS)], seed=seed)
-        order = partial(self.searcher.order, found, heat=POLISH_HEAT, seed=seed)
+        heats = self.run.params.anneal.heats
+        found = self.searcher.anneal(start, iterations=steps, heat=heats[number // 2 % len(heats)], seed=seed)
+        order = partial(self.searcher.order, found, heat=self.params.polish_heat, seed=seed)
         return found, tuple(
             order(iterations=iterations) if found.base.is_feasible else None
-            for iterations in (0, int(POLISH_SHARE * steps))
+            for iterations in (0, int(self.params.polish_share * steps))
         )
 
     def _take_in(self, result: tuple[ApartCandidate, tuple[ApartOrders | None, ...]], seconds: float) -> None:
         self.turn_s = seconds
         found, every = result
         if found.base.is_feasible:
-            self.pool = _keep(self.pool, found)
+            self.pool = _keep(self.pool, found, size=self.params.pool_size)
         for orders in every:
             if orders is not None and (self.run.incumbent_ns is None or orders.objective < self.run.incumbent_ns):
                 self.run.propose(make_apart_plan(self.run.problem, orders), source=self.name)
 
 
-def _keep(pool: list[ApartCandidate], found: ApartCandidate) -> list[ApartCandidate]:
+def _keep(pool: list[ApartCandidate], found: ApartCandidate, *, size: int) -> list[ApartCandidate]:
     """The best candidates, at most one per objective."""
     others = [each for each in pool if each.base.objective != found.base.objective]
-    return sorted([*others, found], key=lambda each: each.base.objective)[:POOL_SIZE]
+    return sorted([*others, found], key=lambda each: each.base.objective)[:size]

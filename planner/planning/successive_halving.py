@@ -8,19 +8,14 @@ from planner.planning.conversions import rate
 from planner.planning.search_state import SearchState
 from solver_models.multistart import JointSearch
 
-FIRST_PLAYS, TURN_ACTIONS = 900, 60_000_000
-"""Work on every order in the first turn, in plays; and most work of a turn on all of them, in played actions."""
-
-TRIAL_SHARE = 0.2
-"""Part of the time that is left after which no turn begins."""
-
 
 def try_orders(run: SearchState, search: JointSearch) -> None:
     """Offer the best orders found for the stages near the bound to the search."""
-    until = run.elapsed_s + TRIAL_SHARE * run.seconds_left
-    most = max(1, TURN_ACTIONS // (FIRST_PLAYS * run.num_actions))
+    params = run.params.near_bound
+    until = run.elapsed_s + params.trial_share * run.seconds_left
+    most = max(1, params.turn_actions // (params.first_plays * run.num_actions))
     rated = (rate(run.problem, search.searcher, stages=stages) for stages in run.near_bound[:most])
-    live, plays = [candidate for candidate in rated if candidate.is_feasible], FIRST_PLAYS
+    live, plays = [candidate for candidate in rated if candidate.is_feasible], params.first_plays
     while live and not run.should_stop() and (run.limits.max_rounds is not None or run.elapsed_s < until):
         live = search.polish_each(live, iterations=plays)
         search.take(live[:1])

@@ -37,9 +37,9 @@ from solver_models.joint.shaving import shave
 MAX_DEPTH = 600
 """Most decisions on a path; a device of 48 actions has 1,128 pairs, but few are open for long."""
 
-FIRST_RUN, RUN_GROWTH, SHAVED_RUN = 100, 4, 10
-"""Nodes until the search starts again, with the weighted degrees learnt; each run is so many times longer; from
-runs of so many times the first on, windows are shaved first."""
+RUN_GROWTH, SHAVED_RUN = 4, 10
+"""The search starts again, with the weighted degrees learnt, and each run is so many times as long as the one before;
+from runs of so many times the first on, windows are shaved first."""
 
 PLAYED = 8
 """After the first run, one in so many nodes plays an order, beside those in which nothing is open."""

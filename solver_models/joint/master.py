@@ -19,9 +19,6 @@ from solver_models.joint.partition_enumeration import Space
 from solver_models.joint.subproblems import OpenCase
 from solver_models.search import Searcher
 
-MAX_COLUMNS = 20_000
-"""Largest programme that is built."""
-
 TOLERANCE = 2e-6
 """What HiGHS may get wrong, relative to the objective; bounds are lowered, and limits raised, by that."""
 
@@ -74,7 +71,8 @@ class MasterProgramme:
             for group in range(len(space.group_size))
         )
         self.columns = [column for column in columns if self._is_measured(column)]
-        if len(self.columns) > MAX_COLUMNS or searcher.instance.recompute or searcher.instance.objective != "makespan":
+        is_long = len(self.columns) > searcher.params.tree.max_columns
+        if is_long or searcher.instance.recompute or searcher.instance.objective != "makespan":
             raise ValueError(f"master: {len(self.columns)} columns, recomputation, or span, are more than it takes")
         self.number_of = {column: number for number, column in enumerate(self.columns)}
         self.group_of = {self._devices(column): column.group for column in self.columns}

@@ -9,31 +9,29 @@ import numpy as np
 from solver_models.columns import HAS_GRADIENT
 from solver_models.instance import Instance, Integers
 from solver_models.joint.partition_enumeration import NO_PLAN, Space
+from solver_models.search_params import TreeParams
 
-MAX_DOWNSETS, MAX_ARCS, MAX_GROUPS, MAX_LAYERS = 2_000, 200_000, 400, 62
-"""Largest spaces that are searched exactly."""
-
-MAX_PERMUTATIONS = 720
-"""Device permutations that are tried for symmetry."""
+MAX_LAYERS = 62
+"""Most layers of a space: sets of them are bits."""
 
 WEIGHT = 1 << 10
 """Price of time on the fastest type."""
 
 
-def make_space(instance: Instance) -> Space | None:
+def make_space(instance: Instance, *, params: TreeParams = TreeParams()) -> Space | None:
     """The space of an instance; None if it is too large to be searched."""
-    downsets = _downsets(instance) if len(instance.state) <= MAX_LAYERS else None
-    groups = device_groups(instance, limit=MAX_GROUPS)
+    downsets = _downsets(instance, most=params.max_downsets) if len(instance.state) <= MAX_LAYERS else None
+    groups = device_groups(instance, limit=params.max_groups)
     if downsets is None or groups is None or not set(instance.given_groups or ()) <= set(groups):
         return None
     arcs = _arcs(instance, downsets)
-    if sum(len(ends) for ends in arcs) > MAX_ARCS:
+    if sum(len(ends) for ends in arcs) > params.max_arcs:
         return None
     weight, least_work = _prices(instance)
     table = np.full((len(groups), max(len(group) for group in groups)), -1, np.int64)
     for row, group in zip(table, groups, strict=True):
         row[: len(group)] = group
-    choices, images = _choices(instance, groups), automorphisms(instance)
+    choices, images = _choices(instance, groups), automorphisms(instance, params=params)
     return Space(
         downset=np.array(downsets, np.int64),
         arc_start=np.cumsum([0, *(len(ends) for ends in arcs)]).astype(np.int64),
@@ -92,7 +90,7 @@ def _larger(
                 yield (*chosen, holder)
 
 
-def _downsets(instance: Instance) -> list[int] | None:
+def _downsets(instance: Instance, *, most: int) -> list[int] | None:
     """Sets of layers that hold all producers of their layers, as bits, small ones first; None if there are too many.
 
     If the partition is given, those that consist of its first stages.
@@ -112,7 +110,7 @@ def _downsets(instance: Instance) -> list[int] | None:
             if larger not in found and producers[x] & ~known == 0:
                 found.add(larger)
                 order.append(larger)
-                if len(order) > MAX_DOWNSETS:
+                if len(order) > most:
                     return None
     return order
 
@@ -188,7 +186,7 @@ def _prices(instance: Instance) -> tuple[Integers, Integers]:
     return weight, np.array([np.where(is_open, offer, NO_PLAN).min(axis=(0, 1)) for offer in offers], np.int64)
 
 
-def automorphisms(instance: Instance) -> Integers:
+def automorphisms(instance: Instance, *, params: TreeParams = TreeParams()) -> Integers:
     """[P, H] permutations of the devices and groups, but the identity, under which nothing changes."""
     num_devices = len(instance.capacity)
     groups = () if instance.wide is None else instance.wide.groups
@@ -198,7 +196,7 @@ def automorphisms(instance: Instance) -> Integers:
         links = _links_of_routes(instance)
         known = _signatures(links, range(num_devices))
         for number, image in enumerate(permutations(range(num_devices))):
-            if number >= MAX_PERMUTATIONS:
+            if number >= params.max_permutations:
                 break
             if number and _keeps_devices(instance, image) and _signatures(links, image) == known:
                 wide = [number_of.get((image[group[0]], frozenset(image[x] for x in group))) for group in groups]

@@ -12,12 +12,6 @@ from solver_models.joint.partition_enumeration import Space, find_cases
 from solver_models.search import LATEST, Searcher
 from solver_models.task_window import TaskWindow
 
-MAX_CASES = 100_000
-"""Most cases that are listed."""
-
-PARTS, LARGEST_PART = 16, 0.25
-"""Parts of the tree that may be searched side by side, and how much of all nodes one of them may have."""
-
 Groups = tuple[tuple[int, ...], ...]
 
 
@@ -41,28 +35,31 @@ def open_cases(
     *,
     threshold: int = LATEST,
     most_nodes: int = 1_000_000,
-    most_cases: int = MAX_CASES,
+    most_cases: int | None = None,
     should_stop: Callable[[], bool] | None = None,
     window: TaskWindow | None = None,
 ) -> tuple[OpenCase, ...] | None:
     """The open cases below `threshold`, least floor first; None if there are too many, or if it was stopped.
 
-    Of cases that differ only by a symmetry of the devices, one is listed. All parts of the tree together may have
-    `most_nodes`, and each `LARGEST_PART` of them; so it does not depend on threads whether that is enough.
+    Of cases that differ only by a symmetry of the devices, one is listed; there may be `most_cases` (None: as many as
+    `TreeParams` has). All parts of the tree together may have `most_nodes`, and each `largest_part` of them; so it does
+    not depend on threads whether that is enough.
     """
     _load(searcher, space)
-    given, stop, looked_at = _given(searcher, space), np.zeros(1, np.int64), [0] * PARTS
-    most_of_part = max(1, int(LARGEST_PART * most_nodes))
+    params = searcher.params.tree
+    most_cases = params.max_cases if most_cases is None else most_cases
+    given, stop, looked_at = _given(searcher, space), np.zeros(1, np.int64), [0] * params.parts
+    most_of_part = max(1, int(params.largest_part * most_nodes))
 
     def search(number: int) -> Integers:
-        share = np.array([number, PARTS], np.int64)
+        share = np.array([number, params.parts], np.int64)
         table, looked_at[number] = find_cases(*given, threshold, most_of_part, most_cases, share, stop)
         if looked_at[number] >= most_of_part or sum(looked_at) >= most_nodes:
             stop[0] = 1  # then nobody wants what the others find
         return np.array(table, np.int64)
 
     run = (window or TaskWindow()).map
-    found = run_stoppable(lambda: run(search, range(PARTS)), stop=lambda: stop.fill(1), should_stop=should_stop)
+    found = run_stoppable(lambda: run(search, range(params.parts)), stop=lambda: stop.fill(1), should_stop=should_stop)
     if found is None or stop[0] or sum(map(len, found)) > most_cases:
         return None
     return _read(searcher, space, table=np.concatenate(found))

@@ -1,6 +1,7 @@
 """Several good and different partitions, for every number of stages and pattern of replication, to start from."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from math import isqrt
 
@@ -10,26 +11,16 @@ from solver_models.instance import Integers
 from solver_models.partition.closed_form import schedule_bound
 from solver_models.partition.dynamic import Partitioner, Stages
 from solver_models.partition.partition_instance import PartitionInstance
-
-TOLERANCE = 2e-3
-"""How exactly the least largest load is found for each number of stages."""
-
-
-RADIUS = 24
-"""How far, in layers, cuts are shifted for the sake of fill and drain."""
-
-MOST_SHIFTED = 16
-"""How many partitions are treated so."""
-
-MOST_PROBES = 600_000
-"""Most intervals looked at per pattern of replication, about a quarter of a second."""
-
-FEWEST_LOOKS = 12
-"""A pattern of replication that can be looked at fewer times than this within `MOST_PROBES` is left out."""
+from solver_models.search_params import DynamicParams
 
 
 def candidates(
-    instance: PartitionInstance, *, limit: int, uneven: bool = True, has_time: Callable[[], bool] = lambda: True
+    instance: PartitionInstance,
+    *,
+    limit: int,
+    uneven: bool = True,
+    has_time: Callable[[], bool] = lambda: True,
+    params: DynamicParams = DynamicParams(),
 ) -> list[Stages]:
     """At most `limit` different partitions that fit in memory, the one with the least schedule bound first.
 
@@ -39,19 +30,18 @@ def candidates(
     """
     partitioner = Partitioner(instance)
     found: dict[Stages, int] = {}
-    by_pattern = [
-        _per_stage_count(partitioner, allowed, has_time=has_time) for allowed in _patterns(instance, uneven=uneven)
-    ]
-    for stages in chain(*by_pattern, _in_simple_orders(partitioner)):
+    per_stage_count = partial(_per_stage_count, partitioner, has_time=has_time, params=params)
+    by_pattern = [per_stage_count(allowed) for allowed in _patterns(instance, uneven=uneven)]
+    for stages in chain(*by_pattern, _in_simple_orders(partitioner, tolerance=params.tolerance)):
         if found and not has_time():
             break
         bound = schedule_bound(partitioner, stages)
         if bound is not None:
             found[stages] = bound
-    for stages in sorted(found, key=lambda stages: found[stages])[:MOST_SHIFTED]:
+    for stages in sorted(found, key=lambda stages: found[stages])[: params.most_shifted]:
         if not has_time():
             break
-        shifted = partitioner.shift_cuts(stages, radius=RADIUS, within=found[stages], tolerance=TOLERANCE)
+        shifted = partitioner.shift_cuts(stages, radius=params.radius, within=found[stages], tolerance=params.tolerance)
         bound = None if shifted is None else schedule_bound(partitioner, shifted)
         if shifted is not None and bound is not None:
             found[shifted] = bound
@@ -70,12 +60,14 @@ def _patterns(instance: PartitionInstance, *, uneven: bool) -> list[Integers]:
     return list(np.unique(rows, axis=0)[::-1])
 
 
-def _per_stage_count(partitioner: Partitioner, allowed: Integers, *, has_time: Callable[[], bool]) -> Iterator[Stages]:
+def _per_stage_count(
+    partitioner: Partitioner, allowed: Integers, *, has_time: Callable[[], bool], params: DynamicParams
+) -> Iterator[Stages]:
     """The least largest load for each number of stages, all bisected together: one look serves every number."""
     instance = partitioner.instance
     most = min(instance.num_layers, instance.num_devices)
-    looks = MOST_PROBES // (most * int(partitioner.stride[-1]) * int(allowed.sum()) * len(instance.count))
-    if looks < FEWEST_LOOKS:
+    looks = params.most_probes // (most * int(partitioner.stride[-1]) * int(allowed.sum()) * len(instance.count))
+    if looks < params.fewest_looks:
         return
     best: dict[int, Stages] = {}
     low, high = dict.fromkeys(_stage_counts(most), partitioner.floor() - 1), dict[int, int]()
@@ -91,11 +83,11 @@ def _per_stage_count(partitioner: Partitioner, allowed: Integers, *, has_time: C
                 low[k] = max(low[k], limit)
             elif k not in high or limit < high[k]:
                 best[k], high[k] = stages, min(limit, partitioner.largest_load(stages))
-        limit = _next_limit(low, high)
+        limit = _next_limit(low, high, tolerance=params.tolerance)
     yield from best.values()
 
 
-def _in_simple_orders(partitioner: Partitioner) -> Iterator[Stages]:
+def _in_simple_orders(partitioner: Partitioner, *, tolerance: float) -> Iterator[Stages]:
     """The fastest devices, without replicas: in the order of their classes, the fastest first, and last."""
     instance = partitioner.instance
     work = instance.work[0, [0, 2]].sum(axis=(0, 2))
@@ -104,7 +96,7 @@ def _in_simple_orders(partitioner: Partitioner) -> Iterator[Stages]:
     for k in _stage_counts(min(instance.num_layers, len(seats))):
         fastest = by_speed[:k]
         for order in {tuple(seats[n] for n in some) for some in (fastest, fastest[::-1], sorted(fastest))}:
-            stages = partitioner.least_load_in_order([(c, 1) for c in order], tolerance=TOLERANCE)
+            stages = partitioner.least_load_in_order([(c, 1) for c in order], tolerance=tolerance)
             if stages is not None:
                 yield stages
 
@@ -117,9 +109,9 @@ def _stage_counts(most: int) -> list[int]:
     return counts
 
 
-def _next_limit(low: dict[int, int], high: dict[int, int]) -> int | None:
+def _next_limit(low: dict[int, int], high: dict[int, int], *, tolerance: float) -> int | None:
     """The geometric middle of the widest bracket that is still wider than the tolerance."""
-    open_counts = [k for k in low if high[k] - low[k] > max(1, TOLERANCE * low[k])]
+    open_counts = [k for k in low if high[k] - low[k] > max(1, tolerance * low[k])]
     if not open_counts:
         return None
     widest = max(open_counts, key=lambda k: high[k] / max(low[k], 1))

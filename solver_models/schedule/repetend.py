@@ -16,21 +16,7 @@ from math import gcd
 from ortools.sat.python import cp_model
 
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, StageReplica, Word
-
-SLOTS = 120
-"""Ticks of the fullest device's work on one microbatch are rounded so that it has at most about so many."""
-
-STRETCHES = (100, 102, 104, 107, 110, 114, 118, 122, 127, 133, 140, 150, 165, 200)
-"""Periods tried, in percent of the fullest device's work, until one is possible in the memory."""
-
-MORE_PERIODS, MOST_FAILURES = 1, 2
-"""Longer periods tried after the first possible one (they need a shorter fill), and periods given up in all."""
-
-MAX_ACTIONS = 256
-"""Largest patterns looked for, in actions of one microbatch."""
-
-WORK = 0.25
-"""Deterministic limit of one period."""
+from solver_models.search_params import RepetendParams
 
 Key = tuple[int, int]
 """Lane and kind (`BACKWARD` for I and W at once)."""
@@ -49,17 +35,21 @@ class Repetend:
 
 
 def find_repetends(
-    instance: ScheduleInstance, *, seed: int = 0, work: float = WORK, should_stop: Callable[[], bool] | None = None
+    instance: ScheduleInstance,
+    *,
+    seed: int = 0,
+    params: RepetendParams = RepetendParams(),
+    should_stop: Callable[[], bool] | None = None,
 ) -> Iterator[Repetend]:
-    """Patterns of ever longer periods, the shortest possible one first; none for nets above `MAX_ACTIONS`."""
-    if sum(len(_kinds(instance, lane)) for lane in instance.lanes) > MAX_ACTIONS:
+    """Patterns of ever longer periods, the shortest possible one first; none for nets above `params.max_actions`."""
+    if sum(len(_kinds(instance, lane)) for lane in instance.lanes) > params.max_actions:
         return
-    model = _Model(instance)
+    model = _Model(instance, most_slots=params.slots)
     found = failures = 0
-    for period in dict.fromkeys(-(-model.load * stretch // 100) for stretch in STRETCHES):
-        if found > MORE_PERIODS or failures >= MOST_FAILURES or (should_stop is not None and should_stop()):
+    for period in dict.fromkeys(-(-model.load * stretch // 100) for stretch in params.stretches):
+        if found > params.more_periods or failures >= params.most_failures or (should_stop and should_stop()):
             return
-        pattern, is_settled = model.solve(period, seed=seed, work=work)
+        pattern, is_settled = model.solve(period, seed=seed, work=params.work)
         failures += pattern is None and not is_settled
         if pattern is not None:
             found += 1
@@ -95,8 +85,8 @@ def _back(kinds: tuple[int, ...]) -> int:
 class _Model:
     """What every period shares: times in slots, and how long a microbatch is kept at least."""
 
-    def __init__(self, instance: ScheduleInstance) -> None:
-        self.instance = instance
+    def __init__(self, instance: ScheduleInstance, *, most_slots: int) -> None:
+        self.instance, self.most_slots = instance, most_slots
         self.kinds = [_kinds(instance, lane) for lane in instance.lanes]
         ticks = [_ticks(lane, kind) for lane, kinds in zip(instance.lanes, self.kinds, strict=True) for kind in kinds]
         unit = self._unit([*ticks, *(flow.duration for flow in instance.flows)])
@@ -112,7 +102,7 @@ class _Model:
     def _unit(self, ticks: list[int]) -> int:
         common = max(1, gcd(*ticks))
         load = max(self._load({key: _ticks(self.instance.lanes[key[0]], key[1]) for key in self._keys()}).values())
-        return common if load <= SLOTS * common else max(1, load // SLOTS)
+        return common if load <= self.most_slots * common else max(1, load // self.most_slots)
 
     def _keys(self) -> list[Key]:
         return [(n, kind) for n, kinds in enumerate(self.kinds) for kind in kinds]

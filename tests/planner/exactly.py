@@ -5,12 +5,15 @@ from planner.errors import InfeasibleProblemError
 from planner.lowering import make_instance
 from planner.plan import Plan
 from planner.planning.branch_and_check import ExactSearch
+from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.verify import verify
 from solver_models.search import Searcher
 
+STANDARD = SearchParams()
 
-def search_exactly(problem: Problem) -> tuple[int | None, int | None]:
+
+def search_exactly(problem: Problem, params: SearchParams = STANDARD) -> tuple[int | None, int | None]:
     """The best objective found, of a verified plan, and the bound claimed; (None, None) if there is none."""
     costs = CostModel(problem)
     best: list[int] = []
@@ -26,7 +29,7 @@ def search_exactly(problem: Problem) -> tuple[int | None, int | None]:
         searcher=Searcher(make_instance(problem, costs)),
         incumbent_ns=lambda: best[0] if best else None,
         seconds_left=lambda: 600.0,
-        should_stop=lambda: False,
+        params=params,
     )
     try:
         for plan in exact.proposals(least=0):

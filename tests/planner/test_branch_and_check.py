@@ -11,8 +11,9 @@ from random import Random
 import pytest
 
 from planner.errors import InfeasibleProblemError
-from planner.planning import branch_and_check, make_plan
+from planner.planning import make_plan
 from planner.planning.branch_and_check import is_small
+from planner.planning.planning_params import ExactParams, SearchParams
 from planner.problem import Problem
 from planner.progress import Limits
 from profiles.model_profile import Layer, ModelProfile
@@ -191,12 +192,12 @@ def without_recomputation(problem: Problem) -> Problem:
 
 
 @pytest.mark.parametrize("kind", ["one stage", "replicas", "chunks", "widths"])
-def test_master_alone_agrees_with_brute_force(kind: str, monkeypatch: pytest.MonkeyPatch):
+def test_master_alone_agrees_with_brute_force(kind: str):
     """Tests that where the tree gives up at once, the integer programme with its cuts finds and proves the best."""
-    monkeypatch.setattr(branch_and_check, "NODES", (1,))
+    params = SearchParams(exact=ExactParams(nodes=(1,)))
     for seed in range(1000, 1012):
         problem = without_recomputation(wide_problem(Random(seed))) if kind == "widths" else chain_of(kind, seed)
-        (value, bound), best = search_exactly(problem), brute_force(problem)
+        (value, bound), best = search_exactly(problem, params), brute_force(problem)
         assert value == best, f"seed {seed}"
         assert bound == best or may_share_links(problem), f"seed {seed}"
         assert bound is None or best is None or bound <= best, f"seed {seed}"

@@ -180,7 +180,7 @@ def test_every_field_is_derived_or_history(document: str):
         "assumed_divisible",
         "timings",
     }
-    assert set(json.loads(document)["evidence"]) | {"proved_by"} == checked | set(HISTORY)
+    assert set(json.loads(document)["evidence"]) | {"proved_by", "search_params"} == checked | set(HISTORY)
 
 
 def test_a_long_question_is_deflated(document: str, monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,8 @@ from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
 from planner.certificate import make_bound, schedule_bound
 from planner.costs import CostModel
-from planner.planning.class_layouts import LAYOUTS, class_layouts
+from planner.planning.class_layouts import class_layouts
+from planner.planning.planning_params import NearBoundParams
 from planner.problem import Options, PinnedLayer, Problem
 from tests.planner.test_certificate import make_chain
 from tests.planner.test_device_classes import ONE_EACH, unlike
@@ -25,7 +26,7 @@ def test_layouts_are_partitions_close_to_the_bound(family):
     costs = CostModel(family)
     bound = make_bound(family, costs)
     found = class_layouts(family, costs, value_ns=bound.value_ns, seed=1)
-    assert 0 < len(found) <= LAYOUTS
+    assert 0 < len(found) <= NearBoundParams().layouts
     for stages in found:
         assert [name for stage in stages for name in stage.layers] == list(family.profile.topological_order)
         devices = [stage.replicas[0][0] for stage in stages]

@@ -32,7 +32,15 @@ def make_example() -> Plan:
         BaselineResult(name="1F1B (even layers)", makespan_ns=9, span_ns=9, bubble=0.5, peak_fraction=0.1),
         BaselineResult(name="ZB-V", makespan_ns=None, note="needs two stages per device"),
     )
-    return with_evidence(problem, plan, baselines=baselines, interpolated_costs=("1 layer",), schedule_bound_ns=3)
+    params = {"multistart.round_ticks": 4_000_000, "order_search.slopes": [4, 8]}
+    return with_evidence(
+        problem,
+        plan,
+        baselines=baselines,
+        interpolated_costs=("1 layer",),
+        schedule_bound_ns=3,
+        search_params=params,
+    )
 
 
 def test_the_document_looks_like_this():
@@ -103,6 +111,7 @@ BROKEN: dict[str, Change] = {
     "an unknown action": lambda d: d["schedule"].update(a=["0X0"]),
     "an action with leading zeros": lambda d: d["schedule"].update(a=["00F0"]),
     "an action that is a number": lambda d: d["schedule"].update(a=[0]),
+    "search parameters in a list": lambda d: d["evidence"].update(search_params=[1]),
     "evidence in a list": lambda d: d.update(evidence=[]),
     "evidence without its makespan": lambda d: d["evidence"].pop("makespan_ns"),
     "a baseline that is a number": lambda d: d["evidence"].update(baselines=[1]),
@@ -119,6 +128,8 @@ STRICTER: dict[str, Change] = {
     "an action twice": lambda d: d["schedule"].update(a=["0F0", "0F0"]),
     "a negative makespan": lambda d: d["evidence"].update(makespan_ns=-1),
     "a gap above one": lambda d: d["evidence"].update(gap=1.5),
+    "a search parameter that is text": lambda d: d["evidence"].update(search_params={"multistart.pool_size": "12"}),
+    "a search parameter without a group": lambda d: d["evidence"].update(search_params={"pool_size": 12}),
     "an unknown status": lambda d: d["evidence"].update(solution_status="perfect"),
     "a peak that is text": lambda d: d["evidence"].update(peak_bytes={"a": "1 GB"}),
     "a baseline without a name": lambda d: d["evidence"]["baselines"][0].pop("name"),

@@ -1,9 +1,9 @@
 """The exact search in turns: a problem whose cases cannot be listed leaves the joint search its time."""
 
-import pytest
+from typing import Any
 
-from planner.planning import branch_and_check, exact_improver
-from planner.planning.exact_improver import LISTING_STEPS, ExactTurns
+from planner.planning.exact_improver import ExactTurns
+from planner.planning.planning_params import ExactParams, SearchParams
 from planner.planning.search_state import SearchState
 from planner.problem import Problem
 from planner.progress import Limits
@@ -17,17 +17,21 @@ def make_row() -> Problem:
     return make_problem(layers, [make_link("d0 d1", latency=1)], edge_bytes=4, num_microbatches=3, memory_bytes=1_000)
 
 
-def make_turns() -> ExactTurns:
-    run = SearchState(make_row(), Limits(max_rounds=1), on_progress=lambda _: None, should_stop=lambda: False)
+def make_turns(**exact: Any) -> ExactTurns:
+    run = SearchState(
+        make_row(),
+        Limits(max_rounds=1),
+        on_progress=lambda _: None,
+        should_stop=lambda: False,
+        params=SearchParams(exact=ExactParams(**exact)),
+    )
     return ExactTurns(run, Searcher(run.instance))
 
 
-def test_a_turn_ends_where_cases_are_too_many(monkeypatch: pytest.MonkeyPatch):
+def test_a_turn_ends_where_cases_are_too_many():
     """Tests that a turn takes a few attempts at a list that is too long, and that the next turn goes on from there."""
-    monkeypatch.setattr(branch_and_check, "NODES", (2, 3, 4))
-    monkeypatch.setattr(branch_and_check, "MASTER_ROUNDS", 0)
-    turns = make_turns()
-    assert len(list(turns.take_turn())) == LISTING_STEPS
+    turns = make_turns(nodes=(2, 3, 4), master_rounds=0)
+    assert len(list(turns.take_turn())) == turns.params.listing_steps
     assert turns.run.plan is None
     assert not turns.is_done
     for _ in range(1_000):
@@ -47,12 +51,9 @@ def test_a_turn_goes_on_to_the_end_where_cases_are_listed():
     assert turns.run.stopped_by == "complete_search"
 
 
-def test_long_lists_wait_until_their_nodes_are_saved(monkeypatch: pytest.MonkeyPatch):
+def test_long_lists_wait_until_their_nodes_are_saved():
     """Tests that with a deterministic limit no more nodes are looked at than the turns so far allow."""
-    monkeypatch.setattr(branch_and_check, "NODES", (2, 3, 4))
-    monkeypatch.setattr(branch_and_check, "MASTER_ROUNDS", 0)
-    monkeypatch.setattr(exact_improver, "LISTING_NODES", 1)
-    turns = make_turns()
+    turns = make_turns(nodes=(2, 3, 4), master_rounds=0, listing_nodes=1)
     assert len(list(turns.take_turn())) == 1  # nobody knows yet that the list is long
     for turn in range(2, 100):
         list(turns.take_turn())

@@ -19,7 +19,7 @@ from planner.planning.search_state import COMPILING, REPORT_EVERY_S, SearchState
 from planner.problem import Problem
 from planner.progress import DEFAULT_PATIENCE, Limits, Progress
 from solver_models.compile_events import CompileWatch
-from solver_models.construction import FEWEST_RATED, make_seeds
+from solver_models.construction import make_seeds
 from solver_models.partition.dynamic import Partitioner
 from solver_models.partition.ilp import IntervalProgram
 from solver_models.partition.interval_kernels import columns
@@ -198,11 +198,12 @@ def test_bounds_stop_between_steps():
 def test_seeds_stop_and_the_best_floors_come_first():
     """Tests that as many seeds are rated as there is time for, and without a limit the same ones as ever."""
     searcher = Searcher(make_run(Limits()).instance)
+    fewest = searcher.params.balanced_seed.fewest_rated
     usual = {(seed.stage_of.tobytes(), seed.groups) for seed in make_seeds(searcher)}
     patient = make_seeds(searcher, has_time=lambda: True)
     assert {(seed.stage_of.tobytes(), seed.groups) for seed in patient} == usual
-    assert len(make_seeds(searcher, has_time=asked(2))) == FEWEST_RATED + 2
-    assert len(usual) > FEWEST_RATED + 2
+    assert len(make_seeds(searcher, has_time=asked(2))) == fewest + 2
+    assert len(usual) > fewest + 2
     floors = [searcher.floor(seed.stage_of, seed.groups, recompute=seed.recompute) for seed in patient]
     known = [floor for seed, floor in zip(patient, floors, strict=True) if floor is not None and seed.is_feasible]
     assert known == sorted(known)

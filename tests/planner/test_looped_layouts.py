@@ -1,7 +1,6 @@
 """Layouts in a loop: the compiled order against the simulator, the search against every cut and hand-made layouts."""
 
 from dataclasses import replace
-from functools import partial
 from itertools import combinations, pairwise
 from random import Random
 
@@ -11,7 +10,7 @@ import pytest
 from benchmarks.layouts import RECIPES, hand_plan, read_problem
 from planner.export.looped_pipelines import as_looped
 from planner.export.megatron import import_partition, make_megatron_job
-from planner.export.targets import TARGETS, fitted, restrict, with_chunks
+from planner.export.targets import TARGETS, restrict, with_chunks
 from planner.plan import Plan, Stage
 from planner.planning import Limits, make_plan
 from planner.planning.looped_layouts import LoopedSearch
@@ -113,10 +112,5 @@ def test_target_decides_the_chunks():
     assert with_chunks(Options(max_stages_per_device=3), MEGATRON).max_stages_per_device == 3
     assert with_chunks(Options(), TARGETS["torch"]).max_stages_per_device == 2
     problem = random_loop(Random(1), num_layers=9)
-    plan = make_plan(
-        problem,
-        limits=Limits(time_limit_s=60, max_rounds=1),
-        fit=partial(fitted, problem, target=MEGATRON),
-        is_looped=True,
-    )
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1), target=MEGATRON)
     assert plan.schedule == as_looped(problem, plan).schedule

@@ -273,6 +273,7 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "evidence-gap": with_evidence_field(gap=0.5),
     "evidence-status": with_evidence_field(solution_status="optimal"),
     "evidence-proof": with_evidence_field(proved_by="certificate"),
+    "evidence-search-params": with_evidence_field(search_params={"multistart.pool_size": "large"}),
 }
 
 DISAGREEING = {"timeline-broken", "span-differs", "bubble-differs", "peaks-differ"}

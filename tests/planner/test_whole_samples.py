@@ -53,8 +53,7 @@ def plan_for(problem: Problem, *, seed: int, target: str | None = None) -> Plan 
     program = None if target is None else TARGETS[target]
     asked = problem if program is None else restrict_problem(problem, program)
     try:
-        fit = None if program is None else lambda plan: fitted(asked, plan, target=program)
-        return make_plan(asked, limits=SEEDS_ONLY if seed % 10 else LIMITS, fit=fit)
+        return make_plan(asked, limits=SEEDS_ONLY if seed % 10 else LIMITS, target=program)
     except PipeplanError:
         return None
 

@@ -9,6 +9,7 @@ from solver_models.schedule.cp_neighbourhood import _Window, improve_window
 from solver_models.schedule.evaluation import play
 from solver_models.schedule.large_neighbourhood_search import sweep
 from solver_models.schedule.serial_schedule import one_by_one
+from solver_models.search_params import CpWindowParams
 from tests.solver_models.test_schedule_model import TINY, best_of, big, chain, end_of, peak_units
 
 PLAIN = {
@@ -85,7 +86,9 @@ def test_sweep_improves():
     """Tests that windows shorten a poor schedule too large to be solved whole, within the time given."""
     problem = big(microbatches=12)
     words = one_by_one(problem)
-    better = sweep(problem, words, time_limit_s=2, free_actions=60)
+    better = sweep(
+        problem, words, time_limit_s=2, params=CpWindowParams(free_actions=60, most_windows=1_000, work=10.0)
+    )
     assert better is not None
     assert better.makespan < 0.95 * play(problem, words).makespan
     assert holds(problem, better.words)

@@ -16,7 +16,7 @@ from planner.actions import KINDS, Action
 from planner.lowering import make_stages
 from planner.stage_lanes import memory_steps
 from planner.verify import verify
-from solver_models import multistart, neighbourhood
+from solver_models import neighbourhood
 from solver_models.annealing import overflow
 from solver_models.construction import make_seeds
 from solver_models.evaluator import FAR
@@ -24,6 +24,7 @@ from solver_models.instance import Word
 from solver_models.multistart import JointSearch
 from solver_models.order_enumeration import legal_words
 from solver_models.search import Candidate, Searcher
+from solver_models.search_params import MultistartParams, SolverParams, TaskWindowParams
 from solver_models.task_window import TaskWindow
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
 from tests.solver_models.nets import (
@@ -319,7 +320,11 @@ def test_rounds_are_reproducible():
     problem = random_exact_problem(Random(3), num_microbatches=8)
     found = []
     for num_threads in (1, 1, 2, 16):
-        search = JointSearch(Case(problem, ()).instance, seed=5, window=TaskWindow(num_threads, tasks_per_width=2))
+        search = JointSearch(
+            Case(problem, ()).instance,
+            seed=5,
+            window=TaskWindow(num_threads, params=TaskWindowParams(tasks_per_width=2)),
+        )
         search.iterations = 300
         search.add(make_seeds(search.searcher))
         best = []
@@ -333,13 +338,13 @@ def test_rounds_are_reproducible():
     assert all(each == found[0] for each in found)
 
 
-def test_a_pool_that_is_stuck_begins_afresh(monkeypatch: pytest.MonkeyPatch):
+def test_a_pool_that_is_stuck_begins_afresh():
     """Tests that pools are left in turn for other starts and for the best of all, the same way again, losing none."""
-    monkeypatch.setattr(multistart, "STALE_ROUNDS", 1)
+    params = SolverParams(multistart=MultistartParams(stale_rounds=1))
     problem = random_exact_problem(Random(4), num_microbatches=6)
     found = []
     for _ in range(2):
-        search = JointSearch(Case(problem, ()).instance, seed=2, window=TaskWindow(2))
+        search = JointSearch(Case(problem, ()).instance, seed=2, window=TaskWindow(2), params=params)
         search.iterations = 50
         search.add(make_seeds(search.searcher))
         best, pools = [], []

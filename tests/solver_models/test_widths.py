@@ -23,7 +23,7 @@ from profiles.model_profile import ModelProfile
 from solver_models.construction import make_seeds
 from solver_models.joint.search_space import automorphisms, make_space
 from solver_models.joint.subproblems import open_cases
-from solver_models.multistart import NARROW_ROUNDS, WIDE_EVERY_ROUNDS, JointSearch
+from solver_models.multistart import JointSearch
 from solver_models.neighbourhood import neighbour
 from solver_models.search import Searcher
 from tests.planner.oracle import brute_force
@@ -244,10 +244,11 @@ def test_first_rounds_are_those_without_groups():
     for own in (instance, replace(instance, wide=None)):
         search = JointSearch(own, seed=3)
         search.add(seeds)
-        for _ in range(NARROW_ROUNDS):
+        for _ in range(search.params.narrow_rounds):
             search.run_round()
         search.window.drain()
         found.append([(c.stage_of.tolist(), c.groups, c.objective) for c in (*search.pool, *search.polished)])
-        search.round = NARROW_ROUNDS + 1 if own.wide is None else WIDE_EVERY_ROUNDS * NARROW_ROUNDS
+        params = search.params
+        search.round = params.narrow_rounds + 1 if own.wide is None else params.wide_every_rounds * params.narrow_rounds
         assert search._scope(search._round_start())[0] is search.searcher
     assert found[0] == found[1]

@@ -16,7 +16,7 @@ import pytest
 
 from planner.export import deepspeed, megatron, torchtitan
 from planner.export.looped_pipelines import as_looped
-from planner.export.targets import TARGETS, fitted, renumbered, restrict
+from planner.export.targets import TARGETS, renumbered, restrict
 from planner.export.torch_table import import_torch_table, render_torch_table, torch_ranks
 from planner.export.zero_bubble import import_zero_bubble, render_zero_bubble
 from planner.plan import Plan
@@ -245,9 +245,7 @@ def test_only_what_the_target_runs_is_planned(name: str, num_devices: int):
     target = TARGETS[name]
     asked = language_model(num_devices=num_devices, num_microbatches=6)
     problem = replace(asked, options=restrict(asked.options, target))
-    plan = make_plan(
-        problem, limits=Limits(time_limit_s=30, max_rounds=2), fit=lambda found: fitted(problem, found, target=target)
-    )
+    plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=2), target=target)
     assert verify(problem, plan).passed
     assert verify(asked, replace(plan, problem=asked.reference(), evidence=None)).passed
     assert target.fit(problem, plan).schedule == plan.schedule

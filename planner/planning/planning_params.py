@@ -1,0 +1,315 @@
+"""What steers a planning run and was chosen by hand: `SearchParams`, every parameter of every room in one place.
+
+The groups of the solvers' floor are those of `solver_models.search_params`, those of the bounds are in
+`planner.bounds.bound_params`, because bounds know nothing of solvers; here are those of the steps of a run, and what
+collects them all. `make_plan` takes one, `SearchState` and `Searcher` carry it to where it is read. What differs from
+the defaults stands in the evidence, so that a plan can be made again.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from planner.bounds.bound_params import BoundParams
+from solver_models.search_params import (
+    Amount,
+    Count,
+    FallingHeat,
+    Heat,
+    ParamGroup,
+    Ratio,
+    Seconds,
+    Share,
+    SolverParams,
+    Work,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstPlansParams(ParamGroup):
+    """First candidates of large problems, baselines and looped layouts (`planner.planning.driver`)."""
+
+    large_actions: Work = 40_000
+    """Problems with more actions than this are large: their plans take so long to play that not everything can be
+    tried. Not measured."""
+    min_seed_plays: Count = 6
+    """First candidates of a large problem that are played at least. Not measured."""
+    max_seed_actions: Work = 200_000_000
+    """Actions that they may be in all. Not measured."""
+    seed_share: Share = 0.1
+    """Part of the time limit by whose end they are played. Not measured."""
+    baseline_share: Share = 0.3
+    """Part of the time limit by whose end the baselines are played. Not measured."""
+    no_plan_share: Share = 0.6
+    """The same as long as none of them fits. Not measured."""
+    min_baseline_s: Seconds = 2.0
+    """Seconds that baselines have at least, but at most half of the limit. Not measured."""
+    first_layouts_share: Share = 0.3
+    """Part of the time limit up to which layouts in a loop are looked for before the baselines. Not measured."""
+    layouts_share: Share = 0.8
+    """The same after the bound. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceParams(ParamGroup):
+    """What is expected of a slow machine before anything was timed (`planner.planning.search_state`)."""
+
+    plays_per_round: Count = 8
+    """Plays that the first round of a large problem is expected to take. Not measured."""
+    actions_per_s: Work = 1_000_000
+    """Actions that a slow machine plays in a second. Not measured: on purpose several times too few."""
+    max_bounded_actions: Work = 400_000
+    """Larger plans come without a schedule bound, which would take as long as the rest. Not measured."""
+    bounded_actions_per_s: Work = 40_000
+    """Actions for which a slow machine finds the schedule bound in a second. Not measured."""
+    longer_round: Ratio = 1.25
+    """How many times as long as the one before a round is expected to take: they grow, and other processes come and
+    go. Not measured."""
+    max_late_s: Seconds = 0.3
+    """By how much a run may exceed its time limit for the sake of a schedule bound. Not measured: the promise is 1 s
+    and 5 %."""
+    max_late_share: Share = 0.02
+    """And by which part of the limit beyond that. Not measured."""
+    max_seed_actions: Work = 200_000_000
+    """Actions that all balanced seeds of a large problem may be in all. Not measured."""
+    all_seeds: Count = 1_000
+    """How many plays all balanced seeds take, about. Not measured."""
+    seed_actions_per_s: Work = 3_000_000
+    """Actions of seeds that a slow machine plays in a second. Not measured."""
+    seed_share: Share = 0.3
+    """Part of the time left that first candidates may take, once without and once with orders of their own. Not
+    measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearBoundParams(ParamGroup):
+    """Stages that the classes bound leaves possible (`planner.planning.class_layouts`, `successive_halving`)."""
+
+    min_left_s: Seconds = 5.0
+    """Seconds that must be left for them to be looked for. Not measured."""
+    slacks: tuple[Share, ...] = (0.003, 0.01, 0.02)
+    """How far above the bound stages are looked for, as parts of it. Not measured."""
+    min_ways: Count = 20
+    """Ways through the stages that are rated for every slack, at least. Not measured."""
+    max_ways: Count = 50
+    """Ways, at most. Not measured."""
+    way_actions: Work = 100_000
+    """Between these, as many ways as have so many actions in all. Not measured."""
+    layouts: Count = 40
+    """How many of all ways are kept, those with the least schedule bounds. Not measured."""
+    seed_layouts: Amount = 12
+    """How many of those the joint search begins with. Not measured."""
+    first_plays: Work = 900
+    """Work on the orders of each of them in the first turn, in plays; doubled for the better half. Not measured."""
+    turn_actions: Work = 60_000_000
+    """Most work of a turn on all of them, in played actions. Not measured."""
+    trial_share: Share = 0.2
+    """Part of the time that is left after which no turn begins. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalParams(ParamGroup):
+    """Cuts of the layers in one topological order (`planner.planning.intervals`)."""
+
+    max_candidates: Count = 8
+    """Cuts taken from the dynamic programme. Not measured."""
+    max_devices: Count = 128
+    """Most devices for either programme. Not measured."""
+    dynamic_share: Share = 0.2
+    """Part of the time left that the dynamic programme, and playing what it finds, may take. Not measured."""
+    limit_s: Seconds = 2.0
+    """Seconds for building and solving the integer programme. Not measured."""
+    share: Share = 0.1
+    """Part of the time left for it. Not measured."""
+    min_left_s: Seconds = 4.0
+    """Without so many seconds left it is not begun. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionParams(ParamGroup):
+    """Order search between rounds of the joint search (`planner.planning.sessions`)."""
+
+    every_rounds: Count = 4
+    """Joint rounds between two sessions. Not measured."""
+    rounds: Count = 2
+    """Rounds of a session. Not measured."""
+    max_sessions: Annotated[int, (3, 1000)] = 4
+    """Order searches that are under way at once. Not measured."""
+    most_actions: Work = 4_000_000
+    """Work up to which that of a round doubles, in played actions. Not measured."""
+    max_vees: Annotated[int, (0, 2)] = 2
+    """Two-chunk V that get sessions of their own. Not measured."""
+    max_vee_actions: Work = 30_000
+    """Actions of the largest of those. Not measured."""
+    hopeless: Ratio = 1.05
+    """The ratio to the incumbent that ends their sessions. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialParams(ParamGroup):
+    """Orders of the sequential planner's stages (`planner.planning.sequential_improver`)."""
+
+    max_cells: Work = 500_000
+    """Most devices x layers x layers for which the sequential planner is asked. Not measured."""
+    looks: Count = 200
+    """How often it may look at all of them. Not measured."""
+    equal_rounds: Amount = 8
+    """Rounds of order search that follow one joint round each. Measured: in that many rounds the joint search ends
+    behind who settles on stages first on none of the problems of docs/benchmarks/sequential.md."""
+    later_every_rounds: Count = 4
+    """Later, one round in so many is followed by another. Not measured."""
+    hopeless: Ratio = 1.05
+    """Ratio to the incumbent that ends it. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPlacementParams(ParamGroup):
+    """Where I and W are, as a decision of the search (`planner.planning.split_placement_improver`)."""
+
+    every_rounds: Annotated[int, (2, 10**6)] = 2
+    """Joint rounds between two turns. Not measured."""
+    pool_size: Count = 6
+    """Candidates kept. Not measured."""
+    fresh_starts: Count = 3
+    """How many of the joint pool are begun from in turn. Not measured."""
+    ranks: Count = 3
+    """From how many of those kept. Not measured."""
+    polish_share: Share = 0.5
+    """Part of a turn's steps that improve the orders of its best candidate. Not measured."""
+    polish_heat: Heat = 0.0003
+    """Their temperature. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpOrderParams(ParamGroup):
+    """Small orders given to CP-SAT between rounds (`planner.planning.cp_sat_orders`)."""
+
+    every_rounds: Count = 12
+    """Rounds between two orders. Not measured."""
+    limit_s: Seconds = 5.0
+    """Seconds for one order, where rounds are not counted. Not measured."""
+    work: Seconds = 5.0
+    """CP-SAT's deterministic limit. Measured: about as long as seconds."""
+    max_actions: Work = 300
+    """The largest number of actions it is given. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopedParams(ParamGroup):
+    """Layouts of programs that run stages in a loop (`planner.planning.looped_layouts`)."""
+
+    heats: tuple[FallingHeat, ...] = (0.0003, 0.001, 0.003, 0.0001)
+    """First temperatures of anneals, as parts of the objective; they take turns and fall to a twentieth. Not
+    measured."""
+    first_actions: Work = 40_000_000
+    """Work of the first anneal of a shape, in actions; each further one has as much more. Not measured."""
+    most_actions: Work = 200_000_000
+    """Most work of an anneal. Not measured."""
+    min_steps: Count = 200
+    """Steps of an anneal, at least, whatever their work. Not measured."""
+    max_steps: Count = 20_000
+    """Steps of an anneal, at most. Not measured."""
+    max_shape_actions: Work = 4_000_000
+    """Largest pipeline whose cuts are annealed. Not measured."""
+    stale_turns: Count = 120
+    """Anneals without a better cut after which the search ends. Not measured."""
+    round_turns: Count = 2
+    """Anneals of a shape for one round of a limit on rounds. Not measured."""
+    rank_weight: Share = 0.7
+    """How likely each next shape is to be annealed, relative to the one before. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactParams(ParamGroup):
+    """Turns of the exact search, and the list of its open cases (`planner.planning.exact_improver`)."""
+
+    after_rounds: Count = 3
+    """Rounds of the search before a small problem is searched exactly. Not measured."""
+    listing_steps: Count = 2
+    """Attempts to list all open cases per turn, once one has failed. Not measured."""
+    listing_share: Share = 1 / 3
+    """Part of the search's time that such attempts get. Not measured."""
+    listing_nodes: Work = 1_200_000
+    """With a deterministic limit, nodes of the tree per turn that they may look at; what is left is saved up. Not
+    measured."""
+    nodes: tuple[Work, ...] = (600_000, 6_000_000, 40_000_000)
+    """Nodes of the tree that are looked at, in all, before a threshold is lowered, in the first, second ... attempt.
+    Not measured."""
+    master_rounds: Amount = 300
+    """Cases that the integer programme is asked for where the tree gave up. Not measured."""
+    master_share: Share = 0.5
+    """Part of the time left that it may take. Not measured."""
+    first_step: Count = 2
+    """Where there is no incumbent, so many times the bound is tried first. Not measured."""
+    smallest_step: Count = 200
+    """Steps above less than one part in so many of the bound are not tried. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseParams(ParamGroup):
+    """How the exact search closes one case of partition and mapping (`planner.planning.branch_and_check`)."""
+
+    max_words: Work = 20_000
+    """Words per device that are enumerated. Not measured."""
+    few_plays: Work = 3_000
+    """Combinations of words that are played before CP-SAT is asked. Not measured."""
+    many_plays: Work = 3_000_000
+    """Combinations that are played after it failed. Not measured."""
+    polish_iterations: Work = 50_000
+    """Plays that polish its words where these are too many. Not measured."""
+    efforts: tuple[Seconds, ...] = (0.3, 3.0, 30.0)
+    """Work that CP-SAT may spend on an order, in its deterministic seconds, one after the other, of cases that the
+    integer programme names. Not measured."""
+    rounds: tuple[tuple[Work, Annotated[int, (0, 10**12)], Seconds | None], ...] = (
+        (8, 300, None),
+        (4, 0, 0.3),
+        (100_000, 5, None),
+        (100_000, 100, None),
+        (100_000, 2_000, 0.3),
+        (100_000, 20_000, 3.0),
+        (100_000, 200_000, 30.0),
+    )
+    """How many cases, least floor first, nodes of the branch and bound over the orders of each, and the effort of
+    CP-SAT where that does not do (none: it is not asked), round by round. The first two are for good orders: they spare
+    most of the others everything. Not measured."""
+    quick_batch: Count = 16
+    """Cases that are branched on at a time, below the same incumbent, with at most `few_nodes`. Not measured."""
+    long_batch: Count = 4
+    """The same with more nodes. Not measured."""
+    few_nodes: Amount = 100
+    """So many nodes take no time worth stopping. Not measured."""
+    promising: Amount = 40
+    """Cases of least floor whose orders are polished first. Not measured."""
+    promising_steps: Work = 3_000
+    """Plays that this takes. Not measured."""
+    order_batch: Count = 8
+    """Orders that are solved side by side, below the same incumbent, however many threads there are. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchParams(SolverParams):
+    """Every parameter of a planning run, as `group.name`; the defaults are what was tuned and tested."""
+
+    first_plans: FirstPlansParams = field(default_factory=FirstPlansParams)
+    """What comes before the search."""
+    pace: PaceParams = field(default_factory=PaceParams)
+    """What a slow machine is taken to do."""
+    bound: BoundParams = field(default_factory=BoundParams)
+    """Effort put into the certified bound."""
+    near_bound: NearBoundParams = field(default_factory=NearBoundParams)
+    """Stages near the bound."""
+    interval: IntervalParams = field(default_factory=IntervalParams)
+    """Cuts by dynamic and integer programming."""
+    session: SessionParams = field(default_factory=SessionParams)
+    """Order search between joint rounds."""
+    sequential: SequentialParams = field(default_factory=SequentialParams)
+    """The sequential planner's stages."""
+    split_placement: SplitPlacementParams = field(default_factory=SplitPlacementParams)
+    """Where I and W are."""
+    cp_order: CpOrderParams = field(default_factory=CpOrderParams)
+    """CP-SAT on whole orders."""
+    looped: LoopedParams = field(default_factory=LoopedParams)
+    """Layouts in a loop."""
+    exact: ExactParams = field(default_factory=ExactParams)
+    """Turns of the exact search."""
+    case: CaseParams = field(default_factory=CaseParams)
+    """One case of the exact search."""

@@ -1,0 +1,404 @@
+"""What steers the search and was chosen by hand: groups of parameters, one per room of this floor, each with its range.
+
+`SolverParams` collects them; a `Searcher` carries it to wherever it searches. A field's type has its unit's range, its
+docstring says what it does and what was measured. Another value never makes a plan wrong, only better or worse, sooner
+or later found: plans are verified, and bounds proved, whatever is set here.
+
+Some parameters are compiled into the kernels that read them, and so are no fields:
+
+* `solver_models.critical_path_search`: REACH, how far an action moves at most;
+* `solver_models.joint.branch_and_bound`: MAX_DEPTH, RUN_GROWTH, SHAVED_RUN, PLAYED, the course of its runs;
+* `solver_models.joint.lower_bounds`: MAX_PASSES, after which heads and tails are left as they are;
+* `solver_models.joint.propagation`: MAX_NARROWINGS, after which windows are left as they are;
+* `solver_models.joint.shaving`: SHARE, the part of an action's room that is tried;
+* `solver_models.split_placement`: WISH_SHARE, how often a step changes a wish.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+Count = Annotated[int, (1, 10**6)]
+"""How many: at least one."""
+Amount = Annotated[int, (0, 10**6)]
+"""How many: perhaps none."""
+Work = Annotated[int, (1, 10**12)]
+"""Actions played, nodes, cells or steps: what is counted instead of seconds, so that it is the same everywhere."""
+Share = Annotated[float, (0.0, 1.0)]
+"""A part of something."""
+Ratio = Annotated[float, (1.0, 1000.0)]
+"""How many times as much."""
+Heat = Annotated[float, (0.0, 10.0)]
+"""A temperature, as a part of the objective; 0 takes no step that is worse."""
+FallingHeat = Annotated[float, (1e-9, 10.0)]
+"""The first or last temperature of an anneal, which falls in equal ratios."""
+Seconds = Annotated[float, (0.0, 10.0**6)]
+"""Wall-clock seconds, or CP-SAT's deterministic ones."""
+
+
+class ParamGroup:
+    """Parameters of one room, each within the range that its type has."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError that names the field, its value and the remedy."""
+        for name, kind in get_type_hints(type(self), include_extras=True).items():
+            _require(f"{group_name(type(self))}.{name}", getattr(self, name), kind=kind)
+
+
+def group_name(kind: type) -> str:
+    """What a group is called where parameters are named: `order_search` for `OrderSearchParams`."""
+    words = kind.__name__.removesuffix("Params")
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in words).lstrip("_")
+
+
+def _require(what: str, value: object, *, kind: Any) -> None:
+    """Raise ValueError unless a value is what its type says, within its range."""
+    if get_origin(kind) in (Union, UnionType):
+        if value is not None:
+            _require(what, value, kind=get_args(kind)[0])
+    elif get_origin(kind) is tuple:
+        for index, (item, inner) in enumerate(_items(what, value, kinds=get_args(kind))):
+            _require(f"{what}[{index}]", item, kind=inner)
+    else:
+        number, (least, most) = get_args(kind)
+        shown, noun = repr(value)[:60], "a whole number" if number is int else "a number"
+        if isinstance(value, bool) or not isinstance(value, (int, float) if number is float else int):
+            raise ValueError(f"search parameter {what} = {shown} is not {noun}; give {noun} from {least:g} to {most:g}")
+        if not least <= value <= most:
+            raise ValueError(f"search parameter {what} = {shown} is out of range; give {noun} from {least} to {most}")
+
+
+def _items(what: str, value: object, *, kinds: tuple[Any, ...]) -> Iterator[tuple[object, Any]]:
+    """The items of a list with the type of each; raises ValueError unless it is one, as long as it has to be."""
+    is_open = kinds[-1] is Ellipsis
+    wanted = "one or more items" if is_open else f"{len(kinds)} items"
+    if not isinstance(value, tuple) or not value or (not is_open and len(value) != len(kinds)):
+        raise ValueError(f"search parameter {what} = {repr(value)[:60]} is no list of {wanted}; give {wanted}")
+    yield from ((item, kinds[0] if is_open else kind) for item, kind in zip(value, _padded(kinds, value), strict=True))
+
+
+def _padded(kinds: tuple[Any, ...], value: tuple[object, ...]) -> tuple[Any, ...]:
+    return kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWindowParams(ParamGroup):
+    """How many tasks are under way at once where rounds are counted, whatever the number of threads; under a time limit
+    it is one more than there are threads (`solver_models.task_window`)."""
+
+    first: Annotated[int, (1, 1024)] = 2
+    """Tasks under way at first; a task knows nothing of those that are. Not measured."""
+    tasks_per_width: Count = 64
+    """Started tasks that make room for one more under way. Measured: gnmt8 on four devices, 20 s on two cores, seeds 0
+    to 2, took 199.0, 193.3, 195.7 ms with room for one more every 8 or 16 tasks, and 191.1, 193.3, 195.4 ms with every
+    64; hosts of many cores fill later (`python -m benchmarks.threads`)."""
+    most: Annotated[int, (1, 1024)] = 64
+    """Most tasks under way. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultistartParams(ParamGroup):
+    """Rounds of the joint search and the pool that they start from (`solver_models.multistart`)."""
+
+    tasks_per_round: Annotated[int, (1, 1024)] = 2
+    """Anneals and polishes of a round; the number of threads is another matter. Measured: 1 and 4 give plans 2.0 and
+    0.5 % (each ± 0.3) longer for 0.46 and 1.88 of the processor time (`benchmarks/search_params.py`, ten rounds)."""
+    round_ticks: Work = 2_000_000
+    """Work of one task of the first rounds, in played actions. Measured: about a fifth of a second; half and twice of a
+    tenth of it give plans 1.3 % longer and 0.2 % (each ± 0.3) shorter for 0.51 and 1.48 of the processor time
+    (`benchmarks/search_params.py`, ten rounds)."""
+    max_iterations: Work = 20_000
+    """Steps of an anneal of the first rounds, however short plans are. Measured: does not bind on gnmt8 and bert24
+    (`benchmarks/search_params.py`)."""
+    rounds_per_step: Count = 8
+    """Every so many rounds, rounds become one step longer: late improvements need long anneals. Measured: 4 and 16
+    change plans by 0.0 and 0.2 % (each ± 0.3) for 1.35 and 0.74 of the processor time
+    (`benchmarks/search_params.py`, ten rounds)."""
+    most_steps: Count = 6
+    """Steps of `round_ticks` up to which rounds grow. Not measured."""
+    pool_size: Count = 12
+    """Candidates kept to start from. Not measured."""
+    per_shape: Count = 2
+    """How many of them may have the same numbers of replicas stage by stage. Not measured."""
+    rank_weight: Share = 0.7
+    """How likely each next candidate of the pool is to be started from, relative to the one before. Not measured."""
+    stale_rounds: Count = 5
+    """Rounds without progress after which the pool begins afresh. Not measured."""
+    progress_parts: Count = 1000
+    """Progress is one part in so many of the objective. Not measured."""
+    narrow_rounds: Amount = 8
+    """Where widths are open: first rounds on single devices alone. Not measured; turns with and without widths from the
+    first round on were tried, stalled, and were taken back."""
+    wide_every_rounds: Count = 2
+    """After those, one round in so many looks at groups of devices. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnealParams(ParamGroup):
+    """Temperatures of the joint search and of split placement (`solver_models.multistart`)."""
+
+    heats: tuple[tuple[FallingHeat, FallingHeat], ...] = (
+        (0.03, 0.0005),
+        (0.01, 0.0002),
+        (0.1, 0.0005),
+        (0.003, 0.0001),
+        (0.3, 0.001),
+    )
+    """First and last temperature of an anneal, as parts of the objective; rounds take turns. Not measured."""
+    parts: Annotated[int, (1, 100)] = 2
+    """Anneals that follow each other within a task, each from the best of those before. Not measured."""
+    floor_heats: tuple[tuple[FallingHeat, FallingHeat], ...] = (
+        (0.01, 0.0005),
+        (0.03, 0.0005),
+        (0.003, 0.0002),
+        (0.1, 0.0005),
+    )
+    """Temperatures of anneals on the floor, which take turns. Not measured."""
+    floor_ticks: Work = 1_000
+    """Work of a step on the floor, in played actions. Not measured."""
+    polish_heats: tuple[Heat, ...] = (0.0, 0.0003, 0.001, 0.0001)
+    """Temperatures of polishing orders, which take turns. Not measured."""
+    most_polished: Count = 3
+    """Candidates with orders of their own that are kept, and of how many of the pool orders are polished. Not
+    measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolishParams(ParamGroup):
+    """Tabu search on the orders of one candidate of the joint search (`solver_models.search`)."""
+
+    samples: Count = 60
+    """Moves judged per step. Not measured."""
+    patience: Count = 300
+    """Steps without success before it starts again. Not measured."""
+    step_plays: Count = 3
+    """Plays that a step is counted as. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchParams(ParamGroup):
+    """Branch and bound over the orders of a case (`solver_models.search`, `solver_models.joint.branch_and_bound`)."""
+
+    whole_nodes: Amount = 100
+    """With so few nodes, orders are searched as a whole; with more, parts that share nothing one by one. Not
+    measured."""
+    first_run: Work = 100
+    """Nodes until the search starts again for the first time, with the weighted degrees learnt. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeParams(ParamGroup):
+    """The exact search over partitions and mappings (`solver_models.joint`)."""
+
+    max_downsets: Work = 2_000
+    """Down-sets of the layers of the largest graph that is searched exactly. Not measured."""
+    max_arcs: Work = 200_000
+    """Sets of layers that may be a stage, at most. Not measured."""
+    max_groups: Work = 400
+    """Ordered groups of devices that may hold a stage, at most. Not measured."""
+    max_permutations: Work = 720
+    """Permutations of the devices that are tried for symmetry; 720 are all of six. Not measured."""
+    max_cases: Work = 100_000
+    """Open cases that are listed, at most. Not measured."""
+    parts: Annotated[int, (1, 1024)] = 16
+    """Parts of the tree that may be searched side by side. Not measured."""
+    largest_part: Share = 0.25
+    """How much of all nodes one of them may have. Not measured."""
+    max_columns: Work = 20_000
+    """Columns of the largest integer programme over cases that is built. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSearchParams(ParamGroup):
+    """Rounds of search for the order of one partition and mapping (`solver_models.order_search`)."""
+
+    tasks_per_round: Annotated[int, (1, 1024)] = 2
+    """Tasks of a round; the number of threads is another matter. Not measured."""
+    first_actions: Work = 1_000_000
+    """Work of one task of the first round, in played actions; it doubles. Measured: about a twentieth of a second."""
+    most_actions: Work = 16_000_000
+    """Work up to which it doubles, where partition and mapping are given or come from the sequential planner. Not
+    measured."""
+    samples: tuple[Count, ...] = (60, 30, 120, 200)
+    """Moves judged per step of the tabu search; tasks take turns. Not measured."""
+    patience: tuple[Count, ...] = (300, 1000, 200, 3000)
+    """Steps without success before it goes back to the best order; tasks take turns. Not measured."""
+    heats: tuple[Heat, ...] = (0.0, 0.0003, 0.001, 0.0001)
+    """Temperatures where a tabu search does not know the critical path (shared links); tasks take turns. Not
+    measured."""
+    pool_size: Count = 8
+    """Orders that are kept, at most one of each origin. Not measured."""
+    rank_weight: Share = 0.6
+    """How likely each next order of the pool is to be started from, relative to the one before. Not measured."""
+    block_seeds: Amount = 4
+    """Orders that repeat a building block to begin with. Not measured."""
+    slopes: tuple[Amount, ...] = (4, 8, 6, 2, 12, 5, 0)
+    """Slopes of the in-flight caps that policies are annealed from, in quarters; 0: caps that fill the pipeline. Not
+    measured."""
+    extras: tuple[Amount, ...] = (0, 1)
+    """Microbatches beyond the caps that fill the pipeline. Not measured."""
+    repetend_task: Amount = 5
+    """The number of the task that looks for repetends. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpWindowParams(ParamGroup):
+    """Windows of an order that CP-SAT solves anew (`solver_models.order_search`)."""
+
+    every_turns: Count = 6
+    """Turns of an order search between two with windows. Not measured."""
+    free_actions: Count = 120
+    """Actions in a window. Not measured."""
+    most_windows: Count = 2
+    """Windows of a task. Not measured."""
+    work: Seconds = 0.5
+    """CP-SAT's deterministic limit of a window. Not measured."""
+    max_actions: Work = 30_000
+    """Longer orders have no windows. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepetendParams(ParamGroup):
+    """Periods of an order, found by CP-SAT (`solver_models.schedule.repetend`)."""
+
+    slots: Count = 120
+    """Ticks of the fullest device's work on one microbatch are rounded so that it has at most about so many. Not
+    measured."""
+    stretches: tuple[Annotated[int, (100, 10_000)], ...] = (
+        100, 102, 104, 107, 110, 114, 118, 122, 127, 133, 140, 150, 165, 200,
+    )  # fmt: skip
+    """Periods tried, in percent of the fullest device's work, until one is possible in the memory. Not measured."""
+    more_periods: Amount = 1
+    """Longer periods tried after the first possible one: they need a shorter fill. Not measured."""
+    most_failures: Count = 2
+    """Periods given up in all. Not measured."""
+    max_actions: Count = 256
+    """Largest patterns looked for, in actions of one microbatch. Not measured."""
+    work: Seconds = 0.25
+    """CP-SAT's deterministic limit of one period. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockParams(ParamGroup):
+    """Building blocks of two-chunk V to begin with (`solver_models.building_blocks`)."""
+
+    steps: tuple[Annotated[int, (1, 6)], ...] = (1, 2, 3, 4)
+    """Slots tried from device to device. Not measured."""
+    per_steps: Count = 10
+    """Blocks of the same steps that are looked at: those of the shortest stay in memory. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancedSeedParams(ParamGroup):
+    """First candidates with balanced cuts (`solver_models.construction`)."""
+
+    fewest_rated: Count = 6
+    """Candidates that are rated whatever the time: a search needs some to begin with. Not measured."""
+    first_chunks: tuple[Annotated[float, (0.01, 0.99)], ...] = (0.5, 0.25, 1 / 3, 2 / 3, 0.75)
+    """Part of a device's work that its first chunk takes, where every device holds two. Not measured."""
+    most_chunks: Count = 12
+    """Most stages per device that seeds have. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestFitParams(ParamGroup):
+    """Intervals of layers for unlike devices, device by device (`solver_models.best_fit`)."""
+
+    most_tries: Count = 192
+    """Choices that are followed at once; the first always takes the best fit. Not measured."""
+    tries_times_devices: Work = 3_072
+    """Choices times devices, at most. Not measured."""
+    steps: Amount = 9
+    """Halvings of the bracket around the least period. Not measured."""
+    first_targets: tuple[Ratio, ...] = (1.02, 1.1, 1.3, 2.0, 4.0)
+    """Targets over the floor, in turn until one is reached. Not measured."""
+    held: tuple[Share, ...] = (1.0, 0.5, 0.0)
+    """Microbatches that a stage shall hold at once, as parts of the devices that are left. Not measured."""
+    most_noise: Share = 1.0
+    """What chance adds at most to the waste that devices are compared by, as a part of the target; little in most
+    tries. Not measured."""
+    shares: tuple[Share, ...] = (1.0, 0.75, 0.5)
+    """Parts of the devices, the fastest ones, that may be used. Not measured."""
+    most_devices: Count = 256
+    """With more devices it takes too long and is left out. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargeSeedParams(ParamGroup):
+    """First candidates of problems whose plans take long to play (`solver_models.large_construction`)."""
+
+    replicas: tuple[Count, ...] = (
+        1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+    )  # fmt: skip
+    """Devices per stage that are tried. Not measured."""
+    depths: tuple[Share, ...] = (1.0, 0.5, 0.2, 0.0)
+    """Microbatches that a stage shall hold at once, as parts of the stages from it to the last. Not measured."""
+    slacks: tuple[Share, ...] = (0.0, 0.03, 0.1, 0.25)
+    """By how much a stage may fall short of the largest load where that makes what crosses its end smaller. Not
+    measured."""
+    most_slack_groups: Count = 160
+    """Cuts into more stages have no slack to give. Not measured."""
+    steps: Annotated[int, (1, 200)] = 14
+    """Halvings of the search for the least largest load of a cut. Not measured."""
+    most_floors: Count = 200
+    """Cuts whose floor is looked at, those with the least estimates. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicParams(ParamGroup):
+    """Cuts by dynamic programming (`solver_models.partition.candidates`)."""
+
+    tolerance: Annotated[float, (1e-9, 1.0)] = 2e-3
+    """How exactly the least largest load is found for each number of stages, as a part of it. Not measured."""
+    radius: Count = 24
+    """How far, in layers, cuts are shifted for the sake of fill and drain. Not measured."""
+    most_shifted: Amount = 16
+    """Partitions whose cuts are shifted. Not measured."""
+    most_probes: Work = 600_000
+    """Intervals looked at per pattern of replication, at most. Measured: about a quarter of a second."""
+    fewest_looks: Count = 12
+    """A pattern that can be looked at fewer times than this within `most_probes` is left out. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverParams:
+    """Every group of this floor, under the name that its parameters have."""
+
+    task_window: TaskWindowParams = field(default_factory=TaskWindowParams)
+    """Tasks side by side."""
+    multistart: MultistartParams = field(default_factory=MultistartParams)
+    """Rounds of the joint search."""
+    anneal: AnnealParams = field(default_factory=AnnealParams)
+    """Temperatures of the joint search."""
+    polish: PolishParams = field(default_factory=PolishParams)
+    """Tabu search within the joint search."""
+    tree: TreeParams = field(default_factory=TreeParams)
+    """The exact search over partitions and mappings."""
+    order_search: OrderSearchParams = field(default_factory=OrderSearchParams)
+    """Rounds of order search."""
+    cp_window: CpWindowParams = field(default_factory=CpWindowParams)
+    """CP-SAT on parts of an order."""
+    repetend: RepetendParams = field(default_factory=RepetendParams)
+    """CP-SAT on periods."""
+    block: BlockParams = field(default_factory=BlockParams)
+    """Building blocks."""
+    branch: BranchParams = field(default_factory=BranchParams)
+    """Branch and bound over orders."""
+    balanced_seed: BalancedSeedParams = field(default_factory=BalancedSeedParams)
+    """Balanced first candidates."""
+    best_fit: BestFitParams = field(default_factory=BestFitParams)
+    """First candidates on unlike devices."""
+    large_seed: LargeSeedParams = field(default_factory=LargeSeedParams)
+    """First candidates of large problems."""
+    dynamic: DynamicParams = field(default_factory=DynamicParams)
+    """Cuts by dynamic programming."""
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                shown = type(value).__name__
+                raise ValueError(f"search parameters {name} are of type {shown}; give {kind.__name__}(...)")
