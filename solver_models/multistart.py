@@ -174,9 +174,10 @@ class JointSearch:
                 self.polished = self._keep(self.polished, candidate)
 
     def _task(self, number: int, start: _RoundStart) -> Candidate:
-        """One task of a round: every third polishes words if any are open, the others anneal."""
+        """One task of a round: every third polishes words if any are open, but for the first rounds; others anneal."""
         seed = (self.seed * 1_000_003 + number) % 2**31
-        chosen = self._choose_polish(number, start) if number % 3 == 2 else None
+        polishes = number % 3 == 2 and start.round >= self.params.first_polish_round
+        chosen = self._choose_polish(number, start) if polishes else None
         if chosen is not None:
             heats = self.annealing.polish_heats
             heat = heats[number // 3 % len(heats)]

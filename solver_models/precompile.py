@@ -186,20 +186,24 @@ def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
     open_cases(searcher, space)
 
 
-FIRST: dict[str, Callable[[Searcher, Candidate], None]] = {
+JOINT: dict[str, Callable[[Searcher, Candidate], None]] = {
     "moves": _moves,
     "nets": _nets,
     "plays": _plays,
     "floors": _floors,
     "ratings": _ratings,
-    "tabu-search": _tabu_search,
-    "schedule-floors": _schedule_floors,
     "anneals": _anneals,
-    "policies": _policies,
-    "polishes": _polishes,
     "cuts": _cuts,
 }
-"""Groups that every plan needs, what others call before those."""
+"""Groups of the first rounds of joint search, what others call before those."""
+
+FIRST: dict[str, Callable[[Searcher, Candidate], None]] = JOINT | {
+    "schedule-floors": _schedule_floors,
+    "tabu-search": _tabu_search,
+    "policies": _policies,
+    "polishes": _polishes,
+}
+"""Groups that every plan needs which is not found in the first rounds."""
 
 LATER: dict[str, Callable[[Searcher, Candidate], None]] = {
     "enumeration": _enumeration,
@@ -242,7 +246,9 @@ def _compile_apart(groups: list[str]) -> None:
 
 def take_share(*groups: str) -> None:
     """Compile the groups that nobody else is at work on, and then wait for the others."""
-    with _seated():
+    with _seated(until=lambda: is_warm(*groups)) as is_seated:
+        if not is_seated:
+            return
         searcher = Searcher(toy_instance())
         candidate = searcher.make_candidate(np.array([0, 1]), ((0,), (1,)), recompute=np.zeros(2, np.int64))
         for is_patient in (False, True):
@@ -262,15 +268,22 @@ def _mark(group: str) -> Path:
 
 
 @contextmanager
-def _seated() -> Iterator[None]:
-    """Wait until fewer processes than there are cores compile on this machine: two would have to share a core."""
+def _seated(*, until: Callable[[], bool]) -> Iterator[bool]:
+    """Wait until fewer processes than there are cores compile on this machine: two would have to share a core.
+
+    Not beyond `until`; whether there is a seat then.
+    """
     with ExitStack() as held:
-        while not any(
-            held.enter_context(_locked(cache_folder() / f"seat-{number}", is_patient=False))
-            for number in range(_num_cores())
+        while not (
+            is_seated := any(
+                held.enter_context(_locked(cache_folder() / f"seat-{number}", is_patient=False))
+                for number in range(_num_cores())
+            )
         ):
+            if until():
+                break
             time.sleep(SEAT_EVERY_S)
-        yield
+        yield is_seated
 
 
 @contextmanager

@@ -123,6 +123,9 @@ class MultistartParams(ParamGroup):
     """Candidates kept to start from. Not measured."""
     per_shape: Count = 2
     """How many of them may have the same numbers of replicas stage by stage. Not measured."""
+    first_polish_round: Count = 3
+    """The first round in which orders are polished. Not measured: so long the pool is new, and on a new machine the
+    kernels of order search need not be there yet."""
     rank_weight: Share = 0.7
     """How likely each next candidate of the pool is to be started from, relative to the one before. Not measured."""
     stale_rounds: Count = 5

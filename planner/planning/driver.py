@@ -26,7 +26,7 @@ from planner.progress import Limits, Progress
 from planner.verify import verify
 from solver_models.covering import Covering
 from solver_models.large_construction import large_seeds
-from solver_models.precompile import FIRST
+from solver_models.precompile import FIRST, JOINT
 from solver_models.search import Searcher
 
 BASELINES, START = "baselines", "the plan to start from"
@@ -76,7 +76,7 @@ def _follow(run: SearchState, start: Plan | None, *, is_looped: bool) -> Plan:
     if layouts is not None:
         search_layouts(run, layouts, share=run.params.first_plans.first_layouts_share)
     play_baselines(run)
-    run.make_ready(*FIRST)
+    run.make_ready(*JOINT)
     if start is not None:
         play_start(run, start)
     bound(run)

@@ -16,6 +16,7 @@ from planner.planning.successive_halving import try_orders
 from solver_models.construction import make_seeds
 from solver_models.multistart import JointSearch
 from solver_models.order_search import OrderSearch
+from solver_models.precompile import FIRST
 from solver_models.search import Candidate
 
 
@@ -43,7 +44,9 @@ class JointTurns:
         return True
 
     def take_turn(self) -> Iterator[None]:
-        """The next round."""
+        """The next round; the first that polishes orders waits for the kernels of that."""
+        if self.rounds + 1 == self.search.params.first_polish_round:
+            self.leader.run.make_ready(*FIRST)
         self.search.run_round(lambda: self.leader.propose(self.name))
         yield
 
@@ -138,6 +141,7 @@ class SearchLoop:
 
     def _search_orders(self) -> Iterator[None]:
         """Partition and mapping are given: all time goes into the order."""
+        self.run.make_ready(*FIRST)
         seeds = make_seeds(self.search.searcher)[:1]
         if not seeds or not self.search.searcher.is_allowed(seeds[0]):
             return

@@ -7,11 +7,14 @@ of the joint search, which only looks at the orders of the first few.
 from planner.planning.conversions import rate
 from planner.planning.search_state import SearchState
 from solver_models.multistart import JointSearch
+from solver_models.precompile import FIRST
 
 
 def try_orders(run: SearchState, search: JointSearch) -> None:
     """Offer the best orders found for the stages near the bound to the search."""
     params = run.params.near_bound
+    if run.near_bound:
+        run.make_ready(*FIRST)
     until = run.elapsed_s + params.trial_share * run.seconds_left
     most = max(1, params.turn_actions // (params.first_plays * run.num_actions))
     rated = (rate(run.problem, search.searcher, stages=stages) for stages in run.near_bound[:most])
