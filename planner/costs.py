@@ -54,9 +54,9 @@ class StageCost:
     weight_stash_bytes: int
     """Held from the end of I to the end of W; 0 without W."""
     workspace_bytes: int
-    """Held while any action runs."""
-    received_bytes: int = 0
-    """Split placement: the weight stash from elsewhere, held while W runs."""
+    """Held while F, I or B runs."""
+    weight_workspace_bytes: int
+    """Held while W runs; with split placement the weight stash from elsewhere as well."""
 
     def duration_ns(self, kind: str) -> int:
         """Time of an action of kind F, I, W or B."""
@@ -190,7 +190,7 @@ class CostModel:
             held_bytes=0,
             stash_bytes=part_of(part.share, whole.stash_bytes),
             weight_stash_bytes=kept,
-            received_bytes=part_of(1 - part.share, whole.weight_stash_bytes) if "W" in part.kinds else 0,
+            weight_workspace_bytes=whole.workspace_bytes + part_of(1 - part.share, whole.weight_stash_bytes),
         )
         if part.kinds == "F":
             return replace(cost, workspace_bytes=whole.workspace_bytes + whole.stash_bytes)
@@ -216,6 +216,7 @@ class CostModel:
         has_weight_grad = any(layer.is_trainable for layer in layers)
         recompute = sum(work.recompute_ns for work in works) if stage.recompute else 0
         stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
+        workspace = max(size.workspace_bytes for size in sizes)
         forward, input_grad, weight_grad, backward = (self.problem.profile.overhead_ns(device_type, k) for k in "FIWB")
         return StageCost(
             forward_ns=_ceil(sum(work.forward_ns for work in works), replicas) + forward,
@@ -227,7 +228,8 @@ class CostModel:
             held_bytes=_ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash,
             stash_bytes=stash,
             weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas),
-            workspace_bytes=max(size.workspace_bytes for size in sizes),
+            workspace_bytes=workspace,
+            weight_workspace_bytes=workspace,
         )
 
     def _require_work(self, name: str, device_type: str, *, width: int, replicas: int | Fraction) -> LayerWork:

@@ -47,7 +47,15 @@ class StageReplica:
     weight_stash: int
     """Units kept from the end of I to the end of W."""
     workspace: int
-    """Units held only while any action runs."""
+    """Units held only while F, I or B runs."""
+    weight_workspace: int
+    """Units held only while W runs."""
+
+    def extra(self, kind: int) -> int:
+        """Units that an action of this kind needs while it runs, beside the stashes held until then (and by F)."""
+        if kind == FORWARD:
+            return self.workspace
+        return self.weight_workspace if kind == WEIGHT_GRAD else self.stash - self.held + self.workspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
