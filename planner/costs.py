@@ -52,11 +52,11 @@ class StageCost:
     stash_bytes: int
     """Held while I or B runs; at least `held_bytes`."""
     weight_stash_bytes: int
-    """Held from the end of I to the end of W; 0 without W."""
+    """Held from the end of I to the end of W, a workspace that is kept included; 0 without W."""
     workspace_bytes: int
     """Held while F, I or B runs."""
     weight_workspace_bytes: int
-    """Held while W runs; with split placement the weight stash from elsewhere as well."""
+    """Held while W runs, unless I has kept it; with split placement the weight stash from elsewhere as well."""
 
     def duration_ns(self, kind: str) -> int:
         """Time of an action of kind F, I, W or B."""
@@ -217,6 +217,7 @@ class CostModel:
         recompute = sum(work.recompute_ns for work in works) if stage.recompute else 0
         stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
         workspace = max(size.workspace_bytes for size in sizes)
+        kept = workspace if self.problem.options.keep_workspace and has_weight_grad else 0
         forward, input_grad, weight_grad, backward = (self.problem.profile.overhead_ns(device_type, k) for k in "FIWB")
         return StageCost(
             forward_ns=_ceil(sum(work.forward_ns for work in works), replicas) + forward,
@@ -227,9 +228,9 @@ class CostModel:
             state_bytes=sum(size.state_bytes for size in sizes),
             held_bytes=_ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash,
             stash_bytes=stash,
-            weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas),
+            weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas) + kept,
             workspace_bytes=workspace,
-            weight_workspace_bytes=workspace,
+            weight_workspace_bytes=workspace - kept,
         )
 
     def _require_work(self, name: str, device_type: str, *, width: int, replicas: int | Fraction) -> LayerWork:

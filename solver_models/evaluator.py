@@ -209,10 +209,10 @@ class Recording(NamedTuple):
     """[D] 1 while actions that take time may start on a device that is held by transfers."""
 
 
-OPTIONS = ("num_microbatches", "num_links", "receive_buffers", "tail", "can_split")
+OPTIONS = ("num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace")
 """Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
 
-MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT = range(len(OPTIONS))
+MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(len(OPTIONS))
 """Indices into them."""
 
 LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(7)
@@ -272,6 +272,9 @@ def stage_sums(layers, stage_of, start, devices, recompute):
         sizes[s, WEIGHT_WORKSPACE] = sizes[s, WORKSPACE]
         if sizes[s, HAS_WEIGHT] == 0:
             sizes[s, WEIGHT_STASH] = 0
+        elif layers.options[KEEPS_WORKSPACE]:
+            sizes[s, WEIGHT_STASH] += sizes[s, WORKSPACE]
+            sizes[s, WEIGHT_WORKSPACE] = 0
         group = devices[start[s]]
         sizes[s, GRADIENT] += ceil_div(
             sizes[s, CUT_GRADIENT], layers.member_start[group + 1] - layers.member_start[group]

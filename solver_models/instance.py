@@ -45,7 +45,7 @@ class StageReplica:
     stash: int
     """Units held while I or B runs (`held` unless activations are recomputed)."""
     weight_stash: int
-    """Units kept from the end of I to the end of W."""
+    """Units kept from the end of I to the end of W, a workspace that is kept included."""
     workspace: int
     """Units held only while F, I or B runs."""
     weight_workspace: int
@@ -194,6 +194,8 @@ class Instance:
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """What is minimised."""
+    keep_workspace: bool = False
+    """Whether I keeps its workspace until the end of its W, which runs in it."""
     measured: Integers | None = None
     """[tables, T, L] 1 where the layer has a cost on the type; None: everywhere."""
     can_halve: bool = True

@@ -276,13 +276,20 @@ class Reading:
         kinds = "".join(action.kind for action in word if action[1:] == (stage, microbatch))
         if kinds == "F":
             return self.size(stage, "checkpoint_bytes" if self.stages[stage].recompute else "stash_bytes")
-        return self.size(stage, "weight_stash_bytes") if kinds == "FI" and self.has_weights[stage] else 0
+        if kinds != "FI" or not self.has_weights[stage]:
+            return 0
+        return self.size(stage, "weight_stash_bytes") + self.kept_workspace(stage)
+
+    def kept_workspace(self, stage: int) -> int:
+        """What I keeps for its W beside the weight stash."""
+        return self.size(stage, "workspace_bytes") if self.problem.options.keep_workspace else 0
 
     def extra(self, action: Action) -> int:
         """What an action holds on top while it runs."""
         held = self.size(action.stage, "checkpoint_bytes" if self.stages[action.stage].recompute else "stash_bytes")
         own = {"F": held, "W": 0}.get(action.kind, self.size(action.stage, "stash_bytes") - held)
-        return own + self.size(action.stage, "workspace_bytes")
+        left = self.kept_workspace(action.stage) if action.kind == "W" else 0
+        return own + self.size(action.stage, "workspace_bytes") - left
 
 
 class Game:
@@ -590,8 +597,9 @@ def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndar
             *(reading.durations[s, r][kind] for kind in "FIWB"),
             reading.size(s, "checkpoint_bytes" if stages[s].recompute else "stash_bytes"),
             reading.size(s, "stash_bytes"),
-            reading.size(s, "weight_stash_bytes") * reading.has_weights[s],
+            (reading.size(s, "weight_stash_bytes") + reading.kept_workspace(s)) * reading.has_weights[s],
             reading.size(s, "workspace_bytes"),
+            reading.size(s, "workspace_bytes") - reading.kept_workspace(s),
         ]
         for s, r in reading.seats
     ]

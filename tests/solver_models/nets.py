@@ -23,6 +23,7 @@ from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from tests.strategies import (
     AMPLE,
     BANDWIDTHS,
+    draws_workspace,
     random_edges,
     random_layer,
     random_overheads,
@@ -64,6 +65,7 @@ def random_exact_problem(
             recompute=rng.random() < 0.5,
             receive_buffers=rng.randint(0, 2),
             objective=rng.choice(["makespan", "makespan", "span"]),
+            keep_workspace=draws_workspace(layers),
         ),
     )
 

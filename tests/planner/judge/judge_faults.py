@@ -194,6 +194,14 @@ class NoOverhead:
         return found._replace(message_overhead_ns=0)
 
 
+def second_workspace(original: Any, *args: Any, size: Any, keeps_workspace: bool) -> tuple[Step, ...]:
+    """W takes a workspace of its own beside the one that its I has kept."""
+    forward, input_grad, weight_grad, fused = original(*args, size=size, keeps_workspace=keeps_workspace)
+    if keeps_workspace:
+        weight_grad = weight_grad._replace(during=size.workspace)
+    return forward, input_grad, weight_grad, fused
+
+
 JUDGE_FAULTS: dict[str, Fault] = {
     "F / 2": times(lambda t: t | {"F": t["F"] // 2}),
     "I takes a nanosecond more": times(lambda t: t | {"I": t["I"] + 1}),
@@ -209,6 +217,10 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "the weight stash is forgotten": sizes(weight_stash=lambda s: 0),
     "the checkpoint is a byte too large": sizes(checkpoint=lambda s: s.checkpoint + 1),
     "the workspace is forgotten": sizes(workspace=lambda s: 0),
+    "I gives back the workspace that it keeps": put(
+        READING, "steps", lambda original, *args, **kw: original(*args, **kw | {"keeps_workspace": False})
+    ),
+    "W has a workspace beside the one kept": put(READING, "steps", second_workspace),
     "a byte of state is dropped": sizes(state=lambda s: s.state - 1),
     "gradients are half as large": sizes(gradients=lambda s: s.gradients // 2),
     "frozen layers are trained": put(
