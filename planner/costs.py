@@ -282,16 +282,21 @@ class CostModel:
         self.problem.cluster.find_routes(wanted)
 
     def static_bytes(self, stages: Sequence[Stage]) -> dict[str, int]:
-        """Bytes that stay resident on every used device: state, and receive buffers for every edge from elsewhere.
+        """Bytes that stay resident on every used device: state, a bucket, and receive buffers for edges from elsewhere.
 
+        A device of replicated stages holds the largest of their buckets: they are reduced one after the other.
         With split placement the owner alone holds the state; who runs I for it holds a copy of the weights, who runs W
         a gradient, and what arrives for them lies in receive buffers as well.
         """
         static: dict[str, int] = {}
+        bucket: dict[str, int] = {}
         for stage in stages:
+            own = self.bucket_bytes(stage)
             for replica, group in enumerate(stage.replicas):
                 for device in group:
                     static[device] = static.get(device, 0) + self.stage_cost(stage, replica).state_bytes
+                    bucket[device] = max(own, bucket.get(device, 0))
+        static = {device: size + bucket[device] for device, size in static.items()}
         buffers = self.problem.options.receive_buffers
         for (a, b), traffic in self.traffic(stages).items():
             is_split = stages[a].is_split or stages[b].is_split
@@ -335,6 +340,11 @@ class CostModel:
             if "W" in part.kinds:
                 size += buffers * part_of(1 - part.share, whole.weight_stash_bytes)
             static[part.device] = static.get(part.device, 0) + size
+
+    def bucket_bytes(self, stage: Stage) -> int:
+        """Gradients that a replica of the stage holds a second time to reduce them; 0 where there is one replica."""
+        most = self.problem.profile.bucket_bytes
+        return min(most, self.gradient_bytes(stage)) if most and len(stage.replicas) > 1 else 0
 
     def parameter_bytes(self, stage: Stage) -> int:
         """Bytes of the weights of a stage."""

@@ -63,6 +63,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         route_links=route_links,
         num_links=2 * len(cluster.links),
         tail=profile.optimizer_ns,
+        bucket_bytes=profile.bucket_bytes,
         can_split=options.split_backward,
         pinned=_column(pins.get(layer.name, -1) for layer in layers),
         given_stages=_given_stages(problem),

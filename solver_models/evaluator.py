@@ -209,10 +209,10 @@ class Recording(NamedTuple):
     """[D] 1 while actions that take time may start on a device that is held by transfers."""
 
 
-OPTIONS = ("num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace")
+OPTIONS = ("num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes")
 """Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
 
-MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(len(OPTIONS))
+MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET = range(len(OPTIONS))
 """Indices into them."""
 
 LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(7)
@@ -396,11 +396,14 @@ def make_flows(layers, pairs, start, devices):
 
 @kernel
 def static_units(layers, pairs, sizes, start, devices):
-    """[D] resident units: state and receive buffers."""
-    static = np.zeros(layers.capacity.shape[0], np.int64)
+    """[D] resident units: state, the largest bucket of gradients to be reduced, and receive buffers."""
+    static, bucket = np.zeros(layers.capacity.shape[0], np.int64), np.zeros(layers.capacity.shape[0], np.int64)
     for s in range(sizes.shape[0]):
+        own = min(layers.options[BUCKET], sizes[s, GRADIENT]) if start[s + 1] - start[s] > 1 else 0
         for n in range(start[s], start[s + 1]):
             static[devices[n]] += sizes[s, STATE]
+            bucket[devices[n]] = max(bucket[devices[n]], own)
+    static += bucket
     for p in range(pairs.shape[0]):
         for way in range(2):
             sender, receiver = (

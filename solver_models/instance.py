@@ -196,6 +196,8 @@ class Instance:
     """What is minimised."""
     keep_workspace: bool = False
     """Whether I keeps its workspace until the end of its W, which runs in it."""
+    bucket_bytes: int = 0
+    """Most units of gradients that a replica holds a second time to reduce them."""
     measured: Integers | None = None
     """[tables, T, L] 1 where the layer has a cost on the type; None: everywhere."""
     can_halve: bool = True

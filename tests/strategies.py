@@ -120,6 +120,7 @@ def random_problem(rng: Random) -> Problem:
             scaling=rng.choice([None, "linear", "measured"]),
             optimizer_ns=rng.choice([0, 0, 5]),
             action_overhead_ns=random_overheads(types, like=layers),
+            bucket_bytes=random_bucket(layers),
         ),
         cluster=random_cluster(rng, types),
         num_microbatches=rng.randint(1, 4),
@@ -134,6 +135,11 @@ def random_problem(rng: Random) -> Problem:
             keep_workspace=draws_workspace(layers),
         ),
     )
+
+
+def random_bucket(layers: Sequence[Layer]) -> int:
+    """Bytes of a bucket, often none, drawn from the layers so that other draws stay as they are."""
+    return Random(f"bucket of {layers!r}").choice([0, 0, 2, 30])
 
 
 def draws_workspace(layers: Sequence[Layer]) -> bool:

@@ -165,6 +165,7 @@ class Reading:
             tensors=self.tensors,
             sizes=self.sizes,
             receive_buffers=self.problem.options.receive_buffers,
+            bucket_bytes=self.problem.profile.bucket_bytes,
         )
 
     @cached_property

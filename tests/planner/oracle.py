@@ -228,15 +228,20 @@ class Reading:
         r = len(groups)
         if r == 1 or all(layer.frozen for layer in self.layers[stage]):
             return 0, ()
-        width, trained = len(groups[0]), [x for x in self.layers[stage] if x.parameter_bytes and not x.frozen]
-        stated = {x.name: w.parameter_bytes for x in trained for w in x.wider if w.width == width}
-        size = sum(stated.get(x.name) or 0 for x in trained)
-        size += ceil(Fraction(sum(x.parameter_bytes for x in trained if stated.get(x.name) is None), width))
+        size = self.gradient_bytes(stage)
         routes = [self.problem.cluster.route(groups[i][0], groups[(i + 1) % r][0], num_bytes=size) for i in range(r)]
         slowest = min(route.bandwidth_bytes_per_s for route in routes)
         latency = 2 * (r - 1) * max(route.latency_ns for route in routes)
         time = ceil(Fraction(2 * (r - 1) * size * 10**9, r * slowest)) + latency
         return time, tuple(link for route in routes for link in route.links)
+
+    def gradient_bytes(self, stage: int) -> int:
+        """What the replicas of a stage synchronise, per device."""
+        width = len(self.stages[stage].replicas[0])
+        trained = [x for x in self.layers[stage] if x.parameter_bytes and not x.frozen]
+        stated = {x.name: w.parameter_bytes for x in trained for w in x.wider if w.width == width}
+        size = sum(stated.get(x.name) or 0 for x in trained)
+        return size + ceil(Fraction(sum(x.parameter_bytes for x in trained if stated.get(x.name) is None), width))
 
     def size(self, stage: int, field: str) -> int:
         """Bytes of a stage per device: state undivided, everything that grows with the batch over the replicas."""
@@ -251,9 +256,11 @@ class Reading:
         return sum(values) if field == "state_bytes" else ceil(Fraction(sum(values), len(groups)))
 
     def static(self, device: str) -> int:
-        """State and receive buffers of a device."""
+        """State, the largest bucket and receive buffers of a device."""
         held = [s for s, stage in enumerate(self.stages) if any(device in group for group in stage.replicas)]
         total = sum(self.size(s, "state_bytes") for s in held)
+        reduced = [self.gradient_bytes(s) for s in held if len(self.stages[s].replicas) > 1]
+        total += min(self.problem.profile.bucket_bytes, max(reduced, default=0))
         for (a, b), (forward, backward, _) in self.pairs.items():
             for mine, other, num_bytes in ((b, a, forward), (a, b, backward)):
                 groups = self.stages[mine].replicas

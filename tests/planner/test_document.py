@@ -32,7 +32,8 @@ def make_example() -> Plan:
         BaselineResult(name="1F1B (even layers)", makespan_ns=9, span_ns=9, bubble=0.5, peak_fraction=0.1),
         BaselineResult(name="ZB-V", makespan_ns=None, note="needs two stages per device"),
     )
-    return with_evidence(problem, plan, baselines=baselines, interpolated_costs=("1 layer",), schedule_bound_ns=3)
+    figures = {"interpolated_costs": ("1 layer",), "schedule_bound_ns": 3, "bucket_bytes": 7}
+    return with_evidence(problem, plan, baselines=baselines, **figures)
 
 
 def test_the_document_looks_like_this():

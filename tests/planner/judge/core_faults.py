@@ -277,6 +277,10 @@ CORE_FAULTS: dict[str, Fault] = {
         CostModel, "static_bytes", without_options(receive_buffers=lambda o: o.receive_buffers + 1)
     ),
     "receive buffers are forgotten": put(CostModel, "static_bytes", without_options(receive_buffers=lambda o: 0)),
+    "buckets are forgotten": put(CostModel, "bucket_bytes", lambda original, *_: 0),
+    "a bucket is as large as the gradients": put(
+        CostModel, "bucket_bytes", lambda original, model, stage: original(model, stage) and model.gradient_bytes(stage)
+    ),
     "frozen layers synchronise gradients": put(CostModel, "gradient_bytes", gradient_of_frozen_layers),
     "the ring has a hop less": ring_of(lambda time, r: time * (r - 1) // r),
     "the ring goes once round": ring_of(lambda time, r: time // 2),

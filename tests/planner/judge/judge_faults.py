@@ -92,11 +92,12 @@ def floor(value: Fraction) -> int:
     return value.numerator // value.denominator
 
 
-def static_under(buffers: Callable[[int], int]) -> Fault:
-    """Receive buffers are counted otherwise."""
+def static_under(**changes: Callable[[int], int]) -> Fault:
+    """What is resident is counted with another number of receive buffers, or other buckets."""
 
-    def changed(original: Any, *args: Any, receive_buffers: int, **kwargs: Any) -> dict[str, int]:
-        return original(*args, receive_buffers=buffers(receive_buffers), **kwargs)  # type: ignore[no-any-return]
+    def changed(original: Any, *args: Any, **kwargs: Any) -> dict[str, int]:
+        changed_ones = {name: change(kwargs[name]) for name, change in changes.items()}
+        return original(*args, **kwargs | changed_ones)  # type: ignore[no-any-return]
 
     return put(READING, "static_bytes", changed)
 
@@ -231,8 +232,10 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "gradients flow everywhere": tensors(lambda t: t._replace(has_gradient=True)),
     "a flow is forgotten": flows(lambda found: found[1:]),
     "flows take their turns backward": flows(lambda found: found[::-1]),
-    "receive buffers: one too many": static_under(lambda count: count + 1),
-    "receive buffers are forgotten": static_under(lambda count: 0),
+    "receive buffers: one too many": static_under(receive_buffers=lambda count: count + 1),
+    "receive buffers are forgotten": static_under(receive_buffers=lambda count: 0),
+    "buckets are forgotten": static_under(bucket_bytes=lambda size: 0),
+    "a bucket is as large as the gradients": static_under(bucket_bytes=lambda size: size and 2**40),
     "latency is forgotten": put(
         Route, "time_ns", lambda original, route, size: original(route, size) - route.latency_ns
     ),
