@@ -336,11 +336,20 @@ def _assemble(
         conditions=findings.conditions if findings.survey.sheet is None else None,
     )
     options: dict[str, object] = {}
+    if intake.kind == "training":
+        profile = replace(profile, bucket_bytes=_bucket_bytes())
     if intake.kind == "training" and num_microbatches is not None:
         options = {"uneven_replication": False}  # what planner.execute can run on torch 2.13 without its own messages
     if wanted.no_split:
         options["split_backward"] = False
     return Workload(profile=profile, cluster=cluster, num_microbatches=num_microbatches, options=options)
+
+
+def _bucket_bytes() -> int:
+    """What the executor holds twice while it reduces gradients."""
+    from planner.execute.reduction import BUCKET_BYTES
+
+    return BUCKET_BYTES
 
 
 def _add_overheads(wanted: Wanted, workload: Workload, *, telling: "Telling") -> Workload:

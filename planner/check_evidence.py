@@ -191,6 +191,8 @@ class _EvidenceCheck:
         yield from _compare("interpolated_costs", stated=evidence.interpolated_costs, derived=derived)
         if evidence.timings:  # documents of earlier versions do not say
             yield from _compare("timings", stated=evidence.timings, derived=self.costs.describe_timings())
+        known = self.problem.profile.bucket_bytes
+        yield from _compare("bucket_bytes", stated=evidence.bucket_bytes, derived=known)
         if evidence.assumed_divisible is not None:
             parts = self.costs.assumed_divisible(self.plan.stages)
             yield from _compare("assumed_divisible", stated=evidence.assumed_divisible, derived=parts)

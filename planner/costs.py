@@ -52,11 +52,11 @@ class StageCost:
     stash_bytes: int
     """Held while I or B runs; at least `held_bytes`."""
     weight_stash_bytes: int
-    """Held from the end of I to the end of W; 0 without W."""
+    """Held from the end of I to the end of W, a workspace that is kept included; 0 without W."""
     workspace_bytes: int
-    """Held while any action runs."""
-    received_bytes: int = 0
-    """Split placement: the weight stash from elsewhere, held while W runs."""
+    """Held while F, I or B runs."""
+    weight_workspace_bytes: int
+    """Held while W runs, unless I has kept it; with split placement the weight stash from elsewhere as well."""
 
     def duration_ns(self, kind: str) -> int:
         """Time of an action of kind F, I, W or B."""
@@ -190,7 +190,7 @@ class CostModel:
             held_bytes=0,
             stash_bytes=part_of(part.share, whole.stash_bytes),
             weight_stash_bytes=kept,
-            received_bytes=part_of(1 - part.share, whole.weight_stash_bytes) if "W" in part.kinds else 0,
+            weight_workspace_bytes=whole.workspace_bytes + part_of(1 - part.share, whole.weight_stash_bytes),
         )
         if part.kinds == "F":
             return replace(cost, workspace_bytes=whole.workspace_bytes + whole.stash_bytes)
@@ -216,6 +216,8 @@ class CostModel:
         has_weight_grad = any(layer.is_trainable for layer in layers)
         recompute = sum(work.recompute_ns for work in works) if stage.recompute else 0
         stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
+        workspace = max(size.workspace_bytes for size in sizes)
+        kept = workspace if self.problem.options.keep_workspace and has_weight_grad else 0
         forward, input_grad, weight_grad, backward = (self.problem.profile.overhead_ns(device_type, k) for k in "FIWB")
         return StageCost(
             forward_ns=_ceil(sum(work.forward_ns for work in works), replicas) + forward,
@@ -226,8 +228,9 @@ class CostModel:
             state_bytes=sum(size.state_bytes for size in sizes),
             held_bytes=_ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash,
             stash_bytes=stash,
-            weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas),
-            workspace_bytes=max(size.workspace_bytes for size in sizes),
+            weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas) + kept,
+            workspace_bytes=workspace,
+            weight_workspace_bytes=workspace - kept,
         )
 
     def _require_work(self, name: str, device_type: str, *, width: int, replicas: int | Fraction) -> LayerWork:
@@ -279,16 +282,21 @@ class CostModel:
         self.problem.cluster.find_routes(wanted)
 
     def static_bytes(self, stages: Sequence[Stage]) -> dict[str, int]:
-        """Bytes that stay resident on every used device: state, and receive buffers for every edge from elsewhere.
+        """Bytes that stay resident on every used device: state, a bucket, and receive buffers for edges from elsewhere.
 
+        A device of replicated stages holds the largest of their buckets: they are reduced one after the other.
         With split placement the owner alone holds the state; who runs I for it holds a copy of the weights, who runs W
         a gradient, and what arrives for them lies in receive buffers as well.
         """
         static: dict[str, int] = {}
+        bucket: dict[str, int] = {}
         for stage in stages:
+            own = self.bucket_bytes(stage)
             for replica, group in enumerate(stage.replicas):
                 for device in group:
                     static[device] = static.get(device, 0) + self.stage_cost(stage, replica).state_bytes
+                    bucket[device] = max(own, bucket.get(device, 0))
+        static = {device: size + bucket[device] for device, size in static.items()}
         buffers = self.problem.options.receive_buffers
         for (a, b), traffic in self.traffic(stages).items():
             is_split = stages[a].is_split or stages[b].is_split
@@ -332,6 +340,11 @@ class CostModel:
             if "W" in part.kinds:
                 size += buffers * part_of(1 - part.share, whole.weight_stash_bytes)
             static[part.device] = static.get(part.device, 0) + size
+
+    def bucket_bytes(self, stage: Stage) -> int:
+        """Gradients that a replica of the stage holds a second time to reduce them; 0 where there is one replica."""
+        most = self.problem.profile.bucket_bytes
+        return min(most, self.gradient_bytes(stage)) if most and len(stage.replicas) > 1 else 0
 
     def parameter_bytes(self, stage: Stage) -> int:
         """Bytes of the weights of a stage."""

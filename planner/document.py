@@ -73,6 +73,7 @@ def _evidence_to_plain(evidence: Evidence) -> dict[str, Any]:
         "assumed_divisible": None if evidence.assumed_divisible is None else list(evidence.assumed_divisible),
         "timings": dict(evidence.timings) or None,
         "search_params": dict(evidence.search_params) or None,
+        "bucket_bytes": evidence.bucket_bytes or None,
         "improvers": [_tally_to_plain(tally) for tally in evidence.improvers] or None,
     }
     return {key: value for key, value in plain.items() if value is not None or key not in _LEFT_OUT}
@@ -82,7 +83,7 @@ def _tally_to_plain(tally: ImproverTally) -> dict[str, Any]:
     return {key: value for key, value in _fields(tally).items() if value is not None}
 
 
-_LEFT_OUT = {"proved_by", "assumed_divisible", "timings", "threads", "search_params", "improvers"}
+_LEFT_OUT = {"proved_by", "assumed_divisible", "timings", "bucket_bytes", "threads", "search_params", "improvers"}
 """Fields of the evidence that are left out where there is nothing to say."""
 
 
@@ -173,6 +174,8 @@ def _read_evidence(reader: "_DocumentReader") -> Evidence:
     values["assumed_divisible"] = None if assumed is None else tuple(item.value for item in assumed.items(int))
     if (timings := reader.optional("timings", dict)) is not None:
         values["timings"] = {str(key): timings.get(key, str).value for key in timings.value}
+    if (bucket := reader.optional("bucket_bytes", int)) is not None:
+        values["bucket_bytes"] = bucket.value
     if (threads := reader.optional("threads", int)) is not None:
         values["threads"] = threads.value
     if (params := reader.optional("search_params", dict)) is not None:

@@ -1,7 +1,7 @@
 """Nanoseconds and names to ticks and indices, and back."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from planner.actions import KINDS, Action
 from planner.costs import CostModel, overlap
 from planner.device_groups import list_groups
 from planner.plan import DeviceGroup, Plan, Share, Stage
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from solver_models.instance import (
     NO_TABLE,
     Instance,
@@ -62,20 +62,19 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         route_start=route_start,
         route_links=route_links,
         num_links=2 * len(cluster.links),
-        receive_buffers=options.receive_buffers,
         tail=profile.optimizer_ns,
+        bucket_bytes=profile.bucket_bytes,
         can_split=options.split_backward,
-        max_stages_per_device=options.max_stages_per_device,
-        uneven_replication=options.uneven_replication,
-        skip_edges=options.skip_edges,
-        idle_devices=options.idle_devices,
-        recompute=options.recompute,
         pinned=_column(pins.get(layer.name, -1) for layer in layers),
         given_stages=_given_stages(problem),
         given_groups=_given_groups(problem),
-        objective=options.objective,
         wide=_make_wide(problem, tables, groups=groups) if groups else None,
+        **{name: getattr(options, name) for name in _SAME_OPTIONS},
     )
+
+
+_SAME_OPTIONS = sorted({each.name for each in fields(Instance)} & {each.name for each in fields(Options)} - {"pinned"})
+"""Options that the search knows under the same name and with the same values."""
 
 
 def _can_halve(problem: Problem, costs: CostModel) -> bool:
@@ -316,6 +315,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
                     stash=cost.stash_bytes,
                     weight_stash=cost.weight_stash_bytes,
                     workspace=cost.workspace_bytes,
+                    weight_workspace=cost.weight_workspace_bytes,
                 )
             )
     room = {device.name: device.usable_bytes - static.get(device.name, 0) for device in problem.cluster.devices}

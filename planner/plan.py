@@ -162,6 +162,8 @@ class Evidence:
     timings: Mapping[str, str] = field(default_factory=dict)
     """How the times were taken: `conditions` (`busy`, `alone`, `not stated`), and of `action_overhead` and
     `message_overhead` whether they were `measured`; empty in documents of earlier versions."""
+    bucket_bytes: int = 0
+    """The profile's `bucket_bytes`, which the executor keeps to; 0: not modelled."""
     threads: int | None = None
     """Threads that searched at once; None with `max_rounds`, where their number decides nothing, and in documents of
     earlier versions."""

@@ -58,6 +58,8 @@ class Options:
     """Devices may stay without a stage."""
     receive_buffers: int = 2
     """Receive buffers per edge that enters a stage from another device; 0 ignores them."""
+    keep_workspace: bool = False
+    """I keeps its workspace until the W of the same stage and microbatch has ended, which runs in it."""
     split_placement: bool = False
     """Plans may place W, or half of every I, of a stage on other devices; only the bound on the work covers that."""
     synchronisation: Synchronisation = "after"
@@ -78,6 +80,11 @@ class Options:
         require_integer("options: max_width", self.max_width, least=1, most=4096)
         require_integer("options: receive_buffers", self.receive_buffers, most=2**20)
         require_distinct("options: pinned layer", (pin.layer for pin in self.pinned))
+        if self.keep_workspace and self.split_placement:
+            raise ValueError(
+                "options: keep_workspace = true and split_placement = true; I and W of a stage may be on different "
+                "devices then, where nothing can be kept: drop one of the two"
+            )
         if self.placement is not None:
             if self.partition is None:
                 raise ValueError("options: placement is given without a partition; give options.partition as well")

@@ -189,5 +189,5 @@ def memory_steps(cost: StageCost, kind: str) -> tuple[int, int]:
     if kind == "I":
         return rest + cost.workspace_bytes, cost.weight_stash_bytes - cost.held_bytes
     if kind == "W":
-        return cost.received_bytes + cost.workspace_bytes, -cost.weight_stash_bytes
+        return cost.weight_workspace_bytes, -cost.weight_stash_bytes
     return rest + cost.workspace_bytes, -cost.held_bytes

@@ -333,6 +333,8 @@ class ModelProfile:
     """What every action costs beyond its layers, one entry per device type; a type without one: not measured, 0."""
     conditions: Literal["busy", "alone"] | None = None
     """Whether layers of devices that share a host were timed while the others were busy; None: not stated."""
+    bucket_bytes: int = 0
+    """Most bytes of gradients that a replica holds a second time while its stage reduces them; 0: not modelled."""
 
     def __post_init__(self) -> None:
         owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"
@@ -342,6 +344,7 @@ class ModelProfile:
         else:
             self._require_one_size(owner)
         require_integer(f"{owner}: optimizer_ns", self.optimizer_ns, most=MAX_NANOSECONDS)
+        require_integer(f"{owner}: bucket_bytes", self.bucket_bytes)
         if not self.layers:
             raise ValueError(f"{owner}: layers is empty; a profile needs at least one layer")
         require_distinct(f"{owner}: layer", (layer.name for layer in self.layers))

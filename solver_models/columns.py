@@ -12,8 +12,10 @@ RECOMPUTATION = 4
 STATED, CUT = 0, 1
 """Rows of gradient units: as stated for the width, and those to be cut into equal parts."""
 
-STATE, HELD, STASH, WEIGHT_STASH, WORKSPACE, HAS_WEIGHT, GRADIENT, NUM_TRAINED, CUT_GRADIENT = range(9)
-"""Columns of a stage's sizes; a replica has the first six of them, as rows."""
+STATE, HELD, STASH, WEIGHT_STASH, WORKSPACE, WEIGHT_WORKSPACE, HAS_WEIGHT, GRADIENT, NUM_TRAINED, CUT_GRADIENT = range(
+    10
+)
+"""Columns of a stage's sizes; a replica has the first seven of them, as rows."""
 
 SOURCE, TARGET, FORWARD_SIZE, BACKWARD_SIZE, HAS_GRADIENT, RANK = range(6)
 """Columns of edges between layers (producer, consumer) and of traffic between stages (sender, receiver)."""

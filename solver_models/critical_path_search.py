@@ -13,7 +13,7 @@ import numpy as np
 
 from solver_models.columns import ACTIVATIONS, GRADIENTS
 from solver_models.compiled import kernel
-from solver_models.evaluator import FAR, LINKS, MICROBATCHES, TAIL, Policy, play
+from solver_models.evaluator import FAR, LINKS, MICROBATCHES, TAIL, Policy, memory_steps, play
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 
 
@@ -215,18 +215,6 @@ def tails(net, words, lengths, heads_tails):
 
 
 @kernel
-def change_of(net, code):
-    """Units that an action adds for good, and units that it needs beyond what is held before it."""
-    n, kind = code >> 2, code & 3
-    if kind == 0:
-        return net.held[n], net.held[n] + net.workspace[n]
-    if kind == 2:
-        return -net.weight_stash[n], net.workspace[n]
-    kept = net.weight_stash[n] if kind == 1 else np.int64(0)
-    return kept - net.held[n], net.stash[n] - net.held[n] + net.workspace[n]
-
-
-@kernel
 def may_pass(first, second, first_number, second_number):
     """Whether two neighbours of a word may change places: F before I before W of a lane, each kind in order.
 
@@ -246,13 +234,13 @@ def may_pass(first, second, first_number, second_number):
 def reach(net, words, lengths, heads_tails, d, i, step, most):
     """How far the action at i of device d can move in direction `step` without breaking its lane's order or memory."""
     code, budget, number = words[d, i], net.budget[d], heads_tails.number[d, i]
-    change, _ = change_of(net, code)
+    _, change = memory_steps(net, code >> 2, code & 3)
     j = i
     while abs(j + step - i) <= most and 0 <= j + step < lengths[d]:
         other, k = words[d, j + step], heads_tails.number[d, j + step]
         if not (may_pass(code, other, number, k) if step > 0 else may_pass(other, code, k, number)):
             break
-        _, need = change_of(net, other)
+        need, _ = memory_steps(net, other >> 2, other & 3)
         if heads_tails.before[d, j + step] + need - step * change > budget:
             break
         j += step
@@ -264,10 +252,10 @@ def reach(net, words, lengths, heads_tails, d, i, step, most):
 @kernel
 def fits_at(net, words, heads_tails, d, i, j):
     """Whether the action at i of device d has the memory it needs at j."""
-    change, need = change_of(net, words[d, i])
+    need, change = memory_steps(net, words[d, i] >> 2, words[d, i] & 3)
     held = heads_tails.before[d, j]
     if j > i:
-        added, _ = change_of(net, words[d, j])
+        _, added = memory_steps(net, words[d, j] >> 2, words[d, j] & 3)
         held += added - change
     return held + need <= net.budget[d]
 
@@ -445,26 +433,21 @@ def word_is_legal(net, words, lengths, d):
     held = np.int64(0)
     for x in range(lengths[d]):
         n, kind = words[d, x] >> 2, words[d, x] & 3
-        peak = net.workspace[n]
+        during, after = memory_steps(net, n, kind)
+        if held + during > net.budget[d]:
+            return False
+        held += after
         if kind == 0:
             count[n, FORWARD] += 1
-            held += net.held[n]
-            peak += held
         elif kind == 2:
             if count[n, WEIGHT_GRAD] >= count[n, INPUT_GRAD]:
                 return False
             count[n, WEIGHT_GRAD] += 1
-            peak += held
-            held -= net.weight_stash[n]
         else:
             if count[n, INPUT_GRAD] >= count[n, FORWARD]:
                 return False
             count[n, INPUT_GRAD] += 1
             count[n, WEIGHT_GRAD] += kind == 3
-            peak += held + net.stash[n] - net.held[n]
-            held += (net.weight_stash[n] if kind == 1 else 0) - net.held[n]
-        if peak > net.budget[d]:
-            return False
     return True
 
 

@@ -38,6 +38,7 @@ from solver_models.columns import (
     TICKS,
     WAY,
     WEIGHT_STASH,
+    WEIGHT_WORKSPACE,
     WORKSPACE,
 )
 from solver_models.compiled import kernel
@@ -111,7 +112,7 @@ class Layers(NamedTuple):
     route_links: Integers
     """Link resources of all routes."""
     options: Integers
-    """[5] microbatches, link resources, receive buffers, tail, 1 if I and W may run apart."""
+    """Values of `OPTIONS`."""
 
 
 class Net(NamedTuple):
@@ -132,7 +133,9 @@ class Net(NamedTuple):
     weight_stash: Integers
     """[N] units from the end of I to the end of W."""
     workspace: Integers
-    """[N] units while anything runs."""
+    """[N] units while F, I or B runs."""
+    weight_workspace: Integers
+    """[N] units while W runs."""
     device_start: Integers
     """[D + 1] where the lanes of a device begin in `device_lanes`."""
     device_lanes: Integers
@@ -206,10 +209,13 @@ class Recording(NamedTuple):
     """[D] 1 while actions that take time may start on a device that is held by transfers."""
 
 
-MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT = 0, 1, 2, 3, 4
-"""Indices into `options` of Layers and `scalars` of Net."""
+OPTIONS = ("num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes")
+"""Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
 
-LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE = range(6)
+MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET = range(len(OPTIONS))
+"""Indices into them."""
+
+LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(7)
 """Columns of `lane_table`."""
 
 RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW = range(4)
@@ -227,7 +233,7 @@ def ceil_div(a: int, b: int) -> int:
 
 @kernel
 def stage_sums(layers, stage_of, start, devices, recompute):
-    """[S, T, 4] ticks of F, I, W, B on the types of its devices and [S, 9] units and flags of every stage."""
+    """[S, T, 4] ticks of F, I, W, B on the types of its devices and [S, 10] units and flags of every stage."""
     num_stages, num_layers, num_types = start.shape[0] - 1, stage_of.shape[0], layers.work.shape[2]
     replicas = start[1:] - start[:-1]
     used = np.zeros((num_stages, num_types), np.bool_)
@@ -263,8 +269,12 @@ def stage_sums(layers, stage_of, start, devices, recompute):
                 times[s, t, k] = ceil_div(times[s, t, k], replicas[s])
         for k in range(HELD, WORKSPACE):
             sizes[s, k] = ceil_div(sizes[s, k], replicas[s])
+        sizes[s, WEIGHT_WORKSPACE] = sizes[s, WORKSPACE]
         if sizes[s, HAS_WEIGHT] == 0:
             sizes[s, WEIGHT_STASH] = 0
+        elif layers.options[KEEPS_WORKSPACE]:
+            sizes[s, WEIGHT_STASH] += sizes[s, WORKSPACE]
+            sizes[s, WEIGHT_WORKSPACE] = 0
         group = devices[start[s]]
         sizes[s, GRADIENT] += ceil_div(
             sizes[s, CUT_GRADIENT], layers.member_start[group + 1] - layers.member_start[group]
@@ -386,11 +396,14 @@ def make_flows(layers, pairs, start, devices):
 
 @kernel
 def static_units(layers, pairs, sizes, start, devices):
-    """[D] resident units: state and receive buffers."""
-    static = np.zeros(layers.capacity.shape[0], np.int64)
+    """[D] resident units: state, the largest bucket of gradients to be reduced, and receive buffers."""
+    static, bucket = np.zeros(layers.capacity.shape[0], np.int64), np.zeros(layers.capacity.shape[0], np.int64)
     for s in range(sizes.shape[0]):
+        own = min(layers.options[BUCKET], sizes[s, GRADIENT]) if start[s + 1] - start[s] > 1 else 0
         for n in range(start[s], start[s + 1]):
             static[devices[n]] += sizes[s, STATE]
+            bucket[devices[n]] = max(bucket[devices[n]], own)
+    static += bucket
     for p in range(pairs.shape[0]):
         for way in range(2):
             sender, receiver = (
@@ -474,8 +487,8 @@ def connect(
                     table[SHARED_ROW, at] = 1
     return Net(
         lane_stage, devices, duration, lane_size[HAS_WEIGHT], lane_size[HELD], lane_size[STASH],
-        lane_size[WEIGHT_STASH], lane_size[WORKSPACE], device_start, device_lanes, budget, flow_start,
-        table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW], table[SHARED_ROW],
+        lane_size[WEIGHT_STASH], lane_size[WORKSPACE], lane_size[WEIGHT_WORKSPACE], device_start, device_lanes, budget,
+        flow_start, table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW], table[SHARED_ROW],
         num_inputs, num_gradients, layers.route_start, layers.route_links, synchronisation, layers.options,
     )  # fmt: skip
 
@@ -497,7 +510,7 @@ def next_in_word(count, missing, words, position, d):
 def forward_fits(lanes, budget, cap, count, held, k, last, total):
     """Whether there is room for one more F of lane k of a device, and for one F of each deeper lane that holds nothing.
 
-    `lanes` [lanes by device, 6] holds index, stage, has W, held, stash, workspace; the device's end before `last`.
+    `lanes` [lanes by device, 7] is a `lane_table`; the lanes of the device end before `last`.
     """
     n = lanes[k, LANE_NUMBER]
     if count[n, FORWARD] - count[n, INPUT_GRAD] >= cap[n]:
@@ -525,7 +538,7 @@ def choose(lanes, device_start, budgets, all_held, policy, d, scalars, count, mi
         n = lanes[k, LANE_NUMBER]
         f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
         deep = -lanes[k, LANE_STAGE]
-        if lanes[k, LANE_HAS_WEIGHT] and i - w > max(pending, 0) and held + lanes[k, LANE_WORKSPACE] <= budget:
+        if lanes[k, LANE_HAS_WEIGHT] and i - w > max(pending, 0) and held + lanes[k, LANE_WEIGHT_WORKSPACE] <= budget:
             weight, pending = n * 4 + WEIGHT_GRAD, i - w
         if (
             i < f
@@ -551,8 +564,8 @@ def choose(lanes, device_start, budgets, all_held, policy, d, scalars, count, mi
 
 @kernel
 def lane_table(net):
-    """[lanes by device, 6] index, stage, has W, held, stash, workspace: what `choose` reads, side by side."""
-    table = np.empty((net.device_lanes.shape[0], 6), np.int64)
+    """[lanes by device, 7] index, stage, has W, held, stash, workspaces: what `choose` reads, side by side."""
+    table = np.empty((net.device_lanes.shape[0], LANE_WEIGHT_WORKSPACE + 1), np.int64)
     for k in range(table.shape[0]):
         n = net.device_lanes[k]
         table[k, LANE_NUMBER], table[k, LANE_STAGE], table[k, LANE_HAS_WEIGHT] = n, net.lane_stage[n], net.has_weight[n]
@@ -561,6 +574,7 @@ def lane_table(net):
             net.stash[n],
             net.workspace[n],
         )
+        table[k, LANE_WEIGHT_WORKSPACE] = net.weight_workspace[n]
     return table
 
 
@@ -637,6 +651,17 @@ def remaining_work(net, shares):
             least_end = min(least_end, net.synchronisation[net.lane_stage[n]])
         left[d] += least_end if least_end < FAR else 0
     return left
+
+
+@kernel
+def memory_steps(net, n, kind):
+    """Units that an action of lane n needs while it runs, and units it adds for good (gives back, negative)."""
+    if kind == FORWARD:
+        return net.held[n] + net.workspace[n], net.held[n]
+    if kind == WEIGHT_GRAD:
+        return net.weight_workspace[n], -net.weight_stash[n]
+    kept = net.weight_stash[n] if kind == INPUT_GRAD else np.int64(0)
+    return net.stash[n] - net.held[n] + net.workspace[n], kept - net.held[n]
 
 
 @kernel
@@ -913,17 +938,8 @@ def peak_excess(net, words, lengths):
     for d in range(net.budget.shape[0]):
         held = np.int64(0)
         for x in range(lengths[d]):
-            n, kind = words[d, x] >> 2, words[d, x] & 3
-            peak = net.workspace[n]
-            if kind == FORWARD:
-                held += net.held[n]
-                peak += held
-            elif kind == WEIGHT_GRAD:
-                peak += held
-                held -= net.weight_stash[n]
-            else:
-                peak += held + net.stash[n] - net.held[n]
-                held += (net.weight_stash[n] if kind == INPUT_GRAD else 0) - net.held[n]
-            worst = max(worst, peak - net.budget[d])
+            during, after = memory_steps(net, words[d, x] >> 2, words[d, x] & 3)
+            worst = max(worst, held + during - net.budget[d])
+            held += after
         worst = max(worst, -net.budget[d] if net.device_start[d + 1] > net.device_start[d] else 0)
     return worst

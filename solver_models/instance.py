@@ -45,9 +45,17 @@ class StageReplica:
     stash: int
     """Units held while I or B runs (`held` unless activations are recomputed)."""
     weight_stash: int
-    """Units kept from the end of I to the end of W."""
+    """Units kept from the end of I to the end of W, a workspace that is kept included."""
     workspace: int
-    """Units held only while any action runs."""
+    """Units held only while F, I or B runs."""
+    weight_workspace: int
+    """Units held only while W runs."""
+
+    def extra(self, kind: int) -> int:
+        """Units that an action of this kind needs while it runs, beside the stashes held until then (and by F)."""
+        if kind == FORWARD:
+            return self.workspace
+        return self.weight_workspace if kind == WEIGHT_GRAD else self.stash - self.held + self.workspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +194,10 @@ class Instance:
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """What is minimised."""
+    keep_workspace: bool = False
+    """Whether I keeps its workspace until the end of its W, which runs in it."""
+    bucket_bytes: int = 0
+    """Most units of gradients that a replica holds a second time to reduce them."""
     measured: Integers | None = None
     """[tables, T, L] 1 where the layer has a cost on the type; None: everywhere."""
     can_halve: bool = True

@@ -3,7 +3,7 @@
 import numpy as np
 
 from solver_models.compiled import kernel
-from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, Policy, play
+from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, Policy, memory_steps, play
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD
 
 
@@ -11,12 +11,14 @@ from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD
 def may_start(net, count, held, d, n, kind):
     """Whether lane n may take an action of this kind next on device d, by its own order and the memory."""
     f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
-    room = net.budget[d] - held - net.workspace[n]
+    during, _ = memory_steps(net, n, kind)
+    if held + during > net.budget[d]:
+        return False
     if kind == 0:
-        return f < net.scalars[MICROBATCHES] and net.held[n] <= room
+        return f < net.scalars[MICROBATCHES]
     if kind == 2:
-        return w < i and net.has_weight[n] == 1 and room >= 0
-    if i >= f or net.stash[n] - net.held[n] > room:
+        return w < i and net.has_weight[n] == 1
+    if i >= f:
         return False
     split, weight = net.scalars[SPLIT] == 1, net.has_weight[n] == 1
     if kind == 1:
@@ -29,17 +31,13 @@ def may_start(net, count, held, d, n, kind):
 @kernel
 def apply(net, count, n, kind, sign):
     """Count an action (or take it back, sign -1); returns what it adds to the memory held after it."""
-    if kind == 0:
-        count[n, FORWARD] += sign
-        return sign * net.held[n]
-    if kind == 2:
+    if kind == 3:
+        count[n, INPUT_GRAD] += sign
         count[n, WEIGHT_GRAD] += sign
-        return -sign * net.weight_stash[n]
-    count[n, INPUT_GRAD] += sign
-    if kind == 1:
-        return sign * (net.weight_stash[n] - net.held[n])
-    count[n, WEIGHT_GRAD] += sign
-    return -sign * net.held[n]
+    else:
+        count[n, kind] += sign
+    _, after = memory_steps(net, n, kind)
+    return sign * after
 
 
 @kernel

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver_models.columns import ACTIVATIONS, GRADIENTS
-from solver_models.evaluator import FAR, Net, Policy, Recording, play
+from solver_models.evaluator import FAR, OPTIONS, Net, Policy, Recording, play
 from solver_models.event_heap import MOST_FLOWS, MOST_MICROBATCHES, MOST_STAGES
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, Integers, ShortIntegers, Transfer
 
@@ -115,7 +115,7 @@ class _FlowTable:
         num_devices = len(game.first) - 1
         return Net(
             lane_stage=game.stage, lane_device=self.head, duration=np.ascontiguousarray(game.duration),
-            has_weight=zeros, held=zeros, stash=zeros, weight_stash=zeros, workspace=zeros,
+            has_weight=zeros, held=zeros, stash=zeros, weight_stash=zeros, workspace=zeros, weight_workspace=zeros,
             device_start=np.zeros(num_devices + 1, np.int64), device_lanes=np.zeros(0, np.int64),
             budget=np.zeros(num_devices, np.int64), flow_start=self.starts.astype(np.int64), flow_target=self.target,
             flow_duration=self.duration, flow_route=self._routes(), flow_shared=self._is_shared(),
@@ -123,8 +123,12 @@ class _FlowTable:
             route_start=np.concatenate([[0], np.cumsum(_column(list(map(len, self.links))))]).astype(np.int64),
             route_links=_column([link for links in self.links for link in links]),
             synchronisation=np.zeros(game.num_stages, np.int64),
-            scalars=_column([game.num_microbatches, self.num_links, 0, 0, 1]),
+            scalars=_column([self._scalar(name) for name in OPTIONS]),
         )  # fmt: skip
+
+    def _scalar(self, name: str) -> int:
+        """What playing reads of the options; the rest is the policies'."""
+        return {"num_microbatches": self.game.num_microbatches, "num_links": self.num_links}.get(name, 0)
 
     def _routes(self) -> Integers:
         """[P] its own route for every flow; -1 inside a device."""

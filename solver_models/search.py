@@ -9,7 +9,7 @@ import numpy as np
 from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, overflow
 from solver_models.critical_path_search import follows_words, improve, polish
 from solver_models.device_groups import make_holders
-from solver_models.evaluator import FAR, Layers, Net, assemble, peak_excess, play
+from solver_models.evaluator import FAR, OPTIONS, Layers, Net, assemble, peak_excess, play
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
 from solver_models.joint.branch_and_bound import best_sequence
 from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_gains
@@ -280,13 +280,7 @@ class Searcher:
 
 def make_layers(instance: Instance) -> Layers:
     """The arrays that the kernels read."""
-    options = np.array(
-        [
-            instance.num_microbatches, instance.num_links, instance.receive_buffers, instance.tail,
-            instance.can_split,
-        ],
-        dtype=np.int64,
-    )  # fmt: skip
+    options = np.array([getattr(instance, name) for name in OPTIONS], dtype=np.int64)
     return Layers(options=options, **make_holders(instance), **{name: getattr(instance, name) for name in _COPIED})
 
 

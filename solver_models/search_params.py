@@ -87,7 +87,8 @@ def _padded(kinds: tuple[Any, ...], value: tuple[object, ...]) -> tuple[Any, ...
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWindowParams(ParamGroup):
     """How many tasks are under way at once where rounds are counted, whatever the number of threads; under a time limit
-    it is one more than there are threads (`solver_models.task_window`)."""
+    it is one more than there are threads (`solver_models.task_window`).
+    """
 
     first: Annotated[int, (1, 1024)] = 2
     """Tasks under way at first; a task knows nothing of those that are. Not measured."""

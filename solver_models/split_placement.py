@@ -28,6 +28,7 @@ from solver_models.columns import (
     TICKS,
     WAY,
     WEIGHT_STASH,
+    WEIGHT_WORKSPACE,
     WORKSPACE,
 )
 from solver_models.compiled import kernel
@@ -181,6 +182,7 @@ def add_lanes(layers, stage_of, start, devices, at, extra, sizes, lanes):
             duration[n, BACKWARD], lane_size[HAS_WEIGHT, n] = duration[n, WEIGHT_GRAD], 1
             received = sizes[s, WEIGHT_STASH] if at[WEIGHT_PLACE, s] >= 0 else ceil_div(sizes[s, WEIGHT_STASH], 2)
             lane_size[WORKSPACE, n] += received
+            lane_size[WEIGHT_WORKSPACE, n] = lane_size[WORKSPACE, n]
             lane_size[WEIGHT_STASH, n] = 0 if at[WEIGHT_PLACE, s] >= 0 else sizes[s, WEIGHT_STASH] - received
             budget[holders[n]] -= layers.options[BUFFERS] * received
             if at[WEIGHT_PLACE, s] >= 0:

@@ -120,6 +120,7 @@ def random_problem(rng: Random) -> Problem:
             scaling=rng.choice([None, "linear", "measured"]),
             optimizer_ns=rng.choice([0, 0, 5]),
             action_overhead_ns=random_overheads(types, like=layers),
+            bucket_bytes=random_bucket(layers),
         ),
         cluster=random_cluster(rng, types),
         num_microbatches=rng.randint(1, 4),
@@ -131,8 +132,19 @@ def random_problem(rng: Random) -> Problem:
             receive_buffers=rng.randint(0, 2),
             synchronisation=rng.choice(["after", "bucketed"]),
             objective=rng.choice(["makespan", "makespan", "span"]),
+            keep_workspace=draws_workspace(layers),
         ),
     )
+
+
+def random_bucket(layers: Sequence[Layer]) -> int:
+    """Bytes of a bucket, often none, drawn from the layers so that other draws stay as they are."""
+    return Random(f"bucket of {layers!r}").choice([0, 0, 2, 30])
+
+
+def draws_workspace(layers: Sequence[Layer]) -> bool:
+    """Whether I keeps its workspace, drawn from the layers so that other draws stay as they are."""
+    return Random(f"workspace of {layers!r}").random() < 0.3
 
 
 def random_layer(rng: Random, name: str, *, types: Iterable[str], widths: Sequence[int], size: int | None) -> Layer:
@@ -403,7 +415,7 @@ def split_cases(draw: st.DrawFn) -> tuple[Problem, Plan]:
     """Problems with a valid plan each, in which some stages run their I or W on other devices."""
     rng = draw(RANDOMS)
     problem = random_problem(rng)
-    options = replace(problem.options, split_placement=True, split_backward=True)
+    options = replace(problem.options, split_placement=True, split_backward=True, keep_workspace=False)
     problem = replace(problem, options=options)
     stages = tuple(random_split(rng, problem, stage) for stage in random_stages(rng, problem))
     return problem, Plan(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from planner.actions import Action
 from planner.costs import CostModel, StageCost
 from planner.plan import Plan, Stage
+from planner.stage_lanes import memory_steps
 
 
 def with_recomputation(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
@@ -36,15 +37,7 @@ def _peak(word: Sequence[Action], costs: dict[int, StageCost]) -> int:
     """Most bytes beside what is resident, over a device's actions in order."""
     peak = now = 0
     for kind, stage, _ in word:
-        cost = costs[stage]
-        if kind == "F":
-            now += cost.held_bytes
-            during = now
-        elif kind == "W":
-            during = now
-            now -= cost.weight_stash_bytes
-        else:
-            during = now + cost.stash_bytes - cost.held_bytes
-            now += (cost.weight_stash_bytes if kind == "I" else 0) - cost.held_bytes
-        peak = max(peak, during + cost.workspace_bytes)
+        during, after = memory_steps(costs[stage], kind)
+        peak = max(peak, now + during)
+        now += after
     return peak

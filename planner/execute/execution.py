@@ -20,7 +20,7 @@ from planner.execute.forward_pass import ForwardPass, Held, evaluating
 from planner.execute.layer_run import Moment
 from planner.execute.layout import Layout, Pipelines, make_layout
 from planner.execute.memory_use import MemoryMeter
-from planner.execute.reduction import StageReduction, Tie
+from planner.execute.reduction import StageReduction, Tie, bucket_bytes_of
 from planner.execute.route_check import check_routed_rows
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.routes import Cell, lower, make_routes
@@ -322,9 +322,12 @@ class Execution:
         self.routes = () if preparation.rows is None else make_routes(self.layout, preparation.edges)
         self.stages = [self._make_stage(number) for number in self.layout.stages_of(self.rank)]
         self.ties = self._make_ties()
+        bucket_bytes = bucket_bytes_of(self.plan)
         for stage in self.stages:
             stage.reduction = StageReduction(
-                list(stage.submod.parameters()), group=self.groups.stages[stage.stage_index]
+                list(stage.submod.parameters()),
+                group=self.groups.stages[stage.stage_index],
+                bucket_bytes=bucket_bytes,
             )
         self.runtime = self._make_runtime()
         self.update = Update(self.training, self._named(), counted=self._counted(), device=self.device)

@@ -7,16 +7,25 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
+from planner.plan import Plan
+
 BUCKET_BYTES = 2**25
-"""Gradients are copied together to be reduced; so much at once is held twice."""
+"""Gradients are copied together to be reduced; so much at once is held twice, where the plan says nothing else."""
+
+
+def bucket_bytes_of(plan: Plan) -> int:
+    """What the plan counts on being held twice, or what is usual here if its profile did not say."""
+    stated = None if plan.evidence is None else plan.evidence.bucket_bytes
+    return stated or BUCKET_BYTES
 
 
 class StageReduction:
     """The gradients of a stage: added up over its replicas while other stages go on computing, and scaled."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, group: Any) -> None:
-        """`group`: the processes that hold the stage, None if there is only one."""
+    def __init__(self, parameters: Sequence[nn.Parameter], *, group: Any, bucket_bytes: int = BUCKET_BYTES) -> None:
+        """`group`: the processes that hold the stage, None if there is only one; `bucket_bytes`: most held twice."""
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.bucket_bytes = bucket_bytes
         self.group, self.is_due = group, True
         """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
         self._running: list[Any] = []
@@ -26,9 +35,8 @@ class StageReduction:
         """To be called once per iteration, after the last weight gradient."""
         if self.group is None or not self.is_due:
             return
-        for parameters in _buckets(self.parameters):
-            flat = torch.cat([_grad(parameter).reshape(-1) for parameter in parameters])
-            _unpack(flat, parameters)
+        for parameters in _buckets(self.parameters, bucket_bytes=self.bucket_bytes):
+            flat = _pack(parameters)
             self._running.append(distributed.all_reduce(flat, group=self.group, async_op=True))
 
     @torch.no_grad()
@@ -102,8 +110,8 @@ def _grad(parameter: nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
 
 
-def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Parameters of one type, together of `BUCKET_BYTES` at most unless a single one is larger."""
+def _buckets(parameters: Sequence[nn.Parameter], *, bucket_bytes: int) -> list[list[nn.Parameter]]:
+    """Parameters of one type, together of `bucket_bytes` at most; one that is larger is by itself."""
     kinds = defaultdict[torch.dtype, list[list[nn.Parameter]]](list)
     room = defaultdict[torch.dtype, int](int)
     for parameter in parameters:
@@ -111,10 +119,24 @@ def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
         size = parameter.numel() * kind.itemsize
         if size > room[kind]:
             kinds[kind].append([])
-            room[kind] = BUCKET_BYTES
+            room[kind] = bucket_bytes
         kinds[kind][-1].append(parameter)
         room[kind] -= size
     return [bucket for buckets in kinds.values() for bucket in buckets]
+
+
+def _pack(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+    """The gradients of a bucket as one tensor, whose parts they are from then on.
+
+    A single one stays where it is, so that one larger than a bucket is not held twice.
+    """
+    first = _grad(parameters[0])
+    if len(parameters) == 1 and first.is_contiguous():
+        parameters[0].grad = first
+        return first.view(-1)
+    flat = torch.cat([_grad(parameter).reshape(-1) for parameter in parameters])
+    _unpack(flat, parameters)
+    return flat
 
 
 def _unpack(flat: torch.Tensor, parameters: Sequence[nn.Parameter]) -> None:

@@ -2,7 +2,8 @@
 
     F takes the stash | I gives back stash - weight stash | W gives back the weight stash | B gives back all at its end
 
-A stage that recomputes holds the checkpoint instead, and the rest only while its I or B runs (and until W).
+A stage that recomputes holds the checkpoint instead, and the rest only while its I or B runs (and until W). With
+`keep_workspace`, I gives back its workspace not at its end but at the end of its W, which has no other.
 """
 
 from typing import NamedTuple
@@ -44,16 +45,19 @@ class Step(NamedTuple):
     """From its end on; negative if it gives back."""
 
 
-def steps(replica: StageReplica, stage: Stage, *, size: StageBytes) -> tuple[Step, Step, Step, Step]:
-    """What F, I, W and B of a stage replica add."""
+def steps(
+    replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_workspace: bool
+) -> tuple[Step, Step, Step, Step]:
+    """What F, I, W and B of a stage replica add; `keeps_workspace`: its W runs in the workspace of its I."""
     if is_split(stage):
         return _split_steps(replica, size=size)
+    kept = size.workspace if keeps_workspace else 0
     held = size.checkpoint if stage.recompute else size.stash
     rest = size.stash - held + size.workspace
     return (
         Step(held + size.workspace, held),
-        Step(rest, size.weight_stash - held),
-        Step(size.workspace, -size.weight_stash),
+        Step(rest, kept + size.weight_stash - held),
+        Step(size.workspace - kept, -kept - size.weight_stash),
         Step(rest, -held),
     )
 

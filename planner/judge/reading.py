@@ -165,6 +165,7 @@ class Reading:
             tensors=self.tensors,
             sizes=self.sizes,
             receive_buffers=self.problem.options.receive_buffers,
+            bucket_bytes=self.problem.profile.bucket_bytes,
         )
 
     @cached_property
@@ -187,6 +188,10 @@ class Reading:
     @cached_property
     def memory(self) -> dict[str, MemoryUse]:
         """What every device holds at most."""
-        added = [steps(each, self.plan.stages[each.stage], size=self.sizes[each.stage]) for each in self.replicas]
+        keeps = [self.problem.options.keep_workspace and has_weight_grad for has_weight_grad in self.has_weight_grad]
+        added = [
+            steps(each, self.plan.stages[each.stage], size=self.sizes[each.stage], keeps_workspace=keeps[each.stage])
+            for each in self.replicas
+        ]
         limits = {name: usable_bytes(device) for name, device in self.devices.items()}
         return memory_uses(self.orders, self.runner, added=added, static=self.static, limits=limits)

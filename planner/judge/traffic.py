@@ -141,10 +141,11 @@ def _once(
 
 def static_bytes(
     stages: Sequence[Stage], replicas: list[StageReplica], *,
-    tensors: dict[tuple[int, int], Tensor], sizes: Sequence[StageBytes], receive_buffers: int,
+    tensors: dict[tuple[int, int], Tensor], sizes: Sequence[StageBytes], receive_buffers: int, bucket_bytes: int,
 ) -> dict[str, int]:  # fmt: skip
-    """Bytes resident on every device: state, and receive buffers for every edge that comes from another device."""
-    static = {device: 0 for replica in replicas for device in replica.group}
+    """Bytes resident on every device: state, a bucket, and receive buffers for every edge from another device."""
+    static = largest_buckets(stages, sizes=sizes, bucket_bytes=bucket_bytes)
+    static |= {device: 0 for replica in replicas for device in replica.group if device not in static}
     by_stage: list[list[StageReplica]] = [[] for _ in stages]
     for replica in replicas:
         by_stage[replica.stage].append(replica)
@@ -163,6 +164,15 @@ def static_bytes(
             for device in taker.group:
                 static[device] += round_up(receive_buffers * num_bytes)
     return static
+
+
+def largest_buckets(stages: Sequence[Stage], *, sizes: Sequence[StageBytes], bucket_bytes: int) -> dict[str, int]:
+    """Per device of a replicated stage the gradients that it holds twice at most: stages are reduced one by one."""
+    found: dict[str, int] = {}
+    for stage, size in zip(stages, sizes, strict=True):
+        for device in (name for group in stage.replicas for name in group if len(stage.replicas) > 1):
+            found[device] = max(found.get(device, 0), min(bucket_bytes, size.gradients))
+    return found
 
 
 def _elsewhere(takers: list[StageReplica], makers: list[StageReplica]) -> list[StageReplica]:

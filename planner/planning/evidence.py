@@ -76,6 +76,7 @@ def make_evidence(run: SearchState, plan: Plan, *, timeline: Timeline) -> Eviden
         baselines=tuple(run.baselines),
         interpolated_costs=run.costs.unmeasured_costs(plan.stages),
         timings=run.costs.describe_timings(),
+        bucket_bytes=run.problem.profile.bucket_bytes,
         assumed_divisible=run.costs.assumed_divisible(plan.stages),
         planner_version=version("pipeline-planner"),
         solver_versions=run.solvers,

@@ -11,7 +11,7 @@ import numpy as np
 from solver_models.evaluator import SPLIT, Net
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 
-_OF_LANES = ("lane_stage", "duration", "has_weight", "held", "stash", "weight_stash", "workspace")
+_OF_LANES = ("lane_stage", "duration", "has_weight", "held", "stash", "weight_stash", "workspace", "weight_workspace")
 
 _OF_FLOWS = ("flow_start", "flow_target", "flow_duration")
 

@@ -122,8 +122,8 @@ def _are_strangers(instance: ScheduleInstance, colours: list[int]) -> bool:
 def _figures(instance: ScheduleInstance, lane: StageReplica) -> tuple[int, ...]:
     """Everything about a lane but its names."""
     times = (lane.forward, lane.input_grad, lane.weight_grad, lane.backward, int(lane.has_weight_grad))
-    sizes = (lane.held, lane.stash, lane.weight_stash, lane.workspace, instance.budgets[lane.device])
-    return (*times, *sizes, instance.synchronisation[lane.stage])
+    sizes = (lane.held, lane.stash, lane.weight_stash, lane.workspace, lane.weight_workspace)
+    return (*times, *sizes, instance.budgets[lane.device], instance.synchronisation[lane.stage])
 
 
 def _refine(colours: list[int], *, lanes: tuple[StageReplica, ...], flows: tuple[Transfer, ...]) -> list[int]:

@@ -144,8 +144,7 @@ class _Window:
                         intervals.append(span)
                         units.append(size)
         for key in self._keys(device):
-            lane = self.instance.lanes[key[1]]
-            rest = lane.workspace if key[0] in (FORWARD, WEIGHT_GRAD) else lane.stash - lane.held + lane.workspace
+            rest = self.instance.lanes[key[1]].extra(key[0])
             if key in self.free and rest > 0:
                 intervals.append(self.intervals[key])
                 units.append(rest)

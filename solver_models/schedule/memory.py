@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ortools.sat.python.cp_model import IntervalVar
 
-from solver_models.instance import FORWARD, StageReplica
+from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, StageReplica
 from solver_models.schedule.variables import ActionVariables, LaneTasks, Variables, is_counted
 
 Hold = tuple[IntervalVar, int]
@@ -33,7 +33,7 @@ class MemoryRule:
             self._wait_for_release(lane, own, budget=budget)
         if is_counted(self.instance, [lane for lane, _ in lanes]):
             return
-        always = min(lane.workspace for lane, _ in lanes)
+        always = min(units for lane, own in lanes for _, units in _running(lane, own))
         holds = [hold for number in numbers for hold in self._stashes(number)]
         holds += [hold for lane, own in lanes for hold in _extras(lane, own, always=always)]
         if sum(units for _, units in holds) > budget - always:
@@ -92,9 +92,14 @@ class MemoryRule:
 
 
 def _extras(lane: StageReplica, own: LaneTasks, *, always: int) -> Iterator[Hold]:
-    """What the actions themselves need while they run, beyond the workspace that any action of the device needs."""
-    workspace = lane.workspace - always
-    rest = max(0, lane.stash - lane.held + workspace)
-    for tasks, units in ((own.forward, workspace), (own.backward, rest), (own.weight_grad, workspace)):
-        if units:
-            yield from ((task.interval, units) for task in tasks)
+    """What the actions themselves need while they run, beyond what any action of the device needs."""
+    for tasks, units in _running(lane, own):
+        if units > always:
+            yield from ((task.interval, units - always) for task in tasks)
+
+
+def _running(lane: StageReplica, own: LaneTasks) -> Iterator[tuple[Sequence[ActionVariables], int]]:
+    """The actions of a lane, and what they need while they run beside the stashes."""
+    for kind, tasks in ((FORWARD, own.forward), (INPUT_GRAD, own.backward), (WEIGHT_GRAD, own.weight_grad)):
+        if tasks:
+            yield tasks, max(0, lane.extra(kind))

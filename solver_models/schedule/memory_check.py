@@ -19,8 +19,7 @@ def fits(instance: ScheduleInstance, words: dict[int, Word]) -> bool:
 def _steps(lane: StageReplica, kind: int) -> tuple[int, int]:
     """Units that an action adds while it runs, and for good."""
     if kind == FORWARD:
-        return lane.held + lane.workspace, lane.held
+        return lane.held + lane.extra(kind), lane.held
     if kind == WEIGHT_GRAD:
-        return lane.workspace, -lane.weight_stash
-    kept = lane.weight_stash if kind == INPUT_GRAD else 0
-    return lane.stash - lane.held + lane.workspace, kept - lane.held
+        return lane.extra(kind), -lane.weight_stash
+    return lane.extra(kind), (lane.weight_stash if kind == INPUT_GRAD else 0) - lane.held

@@ -154,6 +154,7 @@ def test_layers_are_timed_by_several_processes_at_once(folder: Path, answers: An
     layers = workload.profile.by_name
     processes = min(2, len(os.sched_getaffinity(0)))
     assert workload.profile.conditions == ("busy" if processes > 1 else "alone")
+    assert workload.profile.bucket_bytes == 2**25
     assert (f"layers timed by {processes} processes at once" in workload.profile.provenance) == (processes > 1)
     assert load_workload(folder / "training.json").profile.conditions == "alone"
     assert load_workload(folder / "training.json").profile.action_overhead_ns == ()

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 FAR = 2**60
-STAGE, DEVICE, HAS_W, F_NS, I_NS, W_NS, B_NS, HELD, STASH, WEIGHT_STASH, WORKSPACE = range(11)
+STAGE, DEVICE, HAS_W, F_NS, I_NS, W_NS, B_NS, HELD, STASH, KEPT, WORKSPACE, W_WORKSPACE = range(12)
 """Columns of the table of seats."""
 SENDER, RECEIVER, WAY, DURATION, RANK = range(5)
 """Columns of the table of legs."""
@@ -117,14 +117,14 @@ def next_microbatch(state, at, seat, kind):
 def may_follow(state, at, scalars, seats, room, seat, kind):
     """Whether counts, options and memory allow an action of this kind as the device's next."""
     done_f, done_i, pending = state[at[DONE_F] + seat], state[at[DONE_I] + seat], state[at[PENDING] + seat]
-    held = state[at[BYTES] + seats[seat, DEVICE]] + seats[seat, WORKSPACE]
+    held = state[at[BYTES] + seats[seat, DEVICE]] + seats[seat, W_WORKSPACE if kind == 2 else WORKSPACE]
     if kind == 0:
         return done_f < scalars[0] and held + seats[seat, HELD] <= room[seats[seat, DEVICE]]
     if kind == 2:
         return pending != 0 and held <= room[seats[seat, DEVICE]]
     allowed = seats[seat, HAS_W] == 1 if kind == 3 else (scalars[1] == 1 or seats[seat, HAS_W] == 0)
     held += seats[seat, STASH] - seats[seat, HELD]
-    after = held - seats[seat, WORKSPACE] - seats[seat, STASH] + (seats[seat, WEIGHT_STASH] if kind == 1 else 0)
+    after = held - seats[seat, WORKSPACE] - seats[seat, STASH] + (seats[seat, KEPT] if kind == 1 else 0)
     return allowed and done_i < done_f and max(held, after) <= room[seats[seat, DEVICE]]
 
 
@@ -139,13 +139,13 @@ def commit(state, at, tables, device, seat, kind):
         state[at[BYTES] + device] += seats[seat, HELD]
     elif kind == 2:
         state[at[PENDING] + seat] &= ~(1 << m)
-        state[at[BYTES] + device] -= seats[seat, WEIGHT_STASH]
+        state[at[BYTES] + device] -= seats[seat, KEPT]
     else:
         state[at[DONE_I] + seat] += 1
         state[at[BYTES] + device] -= seats[seat, HELD]
         if kind == 1 and seats[seat, HAS_W] == 1:
             state[at[PENDING] + seat] |= 1 << m
-            state[at[BYTES] + device] += seats[seat, WEIGHT_STASH]
+            state[at[BYTES] + device] += seats[seat, KEPT]
     return m
 
 

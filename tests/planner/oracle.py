@@ -228,15 +228,20 @@ class Reading:
         r = len(groups)
         if r == 1 or all(layer.frozen for layer in self.layers[stage]):
             return 0, ()
-        width, trained = len(groups[0]), [x for x in self.layers[stage] if x.parameter_bytes and not x.frozen]
-        stated = {x.name: w.parameter_bytes for x in trained for w in x.wider if w.width == width}
-        size = sum(stated.get(x.name) or 0 for x in trained)
-        size += ceil(Fraction(sum(x.parameter_bytes for x in trained if stated.get(x.name) is None), width))
+        size = self.gradient_bytes(stage)
         routes = [self.problem.cluster.route(groups[i][0], groups[(i + 1) % r][0], num_bytes=size) for i in range(r)]
         slowest = min(route.bandwidth_bytes_per_s for route in routes)
         latency = 2 * (r - 1) * max(route.latency_ns for route in routes)
         time = ceil(Fraction(2 * (r - 1) * size * 10**9, r * slowest)) + latency
         return time, tuple(link for route in routes for link in route.links)
+
+    def gradient_bytes(self, stage: int) -> int:
+        """What the replicas of a stage synchronise, per device."""
+        width = len(self.stages[stage].replicas[0])
+        trained = [x for x in self.layers[stage] if x.parameter_bytes and not x.frozen]
+        stated = {x.name: w.parameter_bytes for x in trained for w in x.wider if w.width == width}
+        size = sum(stated.get(x.name) or 0 for x in trained)
+        return size + ceil(Fraction(sum(x.parameter_bytes for x in trained if stated.get(x.name) is None), width))
 
     def size(self, stage: int, field: str) -> int:
         """Bytes of a stage per device: state undivided, everything that grows with the batch over the replicas."""
@@ -251,9 +256,11 @@ class Reading:
         return sum(values) if field == "state_bytes" else ceil(Fraction(sum(values), len(groups)))
 
     def static(self, device: str) -> int:
-        """State and receive buffers of a device."""
+        """State, the largest bucket and receive buffers of a device."""
         held = [s for s, stage in enumerate(self.stages) if any(device in group for group in stage.replicas)]
         total = sum(self.size(s, "state_bytes") for s in held)
+        reduced = [self.gradient_bytes(s) for s in held if len(self.stages[s].replicas) > 1]
+        total += min(self.problem.profile.bucket_bytes, max(reduced, default=0))
         for (a, b), (forward, backward, _) in self.pairs.items():
             for mine, other, num_bytes in ((b, a, forward), (a, b, backward)):
                 groups = self.stages[mine].replicas
@@ -276,13 +283,20 @@ class Reading:
         kinds = "".join(action.kind for action in word if action[1:] == (stage, microbatch))
         if kinds == "F":
             return self.size(stage, "checkpoint_bytes" if self.stages[stage].recompute else "stash_bytes")
-        return self.size(stage, "weight_stash_bytes") if kinds == "FI" and self.has_weights[stage] else 0
+        if kinds != "FI" or not self.has_weights[stage]:
+            return 0
+        return self.size(stage, "weight_stash_bytes") + self.kept_workspace(stage)
+
+    def kept_workspace(self, stage: int) -> int:
+        """What I keeps for its W beside the weight stash."""
+        return self.size(stage, "workspace_bytes") if self.problem.options.keep_workspace else 0
 
     def extra(self, action: Action) -> int:
         """What an action holds on top while it runs."""
         held = self.size(action.stage, "checkpoint_bytes" if self.stages[action.stage].recompute else "stash_bytes")
         own = {"F": held, "W": 0}.get(action.kind, self.size(action.stage, "stash_bytes") - held)
-        return own + self.size(action.stage, "workspace_bytes")
+        left = self.kept_workspace(action.stage) if action.kind == "W" else 0
+        return own + self.size(action.stage, "workspace_bytes") - left
 
 
 class Game:
@@ -590,8 +604,9 @@ def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndar
             *(reading.durations[s, r][kind] for kind in "FIWB"),
             reading.size(s, "checkpoint_bytes" if stages[s].recompute else "stash_bytes"),
             reading.size(s, "stash_bytes"),
-            reading.size(s, "weight_stash_bytes") * reading.has_weights[s],
+            (reading.size(s, "weight_stash_bytes") + reading.kept_workspace(s)) * reading.has_weights[s],
             reading.size(s, "workspace_bytes"),
+            reading.size(s, "workspace_bytes") - reading.kept_workspace(s),
         ]
         for s, r in reading.seats
     ]

@@ -85,6 +85,13 @@ def test_exact_search_agrees_with_brute_force_on_chains(kind: str):
     assert_agreement(chain_of(kind, seed) for seed in range(1000, 1000 + NUM_RANDOM))
 
 
+@pytest.mark.parametrize("kind", ["one stage", "replicas"])
+def test_exact_search_agrees_with_brute_force_on_kept_workspaces(kind: str):
+    """Tests that it does where I keeps its workspace and memory is tight."""
+    chains = [chain_of(kind, seed) for seed in range(1100, 1100 + NUM_RANDOM, 2)]
+    assert_agreement(replace(chain, options=replace(chain.options, keep_workspace=True)) for chain in chains)
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_exact_search_agrees_with_brute_force_on_graphs(part: int):
     """Tests that it does on graphs, with replicas, chunks, recomputation, frozen layers, shared links and B."""

@@ -137,6 +137,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "assumed": (put("assumed_divisible", [7]), "assumed_divisible"),
     "interpolated": (put("interpolated_costs", ["1 layers on A100 at width 1: scaled"]), "interpolated_costs"),
     "timings": (put("timings", {"conditions": "busy"}), "timings"),
+    "buckets": (put("bucket_bytes", 2**25), "bucket_bytes"),
     "verdict": (put("verdict", {"passed": False, "violations": []}), "verdict"),
     "baseline left out": (lambda e: e["baselines"].pop(0), "baselines.data parallel"),
     "baseline made up": (lambda e: e["baselines"][0].update(name="best of all"), "baselines.best of all"),

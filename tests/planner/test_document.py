@@ -33,14 +33,8 @@ def make_example() -> Plan:
         BaselineResult(name="ZB-V", makespan_ns=None, note="needs two stages per device"),
     )
     params = {"multistart.round_ticks": 4_000_000, "order_search.slopes": [4, 8]}
-    return with_evidence(
-        problem,
-        plan,
-        baselines=baselines,
-        interpolated_costs=("1 layer",),
-        schedule_bound_ns=3,
-        search_params=params,
-    )
+    figures = {"interpolated_costs": ("1 layer",), "schedule_bound_ns": 3, "bucket_bytes": 7, "search_params": params}
+    return with_evidence(problem, plan, baselines=baselines, **figures)
 
 
 def test_the_document_looks_like_this():

@@ -411,6 +411,17 @@ def test_stash_is_held_from_the_start_of_forward():
     ]
 
 
+def test_workspace_may_be_kept_until_the_weight_gradient():
+    """Tests that with `keep_workspace` W runs in what its I keeps, and that nothing else changes, B included."""
+    assert held(HEAVY, "x @ a", "0F0 0I0 0W0", keep_workspace=True) == [
+        (0, 100),
+        *[(0, 111), (1, 110)],  # F
+        *[(1, 111), (2, 105)],  # I keeps 4 of the stash and 1 of workspace
+        *[(2, 105), (3, 100)],  # W needs nothing more
+    ]
+    assert held(HEAVY, "x @ a", "0F0 0B0", keep_workspace=True) == held(HEAVY, "x @ a", "0F0 0B0")
+
+
 def test_fused_backward_gives_back_everything():
     """Tests that B holds the stash to its end and then gives back all of it."""
     assert held(HEAVY, "x @ a", "0F0 0B0") == [(0, 100), (0, 111), (1, 110), (1, 111), (3, 100)]

@@ -44,6 +44,7 @@ def shared_problem(seed: int) -> Problem:
         idle_devices=rng.random() < 0.8,
         split_placement=rng.random() < 0.3,
         recompute=False,
+        keep_workspace=False,
     )
     return replace(problem, options=options)
 

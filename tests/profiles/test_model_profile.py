@@ -75,6 +75,7 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
         lambda: make_profile(action_overhead_ns=(ActionOverhead(device_type="A100"),) * 2),
         ["profile 'net'", "action overhead on 'A100' occurs twice"],
     ),
+    ("negative bucket", lambda: make_profile(bucket_bytes=-1), ["bucket_bytes = -1", "out of range"]),
     ("unknown conditions", lambda: make_profile(conditions="calm"), ["conditions = 'calm'", "'busy' or 'alone'"]),
     ("no device type", lambda: make_cost(device_type=""), ["device_type = ''", "give 1 to 300 printable characters"]),
     ("zero width", lambda: make_cost(width=0), ["'A100'", "width = 0", "from 1 to 4096"]),

@@ -23,6 +23,8 @@ from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from tests.strategies import (
     AMPLE,
     BANDWIDTHS,
+    draws_workspace,
+    random_bucket,
     random_edges,
     random_layer,
     random_overheads,
@@ -55,6 +57,7 @@ def random_exact_problem(
             microbatch_size=size,
             optimizer_ns=rng.choice([0, 0, 5]),
             action_overhead_ns=random_overheads(TYPES, like=layers),
+            bucket_bytes=random_bucket(layers),
         ),
         cluster=random_exact_cluster(rng, rng.randint(1, num_devices), is_shared=is_shared),
         num_microbatches=rng.randint(1, num_microbatches),
@@ -64,6 +67,7 @@ def random_exact_problem(
             recompute=rng.random() < 0.5,
             receive_buffers=rng.randint(0, 2),
             objective=rng.choice(["makespan", "makespan", "span"]),
+            keep_workspace=draws_workspace(layers),
         ),
     )
 

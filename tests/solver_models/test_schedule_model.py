@@ -43,6 +43,7 @@ def lane(stage: int, device: int, times: tuple[int, int, int], **changes: int | 
     plain = StageReplica(
         stage=stage, device=device, forward=forward, input_grad=input_grad, weight_grad=weight_grad,
         backward=input_grad + weight_grad, has_weight_grad=True, held=1, stash=1, weight_stash=1, workspace=0,
+        weight_workspace=changes.get("workspace", 0),
     )  # fmt: skip
     return replace(plain, **changes)
 
@@ -130,7 +131,7 @@ def memory_steps(own: StageReplica, kind: int) -> tuple[int, int]:
     return {
         FORWARD: (own.held + own.workspace, own.held),
         INPUT_GRAD: (rest, own.weight_stash - own.held),
-        WEIGHT_GRAD: (own.workspace, -own.weight_stash),
+        WEIGHT_GRAD: (own.weight_workspace, -own.weight_stash),
         BACKWARD: (rest, -own.held),
     }[kind]
 
@@ -211,6 +212,16 @@ TINY: dict[str, ScheduleInstance] = {
     "stash ends with I": chain(UNEVEN, microbatches=3, weight_stash=0, budget=1),
     "recomputation": chain(UNEVEN, microbatches=3, held=2, stash=6, weight_stash=5, workspace=1, budget=8),
     "workspace": chain(UNEVEN, microbatches=3, workspace=3, budget=4),
+    "workspace kept until W": chain(
+        UNEVEN, microbatches=3, held=3, stash=3, weight_stash=1 + 2, workspace=2, weight_workspace=0, budget=8
+    ),
+    "workspace kept until W, more than was held": chain(
+        UNEVEN, microbatches=3, held=2, stash=3, weight_stash=2 + 3, workspace=3, weight_workspace=0, budget=9
+    ),
+    "workspace kept until W, or B": chain(
+        [(2, 4, 4), (2, 4, 4)], backward=6, held=2, stash=2, weight_stash=1 + 3, workspace=3, weight_workspace=0,
+        budget=7,
+    ),
     "no weights": chain(UNEVEN, microbatches=3, has_weight_grad=False, weight_grad=0, weight_stash=0, budget=1),
     "only B": chain(UNEVEN, microbatches=3, backward=7, can_split=False, budget=2),
     "B or I and W": chain([(2, 4, 4), (2, 4, 4)], backward=6),

@@ -86,6 +86,17 @@ def without_options(**options: Any) -> Callable[..., dict[str, int]]:
     return changed
 
 
+def forgetful_of_workspaces(original: Any, model: CostModel, stage: Any, **where: Any) -> StageCost:
+    """I gives back its workspace, whatever the options say."""
+    known = model.problem
+    model.problem = replace(known, options=replace(known.options, keep_workspace=False))
+    try:
+        cost: StageCost = original(model, stage, **where)
+        return cost
+    finally:
+        model.problem = known
+
+
 def gradient_of_frozen_layers(original: Any, model: CostModel, stage: Any) -> int:
     return sum(model.problem.profile.by_name[name].parameter_bytes for name in stage.layers)
 
@@ -249,6 +260,8 @@ CORE_FAULTS: dict[str, Fault] = {
     "a byte of state is dropped": stage_cost(state_bytes=lambda c: c.state_bytes - 1),
     "the weight stash is given back with I": stage_cost(weight_stash_bytes=lambda c: 0),
     "the workspace is forgotten": stage_cost(workspace_bytes=lambda c: 0),
+    "I gives back the workspace that it keeps": put(CostModel, "_make_stage_cost", forgetful_of_workspaces),
+    "W has a workspace beside the one kept": stage_cost(weight_workspace_bytes=lambda c: c.workspace_bytes),
     "a stage that recomputes keeps its stash": stage_cost(held_bytes=lambda c: c.stash_bytes),
     "the recomputation is forgotten": layer_work(recompute_ns=0),
     "a layer's W is forgotten": layer_work(weight_grad_ns=0),
@@ -264,6 +277,10 @@ CORE_FAULTS: dict[str, Fault] = {
         CostModel, "static_bytes", without_options(receive_buffers=lambda o: o.receive_buffers + 1)
     ),
     "receive buffers are forgotten": put(CostModel, "static_bytes", without_options(receive_buffers=lambda o: 0)),
+    "buckets are forgotten": put(CostModel, "bucket_bytes", lambda original, *_: 0),
+    "a bucket is as large as the gradients": put(
+        CostModel, "bucket_bytes", lambda original, model, stage: original(model, stage) and model.gradient_bytes(stage)
+    ),
     "frozen layers synchronise gradients": put(CostModel, "gradient_bytes", gradient_of_frozen_layers),
     "the ring has a hop less": ring_of(lambda time, r: time * (r - 1) // r),
     "the ring goes once round": ring_of(lambda time, r: time // 2),

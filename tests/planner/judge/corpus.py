@@ -26,7 +26,8 @@ def _plain(rng: Random) -> tuple[Problem, Plan]:
 
 def _split(rng: Random) -> tuple[Problem, Plan]:
     problem = random_problem(rng)
-    problem = replace(problem, options=replace(problem.options, split_placement=True, split_backward=True))
+    options = replace(problem.options, split_placement=True, split_backward=True, keep_workspace=False)
+    problem = replace(problem, options=options)
     stages = tuple(random_split(rng, problem, stage) for stage in random_stages(rng, problem))
     schedule = random_split_schedule(rng, problem, stages=stages)
     return problem, Plan(problem=problem.reference(), stages=stages, schedule=schedule)

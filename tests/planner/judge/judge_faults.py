@@ -92,11 +92,12 @@ def floor(value: Fraction) -> int:
     return value.numerator // value.denominator
 
 
-def static_under(buffers: Callable[[int], int]) -> Fault:
-    """Receive buffers are counted otherwise."""
+def static_under(**changes: Callable[[int], int]) -> Fault:
+    """What is resident is counted with another number of receive buffers, or other buckets."""
 
-    def changed(original: Any, *args: Any, receive_buffers: int, **kwargs: Any) -> dict[str, int]:
-        return original(*args, receive_buffers=buffers(receive_buffers), **kwargs)  # type: ignore[no-any-return]
+    def changed(original: Any, *args: Any, **kwargs: Any) -> dict[str, int]:
+        changed_ones = {name: change(kwargs[name]) for name, change in changes.items()}
+        return original(*args, **kwargs | changed_ones)  # type: ignore[no-any-return]
 
     return put(READING, "static_bytes", changed)
 
@@ -194,6 +195,14 @@ class NoOverhead:
         return found._replace(message_overhead_ns=0)
 
 
+def second_workspace(original: Any, *args: Any, size: Any, keeps_workspace: bool) -> tuple[Step, ...]:
+    """W takes a workspace of its own beside the one that its I has kept."""
+    forward, input_grad, weight_grad, fused = original(*args, size=size, keeps_workspace=keeps_workspace)
+    if keeps_workspace:
+        weight_grad = weight_grad._replace(during=size.workspace)
+    return forward, input_grad, weight_grad, fused
+
+
 JUDGE_FAULTS: dict[str, Fault] = {
     "F / 2": times(lambda t: t | {"F": t["F"] // 2}),
     "I takes a nanosecond more": times(lambda t: t | {"I": t["I"] + 1}),
@@ -209,6 +218,10 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "the weight stash is forgotten": sizes(weight_stash=lambda s: 0),
     "the checkpoint is a byte too large": sizes(checkpoint=lambda s: s.checkpoint + 1),
     "the workspace is forgotten": sizes(workspace=lambda s: 0),
+    "I gives back the workspace that it keeps": put(
+        READING, "steps", lambda original, *args, **kw: original(*args, **kw | {"keeps_workspace": False})
+    ),
+    "W has a workspace beside the one kept": put(READING, "steps", second_workspace),
     "a byte of state is dropped": sizes(state=lambda s: s.state - 1),
     "gradients are half as large": sizes(gradients=lambda s: s.gradients // 2),
     "frozen layers are trained": put(
@@ -219,8 +232,10 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "gradients flow everywhere": tensors(lambda t: t._replace(has_gradient=True)),
     "a flow is forgotten": flows(lambda found: found[1:]),
     "flows take their turns backward": flows(lambda found: found[::-1]),
-    "receive buffers: one too many": static_under(lambda count: count + 1),
-    "receive buffers are forgotten": static_under(lambda count: 0),
+    "receive buffers: one too many": static_under(receive_buffers=lambda count: count + 1),
+    "receive buffers are forgotten": static_under(receive_buffers=lambda count: 0),
+    "buckets are forgotten": static_under(bucket_bytes=lambda size: 0),
+    "a bucket is as large as the gradients": static_under(bucket_bytes=lambda size: size and 2**40),
     "latency is forgotten": put(
         Route, "time_ns", lambda original, route, size: original(route, size) - route.latency_ns
     ),

@@ -166,6 +166,18 @@ def test_memory_use_names_the_first_action_over():
     assert Reading(problem, plan).memory["a"] == (110, None)
 
 
+@pytest.mark.parametrize(("keeps", "peak"), [(False, 100 + 10 + 4 + 9), (True, 100 + 10 + 4 + 9 + 9)])
+def test_kept_workspace_adds_up(keeps: bool, peak: int):
+    """Tests that two I before their W hold two workspaces if they keep them, and one if they do not.
+
+    While the second I runs: state, its stash, what the first I keeps, and its own workspace.
+    """
+    layer = make_layer("x", state_bytes=100, stash_bytes=10, weight_stash_bytes=4, workspace_bytes=9)
+    problem = make_problem([layer], [], more_devices="a", num_microbatches=2, keep_workspace=keeps)
+    plan = make_plan(problem, ["x @ a"], {"a": "0F0 0I0 0F1 0I1 0W0 0W1"})
+    assert Reading(problem, plan).memory["a"].peak_bytes == peak
+
+
 @given(case=st.one_of(cases(), split_cases()), data=st.data())
 def test_no_time_can_be_changed_unnoticed(case: tuple[Problem, Plan], data: st.DataObject):
     """Tests that whichever single time of a timeline is changed, the timeline is no longer believed."""

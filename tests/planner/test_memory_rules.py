@@ -1,0 +1,102 @@
+"""Rules of memory that options turn on: the judge, the core and the oracle read them alike."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+
+from planner.judge.reading import Reading
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.simulate import simulate
+from planner.verify import verify
+from tests.planner.builders import make_layer, make_link, make_plan, make_problem
+from tests.planner.oracle import evaluate
+from tests.strategies import RANDOMS, random_plan, random_problem, with_memory, with_reference
+
+
+def peaks(problem: Problem, plan: Plan) -> dict[str, int]:
+    """Peak bytes per device, on which the judge, the core and the oracle agree."""
+    asked = with_reference(problem, plan)
+    found = dict(simulate(problem, asked).peak_bytes)
+    assert verify(problem, asked).passed
+    assert found == {device: use.peak_bytes for device, use in Reading(problem, asked).memory.items()}
+    assert found == evaluate(problem, asked).peak_bytes
+    return found
+
+
+def keeping(problem: Problem, *, keeps: bool = True) -> Problem:
+    """The problem in which I keeps its workspace, or does not."""
+    return replace(problem, options=replace(problem.options, keep_workspace=keeps))
+
+
+@settings(max_examples=300, deadline=None)
+@given(rng=RANDOMS)
+def test_kept_workspace_is_read_alike(rng: Random):
+    """Tests that all agree where I keeps its workspace, which never needs less, and as much where all is B."""
+    problem = random_problem(rng)
+    plan = random_plan(rng, problem)
+    kept, given_back = (peaks(keeping(problem, keeps=keeps), plan) for keeps in (True, False))
+    assert all(kept[device] >= given_back[device] for device in kept)
+    for device, word in plan.schedule.items():
+        if all(action.kind in "FB" for action in word):
+            assert kept[device] == given_back[device]
+
+
+def with_bucket(problem: Problem, bucket_bytes: int) -> Problem:
+    """The problem whose profile states this size of a bucket."""
+    return replace(problem, profile=replace(problem.profile, bucket_bytes=bucket_bytes))
+
+
+@settings(max_examples=300, deadline=None)
+@given(rng=RANDOMS)
+def test_buckets_are_read_alike(rng: Random):
+    """Tests that all agree on what reductions hold: at most a bucket, on devices of replicated stages alone."""
+    problem = random_problem(rng)
+    plan = random_plan(rng, problem)
+    bucket_bytes = rng.choice([1, 5, 30])
+    with_it, without = (peaks(with_bucket(problem, size), plan) for size in (bucket_bytes, 0))
+    reducing = {d for stage in plan.stages for group in stage.replicas for d in group if len(stage.replicas) > 1}
+    assert all(0 <= with_it[device] - without[device] <= bucket_bytes * (device in reducing) for device in with_it)
+
+
+@pytest.mark.parametrize(
+    ("bucket_bytes", "expected"),
+    [
+        (0, {"a": 100, "b": 60, "c": 40}),
+        (6, {"a": 106, "b": 66, "c": 46}),
+        (9, {"a": 109, "b": 68, "c": 49}),
+        (50, {"a": 120, "b": 68, "c": 60}),
+    ],
+)
+def test_the_largest_bucket_of_a_device_counts(bucket_bytes: int, expected: dict[str, int]):
+    """Tests that x (8 bytes of gradients, on a and b) and y (20, on a and c) share a's bucket."""
+    layers = [
+        make_layer("x", parameter_bytes=8, state_bytes=60),
+        make_layer("y", parameter_bytes=20, state_bytes=40),
+        make_layer("z", (1, 1, 0), parameter_bytes=70, state_bytes=0, frozen=True),
+    ]
+    problem = with_bucket(make_problem(layers, [make_link("a b"), make_link("a c"), make_link("b c")]), bucket_bytes)
+    words = {"a": "0F0 1F0 1B0 0B0", "b": "0F0 2F0 2I0 0B0", "c": "1F0 2F0 2I0 1B0"}
+    plan = make_plan(problem, ["x @ a | b", "y @ a | c", "z @ b | c"], words)
+    assert peaks(problem, plan) == expected
+
+
+def test_a_single_device_reduces_nothing():
+    """Tests that a stage without replicas holds no bucket."""
+    problem = make_problem([make_layer("x", parameter_bytes=8, state_bytes=60)], [], more_devices="a")
+    plan = make_plan(problem, ["x @ a"], {"a": "0F0 0B0"})
+    assert peaks(with_bucket(problem, 50), plan) == peaks(problem, plan) == {"a": 60}
+
+
+@settings(max_examples=100, deadline=None)
+@given(rng=RANDOMS)
+def test_kept_workspace_has_to_fit(rng: Random):
+    """Tests that a plan is refused with a byte less than its peak where I keeps its workspace, and not with all."""
+    problem = keeping(random_problem(rng))
+    plan = random_plan(rng, problem)
+    for device, peak in peaks(problem, plan).items():
+        for memory, fits in ((peak, True), (peak - 1, False)) if peak > 0 else ():
+            tight = with_memory(problem, {device: memory})
+            assert verify(tight, with_reference(tight, plan)).passed == fits
