@@ -69,18 +69,22 @@ QUICK := $(addprefix tests/,profiles test_house_rules.py test_documents.py) $(ad
 quick: $(TESTED) ## what tells most in a minute: contract, judge, costs and play, documents, exporters
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick -m 'not slow' $(QUICK)
 
-# The floor under the share of branches is held by a command of its own: with every line watched, these tests take a quarter of an hour.
-branches: $(TESTED) $(KERNELS) ## the branches that the tests of planner, solver_models and profiles take, against their floor
-	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick -m 'not slow' --cov --cov-report= \
-	  tests/planner tests/profiles tests/solver_models
-	@$(BIN)/python -m tests.branch_floor
-
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
 # tests/api and tests/integration; by the number of tests, which is the default, some of them would come last.
-test: setup browser slurm parsers database lint ## every check and every test, two files at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+WATCHED := planner profiles solver_models
 
-test-long: setup ## brute force against the exact search on thousands of random problems, and no sample cut on 5,000 (hours)
+# Watching the branches costs these tests about half as much time again; the others start processes that would not be watched.
+branches: setup ## the tests of planner, solver_models and profiles, and the branches that they take, against their floor
+	$(BIN)/python -m pytest $(BY_FILE) --cov --cov-report= $(WATCHED:%=tests/%)
+	@$(BIN)/python -m tests.branch_floor
+
+test: setup browser slurm parsers database lint branches ## every check and every test, two files at a time
+	$(BIN)/python -m pytest $(BY_FILE) $(WATCHED:%=--ignore tests/%) tests
+
+# Every test whole: `make test` tries fewer random examples, steps, rounds and samples of what takes long (tests/long_runs.py).
+test-long: setup ## every test whole, then the exact search against brute force on thousands of random problems (hours)
+	PIPEPLAN_LONG=1 PIPEPLAN_EXACT_CASES=60 PIPEPLAN_SCHEMA_EXAMPLES=8 $(BIN)/python -m pytest $(BY_FILE)
 	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_branch_and_check.py -k exact_search
 	PIPEPLAN_SAMPLE_CASES=5000 $(BIN)/python -m pytest tests/planner/test_whole_samples.py
 	PIPEPLAN_CAPPED_PROBLEMS=10000 $(BIN)/python -m pytest tests/planner/baselines/test_capped.py -k never_above

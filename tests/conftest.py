@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.long_runs import examples
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # No deadline: the first example may compile a kernel. Derandomized: the same commit always gives the same verdict.
@@ -13,7 +15,7 @@ settings.register_profile(
     "house",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=examples(50),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

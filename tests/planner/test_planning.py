@@ -19,6 +19,7 @@ from planner.problem import PinnedLayer, Problem
 from planner.progress import Limits, Progress
 from planner.simulate import simulate
 from planner.verify import verify
+from tests.long_runs import examples, shortened
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.nets import random_exact_problem, random_restrictions, tighten
 from tests.strategies import random_plan, random_problem
@@ -72,7 +73,7 @@ def plan_or_none(problem: Problem, limits: Limits = QUICK) -> Plan | None:
         return None
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(randoms)
 def test_plans_of_all_kinds_are_honest(rng: Random):
     """Tests that problems of every kind get a verified plan that no fitting baseline beats."""
@@ -82,7 +83,7 @@ def test_plans_of_all_kinds_are_honest(rng: Random):
     assert_honest(problem, plan)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(randoms)
 def test_plans_within_restrictions_are_honest(rng: Random):
     """Tests that whatever the options forbid, a plan keeps it, and that it still beats the baselines."""
@@ -92,7 +93,7 @@ def test_plans_within_restrictions_are_honest(rng: Random):
         assert_honest(problem, plan)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(randoms)
 def test_plans_with_little_memory_are_honest(rng: Random):
     """Tests that a plan stays within a memory that a plan is known to need."""
@@ -114,7 +115,13 @@ def test_what_fits_one_microbatch_at_a_time_only_is_found():
     ]
     links = [make_link(ends) for ends in ("a b", "a c", "a d", "b c", "b d", "c d")]
     problem = make_problem(layers, links, num_microbatches=8, memory_bytes=1985, receive_buffers=0)
-    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=12))
+    found: list[int] = []  # one is enough
+    plan = make_plan(
+        problem,
+        limits=Limits(time_limit_s=60, max_rounds=12),
+        on_progress=lambda step: found.extend([] if step.incumbent_ns is None else [step.incumbent_ns]),
+        should_stop=lambda: bool(found),
+    )
     assert verify(problem, plan).passed
 
 
@@ -204,7 +211,8 @@ def test_rounds_are_deterministic(seed: int):
 
 
 @pytest.mark.parametrize(
-    ("size", "options", "rounds"), [((12, 4), {"split_placement": True}, 5), ((4, 2), {"num_microbatches": 3}, 4)]
+    ("size", "options", "rounds"),
+    [((12, 4), {"split_placement": True}, shortened(2, whole=5)), ((4, 2), {"num_microbatches": 3}, 4)],
 )
 def test_threads_decide_nothing_but_the_time(size: tuple[int, int], options: dict[str, object], rounds: int):
     """Tests that 1, 2 and 16 threads give the same document, byte for byte, where tasks overlap; exact search included.

@@ -117,7 +117,7 @@ def test_the_limit_is_below_a_plan_made_with_true_costs(seed: int):
     real = slowed(problem, plan, truth)
     found = diagnose(problem, plan, seen=observe(real, plan))
     limit = find_limit_ns(problem, plan, found=found)
-    best = plan_anew(real, limits=Limits(time_limit_s=20, max_rounds=2))
+    best = plan_anew(real, limits=Limits(time_limit_s=60, max_rounds=2))
     assert best.evidence is not None
     assert limit <= best.evidence.makespan_ns
     taken = simulate(real, plan).makespan_ns
@@ -155,12 +155,12 @@ def test_a_slow_device_is_not_slow_layers():
         [("stage", "1", 3.0)],
     ]
     assert found.is_ambiguous
-    better = plan_anew(real, limits=Limits(time_limit_s=20, max_rounds=2))
+    better = plan_anew(real, limits=Limits(time_limit_s=60, max_rounds=2))
     assert better.evidence is not None
     limit = find_limit_ns(problem, plan, found=found)
     assert limit <= better.evidence.makespan_ns < simulate(real, plan).makespan_ns
     layers_only = slowed(problem, plan, replace(AS_PLANNED, stages={1: 3.0}))
-    again = plan_anew(layers_only, limits=Limits(time_limit_s=20, max_rounds=2)).evidence
+    again = plan_anew(layers_only, limits=Limits(time_limit_s=60, max_rounds=2)).evidence
     assert again is not None
     assert limit <= again.makespan_ns
 
