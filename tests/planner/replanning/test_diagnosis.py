@@ -14,6 +14,7 @@ from planner.progress import Limits
 from planner.replanning.diagnosis import Culprit, Diagnosis, Suspect, diagnose, find_limit_ns
 from planner.replanning.observations import read_observations
 from planner.simulate import simulate
+from tests.long_runs import shortened
 from tests.planner.export.chains import make_chain, make_plan
 from tests.planner.replanning.slowed_runs import (
     Truth,
@@ -24,7 +25,7 @@ from tests.planner.replanning.slowed_runs import (
     traces,
 )
 
-NUM_CASES = 240
+NUM_CASES = shortened(80, whole=240)
 """Of the random runs, a third each with slow devices, slow links and slow layers."""
 
 AS_PLANNED = Truth(devices={}, links={}, stages={})
@@ -106,7 +107,7 @@ def test_whoever_is_slow_is_named(first: int):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(shortened(4, whole=12)))
 def test_the_limit_is_below_a_plan_made_with_true_costs(seed: int):
     """Tests that no plan made anew, knowing what is really slow, is below the limit, nor gains more than was said."""
     rng = Random(seed)
