@@ -31,7 +31,8 @@ from planner.document import parse_plan
 from planner.execute.stage_module import trace_stages
 from planner.execute.training import as_tuple, load_training
 from planner.execute.wiring import make_wirings
-from profiles.workload import dump_workload
+from profiles.cluster import Cluster, Device, Link
+from profiles.workload import Workload, dump_workload
 from tests.api.worlds import make_workload
 from tests.long_runs import IS_LONG
 
@@ -173,7 +174,8 @@ def test_a_plan_and_torchs_own_are_run(tmp_path: Path, monkeypatch: pytest.Monke
     """Tests that a small model, measured and planned here, runs as planned and in torch's order, each with a row."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     flow = Flow(MODELS[0], tmp_path)
-    workload = flow.profile()
+    workload = on_two_devices(flow.profile())
+    flow.path.write_text(dump_workload(workload))
     entries = list(make_entries(flow, workload, is_quick=True))
     assert [each.name for each in entries] == ROWS
     settle(entries, workload)
@@ -184,6 +186,14 @@ def test_a_plan_and_torchs_own_are_run(tmp_path: Path, monkeypatch: pytest.Monke
     add_rows(table, MODELS[0], chosen)
     assert [line.split(" | ")[1] for line in table.lines[-2:]] == ["planner", "torch 1F1B"]
     assert "1 plans run, 1 the planner's own" in said(*chosen)
+
+
+def on_two_devices(workload: Workload) -> Workload:
+    """The workload on a cluster whose links nobody has measured."""
+    kind = workload.profile.layers[0].costs[0].device_type
+    devices = tuple(Device(name=f"cpu{number}", type=kind, memory_bytes=2**34) for number in range(2))
+    link = Link(a="cpu0", b="cpu1", bandwidth_bytes_per_s=10**9)
+    return replace(workload, cluster=Cluster(name="two", devices=devices, links=(link,)))
 
 
 ROWS = ["planner", "data parallel", "1F1B", "torch 1F1B", "torch DDP"]
