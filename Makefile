@@ -77,11 +77,11 @@ quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, cos
 # tests/api and tests/integration; by the number of tests, which is the default, some of them would come last.
 BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# The quick tests are watched, which costs half as much time again; watching all would take a quarter of an hour.
+# The quick tests come first and are watched, which costs half as much time again; watching all would take a quarter of an hour.
 test: setup browser slurm parsers database lint ## every check and every test, two files at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= $(QUICK)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not slow' --cov --cov-report= $(QUICK)
 	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent
-	$(BIN)/python -m pytest $(BY_FILE) $(QUICK:%=--ignore %) tests
+	$(BIN)/python -m pytest $(BY_FILE) $(QUICK:%=--only-slow %) tests
 
 branches: $(TESTED) $(KERNELS) ## the branches that all tests of planner, solver_models and profiles take, against their floor
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not slow' --cov --cov-report= \

@@ -27,6 +27,25 @@ settings.load_profile("house")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test` runs the quick tests first, and everything else behind them."""
+    parser.addoption(
+        "--only-slow", action="append", default=[], metavar="PATH", help="of the tests below PATH, those marked slow"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what `--only-slow` says."""
+    folders = [ROOT / path for path in config.getoption("--only-slow")]
+    left_out = {
+        item
+        for item in items
+        if item.get_closest_marker("slow") is None and any(item.path.is_relative_to(folder) for folder in folders)
+    }
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="session")
 def repository_root() -> Path:
     """The folder that holds pyproject.toml."""

@@ -277,6 +277,7 @@ def test_what_no_order_fits_is_infeasible():
         make_plan(problem, limits=Limits(time_limit_s=30))
 
 
+@pytest.mark.slow
 def test_the_objective_is_chosen():
     """Tests that asking for the span gives a span at least as small as asking for the makespan."""
     by_makespan = evidence_of(make_plan(make_row(), limits=QUICK))
@@ -338,6 +339,7 @@ def test_given_devices_are_kept():
     assert tuple(stage.replicas for stage in plan.stages) == placement
 
 
+@pytest.mark.slow
 def test_it_starts_from_a_plan():
     """Tests that a plan to start from is never lost: not on its own question, nor where there is more of something."""
     problem = make_row()
@@ -358,6 +360,7 @@ def test_it_starts_from_a_plan():
     assert_honest(roomier, better)
 
 
+@pytest.mark.slow
 def test_a_start_that_does_not_fit_is_left_aside():
     """Tests that a plan of another question, which the verifier rejects here, changes nothing but is no mistake."""
     problem, other = make_row(), make_row(num_layers=5)
@@ -366,6 +369,7 @@ def test_a_start_that_does_not_fit_is_left_aside():
     assert make_plan(problem, limits=limits, start=start).stages == make_plan(problem, limits=limits).stages
 
 
+@pytest.mark.slow
 def test_given_stages_and_devices_are_ordered_reproducibly():
     """Tests that with partition and placement given all rounds go into the order, the same for the same seed."""
     layers = [make_layer(f"l{i}", (5 + i % 3, 6, 4 - i % 2), stash_bytes=10, weight_stash_bytes=10) for i in range(6)]
