@@ -83,9 +83,8 @@ test: setup browser slurm parsers database lint ## every check and every test, t
 	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent
 	$(BIN)/python -m pytest $(BY_FILE) $(QUICK:%=--only-slow %) tests
 
-branches: $(TESTED) $(KERNELS) ## the branches that all tests of planner, solver_models and profiles take, against their floor
-	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not slow' --cov --cov-report= \
-	  tests/planner tests/profiles tests/solver_models
+branches: setup ## the branches that all tests of planner, solver_models and profiles take, against their floor
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= tests/planner tests/profiles tests/solver_models
 	@$(BIN)/python -m tests.branch_floor
 
 # Every test whole: `make test` tries fewer random examples, steps, rounds and samples of what takes long (tests/long_runs.py).
