@@ -63,24 +63,33 @@ lint: setup ## style, types and import contracts
 	$(BIN)/mypy --strict api planner profiles solver_models
 	$(BIN)/lint-imports
 
-# No network once it is set up, no root, no servers: the contract, the judge, the core's costs and play, documents and exporters.
+# No network once it is set up, no root, no servers: the contract, the judge, the core's costs and play, documents and exporters;
+# of the search and the bounds what is cheap and goes far.
 QUICK := $(addprefix tests/,profiles test_house_rules.py test_documents.py) $(addprefix tests/planner/,judge export execute launch fidelity \
-  replanning test_actions.py test_costs.py test_document.py test_lowering.py test_problem.py test_simulate.py test_verify.py)
-quick: $(TESTED) ## what tells most in a minute: contract, judge, costs and play, documents, exporters
+  replanning what_if test_actions.py test_bounds.py test_certificate.py test_costs.py test_document.py test_explain.py test_lowering.py \
+  test_planning.py test_problem.py test_simulate.py test_verify.py) $(addprefix tests/planner/baselines/test_,drawings.py layer_pipe.py \
+  partitions.py recomputing.py sequential.py weight_grads.py zero_bubble_figures.py) $(addprefix tests/solver_models/test_,construction.py \
+  device_arrangement.py evaluator.py joint.py partition_dynamic.py partition_ilp.py recorded_play.py repetend.py steady_state.py)
+quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, costs and play, documents, exporters
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick -m 'not slow' $(QUICK)
-
-# The floor under the share of branches is held by a command of its own: with every line watched, these tests take a quarter of an hour.
-branches: $(TESTED) $(KERNELS) ## the branches that the tests of planner, solver_models and profiles take, against their floor
-	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick -m 'not slow' --cov --cov-report= \
-	  tests/planner tests/profiles tests/solver_models
-	@$(BIN)/python -m tests.branch_floor
 
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
 # tests/api and tests/integration; by the number of tests, which is the default, some of them would come last.
-test: setup browser slurm parsers database lint ## every check and every test, two files at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-test-long: setup ## brute force against the exact search on thousands of random problems, and no sample cut on 5,000 (hours)
+# The quick tests come first and are watched, which costs half as much time again; watching all would take a quarter of an hour.
+test: setup browser slurm parsers database lint ## every check and every test, two files at a time
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not slow' --cov --cov-report= $(QUICK)
+	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent
+	$(BIN)/python -m pytest $(BY_FILE) $(QUICK:%=--only-slow %) tests
+
+branches: setup ## the branches that all tests of planner, solver_models and profiles take, against their floor
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= tests/planner tests/profiles tests/solver_models
+	@$(BIN)/python -m tests.branch_floor
+
+# Every test whole: `make test` tries fewer random examples, steps, rounds and samples of what takes long (tests/long_runs.py).
+test-long: setup ## every test whole, then the exact search against brute force on thousands of random problems (hours)
+	PIPEPLAN_LONG=1 PIPEPLAN_EXACT_CASES=60 PIPEPLAN_SCHEMA_EXAMPLES=8 $(BIN)/python -m pytest $(BY_FILE)
 	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/test_branch_and_check.py -k exact_search
 	PIPEPLAN_SAMPLE_CASES=5000 $(BIN)/python -m pytest tests/planner/test_whole_samples.py
 	PIPEPLAN_CAPPED_PROBLEMS=10000 $(BIN)/python -m pytest tests/planner/baselines/test_capped.py -k never_above

@@ -1,7 +1,8 @@
 """One rank of data parallel training with reverse first-k, gradients of single layers all-reduced on a throttled link.
 
-`python -m benchmarks.first_k_worker STORE RANK COUNT MODE [ROUNDS]`: `speed` times the usual order against the chosen
-k and against delaying every layer; `exact` trains 80 steps in each order and compares the results. A layer's next
+`python -m benchmarks.first_k_worker STORE RANK COUNT MODE [NUMBER]`: `speed` times the usual order against the chosen
+k and against delaying every layer, in NUMBER rounds; `exact` trains 80 or NUMBER steps in each order and compares
+the results. A layer's next
 forward waits for its own gradient only. The arithmetic and the gloo all-reduces are real; the link is a thread that
 sends one gradient after the other and takes as long as a slow link would, and each F, I and W takes at least
 `PACE_S`, as on a device that is busy so long: the processes share few cores, and their own times would be noise.
@@ -25,7 +26,7 @@ LAYERS, WIDTH, BATCH = 12, 96, 64
 PACE_S = 0.008
 SLOWNESS = 3.0
 """A gradient is on the link for so many times the time of a W."""
-ROUNDS, STEPS = 8, 3
+ROUNDS, STEPS, EXACT_STEPS = 8, 3, 80
 
 
 class Link:
@@ -167,21 +168,21 @@ def compare_speed(rounds: int) -> dict[str, object]:
     }
 
 
-def compare_results() -> dict[str, object]:
-    """Losses of all steps and parameters after 40 and 80, in the usual order and in others."""
+def compare_results(steps: int) -> dict[str, object]:
+    """Losses of all steps and parameters after half and all of them, in the usual order and in others."""
     trainer = Trainer(width=24, batch=8, link=Link(0.0))
     found = {}
     for k in (0, 5, LAYERS):
         trainer.reset()
-        trainer.run(k, steps=40, seed=1)
+        trainer.run(k, steps=steps // 2, seed=1)
         after = [torch.cat([weight.flatten() for weight in trainer.weights])]
-        trainer.run(k, steps=40, seed=2)
+        trainer.run(k, steps=steps // 2, seed=2)
         after.append(torch.cat([weight.flatten() for weight in trainer.weights]))
         found[k] = (trainer.losses, after)
     trainer.link.close()
     usual = found.pop(0)
     return {
-        "steps": [40, 80],
+        "steps": [steps // 2, steps],
         "losses_equal": all(losses == usual[0] for losses, _ in found.values()),
         "parameters_equal": [
             all(torch.equal(after[each], usual[1][each]) for _, after in found.values()) for each in (0, 1)
@@ -195,8 +196,8 @@ def main() -> None:
     store, rank, count, mode = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
-    rounds = int(sys.argv[5]) if len(sys.argv) > 5 else ROUNDS
-    answer = compare_speed(rounds) if mode == "speed" else compare_results()
+    number = int(sys.argv[5]) if len(sys.argv) > 5 else ROUNDS if mode == "speed" else EXACT_STEPS
+    answer = compare_speed(number) if mode == "speed" else compare_results(number)
     if rank == 0:
         print(json.dumps(answer))
     distributed.barrier()

@@ -1,7 +1,8 @@
-"""One rank that trains 80 steps in several orders of a pipeline: usual, fast-forwarded, modulo, and with tasks apart.
+"""One rank that trains 80 steps, or some, in several orders of a pipeline: usual, fast-forwarded, modulo, tasks apart.
 
-`python -m benchmarks.pipeline_worker STORE RANK COUNT` runs plans of the chain of `layer_pipe_worker` over gloo, one
-after the other from the same weights; rank 0 prints whether losses, and parameters after 40 and 80 steps, are equal.
+`python -m benchmarks.pipeline_worker STORE RANK COUNT [STEPS]` runs plans of the chain of `layer_pipe_worker` over
+gloo, one after the other from the same weights; rank 0 prints whether losses, and parameters after half of the steps
+and after all, are equal.
 """
 
 import json
@@ -20,10 +21,10 @@ from planner.baselines.pipeline import Pipeline, Words, make_pipeline, make_plan
 from planner.costs import CostModel
 from planner.plan import Plan, Stage
 
-STEPS, RATE = (40, 80), 0.002
+STEPS, RATE = 80, 0.002
 
 Trained = tuple[list[float], list[list[torch.Tensor]]]
-"""Losses of all steps, and the weights after each of `STEPS`."""
+"""Losses of all steps, and the weights after half of them and after all."""
 
 
 def make_plans(costs: CostModel) -> dict[str, Plan]:
@@ -54,11 +55,11 @@ def order_usually(pipeline: Pipeline) -> Words:
     return words
 
 
-def train(plan: Plan, costs: CostModel, rank: int) -> Trained:
+def train(plan: Plan, costs: CostModel, rank: int, *, steps: int) -> Trained:
     """Plain gradient steps on the same microbatches; every rank ends with all weights."""
     weights, losses, kept = make_weights(), [], []
     last = len(weights) - 1
-    for step in range(1, STEPS[-1] + 1):
+    for step in range(1, steps + 1):
         runner = Runner(plan=plan, costs=costs, name=f"rank{rank}")
         own = [stage for stage in range(len(weights)) if runner.owner(stage) == runner.name]
         runner.weights = {stage: weights[stage] for stage in own}
@@ -68,7 +69,7 @@ def train(plan: Plan, costs: CostModel, rank: int) -> Trained:
         if last in own:
             losses.append(sum(float(runner.outputs[last, m].square().sum()) / 2 for m in range(MICROBATCHES)))
         distributed.barrier()
-        if step in STEPS:
+        if step in (steps // 2, steps):
             gathered: list[object] = [None] * distributed.get_world_size()
             distributed.all_gather_object(gathered, ({stage: weights[stage] for stage in own}, losses))
             everything = {stage: weight for part, _ in gathered for stage, weight in part.items()}  # type: ignore[misc]
@@ -79,22 +80,23 @@ def train(plan: Plan, costs: CostModel, rank: int) -> Trained:
 def main() -> None:
     """Train in all orders; rank 0 prints the answer."""
     store, rank, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    steps = int(sys.argv[4]) if len(sys.argv) > 4 else STEPS
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
     problem = make_problem(count)
     costs = CostModel(replace(problem, options=replace(problem.options, max_replicas=1)))
-    found = {name: train(plan, costs, rank) for name, plan in make_plans(costs).items()}
+    found = {name: train(plan, costs, rank, steps=steps) for name, plan in make_plans(costs).items()}
     if rank == 0:
-        print(json.dumps(summarise(found)))
+        print(json.dumps(summarise(found, steps=steps)))
     distributed.barrier()
     distributed.destroy_process_group()
 
 
-def summarise(found: dict[str, Trained]) -> dict[str, object]:
+def summarise(found: dict[str, Trained], *, steps: int) -> dict[str, object]:
     """What is equal to the usual order, bit by bit, and the largest difference."""
     losses, weights = found.pop("usual")
     return {
-        "steps": list(STEPS),
+        "steps": [steps // 2, steps],
         "losses": [losses[0], losses[-1]],
         "orders": {
             name: {

@@ -170,7 +170,7 @@ def one_device_page(networks: list[str], *, rounds: int) -> Iterator[str]:
         yield (
             f"* {network}: {answer['weight gradients put off']} weight gradients put off; losses of 80 steps equal bit "
             f"by bit: {answer['losses equal']}; parameters after 40 and 80: "
-            f"{answer['parameters equal after 40 and 80 steps']}"
+            f"{answer['parameters equal after half and all steps']}"
         )
     yield ""
     yield "W of a block beside regions of the main thread, on a second thread, chosen from a measured table of co-runs"

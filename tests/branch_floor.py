@@ -1,7 +1,8 @@
-"""What share of the branches the quick tests take: measured, printed, and held against a floor that only rises.
+"""What share of the branches the tests take: measured, printed, and held against a floor that only rises.
 
-`make branches` runs it behind the tests. Compiled functions are left out, for no tracer sees into them; tests compare
-what they give with plain Python and with enumeration.
+`make test` runs it behind the quick tests, which it watches, `make branches` behind all tests of the three packages.
+Compiled functions are left out, for no tracer sees into them; tests compare what they give with plain Python and with
+enumeration.
 """
 
 import json
@@ -21,19 +22,23 @@ ELDERS = ("HEAD", "HEAD^", "main", "origin/main")
 """Commits whose floor must not be higher, as far as they are here."""
 
 
-def floor_of(text: str) -> float | None:
+WHOLE, QUICK = "branch_floor_percent", "quick_branch_floor_percent"
+"""The floors' names in pyproject.toml: of `make branches`, and of the quick tests in `make test`."""
+
+
+def floor_of(text: str, name: str = WHOLE) -> float | None:
     """The floor in the text of a pyproject.toml, if it has one."""
-    floor = tomllib.loads(text).get("tool", {}).get("quick", {}).get("branch_floor_percent")
+    floor = tomllib.loads(text).get("tool", {}).get("quick", {}).get(name)
     return None if floor is None else float(floor)
 
 
-def earlier_floors() -> Iterator[tuple[str, float]]:
-    """What other commits say, with their names."""
+def earlier_floors(name: str) -> Iterator[tuple[str, float]]:
+    """What other commits say, with the commits' names."""
     for commit in ELDERS:
         shown = subprocess.run(
             ["git", "show", f"{commit}:pyproject.toml"], cwd=ROOT, capture_output=True, text=True, check=False
         )
-        floor = floor_of(shown.stdout) if shown.returncode == 0 else None
+        floor = floor_of(shown.stdout, name) if shown.returncode == 0 else None
         if floor is not None:
             yield commit, floor
 
@@ -50,7 +55,7 @@ def measured(report: dict[str, object]) -> dict[str, float]:
     return {name: 100 * taken[name] / there[name] for name in sorted(there, key=lambda name: (name == "all", name))}
 
 
-def complaint(percent: float, floor: float, earlier: dict[str, float]) -> str | None:
+def complaint(percent: float, floor: float, earlier: dict[str, float], *, name: str = WHOLE) -> str | None:
     """What is wrong with the floor, given what was measured and what other commits say."""
     for commit, before in earlier.items():
         if floor < before:
@@ -59,24 +64,24 @@ def complaint(percent: float, floor: float, earlier: dict[str, float]) -> str | 
         return f"{percent:.2f} % of the branches are taken, less than the floor of {floor} %; test what was added"
     if percent >= floor + SLACK:
         risen = int(percent * 10) / 10
-        return f"{percent:.2f} % of the branches are taken: raise branch_floor_percent in pyproject.toml to {risen}"
+        return f"{percent:.2f} % of the branches are taken: raise {name} in pyproject.toml to {risen}"
     return None
 
 
-def main() -> str | None:
+def main(name: str = WHOLE) -> str | None:
     """Print the shares of the last run, and return what is wrong with the floor."""
     data = coverage.Coverage()
     data.load()
     target = ROOT / ".coverage.json"
     data.json_report(outfile=str(target))
     shares = measured(json.loads(target.read_text(encoding="utf-8")))
-    for name, percent in shares.items():
-        sys.stdout.write(f"{name:15s} {percent:6.2f} % of the branches\n")
-    floor = floor_of((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    for package, percent in shares.items():
+        sys.stdout.write(f"{package:15s} {percent:6.2f} % of the branches\n")
+    floor = floor_of((ROOT / "pyproject.toml").read_text(encoding="utf-8"), name)
     if floor is None:
-        return "pyproject.toml has no branch_floor_percent"
-    return complaint(shares["all"], floor, dict(earlier_floors()))
+        return f"pyproject.toml has no {name}"
+    return complaint(shares["all"], floor, dict(earlier_floors(name)), name=name)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.long_runs import examples
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # No deadline: the first example may compile a kernel. Derandomized: the same commit always gives the same verdict.
@@ -13,7 +15,7 @@ settings.register_profile(
     "house",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=examples(50),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -23,6 +25,25 @@ settings.load_profile("house")
 
 # A shell starts background jobs with the interrupt ignored, and processes pass that on to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test` runs the quick tests first, and everything else behind them."""
+    parser.addoption(
+        "--only-slow", action="append", default=[], metavar="PATH", help="of the tests below PATH, those marked slow"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what `--only-slow` says."""
+    folders = [ROOT / path for path in config.getoption("--only-slow")]
+    left_out = {
+        item
+        for item in items
+        if item.get_closest_marker("slow") is None and any(item.path.is_relative_to(folder) for folder in folders)
+    }
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.branch_floor import complaint, floor_of, measured
+from tests.branch_floor import QUICK, complaint, floor_of, measured
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,10 @@ def test_there_is_a_floor(repository_root):
     assert floor is not None
     assert floor >= 80
     assert floor_of("[tool.other]\nbranch_floor_percent = 1") is None
+
+
+def test_the_quick_tests_have_a_floor_of_their_own(repository_root):
+    """Tests that what `make test` watches has a floor, which is another one."""
+    text = (repository_root / "pyproject.toml").read_text(encoding="utf-8")
+    assert floor_of(text, QUICK) not in (None, floor_of(text))
+    assert "raise quick_branch_floor_percent" in (complaint(70.0, 60.0, {}, name=QUICK) or "")

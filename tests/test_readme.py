@@ -13,6 +13,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from api.cli import app
+from planner.progress import Limits
 
 ROOT = Path(__file__).parents[1]
 README, USAGE, LAUNCH = (
@@ -80,7 +81,9 @@ def test_the_documents_it_names_exist():
 
 
 def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
-    """Tests that serve, the two curls, the command with --server and the Python client run as printed, port aside."""
+    """Tests that serve, two curls, the command with --server and the Python client run as printed, but for the port
+    and the client's time limit.
+    """
     from api.service.serving import free_port
 
     port = str(free_port())
@@ -102,12 +105,13 @@ def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
         job = json.loads(answer)
         assert (job["state"], job["verdict"]) == ("succeeded", {"passed": True})
         assert 0 <= job["gap"] < 1
-        exec(compile(python.replace("8765", port), "README.md", "exec"), {})
+        hasty = python.replace("on_event=", "limits=Limits(time_limit_s=2), on_event=")
+        exec(compile(hasty.replace("8765", port), "README.md", "exec"), {"Limits": Limits})
         makespan, bound, _ = capsys.readouterr().out.split()
         assert int(bound) <= int(makespan)
         demo = subprocess.run([*cli, "import", "demo:vgg16-ethernet"], capture_output=True, check=True, cwd=root).stdout
         (tmp_path / "workload.json").write_bytes(demo)
-        words = [*cli, *plan.split()[1:], "--time-limit", "3"]
+        words = [*cli, *plan.split()[1:], "--time-limit", "2"]
         subprocess.run(words, check=True, cwd=tmp_path, env=environment, capture_output=True)
         assert (tmp_path / "plan.json").read_text().startswith('{"format": "pipeline-plan/1"')
     finally:

@@ -1,7 +1,6 @@
 """How much memory a process of a run really took, beside what the plan says (docs/compare.md, Memory)."""
 
 import ctypes
-import ctypes.util
 import gc
 from pathlib import Path
 from typing import Any
@@ -71,6 +70,6 @@ def _kibibytes(name: str) -> int:
 def _give_back() -> None:
     """Free pages go back to the host, so that what is counted is held."""
     gc.collect()
-    library: Any = ctypes.CDLL(ctypes.util.find_library("c"))
+    library: Any = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)

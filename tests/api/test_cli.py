@@ -328,12 +328,12 @@ def test_verify_certificate_rejects(shell: Shell):
 def test_shadow_prices(shell: Shell):
     """Tests that explain says what more is worth, as a table and as JSON, and tells what it asks meanwhile."""
     assert shell.run(*PLAN, "-o", "p.json").code == 0
-    told = shell.run("explain", "p.json", "--shadow-prices", "--time-limit", "4", "--per-kind", "1")
+    told = shell.run("explain", "p.json", "--shadow-prices", "--time-limit", "2", "--per-kind", "1")
     assert told.code == 0
     assert "asked: twice the link gpu0-gpu1" in told.err
     assert "What binds" in told.out
     assert "worth at most" in told.out
-    spoken = shell.run("explain", "p.json", "--shadow-prices", "-t", "4", "--per-kind", "1", "--json")
+    spoken = shell.run("explain", "p.json", "--shadow-prices", "-t", "2", "--per-kind", "1", "--json")
     prices = json.loads(spoken.out)["shadow_prices"]
     assert {"search", "memory", "link", "speed", "device", "microbatches"} == {price["kind"] for price in prices}
     assert all(json.loads(line)["event"] == "progress" for line in spoken.err.splitlines())

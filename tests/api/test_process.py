@@ -17,7 +17,7 @@ from planner.verify import verify
 from profiles.load import load_workload
 
 COMMAND = (sys.executable, "-m", "api.cli")
-HARD = "demo:gpt-6.2b-zero-bubble"
+HARD, ENDLESS = "demo:gpt-6.2b-zero-bubble", "demo:vgg16-ethernet"
 
 
 def start(*arguments: str, root: Path) -> subprocess.Popen[str]:
@@ -36,7 +36,8 @@ def wait_for_search(process: subprocess.Popen[str]) -> None:
 
 def test_first_interrupt_ends_with_the_best_plan(repository_root: Path):
     """Tests that Ctrl+C in the middle of a search gives a verified plan at once and exit code 0."""
-    process = start("plan", HARD, "--time-limit", "120", "--json", root=repository_root)
+    limits = ("--time-limit", "120", "--patience", "1000000")
+    process = start("plan", ENDLESS, "-m", "32", *limits, "--json", root=repository_root)
     wait_for_search(process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -44,7 +45,7 @@ def test_first_interrupt_ends_with_the_best_plan(repository_root: Path):
     plan = parse_plan(out)
     assert plan.evidence is not None
     assert plan.evidence.stopped_by == "user"
-    assert verify(question_of(plan, load_workload(HARD)), plan).violations == ()
+    assert verify(question_of(plan, load_workload(ENDLESS)), plan).violations == ()
     assert json.loads(err.splitlines()[-1])["event"] == "done"
 
 

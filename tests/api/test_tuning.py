@@ -20,6 +20,7 @@ from profiles.load import load_workload
 from profiles.workload import Workload, dump_workload
 from tests.api.tuning_records import RecordedBench
 from tests.api.worlds import Shell, make_plan, make_workload
+from tests.long_runs import shortened
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -212,6 +213,7 @@ def test_a_tiny_model_for_real(shell: Shell, monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the processes that run the plans
     workload = load_workload(str(ROOT / "examples" / "two-ranks-workload.json"))
     options = {key: value for key, value in workload.options.items() if key != "max_replicas"}
+    options |= shortened({"split_backward": False, "max_stages_per_device": 1}, whole={})  # two kinds of plans, or more
     shell.write("guessed.json", dump_workload(replace(workload, options=options)))
     arguments = ("--workload", "guessed.json", "--runs", "1", "--steps", "4", "--within", "40", "-t", "100")
     done = shell.run("tune", "examples.train:make_training", *arguments, "-o", "best.json", "--json")

@@ -10,16 +10,31 @@ from pathlib import Path
 import pytest
 import torch
 
+from api.cli import main
 from api.tuning.short_run import ShortRun
 from api.tuning.tuning_candidates import key_of
-from benchmarks.fidelity import MODELS, Entry, make_entries, settle, sign_chance, summarise
+from benchmarks import fidelity, user_flow
+from benchmarks.fidelity import (
+    HEADER,
+    MODELS,
+    Entry,
+    add_rows,
+    make_entries,
+    run_rounds,
+    settle,
+    sign_chance,
+    summarise,
+)
+from benchmarks.report import Table
 from benchmarks.user_flow import Flow, balanced_cut, make_layout, read_peaks, spread_of
 from planner.document import parse_plan
 from planner.execute.stage_module import trace_stages
 from planner.execute.training import as_tuple, load_training
 from planner.execute.wiring import make_wirings
+from profiles.cluster import Cluster, Device, Link
 from profiles.workload import Workload, dump_workload
 from tests.api.worlds import make_workload
+from tests.long_runs import IS_LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 MS = 10**6
@@ -102,10 +117,24 @@ def test_the_cut_is_balanced():
     assert problem.options.placement == ((("gpu0",),), (("gpu1",),))
 
 
+@pytest.fixture
+def _in_this_process(monkeypatch: pytest.MonkeyPatch):
+    """Commands run here, with one repetition or round each, instead of in processes of their own."""
+    few = {"profile": ("--alone", "--no-links", "--repetitions", "1"), "plan": ("--max-rounds", "1")}
+
+    def run(command: str, *arguments: str) -> None:
+        assert main([command, *arguments, *few[command]]) == 0
+
+    monkeypatch.setattr(user_flow, "pipeplan", run)
+    monkeypatch.setattr(fidelity, "PLANNING_S", 60.0)
+
+
+@pytest.mark.usefixtures("_in_this_process")
 def test_given_layouts_and_rivals_are_made(tmp_path: Path):
     """Tests that a model gets own, given and torch's rows, a third of the plans replicated, each predicted."""
     workload = replace(make_workload(), options={"uneven_replication": False})
-    flow = _Recorded(workload, tmp_path)
+    flow = Flow(replace(MODELS[0], num_microbatches=3), tmp_path)
+    flow.path.write_text(dump_workload(workload))
     entries = list(make_entries(flow, workload, is_quick=False))
     settle(entries, workload)
     assert not [each.failure for each in entries if each.failure]
@@ -119,17 +148,6 @@ def test_given_layouts_and_rivals_are_made(tmp_path: Path):
     assert all(each.predicted_ns > 0 for each in entries)
     rivals = [each.name for each in entries if each.kind == "torch"]
     assert rivals == ["torch GPipe", "torch 1F1B", "torch ZBVZeroBubble", "torch DDP", "torch DDP, microbatches"]
-
-
-class _Recorded(Flow):
-    """Plans in this process instead of one of their own."""
-
-    def __init__(self, workload: Workload, folder: Path) -> None:
-        super().__init__(replace(MODELS[0], num_microbatches=3), folder)
-        self.path.write_text(dump_workload(workload))
-
-    def plan(self, name: str, *switches: str, time_limit_s: float) -> Path:
-        return super().plan(name, *switches, "--max-rounds", "1", time_limit_s=60.0)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5", "vit", "resnet18"])
@@ -150,6 +168,39 @@ def test_transformers_models_can_be_cut_anywhere(name: str):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_in_this_process")
+@pytest.mark.filterwarnings("default")
+def test_a_plan_and_torchs_own_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a small model, measured and planned here, runs as planned and in torch's order, each with a row."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    flow = Flow(MODELS[0], tmp_path)
+    workload = on_two_devices(flow.profile())
+    flow.path.write_text(dump_workload(workload))
+    entries = list(make_entries(flow, workload, is_quick=True))
+    assert [each.name for each in entries] == ROWS
+    settle(entries, workload)
+    chosen = [each for each in entries if each.name in ("planner", "torch 1F1B")]
+    run_rounds(flow, chosen, seconds=0)
+    assert [(each.failure, len(each.runs)) for each in chosen] == [("", 1)] * 2
+    table = Table(preface=(), header=HEADER)
+    add_rows(table, MODELS[0], chosen)
+    assert [line.split(" | ")[1] for line in table.lines[-2:]] == ["planner", "torch 1F1B"]
+    assert "1 plans run, 1 the planner's own" in said(*chosen)
+
+
+def on_two_devices(workload: Workload) -> Workload:
+    """The workload on a cluster whose links nobody has measured."""
+    kind = workload.profile.layers[0].costs[0].device_type
+    devices = tuple(Device(name=f"cpu{number}", type=kind, memory_bytes=2**34) for number in range(2))
+    link = Link(a="cpu0", b="cpu1", bandwidth_bytes_per_s=10**9)
+    return replace(workload, cluster=Cluster(name="two", devices=devices, links=(link,)))
+
+
+ROWS = ["planner", "data parallel", "1F1B", "torch 1F1B", "torch DDP"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not IS_LONG, reason="make test-long runs it")
 def test_one_model_from_profile_to_row(tmp_path: Path):
     """Tests that `--quick` profiles, plans and runs a small model, torch's own beside it, and says it in a table."""
     output = tmp_path / "table.md"
@@ -157,7 +208,7 @@ def test_one_model_from_profile_to_row(tmp_path: Path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stderr
     rows = [line for line in output.read_text().splitlines() if line.startswith("| small GPT")]
-    assert [row.split(" | ")[1] for row in rows] == ["planner", "data parallel", "1F1B", "torch 1F1B", "torch DDP"]
+    assert [row.split(" | ")[1] for row in rows] == ROWS
     assert "failed" not in "".join(rows)
     assert "3 plans run, 1 the planner's own" in output.read_text()
 

@@ -1,9 +1,10 @@
-"""Ranks of `python -m planner.execute` as forks of one process that has imported torch, which is most of their work.
+"""Ranks of a program as forks of one process that has imported torch and the executor, which is most of their work.
 
 Run as a script it is that process: orders come on standard input, one JSON line each, and each is answered by a line.
 """
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -13,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,13 +30,17 @@ class Rank:
     """A rank to start."""
 
     arguments: Sequence[str]
-    """Behind `python -m planner.execute`."""
+    """Behind the program."""
     environment: dict[str, str]
     """All of it; what PYTHONPATH names is found first, as in a process of its own."""
     folder: Path
     """Where it runs."""
     log: Path
     """Where its standard error goes."""
+    program: str = PROGRAM
+    """A module as behind `python -m`, or the path of a script."""
+    output: Path = Path(os.devnull)
+    """Where its standard output goes."""
 
 
 class Forker:
@@ -58,6 +64,8 @@ class Forker:
             "environment": rank.environment,
             "folder": str(rank.folder),
             "log": str(rank.log),
+            "program": rank.program,
+            "output": str(rank.output),
         }
         return self._ask(order, timeout_s=60.0)
 
@@ -113,8 +121,30 @@ def run_forked(ranks: Sequence[Rank], *, timeout_s: float) -> list[tuple[int, st
     return [(code, rank.log.read_text(encoding="utf-8")) for code, rank in zip(codes, ranks, strict=True)]
 
 
+def run_module(module: str, count: int, *, arguments: Sequence[str] = (), timeout_s: float = 240.0) -> str:
+    """What `benchmarks.processes.run_ranks` gives, of forked ranks: what rank 0 wrote."""
+    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            Rank(
+                arguments=[str(Path(folder, "store")), str(rank), str(count), *arguments],
+                environment=environment,
+                folder=root,
+                log=Path(folder, f"{rank}.log"),
+                program=module,
+                output=Path(folder, f"{rank}.out"),
+            )
+            for rank in range(count)
+        ]
+        answers = run_forked(ranks, timeout_s=timeout_s)
+        for rank, (code, complaint) in enumerate(answers):
+            assert code == 0, f"rank {rank} of {module} ended with {code}: {complaint[-2000:]}"
+        return ranks[0].output.read_text(encoding="utf-8")
+
+
 def import_all() -> None:
-    """Torch, and of the program everything but its main module."""
+    """Torch, and of the executor everything but its main module."""
     import torch
     import torch.distributed
 
@@ -126,22 +156,31 @@ def import_all() -> None:
 
 
 def become(order: dict[str, Any]) -> None:
-    """Be the rank: its folder, environment, arguments and outputs, and then the program as `python -m` runs it."""
+    """Be the rank: its folder, environment, arguments and outputs, and then the program as `python` runs it."""
+    program, is_script = order["program"], order["program"].endswith(".py")
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
     found = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = ["", *filter(None, found), *(path for path in sys.path if path not in found)]
-    sys.argv = [PROGRAM, *order["arguments"]]
-    for number, path, flags in ((0, os.devnull, os.O_RDONLY), (2, order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)):
-        os.dup2(os.open(path, flags, 0o644), number)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
+    first = str(Path(program).parent) if is_script else ""
+    sys.path[:] = [first, *filter(None, found), *(path for path in sys.path if path not in found)]
+    sys.argv = [program, *order["arguments"]]
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, path in ((1, order["output"]), (2, order["log"])):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
+    if is_script:
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
 def serve() -> None:
-    """Carry out orders until there are none; in a fork, be the rank."""
+    """Carry out orders until there are none; in a fork, be the rank.
+
+    What is imported never becomes garbage: no rank looks through it.
+    """
     import_all()
+    gc.freeze()
     for line in iter(sys.stdin.readline, ""):
         order = json.loads(line)
         if "wait" in order:

@@ -4,9 +4,6 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from planner.problem import Options
 from planner.progress import Limits
 from profiles.model_profile import Edge
 from tests.integration.execute_models import SAMPLES
+from tests.integration.forked_ranks import Rank, run_forked
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
@@ -132,7 +130,7 @@ def planned(*, is_branching: bool) -> Case:
     problem = chains.make_chain("wwwww", num_devices=2, num_microbatches=4, options=options)
     edges = tuple(Edge(producer=a, consumer=b, bytes=100) for a, b in ends)
     problem = replace(problem, profile=replace(problem.profile, edges=edges, microbatch_size=SAMPLES))
-    plan = make_plan(problem, limits=Limits(time_limit_s=2))
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
     return Case(plan=plan, kinds="wwwww", model="branching" if is_branching else "vectors")
 
 
@@ -418,25 +416,19 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
 
 def run_ranks(folder: Path, world_size: int, *, worker: Path = WORKER) -> None:
     """All ranks to their end; they meet over loopback through a file in the folder."""
-    root = str(WORKER.parents[2])
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
-    with ExitStack() as stack:
-        logs = [folder / f"rank{rank}.log" for rank in range(world_size)]
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, str(worker), str(folder), str(rank), str(world_size)],
-                env=environment,
-                stderr=stack.enter_context(log.open("w")),
-            )
-            for rank, log in enumerate(logs)
-        ]
-        try:
-            codes = [rank.wait(timeout=240) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-    assert codes == [0] * world_size, "\n".join(log.read_text()[-4000:] for log in logs)
+    root = WORKER.parents[2]
+    ranks = [
+        Rank(
+            arguments=[str(folder), str(rank), str(world_size)],
+            environment=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
+            folder=root,
+            log=folder / f"rank{rank}.log",
+            program=str(worker),
+        )
+        for rank in range(world_size)
+    ]
+    answers = run_forked(ranks, timeout_s=240)
+    assert [code for code, _ in answers] == [0] * world_size, "\n".join(said[-4000:] for _, said in answers)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -98,7 +98,7 @@ def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     model = ["--model", "my_model:make_training", "--steps", 3]
     options = Options(max_replicas=1, partition=(("l0", "l1"), ("l2",)), placement=((("d1",),), (("d0",),)))
     problem = chains.make_chain("www", num_devices=3, num_microbatches=4, options=options)
-    plan = planner_plan(problem, limits=Limits(time_limit_s=2))
+    plan = planner_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
     two = torchrun(2, write(plan, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t")
     alone = make_random_plan("0", cut=(3,), num_microbatches=4)
     ((code, said),) = start_ranks([[write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1"]])

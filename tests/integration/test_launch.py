@@ -17,7 +17,8 @@ from api.cli import main
 from planner.document import plan_sha256, render_plan
 from planner.plan import Plan
 from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
-from tests.integration.test_execute_command import environment, losses
+from tests.integration.test_execute_command import environment, losses, start_ranks
+from tests.long_runs import IS_LONG
 from tests.planner.execute.orders import make_random_plan
 
 ROOT = Path(__file__).parents[2]
@@ -82,8 +83,14 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize(
     ("plan", "hosts"),
-    [(TWO, {"d0": "n0", "d1": "n1"}), (FOUR, {"d0": "n1", "d1": "n0", "d2": "n0", "d3": "n2"})],
-    ids=["two tasks", "four tasks"],
+    [
+        pytest.param(TWO, {"d0": "n0", "d1": "n1"}, id="two tasks"),
+        pytest.param(
+            *(FOUR, {"d0": "n1", "d1": "n0", "d2": "n0", "d3": "n2"}),
+            id="four tasks",
+            marks=pytest.mark.skipif(not IS_LONG, reason="make test-long runs it"),
+        ),
+    ],
 )
 def test_slurm_trains_as_torchrun_does(plan, hosts, slurm, tmp_path: Path, monkeypatch, capsys):
     """Tests that jobs of two and four tasks on nodes of Slurm have exactly the losses of torchrun."""
@@ -130,7 +137,9 @@ def test_a_slurm_job_is_cancelled(slurm, tmp_path: Path, monkeypatch, capsys):
 def test_agents_of_different_sizes_seat_every_rank(tmp_path: Path, monkeypatch):
     """Tests that the printed commands of two hosts, one with one process and one with three, run the plan together."""
     given = write(FOUR, tmp_path, monkeypatch, d0="b", d1="b", d2="b", d3="a")
-    alone = run_through_torchrun(given, tmp_path / "torchrun.losses")
+    ranks = start_ranks([[given[0], *PROGRAM[2:], "--losses", tmp_path / "forked.losses"]] * len(FOUR.devices))
+    assert [code for code, _ in ranks] == [0] * len(FOUR.devices), ranks
+    alone = losses(tmp_path / "forked.losses")
     from planner.launch.launch_job import LaunchJob
     from planner.launch.rank_mapping import place_ranks
     from planner.launch.torchrun import render_torchrun

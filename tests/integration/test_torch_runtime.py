@@ -3,9 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify
+from tests.integration.forked_ranks import Rank, run_forked
 from tests.planner.export import chains
 
 WORKER = Path(__file__).with_name("torch_pipeline_worker.py")
@@ -72,7 +70,10 @@ def planned(kinds: str, *, num_microbatches: int, partition: str, placement: str
     )
     problem = chains.make_chain(kinds, num_devices=2, num_microbatches=num_microbatches, options=options)
     return Case(
-        kinds=kinds, problem=problem, plan=make_plan(problem, limits=Limits(time_limit_s=3)), merges_backward=False
+        kinds=kinds,
+        problem=problem,
+        plan=make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1)),
+        merges_backward=False,
     )
 
 
@@ -136,24 +137,19 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Case, 
 
 
 def run_ranks(folder: Path) -> None:
-    """Both ranks to their end, within a minute; they meet over loopback through a file in the folder."""
-    with ExitStack() as stack:
-        logs = [folder / f"rank{rank}.log" for rank in range(2)]
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, str(WORKER), str(folder), str(rank)],
-                env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
-                stderr=stack.enter_context(log.open("w")),
-            )
-            for rank, log in enumerate(logs)
-        ]
-        try:
-            codes = [rank.wait(timeout=60) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-    assert codes == [0, 0], "\n".join(log.read_text() for log in logs)
+    """Both ranks to their end; they meet over loopback through a file in the folder."""
+    ranks = [
+        Rank(
+            arguments=[str(folder), str(rank)],
+            environment=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
+            folder=WORKER.parents[2],
+            log=folder / f"rank{rank}.log",
+            program=str(WORKER),
+        )
+        for rank in range(2)
+    ]
+    answers = run_forked(ranks, timeout_s=60)
+    assert [code for code, _ in answers] == [0, 0], "\n".join(said for _, said in answers)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -19,6 +19,7 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.cluster import Link
+from tests.long_runs import examples
 from tests.planner.oracle import brute_force, brute_force_plan
 from tests.planner.test_certificate import (
     bound_of,
@@ -46,7 +47,7 @@ def is_ruled_out(problem: Problem, stages: tuple[Any, ...], value: int) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(problem=tiny_problems())
 def test_brute_force_is_not_below_any_bound(problem):
     """Tests that the best of all plans is not below the bound, with replicas, chunks, recomputation and branches."""
@@ -58,7 +59,7 @@ def test_brute_force_is_not_below_any_bound(problem):
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(problem=tiny_problems())
 def test_best_orders_are_within_their_windows(problem):
     """Tests that the best order of the best stages, found by brute force, is not ruled out by the windows bound."""
@@ -68,7 +69,7 @@ def test_best_orders_are_within_their_windows(problem):
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_order_is_outside_its_windows(rng):
     """Tests that no random order of random stages is ruled out, even in the least memory that it fits."""
@@ -118,7 +119,7 @@ def test_windows_are_for_given_stages_and_makespans():
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rng=st.randoms(use_true_random=False), factor=st.sampled_from([2, 7, 1000]))
 def test_scaled_times_scale_the_windows(rng, factor):
     """Tests that what is out of reach stays so with all times and the value k times as large, and nothing else does."""
@@ -141,7 +142,7 @@ def test_scaled_times_scale_the_windows(rng, factor):
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_one_more_device_or_more_memory_never_raises_a_bound_above_a_plan(rng):
     """Tests that a plan stays above the bound when a device that may idle is added, or all get more memory."""
@@ -160,7 +161,7 @@ def test_one_more_device_or_more_memory_never_raises_a_bound_above_a_plan(rng):
             assert bound_of(easier).value_ns <= value
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_closed_forms_do_not_grow_with_memory(rng):
     """Tests that the kinds that know no memory are the same with more of it."""
@@ -170,7 +171,7 @@ def test_closed_forms_do_not_grow_with_memory(rng):
     assert path_bound(Least(problem, CostModel(problem))) == path_bound(Least(roomy, CostModel(roomy)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_the_largest_layer_bound_is_found(rng):
     """Tests that leaving out layers that cannot have the largest bound leaves the largest in."""
@@ -239,7 +240,7 @@ def test_what_is_no_certificate_is_rejected(junk):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     case=st.integers(0, 5),
     value=st.integers(0, 2**62),
@@ -259,6 +260,7 @@ def test_no_numbers_prove_too_much(case, value, weight, memory, shift):
         assert check_certificate(problem, made_up) <= best_known(case)
 
 
+@cache
 def every_certificate() -> list[tuple[Problem, dict[str, Any]]]:
     """A problem and a certificate of every kind."""
     narrow = make_chain(
@@ -270,7 +272,7 @@ def every_certificate() -> list[tuple[Problem, dict[str, Any]]]:
 @cache
 def best_known(case: int) -> int:
     """The objective of a plan of the problem of `every_certificate`."""
-    plan = make_plan(every_certificate()[case][0], limits=Limits(time_limit_s=20, max_rounds=1))
+    plan = make_plan(every_certificate()[case][0], limits=Limits(time_limit_s=60, max_rounds=1))
     assert plan.evidence is not None
     return plan.evidence.makespan_ns
 

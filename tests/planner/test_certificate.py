@@ -23,6 +23,7 @@ from planner.problem import Options, Problem
 from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from tests.long_runs import examples
 from tests.planner.oracle import brute_force
 from tests.strategies import chain_problems, random_plan, random_problem, split_cases, with_memory
 
@@ -141,7 +142,7 @@ def plans_of(rng: Random, problem: Problem, *, tries: int) -> Iterator[tuple[Pro
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_plan_is_below_the_bound(rng):
     """Tests that no random plan is faster than the bound over all plans, nor ruled out, and that the bound checks."""
@@ -154,7 +155,7 @@ def test_no_plan_is_below_the_bound(rng):
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_order_is_below_the_schedule_bound(rng):
     """Tests that no random order is faster than the schedule bound of its stages, even in the least memory it fits."""
@@ -164,7 +165,7 @@ def test_no_order_is_below_the_schedule_bound(rng):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(case=split_cases())
 def test_split_placement_is_not_below_the_bounds(case):
     """Tests that plans whose I and W are on other devices than their F are not below the bounds either."""
@@ -179,7 +180,7 @@ def test_split_placement_is_not_below_the_bounds(case):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problem=chain_problems(max_layers=5))
 def test_brute_force_is_not_below_the_bound(problem):
     """Tests that the best plan of all, found by brute force, is not below the bound, nor ruled out."""
@@ -394,7 +395,7 @@ def test_makespan_bounds_do_not_hold_for_the_span():
         check_certificate(replace(problem, options=replace(problem.options, objective="span")), certificate)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rng=st.randoms(use_true_random=False), factor=st.sampled_from([2, 3, 1000, 10**6]))
 def test_scaling_times_scales_the_work_bound(rng, factor):
     """Tests that with all times k times as long the work bound is k times as large: nothing is rounded."""
@@ -428,7 +429,7 @@ def _slower(layer: Layer, factor: int) -> Layer:
     return replace(layer, costs=costs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_reach_grows_with_time_and_memory(rng):
     """Tests that what is out of reach stays so in less time, and that more memory puts nothing out of reach."""
@@ -460,7 +461,7 @@ def test_prices_stay_within_64_bits():
     assert not DivisionProgramme(Trunk(least), deadline, price=Price(weights={"gpu": 1}, memory=1, shift=0)).is_exact
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(jobs=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=5))
 def test_one_machine_is_below_every_sequence(jobs):
     """Tests that the one-machine bound is at most the best sequence of the jobs, and at least head + work + tail."""

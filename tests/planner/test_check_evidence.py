@@ -19,6 +19,7 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.load import load_workload
+from tests.long_runs import shortened
 
 SCHEMA = Path(__file__).parents[2] / "planner" / "plan.schema.json"
 
@@ -30,7 +31,7 @@ def make_question() -> Problem:
     # and not a nanosecond more
     options = Options(max_stages_per_device=3)
     profile = replace(workload.profile, microbatch_size=None)
-    return Problem(profile=profile, cluster=workload.cluster, num_microbatches=8, options=options)
+    return Problem(profile=profile, cluster=workload.cluster, num_microbatches=shortened(2, whole=8), options=options)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from planner.bounds.minimum_costs import Least
 from planner.certificate import check_certificate, make_bound
 from planner.costs import CostModel
 from planner.problem import Problem
+from tests.long_runs import examples
 from tests.planner.oracle import brute_force
 from tests.planner.test_certificate import make_chain, plans_of
 from tests.strategies import random_problem, tiny_problem
@@ -31,7 +32,7 @@ def counted(problem: Problem) -> int:
     return 0 if found is None else found[0] + problem.profile.optimizer_ns
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_the_best_plan_is_never_denied(rng):
     """Tests that the bound is never above the optimum of tiny problems."""
@@ -41,7 +42,7 @@ def test_the_best_plan_is_never_denied(rng):
         assert counted(problem) <= best
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_plan_is_denied(rng):
     """Tests that no random plan of random problems, graphs among them, is denied."""

@@ -11,6 +11,7 @@ from planner.dealing import Dealing, Durations, StageTimes, bound_dealings, deal
 from planner.fidelity.redealt import deal_anew
 from planner.fidelity.run_replay import replay_ns
 from profiles.importers.straggler import RunAction, RunStep
+from tests.long_runs import examples
 
 TIMES = st.integers(0, 20)
 
@@ -59,7 +60,7 @@ def test_dealings_are_whole_and_never_worse_than_longest_first(
     assert 0 <= dealing.gap <= 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(given=microbatches(most=5), pipelines=st.integers(1, 3))
 def test_the_bound_is_below_every_dealing(given: list[Durations], pipelines: int):
     """Tests that no dealing in any order, of all there are, ends before the bound, each replayed."""

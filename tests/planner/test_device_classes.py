@@ -20,6 +20,7 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.cluster import Cluster, Device, Link
+from tests.long_runs import examples
 from tests.planner.oracle import brute_force
 from tests.planner.test_certificate import bound_of, make_chain, plans_of
 from tests.strategies import chain_problems, random_problem, with_memory
@@ -48,7 +49,7 @@ def is_ruled_out(problem: Problem, value: int, *, members: list[list[str]]) -> b
     return applies_to(least) and is_exact(classes, deadline) and Sequence(classes, deadline).is_out_of_reach()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(problem=chain_problems(max_layers=5), rng=st.randoms(use_true_random=False))
 def test_the_best_plan_is_never_ruled_out(problem, rng):
     """Tests that the optimum of tiny problems is not denied, whatever the classes, nor below the bound."""
@@ -59,7 +60,7 @@ def test_the_best_plan_is_never_ruled_out(problem, rng):
         assert bound_of(problem).value_ns <= best
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_plan_is_ruled_out(rng):
     """Tests that no random plan of graphs, frozen layers, recomputation and shared links is denied, in any memory."""
@@ -87,7 +88,7 @@ def test_good_plans_are_not_ruled_out(seed):
         options=ONE_EACH,
     )
     problem = unlike(problem, slow=1, factor=rng.randint(1, 3))
-    plan = make_plan(problem, limits=Limits(time_limit_s=6, max_rounds=1))
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
     assert plan.evidence is not None
     assert not is_ruled_out(problem, plan.evidence.makespan_ns, members=[[d.name] for d in problem.cluster.devices])
     assert not is_ruled_out(
@@ -95,7 +96,7 @@ def test_good_plans_are_not_ruled_out(seed):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_reach_grows_with_time_memory_and_coarser_classes(rng):
     """Tests that more time, more memory and fewer classes put nothing out of reach that was within."""

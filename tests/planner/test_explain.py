@@ -204,6 +204,7 @@ chains = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(chains)
 def test_sound_on_baselines(problem: Problem):
     """Tests that parts add up and the chain has no holes for every baseline of random chains."""

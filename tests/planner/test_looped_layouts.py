@@ -19,6 +19,7 @@ from planner.problem import Options, Problem
 from planner.simulate import simulate
 from planner.verify import verify
 from solver_models.looped_construction import NO_ROOM, rate_cut
+from tests.long_runs import shortened
 from tests.planner.test_certificate import make_chain
 
 MEGATRON = TARGETS["megatron"]
@@ -96,7 +97,9 @@ def test_hand_layouts_are_beaten():
         problem = read_problem(recipe.name)
         hand_ns = simulate(problem, hand_plan(problem, recipe.layout)).makespan_ns
         *_, plan = LoopedSearch(
-            SearchState(problem, Limits(max_rounds=4), on_progress=lambda _: None, should_stop=lambda: False)
+            SearchState(
+                problem, Limits(max_rounds=shortened(2, whole=4)), on_progress=lambda _: None, should_stop=lambda: False
+            )
         ).plans(share=1.0)
         assert simulate(problem, plan).makespan_ns < hand_ns
         layout = dict(pair[:2] for pair in make_megatron_job(problem, plan).arguments)[

@@ -15,6 +15,7 @@ from planner.problem import PinnedLayer, Problem
 from planner.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import WidthBytes
+from tests.long_runs import examples
 from tests.planner.builders import make_edge, make_layer, make_link, make_plan, make_problem
 from tests.planner.oracle import RefusedError, brute_force, brute_force_plan, evaluate, every_group, every_mapping
 from tests.strategies import chain_problems, random_chain, tiny_problems, with_memory
@@ -139,7 +140,7 @@ def test_every_mapping_is_tried():
 
 
 @given(problem=chain_problems())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_best_plans_are_as_good_as_they_claim(problem: Problem):
     """Tests that the best plan passes the verifier, and that simulator and naive evaluation confirm its makespan."""
     best = brute_force_plan(problem)
@@ -150,7 +151,7 @@ def test_best_plans_are_as_good_as_they_claim(problem: Problem):
 
 
 @given(problem=tiny_problems())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_nothing_that_matters_is_pruned(problem: Problem):
     """Tests that tiny problems of every kind agree with all words, each played by the naive evaluation."""
     expected = every_plan_played(problem, most=2000)

@@ -23,6 +23,7 @@ from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.load import load_workload
 from solver_models.covering import Covering
+from tests.long_runs import examples
 from tests.planner.oracle import brute_force
 from tests.planner.test_certificate import make_chain, plans_of
 from tests.strategies import random_problem, tiny_problem
@@ -50,7 +51,7 @@ def is_ruled_out(problem: Problem, value: int) -> bool:
     return cases is not None and is_out_of_reach(boundaries, deadline, cases=cases)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_the_best_plan_is_never_ruled_out(rng):
     """Tests that the optimum of tiny problems is not denied, however many cases are told apart."""
@@ -60,7 +61,7 @@ def test_the_best_plan_is_never_ruled_out(rng):
         assert not is_ruled_out(problem, best)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_plan_is_ruled_out(rng):
     """Tests that no random plan of random problems is denied, even in the least memory that it fits."""
@@ -81,7 +82,7 @@ def test_good_plans_are_not_ruled_out(seed):
         edge_bytes=rng.choice([0, 3, 20]),
         options=Options(receive_buffers=0, max_stages_per_device=rng.randint(1, 2)),
     )
-    plan = make_plan(problem, limits=Limits(time_limit_s=6, max_rounds=1))
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
     assert plan.evidence is not None
     assert plan.evidence.lower_bound_ns <= plan.evidence.makespan_ns
     assert not is_ruled_out(problem, plan.evidence.makespan_ns)
@@ -97,7 +98,7 @@ def test_three_layers_on_two_devices():
     """Tests that layers which cannot be shared fill devices as a whole: two of three lie on one device."""
     bound = packed(heavy())
     assert (bound.kind, bound.value_ns) == ("packing", 240)
-    plan = make_plan(heavy(), limits=Limits(time_limit_s=6, max_rounds=1))
+    plan = make_plan(heavy(), limits=Limits(time_limit_s=60, max_rounds=1))
     assert plan.evidence is not None
     assert plan.evidence.makespan_ns == 240
     assert plan.evidence.bound_kind == "packing"
@@ -170,7 +171,7 @@ def test_broken_cases_are_refused():
                 check_certificate(problem, {**certificate, "cases": cases})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_made_up_prices_prove_no_more_than_is_true(data):
     """Tests that whatever prices and splits are made up, a makespan that a plan has is not ruled out."""

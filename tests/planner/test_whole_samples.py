@@ -21,7 +21,7 @@ from tests.strategies import random_problem
 
 pytestmark = pytest.mark.slow
 
-LIMITS = Limits(time_limit_s=20, max_rounds=1)
+LIMITS = Limits(time_limit_s=60, max_rounds=1)
 """One round of search after every way to a first plan was taken."""
 
 SEEDS_ONLY = replace(LIMITS, max_rounds=0)

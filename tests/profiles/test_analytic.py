@@ -12,6 +12,7 @@ from planner.progress import Limits
 from planner.simulate import simulate
 from profiles.analytic import BlockShape, DeviceSheet, embedding, language_head, projection, transformer_block
 from profiles.load import load_workload
+from tests.long_runs import shortened
 
 SHEET = DeviceSheet(name="X", operations_per_s=10**12, achieved_percent=50, bandwidth_bytes_per_s=10**9)
 SHAPE = BlockShape(hidden=64, key_value=32, feed_forward=256, is_gated=True, tokens=100, sequence=50)
@@ -91,7 +92,7 @@ def plans() -> dict[str, tuple[Problem, Plan]]:
         problem = Problem(
             profile=workload.profile, cluster=workload.cluster, num_microbatches=workload.num_microbatches
         )
-        found[name] = problem, make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=2))
+        found[name] = problem, make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=shortened(1, whole=2)))
     return found
 
 

@@ -15,6 +15,7 @@ from solver_models.joint.decomposition import likeness, split_net
 from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
 from solver_models.joint.propagation import make_jobs, make_windows, narrow
 from solver_models.joint.shaving import shave
+from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
 from tests.solver_models.nets import Case, random_case
 
@@ -46,7 +47,7 @@ def optimum_of(case: Case) -> int | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(randoms)
 def test_the_best_order_is_found_and_proved(rng: Random):
     """Tests that the search ends with the best of all orders, and finds none where none is below the threshold."""
@@ -64,7 +65,7 @@ def test_the_best_order_is_found_and_proved(rng: Random):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(randoms)
 def test_narrowing_and_shaving_keep_the_best_order(rng: Random):
     """Tests that windows just above the optimum, narrowed and shaved, leave the best order on every device."""
@@ -98,7 +99,7 @@ def jobs_of(case: Case, device: int, *, word: Word) -> Iterator[int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(randoms)
 def test_a_search_that_is_cut_short_claims_nothing_false(rng: Random):
     """Tests that with few nodes, orders that are found are played right, and what is called closed is closed."""

@@ -17,6 +17,7 @@ from solver_models.joint.master import MasterProgramme
 from solver_models.joint.search_space import automorphisms, make_space
 from solver_models.joint.subproblems import OpenCase, open_cases
 from solver_models.search import LATEST, Searcher
+from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.nets import Case, is_ordered, keeps_options, random_case, random_restrictions
 from tests.strategies import AMPLE
@@ -96,7 +97,7 @@ def test_nothing_is_left_out_or_made_up(rng: Random):
     assert sorted(found) == sorted(expected)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(randoms)
 def test_cases_below_a_threshold_are_those_with_a_lower_floor(rng: Random):
     """Tests that the tree cuts off exactly what its leaves would: nothing below the threshold is lost on the way."""
@@ -109,7 +110,7 @@ def test_cases_below_a_threshold_are_those_with_a_lower_floor(rng: Random):
         assert [other.floor for other in listed(searcher, threshold=case.floor)] == below
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(randoms)
 def test_floors_hold_for_every_order(rng: Random):
     """Tests that no order of a case beats its floor, and that cases that do not fit into memory are gone."""
@@ -125,7 +126,7 @@ def test_floors_hold_for_every_order(rng: Random):
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(randoms)
 def test_compiled_floor_is_the_schedule_bound(rng: Random):
     """Tests that the compiled schedule bound is at least the planner's, and equal to it where every stage has a W."""
@@ -234,7 +235,7 @@ def solve_by_cuts(master: MasterProgramme, searcher: Searcher, *, most_rounds: i
     raise AssertionError(f"no case was reached in {most_rounds} rounds")
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(randoms)
 def test_master_and_tree_agree(rng: Random):
     """Tests that the integer programme, told the floors of what it proposes, ends at the least floor of the tree."""

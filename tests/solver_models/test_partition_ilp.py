@@ -8,6 +8,7 @@ import pytest
 from solver_models.partition.dynamic import Partitioner
 from solver_models.partition.ilp import IntervalProgram, solve_partition
 from solver_models.partition.partition_instance import PartitionInstance
+from tests.long_runs import shortened
 from tests.solver_models.partitions import least_load, make_instance, with_transfers
 
 
@@ -36,7 +37,10 @@ def test_optimum_equals_enumeration(number: int):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_layers", "counts"), [(40, (4,)), (30, (3, 2)), (24, (1,) * 6)])
+@pytest.mark.parametrize(
+    ("num_layers", "counts"),
+    shortened([(26, (4,)), (20, (3, 2)), (16, (1,) * 6)], whole=[(40, (4,)), (30, (3, 2)), (24, (1,) * 6)]),
+)
 def test_optimum_equals_dynamic_programme(num_layers: int, counts: tuple[int, ...]):
     """Tests that integer and dynamic programme agree on chains, with and without an incumbent to beat."""
     instance = make_instance(num_layers, counts, seed=num_layers)

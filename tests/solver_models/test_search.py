@@ -26,6 +26,7 @@ from solver_models.order_enumeration import legal_words
 from solver_models.search import Candidate, Searcher
 from solver_models.search_params import MultistartParams, SolverParams, TaskWindowParams
 from solver_models.task_window import TaskWindow
+from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
 from tests.solver_models.nets import (
     Case,
@@ -170,7 +171,7 @@ def make_move(name: str) -> Move:
         "merge_stages",
     ],
 )
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(rng=randoms)
 def test_moves_keep_partitions_sound(name: str, rng: Random):
     """Tests that every move leaves no stage empty and no edge backward, or makes something that is not allowed."""
@@ -239,7 +240,7 @@ def numbered(word: Word) -> Word:
     return in_order([Action(KINDS[kind], stage, 0) for kind, stage, _ in word])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(randoms)
 def test_enumeration_finds_the_best_order(rng: Random):
     """Tests that the best of all orders is what playing every combination of words in the simulator gives."""

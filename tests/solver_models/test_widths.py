@@ -26,6 +26,7 @@ from solver_models.joint.subproblems import open_cases
 from solver_models.multistart import JointSearch
 from solver_models.neighbourhood import neighbour
 from solver_models.search import Searcher
+from tests.long_runs import examples, shortened
 from tests.planner.oracle import brute_force
 from tests.solver_models.nets import Case, flatten, random_exact_cluster, random_exact_problem, random_policy_params
 from tests.strategies import AMPLE, random_edges, random_layer
@@ -120,7 +121,7 @@ def test_rules_are_those_of_the_verifier(rng: Random):
         assert breaks
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(randoms)
 def test_moves_change_widths(rng: Random):
     """Tests that moves from allowed candidates keep every layer on a holder, and that what they allow is sound."""
@@ -172,7 +173,7 @@ def tiny_wide_problem(rng: Random) -> Problem:
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(shortened(15, whole=60)))
 def test_nothing_is_better(seed: int):
     """Tests that no partition, groups, recomputation and order beat the plan of a tiny problem."""
     problem = tiny_wide_problem(Random(seed))
@@ -197,7 +198,7 @@ def test_some_tiny_problems_need_widths_or_recomputation():
     assert better >= 10
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(randoms)
 def test_symmetries_take_groups_to_groups(rng: Random):
     """Tests that on alike devices a symmetry permutes groups by their members, first to first, and times stay."""

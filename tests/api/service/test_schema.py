@@ -22,8 +22,9 @@ from api.service.settings import ClientLimits
 from planner.progress import Limits
 from tests.api.jobs.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
+from tests.long_runs import examples
 
-EXAMPLES = int(os.environ.get("PIPEPLAN_SCHEMA_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("PIPEPLAN_SCHEMA_EXAMPLES", "5"))
 """Requests per operation; the long run takes more."""
 
 FEW = hypothesis.settings(
@@ -124,14 +125,14 @@ CHAINED = {
         st.tuples(st.sampled_from("ab"), st.sampled_from(("submit", "stop", "delete", "list", "look"))), max_size=12
     )
 )
-@hypothesis.settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis.settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_two_tenants_never_meet(tenants: dict[str, Client], steps: list[tuple[str, str]]):
     """Tests that whatever two tenants do, in whatever order, neither sees, stops or deletes anything of the other."""
     own: dict[str, set[str]] = {"a": set(), "b": set()}
     for number, (tenant, step) in enumerate(steps):
         client, other = tenants[tenant], "b" if tenant == "a" else "a"
         if step == "submit":
-            limits = Limits(time_limit_s=1.0, max_rounds=0, seed=number)
+            limits = Limits(time_limit_s=60, max_rounds=0, seed=number)
             own[tenant].add(client.submit(make_toy_problem(), limits=limits)["id"])
         elif step == "list":
             assert not {job["id"] for job in client.jobs(limit=100)} & own[other]

@@ -14,6 +14,7 @@ from planner.baselines.sequential import FINENESS, sequential_seating
 from planner.costs import CostModel
 from planner.problem import Options, Problem
 from planner.verify import verify
+from tests.long_runs import examples
 
 
 def make_problem(name: str, *, seed: int = 0) -> Problem:
@@ -47,7 +48,7 @@ def least_largest_stage(problem: Problem) -> int:
     return best
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=examples(15), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6))
 def test_no_cut_and_no_seating_is_better(seed: int):
     """Tests that on three unlike devices with loose memory the largest stage is the least of all."""

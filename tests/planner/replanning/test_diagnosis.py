@@ -14,6 +14,7 @@ from planner.progress import Limits
 from planner.replanning.diagnosis import Culprit, Diagnosis, Suspect, diagnose, find_limit_ns
 from planner.replanning.observations import read_observations
 from planner.simulate import simulate
+from tests.long_runs import shortened
 from tests.planner.export.chains import make_chain, make_plan
 from tests.planner.replanning.slowed_runs import (
     Truth,
@@ -24,7 +25,7 @@ from tests.planner.replanning.slowed_runs import (
     traces,
 )
 
-NUM_CASES = 240
+NUM_CASES = shortened(80, whole=240)
 """Of the random runs, a third each with slow devices, slow links and slow layers."""
 
 AS_PLANNED = Truth(devices={}, links={}, stages={})
@@ -106,7 +107,7 @@ def test_whoever_is_slow_is_named(first: int):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(shortened(4, whole=12)))
 def test_the_limit_is_below_a_plan_made_with_true_costs(seed: int):
     """Tests that no plan made anew, knowing what is really slow, is below the limit, nor gains more than was said."""
     rng = Random(seed)
@@ -117,7 +118,7 @@ def test_the_limit_is_below_a_plan_made_with_true_costs(seed: int):
     real = slowed(problem, plan, truth)
     found = diagnose(problem, plan, seen=observe(real, plan))
     limit = find_limit_ns(problem, plan, found=found)
-    best = plan_anew(real, limits=Limits(time_limit_s=20, max_rounds=2))
+    best = plan_anew(real, limits=Limits(time_limit_s=60, max_rounds=2))
     assert best.evidence is not None
     assert limit <= best.evidence.makespan_ns
     taken = simulate(real, plan).makespan_ns
@@ -155,12 +156,12 @@ def test_a_slow_device_is_not_slow_layers():
         [("stage", "1", 3.0)],
     ]
     assert found.is_ambiguous
-    better = plan_anew(real, limits=Limits(time_limit_s=20, max_rounds=2))
+    better = plan_anew(real, limits=Limits(time_limit_s=60, max_rounds=2))
     assert better.evidence is not None
     limit = find_limit_ns(problem, plan, found=found)
     assert limit <= better.evidence.makespan_ns < simulate(real, plan).makespan_ns
     layers_only = slowed(problem, plan, replace(AS_PLANNED, stages={1: 3.0}))
-    again = plan_anew(layers_only, limits=Limits(time_limit_s=20, max_rounds=2)).evidence
+    again = plan_anew(layers_only, limits=Limits(time_limit_s=60, max_rounds=2)).evidence
     assert again is not None
     assert limit <= again.makespan_ns
 

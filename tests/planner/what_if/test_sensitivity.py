@@ -76,6 +76,7 @@ def test_what_changes(row: tuple[Problem, Plan]):
     assert [edge.bytes for edge in more.profile.edges] == [2] * 5
 
 
+@pytest.mark.slow
 def test_prices(row: tuple[Problem, Plan]):
     """Tests that what a plan saves is never more than the bound allows, and that plans found are verified ones."""
     problem, plan = row
@@ -98,6 +99,7 @@ def test_prices(row: tuple[Problem, Plan]):
     assert by_kind["a quarter more memory on every device"].worth_at_least > 0.02
 
 
+@pytest.mark.slow
 def test_luck_of_the_search_is_no_price(row: tuple[Problem, Plan]):
     """Tests that a better plan that needs no change is counted as further search, whichever question found it."""
     problem, plan = row
