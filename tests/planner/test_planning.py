@@ -14,7 +14,8 @@ from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Evidence, Plan
-from planner.planning import driver, make_plan
+from planner.planning import make_plan
+from planner.planning.planning_params import FirstPlansParams, SearchParams
 from planner.problem import PinnedLayer, Problem
 from planner.progress import Limits, Progress
 from planner.simulate import simulate
@@ -159,11 +160,11 @@ def test_incumbents_on_the_way_are_valid():
             assert verdict.timeline.makespan_ns == step.incumbent_ns
 
 
-def test_the_user_stops_the_search(monkeypatch: pytest.MonkeyPatch):
+def test_the_user_stops_the_search():
     """Tests that a wish to stop ends the search at once, with the best plan so far."""
-    monkeypatch.setattr(driver, "MIN_BASELINE_S", 60.0)  # a busy machine would not get through the baselines
+    params = SearchParams(first_plans=FirstPlansParams(min_baseline_s=60.0))  # a busy machine needs longer for them
     problem = make_row()
-    plan = make_plan(problem, limits=Limits(time_limit_s=60), should_stop=lambda: True)
+    plan = make_plan(problem, limits=Limits(time_limit_s=60), params=params, should_stop=lambda: True)
     assert evidence_of(plan).stopped_by == "user"
     assert_honest(problem, plan)
 
