@@ -39,11 +39,13 @@ def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> I
     yield
     if not found or run.seconds_left < params.min_left_s:
         return
+    is_timed = run.limits.max_rounds is None
     with run.turn_of("interval programme"):
         result = solve_partition(
             partition,
             incumbent=found[0],
-            time_limit_s=min(params.limit_s, params.share * run.seconds_left),
+            time_limit_s=min(params.limit_s, params.share * run.seconds_left) if is_timed else run.seconds_left,
+            max_nodes=None if is_timed else params.max_nodes,
             seed=run.limits.seed,
             should_stop=run.should_stop,
         )

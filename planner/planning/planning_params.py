@@ -120,6 +120,8 @@ class IntervalParams(ParamGroup):
     """Seconds for building and solving the integer programme. Not measured."""
     share: Share = 0.1
     """Part of the time left for it. Not measured."""
+    max_nodes: Count = 200
+    """Where rounds are counted: nodes of HiGHS's tree for every largest load that is tried. Not measured."""
     min_left_s: Seconds = 4.0
     """Without so many seconds left it is not begun. Not measured."""
 

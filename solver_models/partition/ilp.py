@@ -6,7 +6,7 @@ question are left out, which is what makes both the relaxation and the integer p
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal
@@ -151,22 +151,29 @@ def solve_partition(
     incumbent: Stages | None = None,
     allowed: Integers | None = None,
     time_limit_s: float = 10.0,
+    max_nodes: int | None = None,
     seed: int = 0,
     should_stop: Callable[[], bool] | None = None,
 ) -> PartitionResult:
     """The partition with the least largest load, and a bound on it; `incumbent` is what is to be beaten.
 
-    `allowed` [R + 1] says which numbers of replicas may be used.
+    `allowed` [R + 1] says which numbers of replicas may be used. `max_nodes` limits HiGHS's tree for every load that is
+    tried, such that the answer does not depend on the clock.
     """
     clock = _Clock(end=time.monotonic() + time_limit_s, should_stop=should_stop)
-    return _Bisection(instance, allowed=allowed, clock=clock, seed=seed).solve(incumbent)
+    options = {"output_flag": False, "threads": 1, "random_seed": seed}
+    if max_nodes is not None:
+        options |= {"mip_max_nodes": max_nodes}
+    return _Bisection(instance, allowed=allowed, clock=clock, options=options).solve(incumbent)
 
 
 class _Bisection:
     """The search for the least limit that has a solution."""
 
-    def __init__(self, instance: PartitionInstance, *, allowed: Integers | None, clock: _Clock, seed: int) -> None:
-        self.instance, self.clock, self.seed = instance, clock, seed
+    def __init__(
+        self, instance: PartitionInstance, *, allowed: Integers | None, clock: _Clock, options: Mapping[str, int]
+    ) -> None:
+        self.instance, self.clock, self.options = instance, clock, options
         self.partitioner = Partitioner(instance)
         self.allowed = instance.allowed if allowed is None else allowed
 
@@ -213,7 +220,7 @@ class _Bisection:
             return None
         left_s = max(0.0, self.clock.left_s)
         highs = highspy.Highs()
-        for name, value in (("output_flag", False), ("threads", 1), ("time_limit", left_s), ("random_seed", self.seed)):
+        for name, value in (*self.options.items(), ("time_limit", left_s)):
             highs.setOptionValue(name, value)
         highs.passModel(program.make_model(is_relaxed=is_relaxed))
         highs.HandleUserInterrupt = True

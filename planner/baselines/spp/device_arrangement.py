@@ -1,5 +1,7 @@
 """The order in which SPP lines up the devices: the bandwidth graph is cut at its minimum cut, again and again."""
 
+from itertools import combinations
+
 import networkx
 
 from profiles.cluster import Cluster
@@ -56,7 +58,7 @@ def minimum_cut(graph: "Graph[str]", names: list[str]) -> tuple[list[str], list[
 
     Stoer and Wagner find one cut among equals; a graph that falls apart is cut between its first part and the rest.
     """
-    own = graph.subgraph(names)
+    own = _part(graph, names)
     if networkx.is_connected(own):
         _, (side, _) = networkx.stoer_wagner(own)
         near = set(side)
@@ -64,3 +66,13 @@ def minimum_cut(graph: "Graph[str]", names: list[str]) -> tuple[list[str], list[
         near = networkx.node_connected_component(own, names[0])
     near = near if names[0] in near else set(names) - near
     return [name for name in names if name in near], [name for name in names if name not in near]
+
+
+def _part(graph: "Graph[str]", names: list[str]) -> "Graph[str]":
+    """The graph on `names`, in their order: a view of networkx has that of their hashes, other in every process."""
+    own: Graph[str] = networkx.Graph()
+    own.add_nodes_from(names)
+    own.add_weighted_edges_from(
+        (a, b, graph[a][b]["weight"]) for a, b in combinations(names, 2) if graph.has_edge(a, b)
+    )
+    return own

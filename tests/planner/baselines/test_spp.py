@@ -1,5 +1,8 @@
 """SPP: the order of devices, the dynamic programme against every division, and the bound of the slotted order."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise, permutations
 from random import Random
@@ -229,6 +232,28 @@ def test_every_order_is_a_valid_plan():
             assert verdict.passed, verdict.violations
             assert verdict.timeline is not None
             assert verdict.timeline.makespan_ns == attempt.makespan_ns
+
+
+def test_the_order_is_the_same_in_every_process():
+    """Tests that which of several equal cuts is taken does not depend on how a process hashes the devices' names."""
+    code = (
+        "import networkx\n"
+        "from planner.baselines.spp.device_arrangement import minimum_cut\n"
+        "graph = networkx.relabel_nodes(networkx.complete_graph(9), lambda number: f'gpu{number}')\n"
+        "networkx.set_edge_attributes(graph, 1, 'weight')\n"
+        "print(minimum_cut(graph, [f'gpu{number}' for number in (1, 2, 5, 7)]))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in range(5)
+    }
+    assert len(found) == 1
 
 
 def test_minimum_cut_is_global():
