@@ -176,7 +176,7 @@ class JointSearch:
     def _task(self, number: int, start: _RoundStart) -> Candidate:
         """One task of a round: every third polishes words if any are open, but for the first rounds; others anneal."""
         seed = (self.seed * 1_000_003 + number) % 2**31
-        polishes = number % 3 == 2 and start.round >= self.params.first_polish_round
+        polishes = number % 3 == 2 and start.round >= self.annealing.first_polish_round
         chosen = self._choose_polish(number, start) if polishes else None
         if chosen is not None:
             heats = self.annealing.polish_heats

@@ -124,9 +124,6 @@ class MultistartParams(ParamGroup):
     """Candidates kept to start from. Not measured."""
     per_shape: Count = 2
     """How many of them may have the same numbers of replicas stage by stage. Not measured."""
-    first_polish_round: Count = 3
-    """The first round in which orders are polished. Not measured: so long the pool is new, and on a new machine the
-    kernels of order search need not be there yet."""
     rank_weight: Share = 0.7
     """How likely each next candidate of the pool is to be started from, relative to the one before. Not measured."""
     stale_rounds: Count = 5
@@ -163,6 +160,9 @@ class AnnealParams(ParamGroup):
     """Temperatures of anneals on the floor, which take turns. Not measured."""
     floor_ticks: Work = 1_000
     """Work of a step on the floor, in played actions. Not measured."""
+    first_polish_round: Count = 3
+    """The first round in which orders are polished. Not measured: so long the pool is new, and on a new machine the
+    kernels of order search need not be there yet."""
     polish_heats: tuple[Heat, ...] = (0.0, 0.0003, 0.001, 0.0001)
     """Temperatures of polishing orders, which take turns. Not measured."""
     most_polished: Count = 3

@@ -45,7 +45,7 @@ class JointTurns:
 
     def take_turn(self) -> Iterator[None]:
         """The next round; the first that polishes orders waits for the kernels of that."""
-        if self.rounds + 1 == self.search.params.first_polish_round:
+        if self.rounds + 1 == self.search.annealing.first_polish_round:
             self.leader.run.make_ready(*FIRST)
         self.search.run_round(lambda: self.leader.propose(self.name))
         yield

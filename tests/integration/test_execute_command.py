@@ -254,7 +254,7 @@ def test_a_rank_without_memory_is_named(tmp_path: Path, model: str, where: str):
     """Tests that running out of memory, for weights or on the way, is called that, beside what the plan expected."""
     evidence = dict.fromkeys(Evidence.__dataclass_fields__)
     evidence |= {"peak_bytes": {"d0": 10, "d1": 4_000}, "makespan_ns": 10, "timings": {}}
-    evidence |= {"baselines": (), "interpolated_costs": (), "improvers": ()}
+    evidence |= {"baselines": (), "interpolated_costs": (), "search_params": {}, "improvers": ()}
     plan = replace(PLAN, evidence=Evidence(**evidence))  # type: ignore[arg-type]
     answers = run(write(plan, tmp_path / "plan.json"), model)
     assert [code for code, _ in answers] == [1, 1]

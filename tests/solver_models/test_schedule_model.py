@@ -218,7 +218,7 @@ TINY: dict[str, ScheduleInstance] = {
     "workspace kept until W, more than was held": chain(
         UNEVEN, microbatches=3, held=2, stash=3, weight_stash=2 + 3, workspace=3, weight_workspace=0, budget=9
     ),
-    "workspace kept until W, or B": chain(
+    "B or I and W, workspace kept until W": chain(
         [(2, 4, 4), (2, 4, 4)], backward=6, held=2, stash=2, weight_stash=1 + 3, workspace=3, weight_workspace=0,
         budget=7,
     ),
