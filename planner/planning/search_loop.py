@@ -44,8 +44,10 @@ class JointTurns:
         return True
 
     def take_turn(self) -> Iterator[None]:
-        """The next round; the first that polishes orders waits for the kernels of that."""
+        """The next round; before the first that polishes orders, what was found is taken in and kernels are awaited."""
         if self.rounds + 1 == self.search.annealing.first_polish_round:
+            self.leader.run.window.drain()
+            yield
             self.leader.run.make_ready(*FIRST)
         self.search.run_round(lambda: self.leader.propose(self.name))
         yield
