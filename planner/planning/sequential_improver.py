@@ -20,6 +20,7 @@ from planner.planning.search_state import SearchState
 from planner.planning.sessions import begin_order_search
 from solver_models.multistart import JointSearch
 from solver_models.order_search import OrderSearch
+from solver_models.precompile import FIRST
 from solver_models.search import Candidate
 
 
@@ -69,8 +70,14 @@ class SequentialTurns:
         """Whether no order of these stages is better than the incumbent."""
         if self.search.searcher.by_span or self.run.incumbent_ns is None:
             return False
-        floor = self.search.searcher.exact_floor(candidate)
-        return floor is not None and floor >= self.run.incumbent_ns
+        searcher, incumbent = self.search.searcher, self.run.incumbent_ns
+        # the quick floor first: on a new machine the kernels of the exact one come later
+        quick = searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        if quick is None or quick >= incumbent:
+            return quick is not None
+        self.run.make_ready(*FIRST)
+        floor = searcher.exact_floor(candidate)
+        return floor is not None and floor >= incumbent
 
     def is_due(self, rounds: int) -> bool:
         """After every joint round at first, now and then later, as long as there is something to hope for and time."""
