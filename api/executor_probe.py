@@ -6,10 +6,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from profiles.model_profile import Layer
 from profiles.workload import Workload
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ TIMEOUT_S = 120.0
 def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads | None, str]":
     """Overheads of the executor on this model, or None and why they could not be measured."""
     from planner.document import render_plan
-    from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan
+    from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan, make_replicated_plan
 
     profile, device_type = workload.profile, workload.profile.layers[0].costs[0].device_type
     if len(profile.layers) < 2 or workload.num_microbatches is None:
@@ -32,12 +34,16 @@ def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads 
     links = () if workload.cluster is None else workload.cluster.links
     link = links[0] if len(links) == 1 else None
     problem = make_probe(profile, device_type=device_type, num_microbatches=workload.num_microbatches, link=link)
-    plan = make_probe_plan(problem)
+    plan, replicated = make_probe_plan(problem), make_replicated_plan(problem)
     with tempfile.TemporaryDirectory(prefix="pipeplan-probe-") as folder:
         path = Path(folder, "plan.json")
         path.write_text(render_plan(plan), encoding="utf-8")
-        about = json.dumps({"model": model, "plan": str(path), "folder": folder, "iterations": ITERATIONS})
-        if reason := _run(about, folder=Path(folder)):
+        other = Path(folder, "replicated.json") if replicated else None
+        if other is not None and replicated is not None:
+            other.write_text(render_plan(replicated), encoding="utf-8")
+        about = {"model": model, "plan": str(path), "folder": folder, "iterations": ITERATIONS}
+        about["replicated_plan"] = str(other or "")
+        if reason := _run(json.dumps(about), folder=Path(folder)):
             return None, reason
         ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     return find_overheads(problem, plan, ranks=ranks, device_type=device_type, by_wall=by_wall), ""
@@ -82,6 +88,7 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
         workload,
         profile=replace(
             profile,
+            layers=tuple(_with_exchanges(layer, found.exchanges) for layer in profile.layers),
             action_overhead_ns=(found.action,),
             optimizer_ns=max(step, found.iteration_ns) if len(cluster.devices if cluster else ()) == 2 else step,
             provenance=f"{profile.provenance} {note}",
@@ -92,3 +99,8 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
             cluster, links=tuple(replace(link, message_overhead_ns=found.message_ns) for link in cluster.links)
         ),
     )
+
+
+def _with_exchanges(layer: Layer, exchanges: Mapping[str, tuple[int, int]]) -> Layer:
+    forward, backward = exchanges.get(layer.name, (0, 0))
+    return replace(layer, forward_exchanges=forward, backward_exchanges=backward)

@@ -4,6 +4,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from planner.actions import Action
@@ -14,7 +15,7 @@ from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import ActionOverhead, ModelProfile
+from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, ModelProfile
 
 DEVICES = ("probe0", "probe1")
 
@@ -26,6 +27,8 @@ class Overheads:
     action: ActionOverhead
     message_ns: int
     """Beyond what the link takes."""
+    exchanges: Mapping[str, tuple[int, int]]
+    """Per layer that has any: how often its replicas tell each other of their samples in F, and on the way back."""
     iteration_ns: int
     """What a process does in an iteration beyond its actions and the optimizer's own step."""
     num_actions: int
@@ -61,6 +64,18 @@ def make_probe_plan(problem: Problem) -> Plan:
     return Plan(problem=problem.reference(), stages=stages, schedule=schedule)
 
 
+def make_replicated_plan(problem: Problem) -> Plan | None:
+    """One stage on both devices, its backwards whole; None where a microbatch has no two equal parts."""
+    size = problem.profile.microbatch_size
+    names, costs = problem.profile.topological_order, CostModel(problem)
+    stage = Stage(layers=names, replicas=tuple((device,) for device in DEVICES))
+    if size is None or size % 2 or not costs.has_share(Fraction(1, 2)):
+        return None
+    last: Literal["I", "B"] = "B" if any(layer.is_trainable for layer in problem.profile.layers) else "I"
+    order = tuple(Action(kind, 0, m) for m in range(problem.num_microbatches) for kind in ("F", last))
+    return Plan(problem=problem.reference(), stages=(stage,), schedule=dict.fromkeys(DEVICES, order))
+
+
 def _make_order(problem: Problem, number: int, *, stage: Stage) -> tuple[Action, ...]:
     """One F more before the first backward on the first stage than on the last."""
     has_weights = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
@@ -79,6 +94,7 @@ def find_overheads(
 ) -> Overheads:
     """The medians of what the processes of a probe wrote; `by_wall`: layers were timed by the wall's clock, too."""
     clock = "wall" if by_wall else "thread"
+    exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
     costs = CostModel(problem)
     inside, between, around = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list), list[int]()
     for rank in ranks:
@@ -101,7 +117,9 @@ def find_overheads(
             input_grad_ns=split[0],
             weight_grad_ns=split[1],
             backward_ns=min(found.get("B", sum(split)), sum(split)),
+            exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges, overhead=found),
         ),
+        exchanges=exchanges,
         message_ns=_find_message(problem, plan, ranks=ranks),
         iteration_ns=round(_middle(around)),
         num_actions=sum(map(len, inside.values())),
@@ -110,6 +128,32 @@ def find_overheads(
 
 def _middle(samples: Sequence[int]) -> float:
     return statistics.median(samples) if samples else 0.0
+
+
+def _find_exchange(
+    problem: Problem,
+    *,
+    ranks: Sequence[Mapping[str, Any]],
+    exchanges: Mapping[str, tuple[int, int]],
+    overhead: Mapping[str, int],
+) -> int:
+    """What one exchange adds to the actions of replicas: all that they take beyond layers and overhead, by the wall.
+
+    0 where nothing was run on replicas.
+    """
+    plan = make_replicated_plan(problem)
+    counts = {"F": sum(f for f, _ in exchanges.values()), "B": sum(b for _, b in exchanges.values())}
+    counts["I"] = counts["B"]
+    taken = defaultdict[str, list[int]](list)
+    for entry in (entry for rank in ranks for entry in rank["replicated"]):
+        for name, start, end in entry["actions"]:
+            taken[name.rstrip("0123456789")[-1]].append(end - start)
+    total = sum(counts[kind] for kind in taken)
+    if plan is None or not total:
+        return 0
+    cost = CostModel(problem).stage_cost(plan.stages[0], 0)
+    beyond = sum(_middle(samples) - cost.duration_ns(kind) - overhead.get(kind, 0) for kind, samples in taken.items())
+    return min(MAX_EXCHANGE_NS, max(0, round(beyond / total)))
 
 
 def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int:

@@ -1,10 +1,19 @@
 """What a short run says that actions and messages cost."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from planner.fidelity.overhead import Overheads, find_overheads, make_probe, make_probe_plan
+from planner.costs import CostModel
+from planner.fidelity.overhead import (
+    DEVICES,
+    Overheads,
+    find_overheads,
+    make_probe,
+    make_probe_plan,
+    make_replicated_plan,
+)
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import simulate
@@ -52,7 +61,7 @@ def run(problem: Problem, plan: Plan, *, inside: int, between: int, message: int
             times: dict[str, Any] = {"taken_up_ns": [0] * len(actions), "begin_ns": actions[0][1]}
             times |= {"reduced_ns": last, "end_ns": last + ending}
             rows[clock] = [{"actions": actions, "times": times}] * 3
-        ranks.append({"device": device, **rows})
+        ranks.append({"device": device, "exchanges": {"a": [1, 1], "b": [1, 0], "c": [0, 0]}, "replicated": [], **rows})
     return ranks
 
 
@@ -94,3 +103,30 @@ def test_the_probe_is_a_plan(num_microbatches: int):
     assert verify(problem, plan).passed
     kinds = {action.kind for word in plan.schedule.values() for action in word}
     assert kinds == (set("FIWB") if num_microbatches > 1 else set("FIW"))
+
+
+def test_replicas_need_two_equal_parts():
+    """Tests that a stage on both devices is only run where a microbatch has two halves, and is a plan there."""
+    problem, _ = make_case(3)
+    assert make_replicated_plan(problem) is None
+    even = replace(problem, profile=replace(problem.profile, microbatch_size=4, scaling="linear"))
+    plan = make_replicated_plan(even)
+    assert plan is not None
+    assert verify(even, plan).passed
+    assert make_replicated_plan(replace(even, profile=replace(even.profile, microbatch_size=3))) is None
+
+
+def test_what_replicas_take_beyond_layers_is_shared_out_among_exchanges():
+    """Tests that actions of replicas that take 3 x 40 ns more in all, for 3 exchanges, say that one takes 40."""
+    problem, plan = make_case(3)
+    problem = replace(problem, profile=replace(problem.profile, microbatch_size=4, scaling="linear"))
+    plan, both = make_probe_plan(problem), make_replicated_plan(problem)
+    assert both is not None
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    cost = CostModel(problem).stage_cost(both.stages[0], 0)
+    length = {"F": cost.forward_ns + 11 + 2 * 40, "B": cost.backward_ns + 11 + 40}
+    for rank in ranks:
+        rank["replicated"] = [{"actions": [[str(a), 5, 5 + length[a.kind]] for a in both.schedule[DEVICES[0]]]}] * 2
+    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
+    assert found.exchanges == {"a": (1, 1), "b": (1, 0)}
+    assert found.action.exchange_ns == 40
