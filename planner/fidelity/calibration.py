@@ -119,7 +119,7 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
         ratios_of = _stage_ratios(comparison, number, stage=stage, medians=medians, overheads=overheads)
         for device_type, ratios in ratios_of.items():
             for name in stage.layers:
-                layers[name] = _scaled_layer(layers[name], device_type, ratios=ratios)
+                layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)
     others = [each for each in profile.action_overhead_ns if each.device_type not in overheads]
     note = f"Calibrated with {source}: durations of stages shared out among their layers, overheads per action."
     return replace(
@@ -194,7 +194,7 @@ def _stage_ratios(
     return ratios
 
 
-def _scaled_layer(layer: Layer, device_type: str, *, ratios: Ratios) -> Layer:
+def scaled_layer(layer: Layer, device_type: str, *, ratios: Ratios) -> Layer:
     """Every cost on this device type at width 1, kind by kind."""
     return replace(
         layer,
@@ -217,7 +217,7 @@ def _scaled_cost(cost: LayerCost, ratios: Ratios) -> LayerCost:
         forward_ns=_scale(cost.forward_ns, ratios.get("F")),
         input_grad_ns=input_grad,
         weight_grad_ns=weight_grad,
-        backward_ns=None if cost.backward_ns is None else min(backward, input_grad + weight_grad),
+        backward_ns=backward if backward < input_grad + weight_grad else None,
         recompute_ns=_scale(cost.recompute_ns, back),
     )
 

@@ -1,21 +1,23 @@
 """What the executor costs beyond layers and links, from a short run of two stages (MODEL.md section 1, Overhead)."""
 
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from planner.actions import Action
+from planner.actions import Action, parse_action
 from planner.costs import CostModel
 from planner.fidelity.attribution import Comparison
+from planner.fidelity.calibration import scaled_layer
 from planner.fidelity.executed_run import make_iteration
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, ModelProfile
+from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, Layer, ModelProfile
 
 DEVICES = ("probe0", "probe1")
 
@@ -24,6 +26,8 @@ DEVICES = ("probe0", "probe1")
 class Overheads:
     """What was found."""
 
+    layers: tuple[Layer, ...]
+    """As they took in the run, their exchanges aside."""
     action: ActionOverhead
     message_ns: int
     """Beyond what the link takes."""
@@ -31,6 +35,8 @@ class Overheads:
     """Per layer that has any: how often its replicas tell each other of their samples in F, and on the way back."""
     iteration_ns: int
     """What a process does in an iteration beyond its actions and the optimizer's own step."""
+    reserved_bytes: int | None
+    """The most that a process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     num_actions: int
     """Actions that were timed."""
 
@@ -90,44 +96,112 @@ def _make_order(problem: Problem, number: int, *, stage: Stage) -> tuple[Action,
 
 
 def find_overheads(
-    problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]], device_type: str, by_wall: bool
+    problem: Problem,
+    plan: Plan,
+    *,
+    ranks: Sequence[Mapping[str, Any]],
+    device_type: str,
+    by_wall: bool,
+    has_idle_cores: bool = False,
 ) -> Overheads:
-    """The medians of what the processes of a probe wrote; `by_wall`: layers were timed by the wall's clock, too."""
-    clock = "wall" if by_wall else "thread"
-    exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
-    costs = CostModel(problem)
-    inside, between, around = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list), list[int]()
-    for rank in ranks:
-        for entry in rank[clock]:
-            last = None
-            for name, start, end in entry["actions"]:
-                kind, stage = name.rstrip("0123456789")[-1], int(name.rstrip("0123456789")[:-1])
-                inside[kind].append(end - start - costs.stage_cost(plan.stages[stage], 0).duration_ns(kind))
-                if last is not None:
-                    between[kind].append(start - last)
-                last = end
-            times = entry["times"]
-            around.append(entry["actions"][0][1] - times["begin_ns"] + times["end_ns"] - (last or 0))
-    found = {kind: max(0, round(_middle(inside[kind]) + _middle(between[kind]))) for kind in inside}
+    """The medians of what the processes of a probe wrote; `by_wall`: layers were timed by the wall's clock, too.
+
+    `has_idle_cores`: threads that serve messages run beside the actions; otherwise actions pay for them.
+    """
+    inside = _lengths(ranks, clock="wall" if by_wall else "thread")
+    layers = _as_run(problem, plan, inside=inside, device_type=device_type)
+    problem = replace(problem, profile=replace(problem.profile, layers=layers))
+    serving = 0.0 if has_idle_cores else _middle([each for rank in ranks for each in rank["serving"]])
+    pairs = 2 * problem.num_microbatches  # a message per F, and one per I or B
+    found = {
+        kind: round(_middle(samples) + (serving / pairs if kind != "W" else 0))
+        for kind, samples in _between(ranks).items()
+    }
     split = found.get("I", 0), found.get("W", 0)
+    exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
     return Overheads(
+        layers=layers,
         action=ActionOverhead(
             device_type=device_type,
             forward_ns=found.get("F", 0),
             input_grad_ns=split[0],
             weight_grad_ns=split[1],
             backward_ns=min(found.get("B", sum(split)), sum(split)),
-            exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges, overhead=found),
+            exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
         ),
         exchanges=exchanges,
         message_ns=_find_message(problem, plan, ranks=ranks),
-        iteration_ns=round(_middle(around)),
+        iteration_ns=_find_closing(ranks),
+        reserved_bytes=_find_reserve(problem, plan, ranks=ranks),
         num_actions=sum(map(len, inside.values())),
     )
 
 
+def _lengths(ranks: Sequence[Mapping[str, Any]], *, clock: str) -> dict[tuple[int, str], list[int]]:
+    """How long actions took, by stage and kind."""
+    found = defaultdict[tuple[int, str], list[int]](list)
+    for entry in (entry for rank in ranks for entry in rank[clock]):
+        for name, start, end in entry["actions"]:
+            action = parse_action(name)
+            found[action.stage, action.kind].append(end - start)
+    return found
+
+
+def _between(ranks: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """What a process did before actions of each kind, since the last one; on its own clock waiting takes no time."""
+    found = defaultdict[str, list[int]](list)
+    for entry in (entry for rank in ranks for entry in rank["thread"]):
+        for (_, _, last), (name, start, _) in itertools.pairwise(entry["actions"]):
+            found[parse_action(name).kind].append(start - last)
+    return found
+
+
+def _as_run(
+    problem: Problem, plan: Plan, *, inside: Mapping[tuple[int, str], Sequence[int]], device_type: str
+) -> tuple[Layer, ...]:
+    """The layers as they take in actions of their stage, where one autograd pass goes through all of them."""
+    costs, layers = CostModel(problem), dict(problem.profile.by_name)
+    for number, stage in enumerate(plan.stages):
+        cost = costs.stage_cost(stage, 0)
+        ratios = {
+            kind: (round(_middle(samples)), cost.duration_ns(kind))
+            for (at, kind), samples in inside.items()
+            if at == number and cost.duration_ns(kind)
+        }
+        for name in stage.layers:
+            layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)
+    return tuple(layers[layer.name] for layer in problem.profile.layers)
+
+
+def _find_reserve(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int | None:
+    peaks = simulate(problem, plan).peak_bytes
+    beyond = [rank["peak_bytes"] - peaks[rank["device"]] for rank in ranks if rank["peak_bytes"] is not None]
+    return max(0, *beyond) if beyond else None
+
+
+def _find_closing(ranks: Sequence[Mapping[str, Any]]) -> int:
+    """What a process does around its actions: by its own clock, or by the wall's where even the shortest is longer.
+
+    By the wall, who is done early waits for the others, and whoever else is at work on the host only ever adds.
+    """
+    worked = [_around(entry) for rank in ranks for entry in rank["thread"]]
+    passed = [_around(entry) for rank in ranks for entry in rank["wall"]]
+    return round(max(_middle(worked), min(passed)))
+
+
+def _around(entry: Mapping[str, Any]) -> int:
+    """From the begin to the first action, waiting for its inputs aside, and from the last one to the end."""
+    times = entry["times"]
+    return int(times["taken_up_ns"][0] - times["begin_ns"] + times["end_ns"] - entry["actions"][-1][2])
+
+
 def _middle(samples: Sequence[int]) -> float:
     return statistics.median(samples) if samples else 0.0
+
+
+def _low(samples: Sequence[int]) -> float:
+    """The lower quartile."""
+    return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else _middle(samples)
 
 
 def _find_exchange(
@@ -135,9 +209,8 @@ def _find_exchange(
     *,
     ranks: Sequence[Mapping[str, Any]],
     exchanges: Mapping[str, tuple[int, int]],
-    overhead: Mapping[str, int],
 ) -> int:
-    """What one exchange adds to the actions of replicas: all that they take beyond layers and overhead, by the wall.
+    """What one exchange adds to the actions of replicas: all that they take beyond their layers, by the wall.
 
     0 where nothing was run on replicas.
     """
@@ -152,7 +225,7 @@ def _find_exchange(
     if plan is None or not total:
         return 0
     cost = CostModel(problem).stage_cost(plan.stages[0], 0)
-    beyond = sum(_middle(samples) - cost.duration_ns(kind) - overhead.get(kind, 0) for kind, samples in taken.items())
+    beyond = sum(_middle(samples) - cost.duration_ns(kind) for kind, samples in taken.items())
     return min(MAX_EXCHANGE_NS, max(0, round(beyond / total)))
 
 
@@ -171,6 +244,4 @@ def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
     for leg, samples in comparison.lag_samples().items():
         route = problem.cluster.route(leg.sender, leg.receiver, num_bytes=leg.num_bytes)
         extra += [lag - route.duration_ns(leg.num_bytes) for lag in samples]
-    if not extra:
-        return 0
-    return max(0, round(statistics.quantiles(extra, n=4, method="inclusive")[0]) if len(extra) > 1 else extra[0])
+    return max(0, round(_low(extra)))
