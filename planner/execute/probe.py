@@ -37,7 +37,7 @@ class ProbeWork:
     """With each clock, after `WARM_UP`."""
 
 
-WARM_UP = 2
+WARM_UP, REPLICATED = 2, 5
 
 
 class ThreadClock(HostClock):
@@ -102,7 +102,7 @@ def _run_replicated(work: ProbeWork, training: Training) -> list[dict[str, objec
     plan = parse_plan(Path(work.replicated_plan).read_bytes(), source=work.replicated_plan)
     log = ActionLog(HostClock())
     execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=log)
-    return [_as_entry(iteration) for iteration in _run(execution, first=0, count=1 + work.iterations)[1:]]
+    return [_as_entry(iteration) for iteration in _run(execution, first=0, count=1 + REPLICATED)[1:]]
 
 
 def _run(execution: Execution, *, first: int, count: int) -> list[Iteration]:

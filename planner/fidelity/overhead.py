@@ -119,6 +119,7 @@ def find_overheads(
     }
     split = found.get("I", 0), found.get("W", 0)
     exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
+    message_ns = _find_message(problem, plan, ranks=ranks)
     return Overheads(
         layers=layers,
         action=ActionOverhead(
@@ -130,8 +131,8 @@ def find_overheads(
             exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
         ),
         exchanges=exchanges,
-        message_ns=_find_message(problem, plan, ranks=ranks),
-        iteration_ns=_find_closing(ranks),
+        message_ns=message_ns,
+        iteration_ns=_find_closing(problem, ranks=ranks, message_ns=message_ns),
         reserved_bytes=_find_reserve(problem, plan, ranks=ranks),
         num_actions=sum(map(len, inside.values())),
     )
@@ -179,14 +180,12 @@ def _find_reserve(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
     return max(0, *beyond) if beyond else None
 
 
-def _find_closing(ranks: Sequence[Mapping[str, Any]]) -> int:
-    """What a process does around its actions: by its own clock, or by the wall's where even the shortest is longer.
-
-    By the wall, who is done early waits for the others, and whoever else is at work on the host only ever adds.
+def _find_closing(problem: Problem, *, ranks: Sequence[Mapping[str, Any]], message_ns: int) -> int:
+    """What the process that has most to do does around its actions, on its own clock, and the messages of two in turn
+    by which all processes agree that losses and gradients are finite.
     """
-    worked = [_around(entry) for rank in ranks for entry in rank["thread"]]
-    passed = [_around(entry) for rank in ranks for entry in rank["wall"]]
-    return round(max(_middle(worked), min(passed)))
+    worked = max(_middle([_around(entry) for entry in rank["thread"]]) for rank in ranks)
+    return round(worked) + 2 * (problem.cluster.links[0].latency_ns + message_ns)
 
 
 def _around(entry: Mapping[str, Any]) -> int:
