@@ -12,7 +12,7 @@ from planner.actions import Action, parse_action
 from planner.costs import CostModel
 from planner.fidelity.attribution import Comparison
 from planner.fidelity.calibration import scaled_layer
-from planner.fidelity.executed_run import make_iteration
+from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
@@ -39,6 +39,10 @@ class Overheads:
     """The most that a process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     num_actions: int
     """Actions that were timed."""
+    predicted_ns: int
+    """What an iteration of the probe takes by these figures."""
+    measured_ns: int
+    """What it took by the wall's clock, the median: what is more is waiting that nothing here explains."""
 
 
 def make_probe(profile: ModelProfile, *, device_type: str, num_microbatches: int, link: Link | None) -> Problem:
@@ -120,22 +124,33 @@ def find_overheads(
     split = found.get("I", 0), found.get("W", 0)
     exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
     message_ns = _find_message(problem, plan, ranks=ranks)
+    action = ActionOverhead(
+        device_type=device_type,
+        forward_ns=found.get("F", 0),
+        input_grad_ns=split[0],
+        weight_grad_ns=split[1],
+        backward_ns=min(found.get("B", sum(split)), sum(split)),
+        exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
+    )
+    iteration_ns = _find_closing(problem, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
     return Overheads(
         layers=layers,
-        action=ActionOverhead(
-            device_type=device_type,
-            forward_ns=found.get("F", 0),
-            input_grad_ns=split[0],
-            weight_grad_ns=split[1],
-            backward_ns=min(found.get("B", sum(split)), sum(split)),
-            exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
-        ),
+        action=action,
         exchanges=exchanges,
         message_ns=message_ns,
-        iteration_ns=_find_closing(problem, ranks=ranks, message_ns=message_ns),
+        iteration_ns=iteration_ns,
         reserved_bytes=_find_reserve(problem, plan, ranks=ranks),
         num_actions=sum(map(len, inside.values())),
+        predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
+        measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
     )
+
+
+def _predict(problem: Problem, plan: Plan, *, action: ActionOverhead, message_ns: int, iteration_ns: int) -> int:
+    profile = replace(problem.profile, action_overhead_ns=(action,), optimizer_ns=iteration_ns)
+    links = tuple(replace(link, message_overhead_ns=message_ns) for link in problem.cluster.links)
+    cluster = replace(problem.cluster, links=links)
+    return simulate(replace(problem, profile=profile, cluster=cluster), plan).makespan_ns
 
 
 def _lengths(ranks: Sequence[Mapping[str, Any]], *, clock: str) -> dict[tuple[int, str], list[int]]:
@@ -180,10 +195,15 @@ def _find_reserve(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
     return max(0, *beyond) if beyond else None
 
 
-def _find_closing(problem: Problem, *, ranks: Sequence[Mapping[str, Any]], message_ns: int) -> int:
+def _find_closing(problem: Problem, *, ranks: Sequence[Mapping[str, Any]], message_ns: int, by_wall: bool) -> int:
     """What the process that has most to do does around its actions, on its own clock, and the messages of two in turn
     by which all processes agree that losses and gradients are finite.
+
+    By the wall all that passes around the actions of whoever is done last: the others wait for it.
     """
+    if by_wall:
+        iterations = zip(*(rank["wall"] for rank in ranks), strict=True)
+        return round(_middle([min(map(_around, entries)) for entries in iterations]))
     worked = max(_middle([_around(entry) for entry in rank["thread"]]) for rank in ranks)
     return round(worked) + 2 * (problem.cluster.links[0].latency_ns + message_ns)
 
@@ -228,9 +248,8 @@ def _find_exchange(
     return min(MAX_EXCHANGE_NS, max(0, round(beyond / total)))
 
 
-def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int:
-    """What messages took beyond their link, where the receiver waited: the lower quartile, others only ever add."""
-    iterations = [
+def _iterations(plan: Plan, ranks: Sequence[Mapping[str, Any]]) -> list[ExecutedIteration]:
+    return [
         make_iteration(
             number,
             plan=plan,
@@ -238,6 +257,11 @@ def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
         )
         for number in range(len(ranks[0]["wall"]))
     ]
+
+
+def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int:
+    """What messages took beyond their link, where the receiver waited: the lower quartile, others only ever add."""
+    iterations = _iterations(plan, ranks)
     comparison = Comparison(problem, plan, timeline=simulate(problem, plan), iterations=iterations)
     extra = []
     for leg, samples in comparison.lag_samples().items():

@@ -25,6 +25,8 @@ def make_case() -> tuple[Workload, Overheads]:
         iteration_ns=30,
         reserved_bytes=11,
         num_actions=4,
+        predicted_ns=2_000_000,
+        measured_ns=2_300_000,
     )
     return Workload(profile=profile, cluster=cluster, num_microbatches=2), found
 
@@ -42,6 +44,7 @@ def test_what_was_found_is_in_the_workload():
     assert [link.message_overhead_ns for link in made.cluster.links] == [9]
     assert [device.reserved_bytes for device in made.cluster.devices] == [11, 5]
     assert "from 4 actions" in made.profile.provenance
+    assert "takes 2.0 ms by these figures and took 2.3 ms" in made.profile.provenance
 
 
 def test_a_reserve_is_no_larger_than_the_memory():

@@ -118,6 +118,24 @@ def test_what_processes_hold_beyond_the_plan_is_reserved():
     assert find_overheads(problem, plan, ranks=unknown, **where).reserved_bytes is None
 
 
+def test_the_wall_knows_all_that_passes_around_actions():
+    """Tests that by the wall's clock nothing is added to what the process that is done last takes."""
+    problem, plan = make_case(6)
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=True)
+    assert found.iteration_ns == 9
+    assert (found.action.forward_ns, found.action.weight_grad_ns) == (22, 4)
+
+
+def test_the_run_is_held_against_what_was_found():
+    """Tests that the run, whose messages pay for nobody's threads, is predicted within a nanosecond per action.
+
+    Layers are rounded up, and what lies before an action that waits is part of its message as well.
+    """
+    result = found(has_idle_cores=True)
+    assert 0 <= result.predicted_ns - result.measured_ns <= 2 * 6 * 4 * 2 + 2 * 56
+
+
 def test_idle_cores_serve_messages():
     """Tests that actions do not pay for threads that have cores of their own."""
     assert found(has_idle_cores=True).action == replace(FOUR_EACH, backward_ns=4)
