@@ -6,25 +6,31 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from profiles.cluster import Device
+from profiles.model_profile import Layer
 from profiles.workload import Workload
 
 if TYPE_CHECKING:
     from planner.fidelity.overhead import Overheads
 
-ITERATIONS = 5
-"""Timed with each clock; a run ends early, without a result, after `TIMEOUT_S`."""
+LEAST, MOST, RUN_NS = 5, 20, 10**9
+"""Iterations timed with each clock: as many as are predicted to take so long, within these limits."""
 
 TIMEOUT_S = 120.0
+"""A run ends then, without a result."""
 
 
 def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads | None, str]":
     """Overheads of the executor on this model, or None and why they could not be measured."""
     from planner.document import render_plan
-    from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan
+    from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan, make_replicated_plan
+    from planner.progress import usable_cores
+    from planner.simulate import simulate
 
     profile, device_type = workload.profile, workload.profile.layers[0].costs[0].device_type
     if len(profile.layers) < 2 or workload.num_microbatches is None:
@@ -32,15 +38,28 @@ def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads 
     links = () if workload.cluster is None else workload.cluster.links
     link = links[0] if len(links) == 1 else None
     problem = make_probe(profile, device_type=device_type, num_microbatches=workload.num_microbatches, link=link)
-    plan = make_probe_plan(problem)
+    plan, replicated = make_probe_plan(problem), make_replicated_plan(problem)
     with tempfile.TemporaryDirectory(prefix="pipeplan-probe-") as folder:
         path = Path(folder, "plan.json")
         path.write_text(render_plan(plan), encoding="utf-8")
-        about = json.dumps({"model": model, "plan": str(path), "folder": folder, "iterations": ITERATIONS})
-        if reason := _run(about, folder=Path(folder)):
+        other = Path(folder, "replicated.json") if replicated else None
+        if other is not None and replicated is not None:
+            other.write_text(render_plan(replicated), encoding="utf-8")
+        iterations = max(LEAST, min(MOST, RUN_NS // max(1, simulate(problem, plan).makespan_ns)))
+        about = {"model": model, "plan": str(path), "folder": folder, "iterations": iterations}
+        about["replicated_plan"] = str(other or "")
+        if reason := _run(json.dumps(about), folder=Path(folder)):
             return None, reason
         ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
-    return find_overheads(problem, plan, ranks=ranks, device_type=device_type, by_wall=by_wall), ""
+    found = find_overheads(
+        problem,
+        plan,
+        ranks=ranks,
+        device_type=device_type,
+        by_wall=by_wall,
+        has_idle_cores=usable_cores() > (2 if workload.cluster is None else len(workload.cluster.devices)),
+    )
+    return found, ""
 
 
 def _run(about: str, *, folder: Path) -> str:
@@ -77,11 +96,16 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
     """The workload with what was found, in its profile and on every link."""
     profile, cluster = workload.profile, workload.cluster
     step = profile.optimizer_ns
-    note = f"Overhead of actions and messages from {found.num_actions} actions of a pipeline of two processes."
+    predicted, measured = (f"{taken / 1e6:.1f} ms" for taken in (found.predicted_ns, found.measured_ns))
+    note = (
+        f"Overhead of actions and messages from {found.num_actions} actions of a pipeline of two processes, whose "
+        f"iteration takes {predicted} by these figures and took {measured}."
+    )
     return replace(
         workload,
         profile=replace(
             profile,
+            layers=tuple(_with_exchanges(layer, found.exchanges) for layer in found.layers),
             action_overhead_ns=(found.action,),
             optimizer_ns=max(step, found.iteration_ns) if len(cluster.devices if cluster else ()) == 2 else step,
             provenance=f"{profile.provenance} {note}",
@@ -89,6 +113,19 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
         cluster=None
         if cluster is None
         else replace(
-            cluster, links=tuple(replace(link, message_overhead_ns=found.message_ns) for link in cluster.links)
+            cluster,
+            links=tuple(replace(link, message_overhead_ns=found.message_ns) for link in cluster.links),
+            devices=tuple(_with_reserve(device, found.reserved_bytes) for device in cluster.devices),
         ),
     )
+
+
+def _with_exchanges(layer: Layer, exchanges: Mapping[str, tuple[int, int]]) -> Layer:
+    forward, backward = exchanges.get(layer.name, (0, 0))
+    return replace(layer, forward_exchanges=forward, backward_exchanges=backward)
+
+
+def _with_reserve(device: Device, reserved_bytes: int | None) -> Device:
+    if device.reserved_bytes is not None or reserved_bytes is None:
+        return device
+    return replace(device, reserved_bytes=min(reserved_bytes, device.memory_bytes))

@@ -190,7 +190,8 @@ def describe_outlook(outlook: Outlook, *, tolerance: float) -> list[str]:
 def _describe_memory(outlook: Outlook) -> Iterator[str]:
     """Devices that hold more than they have been promised to have."""
     for row in outlook.memory:
-        limit = outlook.problem.cluster.by_name[row.device].usable_bytes
+        device = outlook.problem.cluster.by_name[row.device]
+        limit = device.memory_bytes if row.source == "resident set" else device.usable_bytes
         if row.measured_peak_bytes > limit:
             yield (
                 f"{row.device} holds {render_bytes(row.measured_peak_bytes)} at its peak ({row.source}), more than the "

@@ -215,12 +215,19 @@ def settle(entries: Sequence[Entry], workload: Workload) -> None:
         if entry.path is not None:
             plan = parse_plan(entry.path.read_bytes(), source=str(entry.path))
             timeline = simulate(_question(plan, workload), plan)
-            entry.predicted_ns, entry.peak_bytes = timeline.makespan_ns, timeline.peak_bytes
+            entry.predicted_ns = timeline.makespan_ns
+            entry.peak_bytes = _with_reserve(timeline.peak_bytes, workload)
             entry.stages = describe_stages(plan)
             entry.is_replicated = any(len(stage.replicas) > 1 for stage in plan.stages)
     usual = [entry.predicted_ns for entry in entries if entry.predicted_ns]
     for entry in entries:
         entry.predicted_ns = entry.predicted_ns or round(statistics.median(usual or [10**8]))
+
+
+def _with_reserve(peak_bytes: Mapping[str, int], workload: Workload) -> dict[str, int]:
+    """What a process holds is the plan's peak, and what runtime and allocator keep for themselves."""
+    reserve = {} if workload.cluster is None else {d.name: d.reserved_bytes or 0 for d in workload.cluster.devices}
+    return {device: peak + reserve.get(device, 0) for device, peak in peak_bytes.items()}
 
 
 def _question(plan: Plan, workload: Workload) -> Problem:

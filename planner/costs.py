@@ -20,7 +20,8 @@ class LayerWork:
     """Device time that one microbatch takes in one layer, summed over the `r` replicas of its stage, in nanoseconds.
 
     Replicas that each take the cost at `microbatch_size` have `r` times that work; under linear scaling the work does
-    not depend on `r`. A stage's time on one replica is the sum of its layers' work over `r`, rounded up.
+    not depend on `r`, exchanges between replicas aside. A stage's time on one replica is the sum of its layers' work
+    over `r`, rounded up.
     """
 
     forward_ns: int
@@ -80,17 +81,45 @@ class StageTraffic:
 
 
 def layer_work(
-    layer: Layer, *, device_type: str, width: int, replicas: int | Fraction, microbatch_size: int, is_linear: bool
+    layer: Layer,
+    *,
+    device_type: str,
+    width: int,
+    replicas: int | Fraction,
+    microbatch_size: int,
+    is_linear: bool,
+    exchange_ns: int = 0,
 ) -> LayerWork | None:
     """Work of `layer` when each of `replicas` groups of `width` devices takes 1 / `replicas` of the microbatch.
 
     The profile's figures at exactly that size are used where they exist, else those interpolated between the two
-    neighbouring sizes, else, if costs scale linearly, those of the nearest size in proportion; otherwise None.
+    neighbouring sizes, else, if costs scale linearly, those of the nearest size in proportion; otherwise None. More
+    than one replica exchange statistics, for `exchange_ns` each time.
     """
+    work = _without_exchanges(
+        layer,
+        where=(device_type, width),
+        replicas=replicas,
+        microbatch_size=microbatch_size,
+        is_linear=is_linear,
+    )
+    if work is None or replicas == 1 or not exchange_ns:
+        return work
+    counts = layer.forward_exchanges, layer.backward_exchanges
+    forward, back = (int(-(-count * exchange_ns * replicas // 1)) for count in counts)
+    return replace(
+        work,
+        forward_ns=work.forward_ns + forward,
+        input_grad_ns=work.input_grad_ns + back,
+        backward_ns=work.backward_ns + back,
+    )
+
+
+def _without_exchanges(
+    layer: Layer, *, where: tuple[str, int], replicas: int | Fraction, microbatch_size: int, is_linear: bool
+) -> LayerWork | None:
     points = {
-        cost.microbatch_size or microbatch_size: cost
-        for cost in layer.costs
-        if cost.device_type == device_type and cost.width == width
+        cost.microbatch_size or microbatch_size: cost for cost in layer.costs if (cost.device_type, cost.width) == where
     }
     if not points:
         return None
@@ -143,6 +172,7 @@ class CostModel:
             replicas=replicas,
             microbatch_size=profile.microbatch_size or 1,
             is_linear=profile.scales_linearly,
+            exchange_ns=profile.exchange_ns(device_type),
         )
 
     def has_share(self, share: Fraction) -> bool:
@@ -232,6 +262,13 @@ class CostModel:
             workspace_bytes=workspace,
             weight_workspace_bytes=workspace - kept,
         )
+
+    def exchange_ns(self, stage: Stage, device_type: str, *, kind: str) -> int:
+        """How much of an action of kind F, I, W or B the exchanges between the replicas of a stage are."""
+        layers = [self.problem.profile.by_name[name] for name in stage.layers]
+        counts = {"F": [layer.forward_exchanges for layer in layers], "W": [0]}
+        count = sum(counts.get(kind, [layer.backward_exchanges for layer in layers]))
+        return count * self.problem.profile.exchange_ns(device_type) if len(stage.replicas) > 1 else 0
 
     def _require_work(self, name: str, device_type: str, *, width: int, replicas: int | Fraction) -> LayerWork:
         work = self.layer_work(name, device_type, width=width, replicas=replicas)

@@ -162,7 +162,8 @@ def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -
     tables: dict[bytes, int] = {}
     arrays: list[Integers] = []
     of_replicas = [0, *[NO_TABLE] * problem.max_replicas]
-    is_linear = problem.profile.has_one_size and problem.profile.scales_linearly
+    profile = problem.profile
+    is_linear = profile.has_one_size and profile.scales_linearly and not profile.has_exchanges
     for replicas in problem.allowed_replicas:
         if is_linear and arrays:
             of_replicas[replicas] = 0

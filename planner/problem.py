@@ -139,7 +139,12 @@ class Problem:
                 f"options: partition has {len(self.options.partition)} stages, at most {MOST_STAGES} can be played; "
                 "give stages more layers"
             )
-        longest = sum(max(_longest_ns(cost) for cost in layer.costs) for layer in self.profile.layers)
+        exchange = max((each.exchange_ns for each in self.profile.action_overhead_ns), default=0)
+        longest = sum(
+            max(_longest_ns(cost) for cost in layer.costs)
+            + exchange * (layer.forward_exchanges + layer.backward_exchanges)
+            for layer in self.profile.layers
+        )
         if longest * self.num_microbatches >= MOST_NS:
             raise ValueError(
                 f"problem: num_microbatches = {self.num_microbatches} of up to {longest:,} ns each add up to more than "

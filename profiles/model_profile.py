@@ -24,6 +24,9 @@ MAX_NAME_LENGTH = 300
 MAX_SAMPLES = 2**30
 """Most samples in one microbatch."""
 
+MAX_EXCHANGES, MAX_EXCHANGE_NS = 10**4, 10**9
+"""Most exchanges of one layer, and the longest that one may take, so that sums stay as small as other times."""
+
 Scaling = Literal["linear", "measured"]
 """What a cost is at a number of samples outside the measured ones: `linear`: in proportion from the nearest one;
 `measured`: there is none, and no stage works on so many samples."""
@@ -157,6 +160,10 @@ class Layer:
     """Whether the executor can put the weight gradients off; otherwise they are computed within I, and W is empty."""
     unsplit_module: str = ""
     """Class of the module whose weights keep the layer from being split; empty if it can be."""
+    forward_exchanges: int = 0
+    """How often in F the replicas of its stage tell each other of their samples (batch norms), per microbatch."""
+    backward_exchanges: int = 0
+    """The same in I or B; no W waits for other replicas."""
     wider: tuple[WidthBytes, ...] = ()
     """The same bytes at widths above 1, one entry per width."""
 
@@ -165,6 +172,8 @@ class Layer:
         require_name(f"{owner}: name", self.name)
         require_integer(f"{owner}: parameter_bytes", self.parameter_bytes)
         _require_bytes(owner, self)
+        for field in ("forward_exchanges", "backward_exchanges"):
+            require_integer(f"{owner}: {field}", getattr(self, field), most=MAX_EXCHANGES)
         if not self.costs:
             raise ValueError(f"{owner}: costs is empty; measure the layer on at least one device type")
         require_distinct(
@@ -254,12 +263,15 @@ class ActionOverhead:
     """Added to every W."""
     backward_ns: int = 0
     """Added to every B, at most what I and W have together."""
+    exchange_ns: int = 0
+    """One exchange of a layer's replicas, waiting for each other included, wherever they are."""
 
     def __post_init__(self) -> None:
         owner = f"action overhead on {str(self.device_type)[:80]!r}"
         require_name(f"{owner}: device_type", self.device_type)
         for field in ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns"):
             require_integer(f"{owner}: {field}", getattr(self, field), most=MAX_NANOSECONDS)
+        require_integer(f"{owner}: exchange_ns", self.exchange_ns, most=MAX_EXCHANGE_NS)
         if self.backward_ns > self.input_grad_ns + self.weight_grad_ns:
             raise ValueError(
                 f"{owner}: backward_ns = {self.backward_ns} exceeds input_grad_ns + weight_grad_ns = "
@@ -366,6 +378,10 @@ class ModelProfile:
         """What an action of a kind costs beyond its layers on a device type; 0 where it was not measured."""
         return next((each.of(kind) for each in self.action_overhead_ns if each.device_type == device_type), 0)
 
+    def exchange_ns(self, device_type: str) -> int:
+        """What one exchange between the replicas of a stage takes on a device type; 0 where it was not measured."""
+        return next((each.exchange_ns for each in self.action_overhead_ns if each.device_type == device_type), 0)
+
     def _require_one_size(self, owner: str) -> None:
         """Sizes of single costs say nothing without the size of a microbatch."""
         for layer in self.layers:
@@ -388,6 +404,12 @@ class ModelProfile:
             return self.scaling == "linear"
         kinds = [(layer.name, cost.device_type, cost.width) for layer in self.layers for cost in layer.costs]
         return len(set(kinds)) == len(kinds)
+
+    @cached_property
+    def has_exchanges(self) -> bool:
+        """Whether replicas of any stage wait for each other within actions."""
+        counts = any(layer.forward_exchanges or layer.backward_exchanges for layer in self.layers)
+        return counts and any(each.exchange_ns for each in self.action_overhead_ns)
 
     @property
     def has_one_size(self) -> bool:

@@ -3,6 +3,7 @@
 Everything is drawn from a `random.Random`; under hypothesis it is one of `RANDOMS`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -137,14 +138,19 @@ def random_problem(rng: Random) -> Problem:
     )
 
 
+def drawn_from(layers: Sequence[Layer]) -> str:
+    """What further draws depend on: all of the layers but their exchanges."""
+    return re.sub(r", (forward|backward)_exchanges=\d+", "", repr(layers))
+
+
 def random_bucket(layers: Sequence[Layer]) -> int:
     """Bytes of a bucket, often none, drawn from the layers so that other draws stay as they are."""
-    return Random(f"bucket of {layers!r}").choice([0, 0, 2, 30])
+    return Random(f"bucket of {drawn_from(layers)}").choice([0, 0, 2, 30])
 
 
 def draws_workspace(layers: Sequence[Layer]) -> bool:
     """Whether I keeps its workspace, drawn from the layers so that other draws stay as they are."""
-    return Random(f"workspace of {layers!r}").random() < 0.3
+    return Random(f"workspace of {drawn_from(layers)}").random() < 0.3
 
 
 def random_layer(rng: Random, name: str, *, types: Iterable[str], widths: Sequence[int], size: int | None) -> Layer:
@@ -155,6 +161,7 @@ def random_layer(rng: Random, name: str, *, types: Iterable[str], widths: Sequen
     parameter_bytes = rng.choice([0, 3, 8, 20])
     frozen = rng.random() < 0.15
     has_weight_grad = parameter_bytes > 0 and not frozen
+    exchanges = random_exchanges(name, (parameter_bytes, frozen, size))
     others = [] if size is None else [s for s in (1, 2, 3, 8) if s != size]
     some = rng.sample(others, min(len(others), rng.choice([0, 0, 1, 2])))
     sizes = {
@@ -172,13 +179,21 @@ def random_layer(rng: Random, name: str, *, types: Iterable[str], widths: Sequen
             for measured in measured_there
         ),
         wider=tuple(WidthBytes(width=width, **random_bytes(rng, has_weight_grad)) for width in widths if width > 1),
+        forward_exchanges=exchanges[0],
+        backward_exchanges=exchanges[1],
         **random_bytes(rng, has_weight_grad),
     )
 
 
+def random_exchanges(*like: object) -> tuple[int, int]:
+    """Exchanges in F and on the way back, now and then none, drawn so that other draws stay as they are."""
+    rng = Random(f"exchanges of {like!r}")
+    return (rng.randint(0, 2), rng.randint(0, 2)) if rng.random() < 0.8 else (0, 0)
+
+
 def random_overheads(types: Iterable[str], *, like: Sequence[Layer]) -> tuple[ActionOverhead, ...]:
     """Overheads on some of the types, now and then none, drawn from the layers so that other draws stay as they are."""
-    rng = Random(repr(like))
+    rng = Random(drawn_from(like))
     chosen = [name for name in types if rng.random() < 0.6]
     drawn = [(name, rng.randint(0, 4), rng.randint(0, 4), rng.randint(0, 4)) for name in chosen]
     return tuple(
@@ -188,6 +203,7 @@ def random_overheads(types: Iterable[str], *, like: Sequence[Layer]) -> tuple[Ac
             input_grad_ns=input_grad,
             weight_grad_ns=weight_grad,
             backward_ns=rng.randint(0, input_grad + weight_grad),
+            exchange_ns=Random(f"exchange on {name} of {rng.getstate()!r}").randint(0, 3),
         )
         for name, forward, input_grad, weight_grad in drawn
     )
@@ -202,6 +218,7 @@ def scaled_overheads(profile: ModelProfile, factor: int) -> tuple[ActionOverhead
             input_grad_ns=factor * each.input_grad_ns,
             weight_grad_ns=factor * each.weight_grad_ns,
             backward_ns=factor * each.backward_ns,
+            exchange_ns=factor * each.exchange_ns,
         )
         for each in profile.action_overhead_ns
     )

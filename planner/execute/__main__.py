@@ -192,6 +192,7 @@ def _tell_memory(execution: Execution, used: MemoryUsed | None) -> None:
     for device, found in zip(devices, everyone, strict=True):
         if found is not None:
             planned = "" if evidence is None else f", planned {evidence.peak_bytes.get(device, 0) / 2**20:,.1f} MiB"
+            planned += " beside the device's reserve" if planned and found.source == "resident set" else ""
             sys.stderr.write(f"{device}: peak memory {found.peak_bytes / 2**20:,.1f} MiB ({found.source}){planned}\n")
 
 

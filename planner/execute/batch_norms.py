@@ -5,6 +5,7 @@ torch.nn.SyncBatchNorm needs accelerators and knows the default process group on
 and squared deviations of its samples, all put them together in one order, and the backward adds up its two sums.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -62,12 +63,19 @@ _AUTOGRAD = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward
 class Traits:
     """What was seen of a layer in a run without data."""
 
-    has_batch_norm: bool = False
-    """It normalises by the statistics of the microbatch."""
+    forward_exchanges: int = 0
+    """How often it normalises by the statistics of the microbatch."""
+    backward_exchanges: int = 0
+    """How often that is differentiated."""
     has_unanswered_batch_norm: bool = False
     """It does so in a way that cannot be answered for several replicas."""
     differentiates: bool = False
     """It calls torch.autograd itself, so its weight gradients must not wait."""
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether it normalises by the statistics of the microbatch."""
+        return self.forward_exchanges > 0
 
 
 class TraitFinder(TorchFunctionMode):
@@ -75,27 +83,33 @@ class TraitFinder(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: set[str] = set()
+        self.seen: Counter[str] = Counter()
 
     def __torch_function__(self, func: Any, types: Any, *given: Any) -> Any:
         """Note it, and do it."""
         args, kwargs = _unpack(given)
         call = _read(func, args=args, kwargs=kwargs)
         if call is not None and call.training:
-            self.seen.add("has_batch_norm")
+            self.seen["norms"] += 1
+            self.seen["differentiated norms"] += call.x.requires_grad
         if any(func is other for other in _UNANSWERED):
-            self.seen.add("has_unanswered_batch_norm")
+            self.seen["unanswered"] += 1
         if any(func is other for other in _AUTOGRAD):
-            self.seen.add("differentiates")
+            self.seen["autograd"] += 1
         return func(*args, **kwargs)
 
     @contextmanager
     def finding(self, traits: dict[str, Traits], name: str) -> Iterator[None]:
         """Note what happens meanwhile under the name of a layer."""
-        self.seen = set()
+        self.seen = Counter()
         with self:
             yield
-        traits[name] = Traits(**dict.fromkeys(self.seen, True))
+        traits[name] = Traits(
+            forward_exchanges=self.seen["norms"],
+            backward_exchanges=self.seen["differentiated norms"],
+            has_unanswered_batch_norm=self.seen["unanswered"] > 0,
+            differentiates=self.seen["autograd"] > 0,
+        )
 
 
 class Moments(NamedTuple):

@@ -29,13 +29,15 @@ class ProbeWork:
     """`module:factory` of a Training."""
     plan: str
     """File of the plan."""
+    replicated_plan: str
+    """File of a plan with one stage on both, run where the model has batch norms; empty: there is none."""
     folder: str
     """Where the processes meet, and where each writes its `rankN.json`."""
     iterations: int
     """With each clock, after `WARM_UP`."""
 
 
-WARM_UP = 2
+WARM_UP, REPLICATED = 2, 5
 
 
 class ThreadClock(HostClock):
@@ -63,17 +65,44 @@ def main(about: str) -> None:
     training: Training = load_training(work.model)
     log = ActionLog(ThreadClock())
     execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=log)
-    worked = _run(execution, first=0, count=WARM_UP + work.iterations)[WARM_UP:]
+    _run(execution, first=0, count=WARM_UP)
+    worked, serving = [], []
+    for number in range(WARM_UP, WARM_UP + work.iterations):
+        before = _served_ns()
+        worked.append(execution.step(number))
+        serving.append(_served_ns() - before)
     log.clock = HostClock()
     passed = _run(execution, first=WARM_UP + work.iterations, count=1 + work.iterations)[1:]
+    memory = execution.memory.read()
+    traits = {name: found for shape in execution.preparation.shapes for name, found in shape.traits.items()}
     document = {
         "device": execution.layout.devices[rank],
         "thread": [_as_entry(iteration) for iteration in worked],
         "wall": [_as_entry(iteration) for iteration in passed],
+        "exchanges": {name: [found.forward_exchanges, found.backward_exchanges] for name, found in traits.items()},
+        "replicated": [],
+        "serving": serving,
+        "peak_bytes": None if memory is None else memory.peak_bytes,
     }
+    if work.replicated_plan and any(found.has_batch_norm for found in traits.values()):
+        del execution
+        document["replicated"] = _run_replicated(work, training)
     Path(work.folder, f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")
     distributed.barrier()
     distributed.destroy_process_group()
+
+
+def _served_ns() -> int:
+    """What the other threads of this process have worked, which send and receive."""
+    return time.process_time_ns() - time.thread_time_ns()
+
+
+def _run_replicated(work: ProbeWork, training: Training) -> list[dict[str, object]]:
+    """By the host's clock: replicas wait for each other within actions."""
+    plan = parse_plan(Path(work.replicated_plan).read_bytes(), source=work.replicated_plan)
+    log = ActionLog(HostClock())
+    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=log)
+    return [_as_entry(iteration) for iteration in _run(execution, first=0, count=1 + REPLICATED)[1:]]
 
 
 def _run(execution: Execution, *, first: int, count: int) -> list[Iteration]:

@@ -119,13 +119,16 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
         ratios_of = _stage_ratios(comparison, number, stage=stage, medians=medians, overheads=overheads)
         for device_type, ratios in ratios_of.items():
             for name in stage.layers:
-                layers[name] = _scaled_layer(layers[name], device_type, ratios=ratios)
+                layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)
     others = [each for each in profile.action_overhead_ns if each.device_type not in overheads]
     note = f"Calibrated with {source}: durations of stages shared out among their layers, overheads per action."
     return replace(
         profile,
         layers=tuple(layers[layer.name] for layer in profile.layers),
-        action_overhead_ns=(*others, *(_make_overhead(name, found) for name, found in overheads.items())),
+        action_overhead_ns=(
+            *others,
+            *(_make_overhead(name, found, exchange_ns=profile.exchange_ns(name)) for name, found in overheads.items()),
+        ),
         optimizer_ns=_closing_ns(comparison),
         provenance=f"{profile.provenance} {note}".strip(),
         measurements=(*profile.measurements, *(finding.as_measurement(source) for finding in findings)),
@@ -150,7 +153,7 @@ def _common_overheads(comparison: Comparison, medians: Mapping[tuple[str, str], 
     return found
 
 
-def _make_overhead(device_type: str, found: Mapping[str, int]) -> ActionOverhead:
+def _make_overhead(device_type: str, found: Mapping[str, int], *, exchange_ns: int) -> ActionOverhead:
     """Kinds that did not run cost as much as those that did: I and W as B, B as the larger of I and W."""
     back = found.get("B", max(found.get("I", 0), found.get("W", 0)))
     split = found.get("I", back), found.get("W", back)
@@ -160,6 +163,7 @@ def _make_overhead(device_type: str, found: Mapping[str, int]) -> ActionOverhead
         input_grad_ns=split[0],
         weight_grad_ns=split[1],
         backward_ns=min(back, sum(split)),
+        exchange_ns=exchange_ns,
     )
 
 
@@ -173,7 +177,7 @@ def _stage_ratios(
 ) -> Mapping[str, Ratios]:
     """Per device type of the stage and kind that ran: what its layers took over what was planned for them.
 
-    What its actions need beyond the overhead that all have counts as theirs.
+    What its actions need beyond the overhead that all have counts as theirs; exchanges of replicas stay as they were.
     """
     costs, profile = CostModel(comparison.problem), comparison.problem.profile
     ratios: dict[str, dict[str, tuple[int, int]]] = {}
@@ -181,14 +185,16 @@ def _stage_ratios(
         cost = costs.stage_cost(stage, replica)
         ratios[device_type] = {}
         for kind, common in overheads.get(device_type, {}).items():
-            planned = cost.duration_ns(kind) - profile.overhead_ns(device_type, kind)
+            exchanged = costs.exchange_ns(stage, device_type, kind=kind)
+            planned = cost.duration_ns(kind) - profile.overhead_ns(device_type, kind) - exchanged
             if planned > 0 and ("duration", f"{number}{kind}") in medians:
                 extra = max(0, medians["overhead", f"{number}{kind}"]) - common
-                ratios[device_type][kind] = (medians["duration", f"{number}{kind}"] + extra, planned)
+                layers_ns = max(0, medians["duration", f"{number}{kind}"] - exchanged)
+                ratios[device_type][kind] = (layers_ns + extra, planned)
     return ratios
 
 
-def _scaled_layer(layer: Layer, device_type: str, *, ratios: Ratios) -> Layer:
+def scaled_layer(layer: Layer, device_type: str, *, ratios: Ratios) -> Layer:
     """Every cost on this device type at width 1, kind by kind."""
     return replace(
         layer,
@@ -211,7 +217,7 @@ def _scaled_cost(cost: LayerCost, ratios: Ratios) -> LayerCost:
         forward_ns=_scale(cost.forward_ns, ratios.get("F")),
         input_grad_ns=input_grad,
         weight_grad_ns=weight_grad,
-        backward_ns=None if cost.backward_ns is None else min(backward, input_grad + weight_grad),
+        backward_ns=backward if backward < input_grad + weight_grad else None,
         recompute_ns=_scale(cost.recompute_ns, back),
     )
 

@@ -21,7 +21,7 @@ class DeviceMemory:
     source: str
     """Who counted: `resident set` or `cuda allocator`."""
     predicted_peak_bytes: int
-    """Of the plan as played."""
+    """Of the plan as played; where the host's kernel counts, with the device's reserve."""
     predicted_rest_bytes: int
     """What the plan holds all the time: state, receive and gradient buffers."""
     measured_peak_bytes: int
@@ -58,7 +58,7 @@ def compare_memory(problem: Problem, plan: Plan, *, folder: Path, timeline: Time
         DeviceMemory(
             device=device,
             source=used["source"],
-            predicted_peak_bytes=timeline.peak_bytes[device],
+            predicted_peak_bytes=timeline.peak_bytes[device] + _reserve(problem, device, source=used["source"]),
             predicted_rest_bytes=static[device],
             measured_peak_bytes=used["peak_bytes"],
             measured_rest_bytes=used["rest_bytes"],
@@ -67,6 +67,11 @@ def compare_memory(problem: Problem, plan: Plan, *, folder: Path, timeline: Time
         for device in plan.devices
         if (used := found.get(device)) is not None
     )
+
+
+def _reserve(problem: Problem, device: str, *, source: str) -> int:
+    """A resident set has the runtime and the allocator's slack in it; torch's own allocator counts tensors only."""
+    return (problem.cluster.by_name[device].reserved_bytes or 0) if source == "resident set" else 0
 
 
 def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:

@@ -1,20 +1,23 @@
 """What the executor costs beyond layers and links, from a short run of two stages (MODEL.md section 1, Overhead)."""
 
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Literal
 
-from planner.actions import Action
+from planner.actions import Action, parse_action
 from planner.costs import CostModel
 from planner.fidelity.attribution import Comparison
-from planner.fidelity.executed_run import make_iteration
+from planner.fidelity.calibration import scaled_layer
+from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import ActionOverhead, ModelProfile
+from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, Layer, ModelProfile
 
 DEVICES = ("probe0", "probe1")
 
@@ -23,13 +26,23 @@ DEVICES = ("probe0", "probe1")
 class Overheads:
     """What was found."""
 
+    layers: tuple[Layer, ...]
+    """As they took in the run, their exchanges aside."""
     action: ActionOverhead
     message_ns: int
     """Beyond what the link takes."""
+    exchanges: Mapping[str, tuple[int, int]]
+    """Per layer that has any: how often its replicas tell each other of their samples in F, and on the way back."""
     iteration_ns: int
     """What a process does in an iteration beyond its actions and the optimizer's own step."""
+    reserved_bytes: int | None
+    """The most that a process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     num_actions: int
     """Actions that were timed."""
+    predicted_ns: int
+    """What an iteration of the probe takes by these figures."""
+    measured_ns: int
+    """What it took by the wall's clock, the median: what is more is waiting that nothing here explains."""
 
 
 def make_probe(profile: ModelProfile, *, device_type: str, num_microbatches: int, link: Link | None) -> Problem:
@@ -61,6 +74,18 @@ def make_probe_plan(problem: Problem) -> Plan:
     return Plan(problem=problem.reference(), stages=stages, schedule=schedule)
 
 
+def make_replicated_plan(problem: Problem) -> Plan | None:
+    """One stage on both devices, its backwards whole; None where a microbatch has no two equal parts."""
+    size = problem.profile.microbatch_size
+    names, costs = problem.profile.topological_order, CostModel(problem)
+    stage = Stage(layers=names, replicas=tuple((device,) for device in DEVICES))
+    if size is None or size % 2 or not costs.has_share(Fraction(1, 2)):
+        return None
+    last: Literal["I", "B"] = "B" if any(layer.is_trainable for layer in problem.profile.layers) else "I"
+    order = tuple(Action(kind, 0, m) for m in range(problem.num_microbatches) for kind in ("F", last))
+    return Plan(problem=problem.reference(), stages=(stage,), schedule=dict.fromkeys(DEVICES, order))
+
+
 def _make_order(problem: Problem, number: int, *, stage: Stage) -> tuple[Action, ...]:
     """One F more before the first backward on the first stage than on the last."""
     has_weights = any(problem.profile.by_name[name].is_trainable for name in stage.layers)
@@ -75,46 +100,156 @@ def _make_order(problem: Problem, number: int, *, stage: Stage) -> tuple[Action,
 
 
 def find_overheads(
-    problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]], device_type: str, by_wall: bool
+    problem: Problem,
+    plan: Plan,
+    *,
+    ranks: Sequence[Mapping[str, Any]],
+    device_type: str,
+    by_wall: bool,
+    has_idle_cores: bool = False,
 ) -> Overheads:
-    """The medians of what the processes of a probe wrote; `by_wall`: layers were timed by the wall's clock, too."""
-    clock = "wall" if by_wall else "thread"
-    costs = CostModel(problem)
-    inside, between, around = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list), list[int]()
-    for rank in ranks:
-        for entry in rank[clock]:
-            last = None
-            for name, start, end in entry["actions"]:
-                kind, stage = name.rstrip("0123456789")[-1], int(name.rstrip("0123456789")[:-1])
-                inside[kind].append(end - start - costs.stage_cost(plan.stages[stage], 0).duration_ns(kind))
-                if last is not None:
-                    between[kind].append(start - last)
-                last = end
-            times = entry["times"]
-            around.append(entry["actions"][0][1] - times["begin_ns"] + times["end_ns"] - (last or 0))
-    found = {kind: max(0, round(_middle(inside[kind]) + _middle(between[kind]))) for kind in inside}
+    """The medians of what the processes of a probe wrote; `by_wall`: layers were timed by the wall's clock, too.
+
+    `has_idle_cores`: threads that serve messages run beside the actions; otherwise actions pay for them.
+    """
+    inside = _lengths(ranks, clock="wall" if by_wall else "thread")
+    layers = _as_run(problem, plan, inside=inside, device_type=device_type)
+    problem = replace(problem, profile=replace(problem.profile, layers=layers))
+    serving = 0.0 if has_idle_cores else _middle([each for rank in ranks for each in rank["serving"]])
+    pairs = 2 * problem.num_microbatches  # a message per F, and one per I or B
+    found = {
+        kind: round(_middle(samples) + (serving / pairs if kind != "W" else 0))
+        for kind, samples in _between(ranks).items()
+    }
     split = found.get("I", 0), found.get("W", 0)
-    return Overheads(
-        action=ActionOverhead(
-            device_type=device_type,
-            forward_ns=found.get("F", 0),
-            input_grad_ns=split[0],
-            weight_grad_ns=split[1],
-            backward_ns=min(found.get("B", sum(split)), sum(split)),
-        ),
-        message_ns=_find_message(problem, plan, ranks=ranks),
-        iteration_ns=round(_middle(around)),
-        num_actions=sum(map(len, inside.values())),
+    exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
+    message_ns = _find_message(problem, plan, ranks=ranks)
+    action = ActionOverhead(
+        device_type=device_type,
+        forward_ns=found.get("F", 0),
+        input_grad_ns=split[0],
+        weight_grad_ns=split[1],
+        backward_ns=min(found.get("B", sum(split)), sum(split)),
+        exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
     )
+    iteration_ns = _find_closing(problem, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
+    return Overheads(
+        layers=layers,
+        action=action,
+        exchanges=exchanges,
+        message_ns=message_ns,
+        iteration_ns=iteration_ns,
+        reserved_bytes=_find_reserve(problem, plan, ranks=ranks),
+        num_actions=sum(map(len, inside.values())),
+        predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
+        measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
+    )
+
+
+def _predict(problem: Problem, plan: Plan, *, action: ActionOverhead, message_ns: int, iteration_ns: int) -> int:
+    profile = replace(problem.profile, action_overhead_ns=(action,), optimizer_ns=iteration_ns)
+    links = tuple(replace(link, message_overhead_ns=message_ns) for link in problem.cluster.links)
+    cluster = replace(problem.cluster, links=links)
+    return simulate(replace(problem, profile=profile, cluster=cluster), plan).makespan_ns
+
+
+def _lengths(ranks: Sequence[Mapping[str, Any]], *, clock: str) -> dict[tuple[int, str], list[int]]:
+    """How long actions took, by stage and kind."""
+    found = defaultdict[tuple[int, str], list[int]](list)
+    for entry in (entry for rank in ranks for entry in rank[clock]):
+        for name, start, end in entry["actions"]:
+            action = parse_action(name)
+            found[action.stage, action.kind].append(end - start)
+    return found
+
+
+def _between(ranks: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """What a process did before actions of each kind, since the last one; on its own clock waiting takes no time."""
+    found = defaultdict[str, list[int]](list)
+    for entry in (entry for rank in ranks for entry in rank["thread"]):
+        for (_, _, last), (name, start, _) in itertools.pairwise(entry["actions"]):
+            found[parse_action(name).kind].append(start - last)
+    return found
+
+
+def _as_run(
+    problem: Problem, plan: Plan, *, inside: Mapping[tuple[int, str], Sequence[int]], device_type: str
+) -> tuple[Layer, ...]:
+    """The layers as they take in actions of their stage, where one autograd pass goes through all of them."""
+    costs, layers = CostModel(problem), dict(problem.profile.by_name)
+    for number, stage in enumerate(plan.stages):
+        cost = costs.stage_cost(stage, 0)
+        ratios = {
+            kind: (round(_middle(samples)), cost.duration_ns(kind))
+            for (at, kind), samples in inside.items()
+            if at == number and cost.duration_ns(kind)
+        }
+        for name in stage.layers:
+            layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)
+    return tuple(layers[layer.name] for layer in problem.profile.layers)
+
+
+def _find_reserve(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int | None:
+    peaks = simulate(problem, plan).peak_bytes
+    beyond = [rank["peak_bytes"] - peaks[rank["device"]] for rank in ranks if rank["peak_bytes"] is not None]
+    return max(0, *beyond) if beyond else None
+
+
+def _find_closing(problem: Problem, *, ranks: Sequence[Mapping[str, Any]], message_ns: int, by_wall: bool) -> int:
+    """What the process that has most to do does around its actions, on its own clock, and the messages of two in turn
+    by which all processes agree that losses and gradients are finite.
+
+    By the wall all that passes around the actions of whoever is done last: the others wait for it.
+    """
+    if by_wall:
+        iterations = zip(*(rank["wall"] for rank in ranks), strict=True)
+        return round(_middle([min(map(_around, entries)) for entries in iterations]))
+    worked = max(_middle([_around(entry) for entry in rank["thread"]]) for rank in ranks)
+    return round(worked) + 2 * (problem.cluster.links[0].latency_ns + message_ns)
+
+
+def _around(entry: Mapping[str, Any]) -> int:
+    """From the begin to the first action, waiting for its inputs aside, and from the last one to the end."""
+    times = entry["times"]
+    return int(times["taken_up_ns"][0] - times["begin_ns"] + times["end_ns"] - entry["actions"][-1][2])
 
 
 def _middle(samples: Sequence[int]) -> float:
     return statistics.median(samples) if samples else 0.0
 
 
-def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int:
-    """What messages took beyond their link, where the receiver waited: the lower quartile, others only ever add."""
-    iterations = [
+def _low(samples: Sequence[int]) -> float:
+    """The lower quartile."""
+    return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else _middle(samples)
+
+
+def _find_exchange(
+    problem: Problem,
+    *,
+    ranks: Sequence[Mapping[str, Any]],
+    exchanges: Mapping[str, tuple[int, int]],
+) -> int:
+    """What one exchange adds to the actions of replicas: all that they take beyond their layers, by the wall.
+
+    0 where nothing was run on replicas.
+    """
+    plan = make_replicated_plan(problem)
+    counts = {"F": sum(f for f, _ in exchanges.values()), "B": sum(b for _, b in exchanges.values())}
+    counts["I"] = counts["B"]
+    taken = defaultdict[str, list[int]](list)
+    for entry in (entry for rank in ranks for entry in rank["replicated"]):
+        for name, start, end in entry["actions"]:
+            taken[name.rstrip("0123456789")[-1]].append(end - start)
+    total = sum(counts[kind] for kind in taken)
+    if plan is None or not total:
+        return 0
+    cost = CostModel(problem).stage_cost(plan.stages[0], 0)
+    beyond = sum(_middle(samples) - cost.duration_ns(kind) for kind, samples in taken.items())
+    return min(MAX_EXCHANGE_NS, max(0, round(beyond / total)))
+
+
+def _iterations(plan: Plan, ranks: Sequence[Mapping[str, Any]]) -> list[ExecutedIteration]:
+    return [
         make_iteration(
             number,
             plan=plan,
@@ -122,11 +257,14 @@ def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
         )
         for number in range(len(ranks[0]["wall"]))
     ]
+
+
+def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int:
+    """What messages took beyond their link, where the receiver waited: the lower quartile, others only ever add."""
+    iterations = _iterations(plan, ranks)
     comparison = Comparison(problem, plan, timeline=simulate(problem, plan), iterations=iterations)
     extra = []
     for leg, samples in comparison.lag_samples().items():
         route = problem.cluster.route(leg.sender, leg.receiver, num_bytes=leg.num_bytes)
         extra += [lag - route.duration_ns(leg.num_bytes) for lag in samples]
-    if not extra:
-        return 0
-    return max(0, round(statistics.quantiles(extra, n=4, method="inclusive")[0]) if len(extra) > 1 else extra[0])
+    return max(0, round(_low(extra)))

@@ -88,16 +88,24 @@ def action_overhead(profile: ModelProfile, device_type: str) -> dict[str, int]:
     return dict.fromkeys(KINDS, 0)
 
 
+def exchange_times(profile: ModelProfile, layer: Layer, *, device_type: str) -> Times:
+    """What the exchanges of a layer take whose microbatches are shared: in F, and in whichever of I and B runs."""
+    one = sum(entry.exchange_ns for entry in profile.action_overhead_ns if entry.device_type == device_type)
+    there, back = Fraction(layer.forward_exchanges * one), Fraction(layer.backward_exchanges * one)
+    return Times(there, back, Fraction(0), back, Fraction(0))
+
+
 def stage_times(
-    layers: Iterable[Times], *, share: Fraction, recomputes: bool, overhead: dict[str, int]
+    layers: Iterable[Times], *, share: Fraction, recomputes: bool, overhead: dict[str, int], exchanges: Iterable[Times]
 ) -> dict[str, int]:
     """Nanoseconds of F, I, W and B of a stage on a device that takes a share of every microbatch.
 
-    A layer's time for a whole microbatch, at what the share costs, is rounded up, then the share of the stage's. I and
-    B begin with the recomputation if the stage recomputes. Every action has the whole overhead, whatever its share.
+    A layer's time for a whole microbatch, at what the share costs, is rounded up, so is that of its `exchanges`, then
+    the share of the stage's; who has the whole microbatch exchanges nothing. I and B begin with the recomputation if
+    the stage recomputes. Every action has the whole overhead, whatever its share.
     """
     sums = [0] * len(Times._fields)
-    for times in layers:
+    for times in (*layers, *(exchanges if share < 1 else ())):
         for column, each in enumerate(times):
             sums[column] += round_up(each / share)
     forward, input_grad, weight_grad, backward, recompute = sums

@@ -7,6 +7,7 @@ from planner.judge.costs import (
     KINDS,
     Times,
     action_overhead,
+    exchange_times,
     is_linear,
     layer_times,
     measured_sizes,
@@ -103,13 +104,15 @@ class Reading:
         """What its stage takes on the devices of a stage replica, for a share of the samples."""
         stage, device_type, width = self.plan.stages[replica.stage], self.devices[replica.head].type, len(replica.group)
         known = []
-        for layer in self.layers_of(stage):
+        layers = self.layers_of(stage)
+        for layer in layers:
             times = self.times_of(layer, device_type, width=width, share=share)
             if times is None:
                 raise ValueError(f"layer {layer.name!r} has no cost on {device_type!r} at width {width} for {share}")
             known.append(times)
         overhead = action_overhead(self.problem.profile, device_type)
-        return stage_times(known, share=share, recomputes=stage.recompute, overhead=overhead)
+        exchanges = [exchange_times(self.problem.profile, layer, device_type=device_type) for layer in layers]
+        return stage_times(known, share=share, recomputes=stage.recompute, overhead=overhead, exchanges=exchanges)
 
     @cached_property
     def sizes(self) -> list[StageBytes]:

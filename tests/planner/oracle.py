@@ -148,12 +148,14 @@ class Reading:
         """Sum over the layers of their device time, over the replicas that share it, rounded up."""
         stage = self.stages[seat[0]]
         r, total = len(stage.replicas), 0
+        profile, group_type = self.problem.profile, self.problem.cluster.by_name[stage.replicas[seat[1]][0]].type
+        entries = [each for each in profile.action_overhead_ns if each.device_type == group_type]
         for layer in self.layers[seat[0]]:
+            counts = {"F": layer.forward_exchanges, "I": layer.backward_exchanges, "B": layer.backward_exchanges}
+            total += r * counts.get(kind, 0) * sum(each.exchange_ns for each in entries) * (r > 1)
             total += ceil(r * self.layer_time(layer, seat, kind))
             if stage.recompute and kind in "IB":
                 total += ceil(r * self.layer_time(layer, seat, "R"))
-        group_type = self.problem.cluster.by_name[stage.replicas[seat[1]][0]].type
-        entries = [each for each in self.problem.profile.action_overhead_ns if each.device_type == group_type]
         fields = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}
         return ceil(Fraction(total, r)) + sum(getattr(each, fields[kind]) for each in entries)
 

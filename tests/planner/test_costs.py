@@ -197,6 +197,19 @@ def test_an_action_costs_more_than_its_layers():
     assert CostModel(other).stage_cost(make_stage("x @ a"), 0).forward_ns == 10
 
 
+def test_replicas_wait_for_each_other():
+    """Tests that exchanges are part of F, I and B where replicas share a microbatch, as long whatever their number."""
+    layer = replace(make_layer("x", (10, 20, 30)), forward_exchanges=2, backward_exchanges=1)
+    overhead = ActionOverhead(device_type="gpu", exchange_ns=7)
+    problem = with_profile(chain(layer, make_layer("y", (10, 20, 30))), action_overhead_ns=(overhead,))
+    costs = CostModel(problem)
+    alone, half, third = (make_stage(f"x y @ {devices}") for devices in ("a", "a | b", "a | b | c"))
+    assert [costs.stage_cost(alone, 0).duration_ns(kind) for kind in "FIWB"] == [20, 40, 60, 100]
+    assert [costs.stage_cost(half, 1).duration_ns(kind) for kind in "FIWB"] == [10 + 14, 20 + 7, 30, 50 + 7]
+    assert [costs.stage_cost(third, 2).duration_ns(kind) for kind in "FIWB"] == [7 + 14, 14 + 7, 20, 34 + 7]
+    assert CostModel(with_profile(problem, action_overhead_ns=())).stage_cost(half, 0).forward_ns == 10
+
+
 def test_half_of_an_input_gradient_has_its_whole_overhead():
     """Tests that with split placement layers are shared out and overheads are not."""
     problem = with_profile(chain(make_layer("x", (10, 20, 30))), action_overhead_ns=(OVERHEAD,))

@@ -1,10 +1,19 @@
 """What a short run says that actions and messages cost."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from planner.fidelity.overhead import Overheads, find_overheads, make_probe, make_probe_plan
+from planner.costs import CostModel
+from planner.fidelity.overhead import (
+    DEVICES,
+    Overheads,
+    find_overheads,
+    make_probe,
+    make_probe_plan,
+    make_replicated_plan,
+)
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import simulate
@@ -49,10 +58,20 @@ def run(problem: Problem, plan: Plan, *, inside: int, between: int, message: int
         rows: dict[str, Any] = {}
         for clock, actions in (("wall", spans), ("thread", packed)):
             last = actions[-1][2]
-            times: dict[str, Any] = {"taken_up_ns": [0] * len(actions), "begin_ns": actions[0][1]}
+            asked = [actions[0][1], *[0] * (len(actions) - 1)]
+            times: dict[str, Any] = {"taken_up_ns": asked, "begin_ns": actions[0][1]}
             times |= {"reduced_ns": last, "end_ns": last + ending}
             rows[clock] = [{"actions": actions, "times": times}] * 3
-        ranks.append({"device": device, **rows})
+        ranks.append(
+            {
+                "device": device,
+                "exchanges": {"a": [1, 1], "b": [1, 0], "c": [0, 0]},
+                "replicated": [],
+                "serving": [6 * 36] * 3,
+                "peak_bytes": played.peak_bytes[device] + (100 if device == DEVICES[0] else 70),
+                **rows,
+            }
+        )
     return ranks
 
 
@@ -65,26 +84,81 @@ def _packed(spans: list[list[Any]], *, between: int) -> list[int]:
     return starts
 
 
-def found(num_microbatches: int = 6, *, has_weights: bool = True) -> Overheads:
+FOUR_EACH = ActionOverhead(device_type="gpu", forward_ns=4, input_grad_ns=4, weight_grad_ns=4, backward_ns=4)
+
+
+def found(num_microbatches: int = 6, *, has_weights: bool = True, **more: bool) -> Overheads:
     problem, plan = make_case(num_microbatches, has_weights=has_weights)
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
-    return find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
+    return find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False, **more)
 
 
 def test_overheads_are_found_again():
-    """Tests that what a run adds inside and before actions, at its end and per message is what comes out."""
+    """Tests that what a run adds before actions, at its end and per message is what comes out.
+
+    The threads of a process that serve its 12 messages work 216 ns per iteration: 18 for every action that has one.
+    """
     result = found()
     action = result.action
-    assert (action.forward_ns, action.input_grad_ns, action.weight_grad_ns, action.backward_ns) == (11, 11, 11, 11)
-    assert result.iteration_ns == 9
+    assert (action.forward_ns, action.input_grad_ns, action.weight_grad_ns, action.backward_ns) == (22, 22, 4, 22)
+    assert result.iteration_ns == 9 + 2 * (2 + 54)
     assert result.message_ns == 50 + 4  # what lies before the receiving action is part of its message's way
     assert result.num_actions == 3 * 2 * (6 + 3 + 3 + 3)
+
+
+def test_what_processes_hold_beyond_the_plan_is_reserved():
+    """Tests that the reserve is the most of any process, never less than nothing, and unknown where nobody counts."""
+    problem, plan = make_case(6)
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    where: dict[str, Any] = {"device_type": "gpu", "by_wall": False}
+    assert find_overheads(problem, plan, ranks=ranks, **where).reserved_bytes == 100
+    small = [rank | {"peak_bytes": 0} for rank in ranks]
+    assert find_overheads(problem, plan, ranks=small, **where).reserved_bytes == 0
+    unknown = [rank | {"peak_bytes": None} for rank in ranks]
+    assert find_overheads(problem, plan, ranks=unknown, **where).reserved_bytes is None
+
+
+def test_the_wall_knows_all_that_passes_around_actions():
+    """Tests that by the wall's clock nothing is added to what the process that is done last takes."""
+    problem, plan = make_case(6)
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=True)
+    assert found.iteration_ns == 9
+    assert (found.action.forward_ns, found.action.weight_grad_ns) == (22, 4)
+
+
+def test_the_run_is_held_against_what_was_found():
+    """Tests that the run, whose messages pay for nobody's threads, is predicted within a nanosecond per action.
+
+    Layers are rounded up, and what lies before an action that waits is part of its message as well.
+    """
+    result = found(has_idle_cores=True)
+    assert 0 <= result.predicted_ns - result.measured_ns <= 2 * 6 * 4 * 2 + 2 * 56
+
+
+def test_idle_cores_serve_messages():
+    """Tests that actions do not pay for threads that have cores of their own."""
+    assert found(has_idle_cores=True).action == replace(FOUR_EACH, backward_ns=4)
+
+
+def test_layers_take_what_they_took_in_the_run():
+    """Tests that the actions of the run, each 7 ns longer than the sum of its layers, are predicted as long."""
+    problem, plan = make_case(6)
+    layers = found().layers
+    costs = CostModel(replace(problem, profile=replace(problem.profile, layers=layers)))
+    before = CostModel(problem)
+    for stage in plan.stages:
+        for kind in "FIW":
+            longer = costs.stage_cost(stage, 0).duration_ns(kind) - before.stage_cost(stage, 0).duration_ns(kind)
+            assert 7 <= longer <= 7 + len(stage.layers)  # each rounded up
+        whole = costs.stage_cost(stage, 0).backward_ns - before.stage_cost(stage, 0).backward_ns
+        assert 7 <= whole <= 7 + len(stage.layers)
 
 
 def test_layers_without_weights_have_no_split():
     """Tests that what did not run has no overhead."""
     action = found(has_weights=False).action
-    assert (action.weight_grad_ns, action.backward_ns) == (0, 11)
+    assert (action.weight_grad_ns, action.backward_ns) == (0, 22)
 
 
 @pytest.mark.parametrize("num_microbatches", [1, 2, 5])
@@ -94,3 +168,32 @@ def test_the_probe_is_a_plan(num_microbatches: int):
     assert verify(problem, plan).passed
     kinds = {action.kind for word in plan.schedule.values() for action in word}
     assert kinds == (set("FIWB") if num_microbatches > 1 else set("FIW"))
+
+
+def test_replicas_need_two_equal_parts():
+    """Tests that a stage on both devices is only run where a microbatch has two halves, and is a plan there."""
+    problem, _ = make_case(3)
+    assert make_replicated_plan(problem) is None
+    even = replace(problem, profile=replace(problem.profile, microbatch_size=4, scaling="linear"))
+    plan = make_replicated_plan(even)
+    assert plan is not None
+    assert verify(even, plan).passed
+    assert make_replicated_plan(replace(even, profile=replace(even.profile, microbatch_size=3))) is None
+
+
+def test_what_replicas_take_beyond_layers_is_shared_out_among_exchanges():
+    """Tests that actions of replicas that take 3 x 40 ns more in all, for 3 exchanges, say that one takes 40."""
+    problem, plan = make_case(3)
+    problem = replace(problem, profile=replace(problem.profile, microbatch_size=4, scaling="linear"))
+    plan, both = make_probe_plan(problem), make_replicated_plan(problem)
+    assert both is not None
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    layers = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False).layers
+    as_run = replace(problem, profile=replace(problem.profile, layers=layers))
+    cost = CostModel(as_run).stage_cost(both.stages[0], 0)
+    length = {"F": cost.forward_ns + 2 * 40, "B": cost.backward_ns + 40}
+    for rank in ranks:
+        rank["replicated"] = [{"actions": [[str(a), 5, 5 + length[a.kind]] for a in both.schedule[DEVICES[0]]]}] * 2
+    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
+    assert found.exchanges == {"a": (1, 1), "b": (1, 0)}
+    assert found.action.exchange_ns == 40

@@ -71,6 +71,11 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
         ["action overhead on 'A100'", "backward_ns = 4 exceeds", "= 3", "measure it again"],
     ),
     (
+        "exchange that takes minutes",
+        lambda: ActionOverhead(device_type="A100", exchange_ns=10**11),
+        ["action overhead on 'A100'", "exchange_ns = 100000000000", "from 0 to 1000000000"],
+    ),
+    (
         "overhead twice",
         lambda: make_profile(action_overhead_ns=(ActionOverhead(device_type="A100"),) * 2),
         ["profile 'net'", "action overhead on 'A100' occurs twice"],

@@ -138,3 +138,20 @@ def test_another_models_profile_is_refused():
     other = make_problem([make_layer("other")], [make_link("a b")])
     with pytest.raises(ValueError, match="has no layer 'l0'"):
         calibrate_profile(other.profile, comparison, source="a run")
+
+
+def test_exchanges_of_replicas_are_not_scaled():
+    """Tests that replicas whose layers took twice as long still exchange as fast, and that the profile keeps it."""
+    layers = [replace(make_layer("l0", (4, 4, 4)), forward_exchanges=2, backward_exchanges=1)]
+    problem = make_problem(layers, [make_link("a b")], num_microbatches=1)
+    overhead = ActionOverhead(device_type=problem.cluster.devices[0].type, exchange_ns=5)
+    problem = replace(problem, profile=replace(problem.profile, action_overhead_ns=(overhead,)))
+    plan = make_plan(problem, ["l0 @ a | b"], {"a": "0F0 0B0", "b": "0F0 0B0"})
+    usual = compare(problem, plan)
+    predicted = usual.predicted()
+    layers_only = {key: ns - (10 if key[1] == 0 else 5) for key, ns in predicted.duration_ns.items()}
+    slow = {key: ns + layers_only[key] for key, ns in predicted.duration_ns.items()}
+    comparison = compare(problem, plan, run(usual, replace(predicted, duration_ns=slow)))
+    profile = calibrate_profile(problem.profile, comparison, source="a run")
+    assert profile.exchange_ns(overhead.device_type) == 5
+    assert profile.by_name["l0"].costs[0].forward_ns == 8

@@ -312,6 +312,7 @@ CORE_FAULTS: dict[str, Fault] = {
     "every layer has the overhead of an action": more_overhead(
         "I", lambda stage, replicas, overhead: (len(stage.layers) - 1) * overhead
     ),
+    "replicas exchange nothing": put(ModelProfile, "exchange_ns", lambda *_: 0),
     "B has the overhead of I and W": put(ModelProfile, "overhead_ns", fused_overhead),
     "a part of I has a part of the overhead": put(CostModel, "_shared_input_grad_ns", part_of_overhead),
     "a part of I is priced as a part of the whole": put(CostModel, "_shared_input_grad_ns", part_of_whole),

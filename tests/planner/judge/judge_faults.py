@@ -285,6 +285,7 @@ JUDGE_FAULTS: dict[str, Fault] = {
             layers, share=share, overhead={k: int(share * each) for k, each in overhead.items()}, **kw
         ),
     ),
+    "replicas exchange nothing": wrap(READING, "exchange_times", lambda found: found._replace(forward=0, backward=0)),
     "B has the overhead of I and W": wrap(READING, "action_overhead", lambda each: each | {"B": each["I"] + each["W"]}),
     "a part of I is priced as the whole": whole_parts,
     "costs between sizes are those of the nearest": put(READING, "layer_times", nearest_size),

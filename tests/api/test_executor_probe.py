@@ -1,0 +1,58 @@
+"""What the short real run found finds its place in the workload."""
+
+from dataclasses import replace
+
+from api.executor_probe import with_overheads
+from planner.fidelity.overhead import Overheads
+from profiles.model_profile import ActionOverhead
+from profiles.workload import Workload
+from tests.planner.builders import make_layer, make_link, make_problem
+
+ACTION = ActionOverhead(device_type="gpu", forward_ns=3, exchange_ns=7)
+
+
+def make_case() -> tuple[Workload, Overheads]:
+    """Two layers on two devices, of which the second states its reserve; every layer took twice as long in the run."""
+    problem = make_problem([make_layer("a", (1, 2, 3)), make_layer("b", (1, 2, 3))], [make_link("x y")])
+    first, second = problem.cluster.devices
+    cluster = replace(problem.cluster, devices=(first, replace(second, reserved_bytes=5)))
+    profile = replace(problem.profile, optimizer_ns=20)
+    found = Overheads(
+        layers=(make_layer("a", (2, 4, 6)), make_layer("b", (2, 4, 6))),
+        action=ACTION,
+        message_ns=9,
+        exchanges={"b": (2, 1)},
+        iteration_ns=30,
+        reserved_bytes=11,
+        num_actions=4,
+        predicted_ns=2_000_000,
+        measured_ns=2_300_000,
+    )
+    return Workload(profile=profile, cluster=cluster, num_microbatches=2), found
+
+
+def test_what_was_found_is_in_the_workload():
+    """Tests that layers, their exchanges, overheads, the end of an iteration and the reserve are those of the run."""
+    workload, found = make_case()
+    made = with_overheads(workload, found)
+    assert [layer.costs[0].forward_ns for layer in made.profile.layers] == [2, 2]
+    counts = [(layer.forward_exchanges, layer.backward_exchanges) for layer in made.profile.layers]
+    assert counts == [(0, 0), (2, 1)]
+    assert made.profile.action_overhead_ns == (ACTION,)
+    assert made.profile.optimizer_ns == 30
+    assert made.cluster is not None
+    assert [link.message_overhead_ns for link in made.cluster.links] == [9]
+    assert [device.reserved_bytes for device in made.cluster.devices] == [11, 5]
+    assert "from 4 actions" in made.profile.provenance
+    assert "takes 2.0 ms by these figures and took 2.3 ms" in made.profile.provenance
+
+
+def test_a_reserve_is_no_larger_than_the_memory():
+    """Tests that a small device is full of its reserve, and that an unknown reserve is not stated."""
+    workload, found = make_case()
+    made = with_overheads(workload, replace(found, reserved_bytes=2**50)).cluster
+    assert made is not None
+    assert made.devices[0].usable_bytes == 0
+    unknown = with_overheads(workload, replace(found, reserved_bytes=None)).cluster
+    assert unknown is not None
+    assert unknown.devices[0].reserved_bytes is None
