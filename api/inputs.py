@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from api.failures import InputError
 from planner.plan import Plan
 from planner.problem import Options, Problem
-from planner.progress import MAX_THREADS
+from planner.progress import MAX_THREADS, Method
 from planner.simulate import Timeline
 from profiles.workload import Workload
 
@@ -193,6 +193,14 @@ def require_limits(*, time_limit_s: float, gap: float | None, seed: int, threads
         raise InputError(f"--seed {seed}: give an integer from 0 to {2**31 - 1:,}")
     if threads is not None and threads > MAX_THREADS:
         raise InputError(f"--threads {threads}: give at most {MAX_THREADS:,}; the default is one per core")
+
+
+def require_method(method: str, solver: str | None) -> None:
+    """Refuse a method that there is not, and a solver without a programme for it."""
+    if method not in get_args(Method):
+        raise InputError(f"--method {method}: give one of {', '.join(get_args(Method))}")
+    if solver is not None and method != "ilp":
+        raise InputError(f"--solver {solver}: is for --method ilp, not {method}; add --method ilp, or drop --solver")
 
 
 def require_writable(*targets: str | None) -> None:

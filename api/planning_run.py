@@ -36,6 +36,10 @@ class Effort:
     """Rounds without a better plan that end the search, if a number was given."""
     threads: int | None = None
     """Threads that search at once, if a number was given."""
+    method: str = "auto"
+    """Who looks for plans (`planner.progress.Method`)."""
+    solver: str | None = None
+    """The solver of `ilp`, if one was named."""
     params: "SearchParams | None" = None
     """What steers the search, where it is not the default."""
 
@@ -49,7 +53,14 @@ class Effort:
             max_rounds=self.max_rounds,
             patience=self.patience,
             threads=self.threads,
+            method=self.method,  # type: ignore[arg-type]
+            solver=self.solver,
         )
+
+    @property
+    def needs_complete_model(self) -> bool:
+        """Whether a solver gets one model of everything, which is not there for every problem."""
+        return self.method in ("cp-sat", "ilp")
 
     def is_missed_by(self, plan: Plan) -> bool:
         """Whether a gap was asked for that the plan does not reach."""

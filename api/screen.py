@@ -262,14 +262,20 @@ def _render_result(evidence: Evidence, *, objective: Objective) -> str:
         return "\n".join(lines)
     lines.append(f"{bound}: gap {render_percent(evidence.gap)}")
     if evidence.solver_bound_ns is not None and evidence.solver_bound_ns > evidence.lower_bound_ns:
-        lines.append(
-            f"the complete search, not at its end, rules out less than {render_ms(evidence.solver_bound_ns)} ms"
-        )
+        lines.append(_render_claim(evidence, evidence.solver_bound_ns))
     if evidence.schedule_bound_ns is not None:
         is_tight = ours <= evidence.schedule_bound_ns
         best = "faster" if is_tight else f"below {render_ms(evidence.schedule_bound_ns)} ms"
         lines.append(f"with these stages no order can be {best}")
     return "\n".join(lines)
+
+
+def _render_claim(evidence: Evidence, claimed_ns: int) -> str:
+    """What a solver says, and who says so."""
+    solver = evidence.solver_versions.get("complete model")
+    if solver is None:
+        return f"the complete search, not at its end, rules out less than {render_ms(claimed_ns)} ms"
+    return f"{solver} claims that nothing is below {render_ms(claimed_ns)} ms, which is not proved here"
 
 
 def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
@@ -303,6 +309,7 @@ _STOPS = {
     "no_improvement": "lack of improvement",
     "complete_search": "the end of the complete search of all plans that it covers",
     "user": "you",
+    "solver": "the solver, which claims that it found the best",
 }
 
 

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from planner.plan import Plan
 from profiles.model_profile import require_integer
@@ -11,6 +12,10 @@ DEFAULT_PATIENCE = 200
 
 MAX_THREADS = 1024
 """Most threads that may be asked for."""
+
+Method = Literal["auto", "search", "cp-sat", "ilp"]
+"""`auto`: everything there is; `search`: moves and orders, without a complete search; `cp-sat` and `ilp`: a solver on
+one model with everything open, which is for small problems (docs/exact.md)."""
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
@@ -43,6 +48,10 @@ class Limits:
     threads: int | None = None
     """Threads that search at once; None: all cores that this process may use. It decides how soon a plan is found, and
     with `max_rounds` not which."""
+    method: Method = "auto"
+    """Who looks for plans, once the baselines are played."""
+    solver: str | None = None
+    """PuLP's name of the solver of `ilp`; None: HiGHS, which comes along."""
 
     def __post_init__(self) -> None:
         if not 0 < self.time_limit_s <= 10**6:
@@ -56,6 +65,12 @@ class Limits:
             require_integer("limits: max_rounds", self.max_rounds, most=10**9)
         if self.patience is not None:
             require_integer("limits: patience", self.patience, least=1, most=10**9)
+        if self.method not in get_args(Method):
+            raise ValueError(f"limits: method = {self.method!r} is unknown; give one of {', '.join(get_args(Method))}")
+        if self.solver is not None and self.method != "ilp":
+            raise ValueError(
+                f"limits: solver = {self.solver!r} is for method = ilp, not {self.method}; drop one of them"
+            )
         if self.threads is not None:
             require_integer("limits: threads", self.threads, least=1, most=MAX_THREADS)
 

@@ -447,6 +447,15 @@ def test_class_names_are_unique():
 
 # Numbers that are no parameters of the search, and why not; columns, sentinels (shifts) and 0 and 1 need no reason.
 CHOSEN_NUMBERS = {
+    "planner/planning/complete_question.py": {
+        "MOST_SETS": "size of a model",
+        "MOST_SEATS": "size of a model",
+        "MOST_ROWS": "size of a model",
+    },
+    "planner/planning/complete_search.py": {
+        "MOST_ILP_TICKS": "of floating point",
+        "MOST_ILP_UNITS": "of floating point",
+    },
     "planner/planning/search_state.py": {"REPORT_EVERY_S": "what the caller hears, not what is searched"},
     "solver_models/building_blocks.py": {"PERIOD": "a block has six actions"},
     "solver_models/columns.py": {"RECOMPUTATION": "a row of a table"},
@@ -472,6 +481,8 @@ CHOSEN_NUMBERS = {
     "solver_models/joint/master.py": {"TOLERANCE": "what HiGHS may get wrong"},
     "solver_models/joint/propagation.py": {"MAX_JOBS": "bits of a word", "MAX_NARROWINGS": "compiled in"},
     "solver_models/joint/search_space.py": {"MAX_LAYERS": "bits of a word"},
+    "solver_models/complete/with_cp_sat.py": {"GRACE_S": "how exactly CP-SAT keeps time"},
+    "solver_models/complete/with_pulp.py": {"GRACE_S": "how exactly solvers keep time"},
     "solver_models/joint/shaving.py": {"SHARE": "compiled in"},
     "solver_models/lower_bounds.py": {"MAX_BITS": "bits of a word"},
     "solver_models/partition/dynamic.py": {"MAX_USES": "size of a table"},

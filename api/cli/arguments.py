@@ -22,7 +22,7 @@ ImportSource = Annotated[
     typer.Argument(
         metavar="WORKLOAD",
         help="A workload (our form, the neutral one or PipeDream's graph.txt), demo:NAME, - for standard input, or the "
-        "word trace.",
+        "word trace or solution.",
         show_default=False,
     ),
 ]
@@ -31,7 +31,7 @@ TraceFiles = Annotated[
     typer.Argument(
         metavar="[TRACES...]",
         help="After the word trace: parquet of all ranks, a trace of torch's profiler per rank (.json, .json.gz), or "
-        "folders of them or of the executor's --trace.",
+        "folders of them or of the executor's --trace. After the word solution: the answer, and the plan.",
         show_default=False,
     ),
 ]
@@ -87,6 +87,9 @@ Output = Annotated[
         "--output", "-o", metavar="FILE", help="Where the document goes; - is standard output.", rich_help_panel=_OUT
     ),
 ]
+OutputFile = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Where the model goes.", rich_help_panel=_OUT)
+]
 Html = Annotated[
     str | None,
     typer.Option("--html", metavar="FILE", help="Also draw the timeline: one HTML file.", rich_help_panel=_OUT),
@@ -141,6 +144,30 @@ Threads = Annotated[
         show_default=False,
         rich_help_panel=_HOW,
     ),
+]
+MethodName = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        metavar="NAME",
+        help="Who looks for plans: auto, search (no complete search), or cp-sat and ilp: a solver on one model with "
+        "everything open, for small problems.",
+        rich_help_panel=_HOW,
+    ),
+]
+SolverName = Annotated[
+    str | None,
+    typer.Option(
+        "--solver",
+        metavar="NAME",
+        help="PuLP's name of the solver of --method ilp: HiGHS unless given, PULP_CBC_CMD, SCIP_PY, GUROBI, ... "
+        "as installed.",
+        show_default=False,
+        rich_help_panel=_HOW,
+    ),
+]
+ModelFormName = Annotated[
+    str, typer.Option("--format", "-f", metavar="FORM", help="mps, lp or cp-sat (CP-SAT's text form).")
 ]
 SearchParameters = Annotated[
     list[str] | None,

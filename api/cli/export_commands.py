@@ -66,6 +66,23 @@ def _tell_ranks(devices: "list[str] | tuple[str, ...]") -> None:
         print(f"rank {rank}  {device}", file=sys.stderr)
 
 
+@commands.command("model", epilog="Example: pipeplan export model plan.json -f mps -o model.mps")
+@takes_groups
+def export_model_command(*, source: PlanSource, form: arg.ModelFormName, output: arg.OutputFile) -> None:
+    """Write the model with everything open, for any solver, of the plan's problem: no plan longer than it is in there.
+
+    `pipeplan import solution ANSWER PLAN` turns what the solver answers into a plan.
+    """
+    from api.inputs import play, require_writable
+    from planner.planning.complete_files import write_model
+
+    require_writable(output)
+    plan, problem = source.read()
+    with as_input_errors():
+        ticks = write_model(problem, play(problem, plan, source=source.plan), path=Path(output), form=form)  # type: ignore[arg-type]
+    print(f"{output}: makespan in {ticks:,} ns", file=sys.stderr)
+
+
 @commands.command("megatron", epilog="Example: pipeplan export megatron plan.json -o arguments.txt")
 @takes_groups
 def export_megatron_command(*, source: PlanSource, output: arg.Output = None) -> None:

@@ -16,7 +16,8 @@ commands = typer.Typer()
 @commands.command(
     "import",
     epilog="Examples:\n\npipeplan import graph.txt --cluster cluster.json -m 32 -o workload.json\n\n"
-    "pipeplan import trace traces/ -o workload.json",
+    "pipeplan import trace traces/ -o workload.json\n\n"
+    "pipeplan import solution answer.sol plan.json -o better.json",
 )
 def import_command(
     *,
@@ -30,12 +31,17 @@ def import_command(
 ) -> None:
     """Turn a workload in any form that is read here into a document in ours, or traces of a job: `import trace FILE`.
 
-    Of traces a summary is printed; with -o the profile that they give is written, a layer per stage as run.
+    `import solution ANSWER PLAN` reads what a solver answered to `export model PLAN`, and writes it as a plan if it
+    passes every rule. Of traces a summary is printed; with -o the profile that they give is written, a layer per stage
+    as run.
     """
     from api.inputs import UNKNOWN_SIZE, read_workload, rename_device_type, require_writable
     from profiles.workload import dump_workload
 
     require_writable(output)
+    if source == "solution":
+        _import_solution(traces or [], cluster=cluster, output=output)
+        return
     if traces:
         _import_traces(source, traces, cluster=cluster, output=output, is_json=json)
         return
@@ -47,6 +53,30 @@ def import_command(
     if workload.profile.microbatch_size is None:
         print(f"{source}: {UNKNOWN_SIZE}", file=sys.stderr)
     write_document(dump_workload(workload), output)
+
+
+def _import_solution(files: list[str], *, cluster: str | None, output: str | None) -> None:
+    """A plan from a solver's answer, judged like any other."""
+    from api.formatting import render_ms
+    from api.inputs import play, read_plan_and_problem, reading
+    from planner.document import render_plan
+    from planner.planning.complete_files import read_solution
+    from planner.verify import verify
+
+    if not 2 <= len(files) <= 3:
+        raise InputError(
+            "import solution: takes the answer, the plan whose model was solved, and if needed its workload"
+        )
+    plan, problem = read_plan_and_problem(files[1], files[2] if len(files) == 3 else None, cluster=cluster)
+    before = play(problem, plan, source=files[1])
+    with reading():
+        found = read_solution(problem, before, text=Path(files[0]).read_text(encoding="utf-8"), source=files[0])
+    verdict = verify(problem, found)
+    if verdict.timeline is None or not verdict.passed:
+        raise InputError(f"{files[0]}: the plan that it stands for breaks a rule: {verdict.violations[0].message}")
+    ours, theirs = render_ms(verdict.timeline.makespan_ns), render_ms(before.makespan_ns)
+    print(f"{files[0]}: {ours} ms, passed every rule; {files[1]}: {theirs} ms", file=sys.stderr)
+    write_document(render_plan(found), output)
 
 
 def _import_traces(what: str, traces: list[str], *, cluster: str | None, output: str | None, is_json: bool) -> None:

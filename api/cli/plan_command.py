@@ -8,7 +8,7 @@ import typer
 
 from api.cli import arguments as arg
 from api.cli.option_groups import Reporting, takes_groups
-from api.cli.output import make_console, report_event, write_document
+from api.cli.output import as_input_errors, make_console, report_event, write_document
 from api.failures import Exit, InputError
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class SearchLimits(NamedTuple):
     max_rounds: arg.MaxRounds = None
     patience: arg.PatienceRounds = None
     threads: arg.Threads = None
+    method: arg.MethodName = "auto"
+    solver: arg.SolverName = None
     search_param: arg.SearchParameters = None
 
 
@@ -92,11 +94,12 @@ def plan_command(
     Ctrl+C ends the search with the best verified plan, a second one aborts. With --json every step is a line of JSON
     on standard error; the last one has "event": "done".
     """
-    from api.inputs import require_limits, require_writable
+    from api.inputs import require_limits, require_method, require_writable
     from api.planning_run import run_plan
 
     require_writable(files.output, files.html, files.trace)
     require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed, threads=limits.threads)
+    require_method(limits.method, limits.solver)
     problem = _problem(source, decisions)
     if target is not None and server is not None:
         raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
@@ -105,6 +108,11 @@ def plan_command(
     problem, program = _restricted(problem, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = _effort(limits, style=reporting.style(console))
+    if effort.needs_complete_model and server is None:
+        from planner.planning.complete_search import require_answerable
+
+        with as_input_errors():
+            require_answerable(problem, effort.limits)
     if server is None:
         plan, run = run_plan(problem, effort, console=console, target=program)
     else:
@@ -134,6 +142,8 @@ def _effort(limits: SearchLimits, *, style: "ReportStyle") -> "Effort":
         max_rounds=limits.max_rounds,
         patience=limits.patience,
         threads=limits.threads,
+        method=limits.method,
+        solver=limits.solver,
         params=_search_params(limits.search_param) if limits.search_param else None,
         style=style,
     )

@@ -15,6 +15,7 @@ from planner.errors import InfeasibleProblemError, PipeplanError
 from planner.export.targets import Target, fitted
 from planner.plan import Plan
 from planner.planning.class_layouts import class_layouts
+from planner.planning.complete_search import is_complete, require_answerable, search_completely
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import finish
 from planner.planning.looped_layouts import LoopedSearch
@@ -53,10 +54,12 @@ def make_plan(
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
     """
+    limits = limits or Limits()
+    require_answerable(problem, limits)
     is_looped = target is not None and target.is_looped
     run = SearchState(
         problem,
-        limits or Limits(),
+        limits,
         on_progress=on_progress or _ignore,
         should_stop=should_stop or _never,
         fit=None if target is None else partial(fitted, problem, target=target),
@@ -214,7 +217,7 @@ def search(run: SearchState) -> None:
         return
     run.begin_search()
     try:
-        with closing(SearchLoop(run).steps()) as steps:
+        with closing(search_completely(run) if is_complete(run.limits.method) else SearchLoop(run).steps()) as steps:
             for _ in steps:
                 run.report_if_due("search")
                 if run.is_over():

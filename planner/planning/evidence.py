@@ -7,6 +7,7 @@ from planner.certificate import schedule_bound
 from planner.embedded_problem import enclose
 from planner.errors import NoPlanFoundError, PlanError
 from planner.plan import Evidence, Plan, ProvedBy
+from planner.planning.complete_search import is_complete
 from planner.planning.named_params import changed_params
 from planner.planning.search_state import COMPLETE, SearchState
 from planner.timeline import Timeline
@@ -44,6 +45,8 @@ def proof_of(run: SearchState, objective: int) -> ProvedBy | None:
     """What shows that the incumbent is optimal, if anything does."""
     if run.lower_bound is not None and objective <= run.lower_bound.value_ns:
         return "certificate"
+    if is_complete(run.limits.method):
+        return None  # a solver's claim is no proof of ours
     return "complete search" if run.solver_bound_ns is not None and run.solver_bound_ns >= objective else None
 
 

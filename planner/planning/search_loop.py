@@ -138,7 +138,8 @@ class SearchLoop:
             yield from self._finish_exactly()
             return
         single = SingleOrders(run, search)
-        others = (self.sequential, self.apart, self.exact, single, self.sessions)
+        complete = (self.exact, single) if run.limits.method == "auto" else ()
+        others = (self.sequential, self.apart, *complete, self.sessions)
         yield from self._take_turns(JointTurns(search, self.leader), others)
 
     def _search_orders(self) -> Iterator[None]:
@@ -155,7 +156,8 @@ class SearchLoop:
             yield from self._finish_exactly()
         self.apart.given = seeds[0]
         is_small = turns.order.num_actions <= self.run.params.cp_order.max_actions
-        others = (self.apart, FinalExactTurn(self.exact)) if is_small else (self.apart,)
+        is_exact = is_small and self.run.limits.method == "auto"
+        others = (self.apart, FinalExactTurn(self.exact)) if is_exact else (self.apart,)
         yield from self._take_turns(turns, others)
 
     def _take_turns(self, pace: JointTurns | OrderTurns, others: Sequence[Improver]) -> Iterator[None]:
