@@ -17,7 +17,8 @@ from api.inputs import reading
 from api.progress import MIN_PAUSE_S, ReportStyle
 from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
-from profiles.model_profile import MAX_NAME_LENGTH, Layer
+from profiles.field_rules import MAX_NAME_LENGTH
+from profiles.model_profile import Layer
 from profiles.workload import Workload
 
 if TYPE_CHECKING:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 from planner.plan import ProblemReference
 from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
-from profiles.model_profile import Layer, LayerCost, ModelProfile, require_distinct, require_integer
+from profiles.field_rules import MAX_WIDTH, Whole, require_distinct, require_fields, require_integer
+from profiles.model_profile import Layer, LayerCost, ModelProfile
 
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is planned: microbatches x devices x 3 actions (or x stages, if a partition is given)."""
@@ -42,21 +43,21 @@ class Options:
 
     split_backward: bool = True
     """The executor can run I and W apart; otherwise only B."""
-    max_stages_per_device: int = 2
+    max_stages_per_device: Annotated[int, Whole("stages", least=1, most=1024)] = 2
     """Largest number of stages (chunks) a device may hold; 1: one stage per device."""
-    max_replicas: int | None = None
+    max_replicas: Annotated[int, Whole("replicas", least=1, most=2**20)] | None = None
     """Largest number of replicas of a stage; None: as many as there are devices; 1: no replication."""
     uneven_replication: bool = True
     """Stages may have different numbers of replicas."""
     skip_edges: bool = True
     """Tensors may flow between stages that are not neighbours."""
-    max_width: int = 1
+    max_width: Annotated[int, Whole("devices", least=1, most=MAX_WIDTH)] = 1
     """Largest number of devices that may share the layers of a stage (needs measured costs at that width)."""
     recompute: bool = False
     """Stages may recompute their activations (needs `checkpoint_bytes` and `recompute_ns` in the profile)."""
     idle_devices: bool = True
     """Devices may stay without a stage."""
-    receive_buffers: int = 2
+    receive_buffers: Annotated[int, Whole("buffers", most=2**20)] = 2
     """Receive buffers per edge that enters a stage from another device; 0 ignores them."""
     keep_workspace: bool = False
     """I keeps its workspace until the W of the same stage and microbatch has ended, which runs in it."""
@@ -74,11 +75,7 @@ class Options:
     """What is minimised."""
 
     def __post_init__(self) -> None:
-        require_integer("options: max_stages_per_device", self.max_stages_per_device, least=1, most=1024)
-        if self.max_replicas is not None:
-            require_integer("options: max_replicas", self.max_replicas, least=1, most=2**20)
-        require_integer("options: max_width", self.max_width, least=1, most=4096)
-        require_integer("options: receive_buffers", self.receive_buffers, most=2**20)
+        require_fields("options", self)
         require_distinct("options: pinned layer", (pin.layer for pin in self.pinned))
         if self.keep_workspace and self.split_placement:
             raise ValueError(

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, replace
 
 from planner.plan import Plan
-from profiles.model_profile import require_integer
+from profiles.field_rules import require_integer
 
 DEFAULT_PATIENCE = 200
 """Rounds without a better plan after which a search ends by itself: about two minutes on two cores."""

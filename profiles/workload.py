@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
-from profiles.model_profile import ModelProfile, require_integer
+from profiles.field_rules import Whole, require_fields
+from profiles.model_profile import ModelProfile
 
 WORKLOAD_FORMAT = "pipeline-workload/2"
 """The `format` of the documents that `dump_workload` writes."""
@@ -27,14 +28,13 @@ class Workload:
     """What the layers cost."""
     cluster: Cluster | None = None
     """What the machine offers."""
-    num_microbatches: int | None = None
+    num_microbatches: Annotated[int, Whole("microbatches", least=1, most=2**30)] | None = None
     """Microbatches per synchronous iteration."""
     options: dict[str, object] = field(default_factory=dict)
     """Options of the planner that the figures imply, by their names."""
 
     def __post_init__(self) -> None:
-        if self.num_microbatches is not None:
-            require_integer("workload: num_microbatches", self.num_microbatches, least=1, most=2**30)
+        require_fields("workload", self)
 
 
 def dump_workload(workload: Workload) -> str:

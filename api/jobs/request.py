@@ -12,8 +12,9 @@ from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.canonical_json import canonical_json, to_plain
 from profiles.cluster import Cluster
+from profiles.field_rules import require_integer
 from profiles.load import workload_of
-from profiles.model_profile import ModelProfile, require_integer
+from profiles.model_profile import ModelProfile
 from profiles.refusal import refusal
 from profiles.strict_json import Ceiling, decode_text, parse_json
 from profiles.validation import validate

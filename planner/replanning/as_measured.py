@@ -9,7 +9,8 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.link_times import slow_down
 from planner.replanning.slowdown_factors import FactorExplanation, Factors
-from profiles.model_profile import MAX_NANOSECONDS, Layer, LayerCost
+from profiles.field_rules import MAX_NANOSECONDS
+from profiles.model_profile import Layer, LayerCost
 
 LINK_ERROR = 0.02
 """Relative error of a link's factor that bounds allow for."""

@@ -6,7 +6,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.what_if.cluster_changes import with_link_speed, with_memory, with_twins
 from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
-from profiles.model_profile import require_integer
+from profiles.field_rules import require_integer
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
