@@ -10,6 +10,8 @@ ProvedBy = Literal["certificate", "complete search"]
 
 PLAN_FORMAT = "pipeline-plan/1"
 
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
 DeviceGroup = tuple[str, ...]
 """The devices that work on one replica together; one device is the usual case."""
 
@@ -102,7 +104,7 @@ class ImproverTally:
     """Its name; plans that it found have it as their `source` (those of baselines have the baseline's)."""
     turns: int
     """Times that it was its turn."""
-    seconds: float | None
+    seconds: float | None = None
     """That it took, those of all threads added up; None with `max_rounds`, so that the document is always the same."""
     improvements: int
     """Plans that it found and that were better than any before."""
@@ -177,6 +179,8 @@ class Evidence:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A complete plan; it has no times in it: those come from playing it (`planner.simulate`)."""
+
+    __pydantic_config__ = _STRICT
 
     problem: ProblemReference
     """The question it answers."""

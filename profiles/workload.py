@@ -12,6 +12,9 @@ from profiles.model_profile import ModelProfile
 WORKLOAD_FORMAT = "pipeline-workload/2"
 """The `format` of the documents that `dump_workload` writes."""
 
+PROFILE_FORMAT = "pipeline-profile/2"
+"""The `format` of a document that states a profile alone."""
+
 CLUSTER_FORMAT = "pipeline-cluster/1"
 """The `format` of the documents that `dump_cluster` writes."""
 

@@ -49,6 +49,20 @@ BlocksPerStage = Annotated[
         help="Equal blocks that a stage is assumed to consist of, since a trace does not show layers.",
     ),
 ]
+SchemaKind = Annotated[
+    Literal["workload", "profile", "cluster", "plan"],
+    typer.Argument(metavar="DOCUMENT", help="workload, profile, cluster or plan.", show_default=False),
+]
+Template = Literal["workload", "cluster"]
+TemplateKind = Annotated[Template, typer.Argument(metavar="DOCUMENT", help="workload or cluster.", show_default=False)]
+TemplateLayers = Annotated[int, typer.Option("--layers", metavar="N", min=1, max=10_000, help="Layers of the model.")]
+TemplateDevices = Annotated[int, typer.Option("--devices", metavar="N", min=1, max=1024, help="Devices of the host.")]
+TemplateMicrobatches = Annotated[
+    int, typer.Option("-m", "--num-microbatches", metavar="N", min=1, help="Microbatches per iteration.")
+]
+SchemaFile = Annotated[
+    str | None, typer.Option("--schema", metavar="FILE", help="Write the schema as well, and name it in the document.")
+]
 PlansWorkload = Annotated[
     str | None,
     typer.Argument(
