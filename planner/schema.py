@@ -89,6 +89,9 @@ _RANGES: dict[str, tuple[int, int | None, str]] = {
 }
 """Least, most and unit of the numbers of a plan whose names do not end in their unit."""
 
+_ENDINGS = {"_ns": "nanoseconds", "_bytes": "bytes"}
+"""Units that end a name; such numbers are not negative."""
+
 
 def document_schema(kind: DocumentKind) -> JsonSchema:
     """The schema of a document, complete: what it refers to stands in it."""
@@ -153,13 +156,10 @@ def _plan_definitions(ref_template: str) -> dict[str, JsonSchema]:
 
 def _ranged(name: str, part: JsonSchema) -> JsonSchema:
     """The numbers of a field with their range; the unit is said in the description."""
-    if name.endswith(("_ns", "_bytes")):
-        range_ = (0, None, "nanoseconds" if name.endswith("_ns") else "bytes")
-    elif name in _RANGES:
-        range_ = _RANGES[name]
-    else:
+    measured = {ending: (0, None, unit) for ending, unit in _ENDINGS.items() if name.endswith(ending)}
+    if not measured and name not in _RANGES:
         return part
-    least, most, unit = range_
+    least, most, unit = _RANGES.get(name) or next(iter(measured.values()))
     limits = {"minimum": least} | ({} if most is None else {"maximum": most})
     return {**_limited(part, limits), "description": part["description"] + (f" Unit: {unit}." if unit else "")}
 

@@ -127,7 +127,7 @@ Name = Annotated[str, Printable()]
 NameOrEmpty = Annotated[str, Printable(may_be_empty=True)]
 
 
-def require_fields(owner: str, instance: object) -> None:
+def require_fields(owner: str, instance: Any) -> None:
     """Raise ValueError unless every field of a dataclass obeys its rule; None is no business of rules.
 
     `owner`: whose fields they are, as the message says it.

@@ -122,7 +122,11 @@ def _workload() -> Schema:
 
 
 def _schemas() -> Schema:
-    document, plan = _workload(), _ref("PlanDocument")
+    document = _workload()
+    plan: Schema = {
+        "type": "object",
+        "description": "A plan document. PlanDocument is what this service writes; what else a plan states is judged.",
+    }
     complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
     return {
