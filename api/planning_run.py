@@ -36,6 +36,8 @@ class Effort:
     """Rounds without a better plan that end the search, if a number was given."""
     threads: int | None = None
     """Threads that search at once, if a number was given."""
+    top: int = 1
+    """Plans of different kinds that are wanted."""
     params: "SearchParams | None" = None
     """What steers the search, where it is not the default."""
 
@@ -61,14 +63,15 @@ def run_plan(
 ) -> tuple[Plan, RunSummary]:
     """The best plan found under `effort`, and how the run went; raises as `make_plan` does, or KeyboardInterrupt."""
     with Reporter(console, effort.style) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
-        from planner.planning import SearchParams, make_plan  # the solvers come with it, so the live line comes first
+        from planner.planning import SearchParams, make_plans  # the solvers come with it, so the live line comes first
 
         # importing the solvers belongs to the time that the caller waits
         left_s = max(effort.time_limit_s - reporter.elapsed_s, effort.time_limit_s / 2)
         limits = effort.limits if effort.max_rounds is not None else replace(effort.limits, time_limit_s=left_s)
         try:
-            plan = make_plan(
+            plan, *others = make_plans(
                 problem,
+                top=effort.top,
                 limits=limits,
                 start=start,
                 on_progress=reporter.hear,
@@ -83,4 +86,5 @@ def run_plan(
         except PlanError as error:
             path = save_bundle(render_bundle(problem, limits, error=error))
             raise PlanError(f"{error}; what it takes to see it again is in {path}") from error
-    return plan, RunSummary(elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s)
+    summary = RunSummary(elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, others=tuple(others))
+    return plan, summary

@@ -49,6 +49,17 @@ BlocksPerStage = Annotated[
         help="Equal blocks that a stage is assumed to consist of, since a trace does not show layers.",
     ),
 ]
+Top = Annotated[
+    int,
+    typer.Option(
+        "--top",
+        metavar="K",
+        min=1,
+        max=20,
+        help="The best plan and up to K - 1 of other kinds, each verified; -o plan.json also writes plan.2.json, ...",
+        rich_help_panel=_OUT,
+    ),
+]
 SchemaKind = Annotated[
     Literal["workload", "profile", "cluster", "plan"],
     typer.Argument(metavar="DOCUMENT", help="workload, profile, cluster or plan.", show_default=False),

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -36,6 +36,7 @@ class PlanFiles(NamedTuple):
     output: arg.Output = None
     html: arg.Html = None
     trace: arg.Trace = None
+    top: arg.Top = 1
 
 
 class SearchLimits(NamedTuple):
@@ -98,13 +99,15 @@ def plan_command(
     require_writable(files.output, files.html, files.trace)
     require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed, threads=limits.threads)
     problem = _problem(source, decisions)
+    if files.top > 1 and server is not None:
+        raise InputError("--top: a service returns one plan; leave --server out")
     if target is not None and server is not None:
         raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
     if limits.search_param and server is not None:
         raise InputError("--search-param: a service searches with its own parameters; leave --server out")
     problem, program = _restricted(problem, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
-    effort = _effort(limits, style=reporting.style(console))
+    effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
     if server is None:
         plan, run = run_plan(problem, effort, console=console, target=program)
     else:
@@ -172,11 +175,16 @@ def _restricted(problem: "Problem", target: str | None, *, decides_chunks: bool)
 
 def _deliver(problem: "Problem", plan: "Plan", *, run: "RunSummary", files: PlanFiles, style: "ReportStyle") -> None:
     """Write the plan and its pictures, then say what was made."""
+    from api.other_kinds import file_names
     from planner.document import render_plan
 
     if files.output is not None or not sys.stdout.isatty():
         write_document(render_plan(plan), files.output)
-    written = {"plan": files.output} if files.output not in (None, "-") else {}
+    names = file_names(files.output, count=1 + len(run.others))
+    written = {f"plan {number}" if number > 1 else "plan": name for number, name in enumerate(names, 1) if name}
+    for plan_of_kind, name in zip(run.others, names[1:], strict=True):
+        if name is not None:
+            write_document(render_plan(plan_of_kind), name)
     for what, target in {"picture": files.html, "trace": files.trace}.items():
         if target is not None:
             write_document(_draw(problem, plan, what=what), target)
@@ -201,8 +209,25 @@ def _tell(problem: "Problem", plan: "Plan", *, run: "RunSummary", style: "Report
     if style == "json":
         from api.summaries import summarise_plan
 
-        report_event(summarise_plan(plan, run))
+        report_event(summarise_plan(plan, run) | _summarise_others(problem, plan, run=run))
     elif style != "quiet":
         from api.screen import render_screen
 
-        make_console(is_report=False).print(render_screen(problem, plan, run=run))
+        console = make_console(is_report=False)
+        console.print(render_screen(problem, plan, run=run))
+        if run.others:
+            from api.other_kinds import make_rows, render_kinds
+
+            console.print("\nOther kinds of plan")
+            console.print(render_kinds(make_rows(problem, [plan, *run.others])))
+
+
+def _summarise_others(problem: "Problem", plan: "Plan", *, run: "RunSummary") -> dict[str, Any]:
+    """The plans of several kinds, where more than one was found."""
+    from api.other_kinds import file_names, make_rows, summarise_kinds
+
+    if not run.others:
+        return {}
+    plans = [plan, *run.others]
+    files = file_names((run.files or {}).get("plan"), count=len(plans))
+    return {"kinds": summarise_kinds(make_rows(problem, plans), files)}

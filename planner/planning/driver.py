@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import TypedDict, Unpack
 
 from planner.baselines.registry import make_baselines, play_baseline
 from planner.certificate import make_bound, prove_infeasible
@@ -14,6 +15,7 @@ from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
 from planner.export.targets import Target, fitted
 from planner.plan import Plan
+from planner.planning.archive import Archive
 from planner.planning.class_layouts import class_layouts
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import finish
@@ -53,18 +55,52 @@ def make_plan(
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
     """
+    kinds = make_plans(
+        problem,
+        top=1,
+        limits=limits,
+        start=start,
+        on_progress=on_progress,
+        should_stop=should_stop,
+        target=target,
+        params=params,
+    )
+    return kinds[0]
+
+
+class PlanningOptions(TypedDict, total=False):
+    """What `make_plan` takes beside the problem."""
+
+    limits: Limits | None
+    start: Plan | None
+    on_progress: Callable[[Progress], None] | None
+    should_stop: Callable[[], bool] | None
+    target: Target | None
+    params: SearchParams
+
+
+def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
+    """The plan that `make_plan` returns, and behind it the best found of other kinds (`planner.plan_kind`).
+
+    At most `top` in all, the fastest first, no two of one kind, each verified and with evidence of its own; fewer where
+    the run came by fewer kinds. Raises as `make_plan` does.
+    """
+    target = how.get("target")
     is_looped = target is not None and target.is_looped
     run = SearchState(
         problem,
-        limits or Limits(),
-        on_progress=on_progress or _ignore,
-        should_stop=should_stop or _never,
+        how.get("limits") or Limits(),
+        on_progress=how.get("on_progress") or _ignore,
+        should_stop=how.get("should_stop") or _never,
         fit=None if target is None else partial(fitted, problem, target=target),
         fits_stages=is_looped,
-        params=params,
+        params=how.get("params", SearchParams()),
     )
+    archive = Archive(top=top, objective=problem.options.objective) if top > 1 else None
+    run.witness = archive
     with run.watch, run.collected_rarely(), closing(run.window):
-        return _follow(run, start, is_looped=is_looped)
+        best = _follow(run, how.get("start"), is_looped=is_looped)
+        return (best, *(() if archive is None else archive.others(run, best)))
 
 
 def _follow(run: SearchState, start: Plan | None, *, is_looped: bool) -> Plan:
@@ -136,6 +172,8 @@ def _play_baselines(run: SearchState) -> None:
             continue
         if has_listed_groups(run.problem, baseline.plan.stages):
             run.layouts.append(baseline.plan.stages)
+        if row.fits_memory and run.witness is not None:
+            run.witness.see(baseline.plan, timeline, source=row.name)
         if row.fits_memory and any(stage.is_split for stage in baseline.plan.stages):
             run.offer(baseline.plan, timeline, source=row.name, improver=BASELINES)
             run.report("baselines")
@@ -214,13 +252,16 @@ def search(run: SearchState) -> None:
         return
     run.begin_search()
     try:
-        with closing(SearchLoop(run).steps()) as steps:
+        loop = SearchLoop(run)
+        with closing(loop.steps()) as steps:
             for _ in steps:
                 run.report_if_due("search")
                 if run.is_over():
                     break
             if run.stopped_by == "time":
                 run.window.drain()
+        if isinstance(run.witness, Archive):
+            run.witness.take(run, loop)
     except PipeplanError:
         raise
     except Exception as error:

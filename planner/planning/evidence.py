@@ -47,14 +47,17 @@ def proof_of(run: SearchState, objective: int) -> ProvedBy | None:
     return "complete search" if run.solver_bound_ns is not None and run.solver_bound_ns >= objective else None
 
 
-def make_evidence(run: SearchState, plan: Plan, *, timeline: Timeline) -> Evidence:
-    """Figures, bound, baselines and history of the incumbent."""
+def make_evidence(run: SearchState, plan: Plan, *, timeline: Timeline, source: str | None = None) -> Evidence:
+    """Figures, bound, baselines and history of the incumbent, or of another plan, which `source` found.
+
+    The bound of its own stages is derived for the incumbent only.
+    """
     assert run.lower_bound is not None
     objective = timeline.objective_ns(run.problem.options.objective)
-    gap = run.gap or 0.0
+    gap = (objective - run.lower_bound.value_ns) / max(objective, 1)
     proved_by = proof_of(run, objective)
     fixed = run.lower_bound.value_ns if gap <= 0 else None
-    if fixed is None and has_time_for_schedule_bound(run):
+    if fixed is None and source is None and has_time_for_schedule_bound(run):
         fixed = schedule_bound(run.problem, plan.stages, costs=run.costs, reached=objective)
     return Evidence(
         makespan_ns=timeline.makespan_ns,
@@ -72,7 +75,7 @@ def make_evidence(run: SearchState, plan: Plan, *, timeline: Timeline) -> Eviden
         stopped_by=COMPLETE
         if proved_by == "complete search"
         else run.stopped_by or ("proof" if gap <= 0 else "rounds"),
-        source=run.source,
+        source=run.source if source is None else source,
         baselines=tuple(run.baselines),
         interpolated_costs=run.costs.unmeasured_costs(plan.stages),
         timings=run.costs.describe_timings(),

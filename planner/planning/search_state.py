@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import RLock
+from typing import Protocol
 
 from planner.certificate import Bound
 from planner.clock import HasTime
@@ -47,6 +48,13 @@ class Tally:
     """Better plans."""
     gain_ns: int = 0
     """By how much they were better than what was there before, in all."""
+
+
+class Witness(Protocol):
+    """Who is shown verified plans."""
+
+    def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
+        """A plan as played, who found it, and what the verifier said, if it was asked."""
 
 
 class SearchState:
@@ -106,6 +114,8 @@ class SearchState:
         self.rejected: Verdict | None = None
         self.stopped_by = ""
         self.solvers: dict[str, str] = {}
+        self.witness: Witness | None = None
+        """Sees every plan that the verifier passed, better or not, where somebody asks for more than the best."""
 
     @property
     def elapsed_s(self) -> float:
@@ -244,6 +254,8 @@ class SearchState:
         if verdict.timeline is None or not verdict.passed:
             self.rejected = verdict
             return False
+        if self.witness is not None:
+            self.witness.see(plan, verdict.timeline, source=source, verdict=verdict)
         if best is not None and verdict.timeline.objective_ns(self.problem.options.objective) >= best:
             return False
         self.plan, self.timeline, self.source = plan, verdict.timeline, source

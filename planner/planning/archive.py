@@ -1,0 +1,128 @@
+"""The best plans of different kinds that a run comes by, for `make_plans`; the search itself knows nothing of it.
+
+Kept are baselines that fit, every plan that the verifier passed, and at the end the candidates of the joint search: its
+starts are cuts of all numbers of stages and replicas, its pool holds the best of every shape.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.errors import PlanError
+from planner.plan import Plan
+from planner.plan_kind import PlanKind, kind_of
+from planner.planning.conversions import plan_of
+from planner.planning.evidence import make_evidence
+from planner.planning.search_loop import SearchLoop
+from planner.planning.search_state import SearchState
+from planner.problem import Objective
+from planner.timeline import Timeline
+from planner.verify import Verdict, verify
+from solver_models.search import Candidate
+
+PER_PLAN = 4
+"""So many kinds are kept, and candidates looked at, for each plan that is asked for: some turn out to be alike."""
+
+OVERTIME_SHARE = 0.1
+"""Of a time limit, what the last look at other kinds may take beyond it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """The best plan of a kind so far."""
+
+    objective_ns: int
+    plan: Plan
+    source: str
+    verdict: Verdict | None
+    """None: the verifier has not been asked yet."""
+
+
+class Archive:
+    """What `SearchState` shows its plans to."""
+
+    def __init__(self, *, top: int, objective: Objective) -> None:
+        self.top, self.objective = top, objective
+        """How many plans are asked for, and what makes one better."""
+        self.kept: dict[PlanKind, _Kept] = {}
+        """The best of every kind, of the best kinds."""
+        self.candidates: list[tuple[str, Plan]] = []
+        """What the joint search had at its end, and who found it."""
+
+    def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
+        """Keep a plan if it is the best of its kind, and its kind one of the best; of equals the first stays."""
+        objective_ns = timeline.objective_ns(self.objective)
+        found = _Kept(objective_ns=objective_ns, plan=plan, source=source, verdict=verdict)
+        kind = kind_of(plan)
+        if kind in self.kept and self.kept[kind].objective_ns <= found.objective_ns:
+            return
+        self.kept[kind] = found
+        if len(self.kept) > PER_PLAN * self.top:
+            del self.kept[max(self.kept, key=lambda each: self.kept[each].objective_ns)]
+
+    def take(self, run: SearchState, loop: SearchLoop) -> None:
+        """Note the best candidates of the joint search, one of each number of stages, replicas and chunks."""
+        best: dict[tuple[object, ...], Candidate] = {}
+        feasible = (candidate for candidate in loop.candidates if candidate.is_feasible)
+        for candidate in sorted(feasible, key=lambda each: each.objective):
+            best.setdefault(_shape(candidate), candidate)
+        for candidate in list(best.values())[: PER_PLAN * self.top]:
+            plan = plan_of(run.problem, loop.search.searcher, candidate=candidate)
+            self.candidates.append((_origin(candidate), plan))
+
+    def others(self, run: SearchState, best: Plan) -> Iterator[Plan]:
+        """Verified plans of other kinds than the best's and each other's, the fastest first, with their evidence."""
+        self._look_at_candidates(run)
+        done = {kind_of(best)}
+        for kept in sorted(self.kept.values(), key=lambda each: each.objective_ns):
+            if len(done) >= self.top or _is_late(run):
+                return
+            found = _judged(run, kept.plan) if kept.verdict is None else (kept.plan, kept.verdict)
+            if found is not None and kind_of(found[0]) not in done:
+                done.add(kind_of(found[0]))
+                yield _finished(run, *found, source=kept.source)
+
+    def _look_at_candidates(self, run: SearchState) -> None:
+        for source, plan in self.candidates:
+            if _is_late(run):
+                return
+            found = _judged(run, plan)
+            if found is not None and found[1].timeline is not None:
+                self.see(found[0], found[1].timeline, source=source, verdict=found[1])
+
+
+def _shape(candidate: Candidate) -> tuple[object, ...]:
+    """What of a candidate decides the kind of its plan, but for the order."""
+    sizes = [len(group) for group in candidate.groups]
+    devices = [device for group in candidate.groups for device in group]
+    chunks = max(map(devices.count, set(devices)))
+    return len(sizes), min(sizes), max(sizes), chunks, frozenset(candidate.recompute.tolist())
+
+
+def _origin(candidate: Candidate) -> str:
+    return "joint search" if candidate.words is None else "order search"
+
+
+def _is_late(run: SearchState) -> bool:
+    """Whether the time limit, and what may be taken beyond it, is over; never where rounds are counted."""
+    if run.limits.max_rounds is not None:
+        return False
+    return run.elapsed_s > (1 + OVERTIME_SHARE) * run.limits.time_limit_s
+
+
+def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
+    """A plan as its target runs it, and what the verifier says; None if it cannot run or breaks a rule."""
+    fitted = plan if run.fit is None else run.fit(plan)
+    if fitted is None:
+        return None
+    verdict = verify(run.problem, fitted)
+    return (fitted, verdict) if verdict.passed else None
+
+
+def _finished(run: SearchState, plan: Plan, verdict: Verdict, *, source: str) -> Plan:
+    """With evidence of its own: the bound is that of the question."""
+    assert verdict.timeline is not None
+    finished = replace(plan, evidence=make_evidence(run, plan, timeline=verdict.timeline, source=source))
+    whole = verify(run.problem, finished, earlier=verdict)
+    if not whole.passed:
+        raise PlanError(f"the verifier rejected a plan of another kind: {whole.violations[0].message}")
+    return finished
