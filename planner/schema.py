@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args
 from planner.actions import ACTION_TEXT
 from planner.plan import PLAN_FORMAT, Plan
 from planner.problem import Options
+from profiles.class_schema import DRAFT, definitions_of, references
 from profiles.field_rules import MAX_NAME_LENGTH, JsonSchema
-from profiles.schema import DRAFT, definitions_of, references
 from profiles.workload import CLUSTER_FORMAT, PROFILE_FORMAT, WORKLOAD_FORMAT, Workload
 
 DocumentKind = Literal["workload", "profile", "cluster", "plan"]

@@ -24,7 +24,7 @@ MAX_WIDTH = 4096
 """Most devices, or cores, that work on a layer together."""
 
 UNIT = "x-unit"
-"""Keyword under which a rule hands its unit to `profiles.schema`, which puts it into the description."""
+"""Keyword under which a rule hands its unit to `profiles.class_schema`, which puts it into the description."""
 
 JsonSchema = dict[str, Any]
 
@@ -132,7 +132,8 @@ def require_fields(owner: str, instance: Any) -> None:
 
     `owner`: whose fields they are, as the message says it.
     """
-    for name, rule, is_optional in _rules(type(instance)):
+    kind: type = type(instance)
+    for name, rule, is_optional in _rules(kind):
         value = getattr(instance, name)
         if value is not None or not is_optional:
             rule.check(f"{owner}: {name}", value)

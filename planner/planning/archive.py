@@ -4,7 +4,6 @@ Kept are baselines that fit, every plan that the verifier passed, and at the end
 starts are cuts of all numbers of stages and replicas, its pool holds the best of every shape.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from planner.errors import PlanError
@@ -12,18 +11,13 @@ from planner.plan import Plan
 from planner.plan_kind import PlanKind, kind_of
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import make_evidence
+from planner.planning.planning_params import ArchiveParams
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
 from planner.problem import Objective
 from planner.timeline import Timeline
 from planner.verify import Verdict, verify
 from solver_models.search import Candidate
-
-PER_PLAN = 4
-"""So many kinds are kept, and candidates looked at, for each plan that is asked for: some turn out to be alike."""
-
-OVERTIME_SHARE = 0.1
-"""Of a time limit, what the last look at other kinds may take beyond it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +34,10 @@ class _Kept:
 class Archive:
     """What `SearchState` shows its plans to."""
 
-    def __init__(self, *, top: int, objective: Objective) -> None:
+    def __init__(self, *, top: int, objective: Objective, params: ArchiveParams) -> None:
         self.top, self.objective = top, objective
         """How many plans are asked for, and what makes one better."""
+        self.most_kinds = params.kinds_per_plan * top
         self.kept: dict[PlanKind, _Kept] = {}
         """The best of every kind, of the best kinds."""
         self.candidates: list[tuple[str, Plan]] = []
@@ -56,7 +51,7 @@ class Archive:
         if kind in self.kept and self.kept[kind].objective_ns <= found.objective_ns:
             return
         self.kept[kind] = found
-        if len(self.kept) > PER_PLAN * self.top:
+        if len(self.kept) > self.most_kinds:
             del self.kept[max(self.kept, key=lambda each: self.kept[each].objective_ns)]
 
     def take(self, run: SearchState, loop: SearchLoop) -> None:
@@ -65,21 +60,24 @@ class Archive:
         feasible = (candidate for candidate in loop.candidates if candidate.is_feasible)
         for candidate in sorted(feasible, key=lambda each: each.objective):
             best.setdefault(_shape(candidate), candidate)
-        for candidate in list(best.values())[: PER_PLAN * self.top]:
+        for candidate in list(best.values())[: self.most_kinds]:
             plan = plan_of(run.problem, loop.search.searcher, candidate=candidate)
             self.candidates.append((_origin(candidate), plan))
 
-    def others(self, run: SearchState, best: Plan) -> Iterator[Plan]:
+    def others(self, run: SearchState, best: Plan) -> list[Plan]:
         """Verified plans of other kinds than the best's and each other's, the fastest first, with their evidence."""
         self._look_at_candidates(run)
-        done = {kind_of(best)}
+        found: dict[PlanKind, tuple[int, Plan]] = {}
         for kept in sorted(self.kept.values(), key=lambda each: each.objective_ns):
-            if len(done) >= self.top or _is_late(run):
-                return
-            found = _judged(run, kept.plan) if kept.verdict is None else (kept.plan, kept.verdict)
-            if found is not None and kind_of(found[0]) not in done:
-                done.add(kind_of(found[0]))
-                yield _finished(run, *found, source=kept.source)
+            if len(found) >= self.top - 1 or _is_late(run):
+                break
+            judged = _judged(run, kept.plan) if kept.verdict is None else (kept.plan, kept.verdict)
+            if judged is None or judged[1].timeline is None or kind_of(judged[0]) in (kind_of(best), *found):
+                continue
+            plan = _finished(run, judged[0], verdict=judged[1], source=kept.source)
+            found[kind_of(plan)] = judged[1].timeline.objective_ns(self.objective), plan
+        # what a target makes of a plan may take longer
+        return [plan for _, plan in sorted(found.values(), key=lambda each: each[0])]
 
     def _look_at_candidates(self, run: SearchState) -> None:
         for source, plan in self.candidates:
@@ -106,7 +104,7 @@ def _is_late(run: SearchState) -> bool:
     """Whether the time limit, and what may be taken beyond it, is over; never where rounds are counted."""
     if run.limits.max_rounds is not None:
         return False
-    return run.elapsed_s > (1 + OVERTIME_SHARE) * run.limits.time_limit_s
+    return run.elapsed_s > (1 + run.params.archive.overtime_share) * run.limits.time_limit_s
 
 
 def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
@@ -118,7 +116,7 @@ def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
     return (fitted, verdict) if verdict.passed else None
 
 
-def _finished(run: SearchState, plan: Plan, verdict: Verdict, *, source: str) -> Plan:
+def _finished(run: SearchState, plan: Plan, *, verdict: Verdict, source: str) -> Plan:
     """With evidence of its own: the bound is that of the question."""
     assert verdict.timeline is not None
     finished = replace(plan, evidence=make_evidence(run, plan, timeline=verdict.timeline, source=source))

@@ -96,7 +96,7 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
         fits_stages=is_looped,
         params=how.get("params", SearchParams()),
     )
-    archive = Archive(top=top, objective=problem.options.objective) if top > 1 else None
+    archive = Archive(top=top, objective=problem.options.objective, params=run.params.archive) if top > 1 else None
     run.witness = archive
     with run.watch, run.collected_rarely(), closing(run.window):
         best = _follow(run, how.get("start"), is_looped=is_looped)

@@ -1,6 +1,7 @@
 """`pipeplan schema` and `pipeplan new`: what they print, and that a template can be planned as it stands."""
 
 import json
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -78,6 +79,20 @@ def test_a_cluster_alone(shell: Shell):
     Draft202012Validator(document_schema("cluster")).validate(json.loads(made.out))
     (shell.folder / "cluster.json").write_text(made.out)
     assert len(load_cluster(shell.folder / "cluster.json").devices) == 3
+
+
+def test_the_example_of_the_page(shell: Shell, repository_root: Path):
+    """Tests that the workload of docs/profile.md obeys the schema, and is planned as the page says."""
+    page = (repository_root / "docs" / "profile.md").read_text(encoding="utf-8").partition("## By hand")[2]
+    document, screen = page.partition("```json\n")[2].split("```")[0], page.partition("-o plan.json\n```\n\n```\n")[2]
+    Draft202012Validator(document_schema("workload")).validate(json.loads(document))
+    shell.write("workload.json", document)
+    planned = shell.run("plan", "workload.json", "--max-rounds", "1", "-o", "plan.json")
+    assert planned.code == 0, planned.err
+    said = [line.rstrip() for line in planned.err.splitlines()]
+    shown = [line for line in screen.split("```")[0].splitlines() if line != "…"]
+    assert len(shown) == 8
+    assert set(shown) <= set(said)
 
 
 @pytest.mark.parametrize("words", [("new", "plan"), ("schema", "gantt"), ("new", "workload", "--layers", "0")])

@@ -112,5 +112,5 @@ def test_differences(change: dict[str, object], phrase: str):
     ],
 )
 def test_replicas(best: tuple[int, int], other: tuple[int, int], phrase: str):
-    """Tests what is said of replicas."""
+    """Tests that fewer, more and otherwise shared replicas are told apart."""
     assert list(differences(replace(PLAIN, replicas=best), replace(PLAIN, replicas=other))) == [phrase]
