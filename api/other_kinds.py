@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,9 @@ from planner.problem import Problem
 
 NOTEWORTHY = 0.01
 """Differences of memory below this part of the limit are not mentioned."""
+
+FEWER = "the search came by no other kind that passed the verifier in time"
+"""Why there may be fewer plans than were asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +88,14 @@ def _trades(row: KindRow, best: KindRow, *, objective: str) -> Iterator[str]:
     yield from differences(best.kind, row.kind)
 
 
-def render_kinds(rows: Sequence[KindRow]) -> Table:
-    """The plans for people, the best first."""
+def render_kinds(rows: Sequence[KindRow], *, wanted: int) -> RenderableType:
+    """The plans for people, the best first, and why they are fewer than wanted if they are."""
+    if len(rows) == wanted:
+        return _render_table(rows)
+    return Group(_render_table(rows), f"{len(rows)} of {wanted}: {FEWER}")
+
+
+def _render_table(rows: Sequence[KindRow]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for header in ("plan", "kind"):
         table.add_column(header)

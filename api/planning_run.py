@@ -86,5 +86,7 @@ def run_plan(
         except PlanError as error:
             path = save_bundle(render_bundle(problem, limits, error=error))
             raise PlanError(f"{error}; what it takes to see it again is in {path}") from error
-    summary = RunSummary(elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, others=tuple(others))
+    summary = RunSummary(
+        elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, top=effort.top, others=tuple(others)
+    )
     return plan, summary

@@ -38,8 +38,10 @@ class RunSummary:
     """Seconds to the first verified plan."""
     files: Mapping[str, str] | None = None
     """What was written where."""
+    top: int = 1
+    """Plans of different kinds that were wanted."""
     others: tuple[Plan, ...] = ()
-    """The best plans of other kinds, if any were asked for."""
+    """Those beside the best that were found."""
 
 
 def render_progress(progress: Progress | None, elapsed_s: float) -> str:

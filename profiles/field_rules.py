@@ -57,8 +57,8 @@ def require_distinct(what: str, names: Iterable[str]) -> None:
 class FieldRule(Protocol):
     """What stands beside a type in `Annotated`; pydantic asks it for its part of the schema, and no more."""
 
-    def check(self, what: str, value: Any) -> None:
-        """Raise ValueError unless the field may hold `value`."""
+    def check(self, value: Any, *, owner: str, field: str) -> None:
+        """Raise ValueError unless the field of this name may hold `value`."""
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], JsonSchema]) -> JsonSchema:
         """The schema of the type with what the rule adds."""
@@ -75,9 +75,10 @@ class Whole:
     most: int = MAX_BYTES
     """Largest number."""
 
-    def check(self, what: str, value: int) -> None:
+    def check(self, value: int, *, owner: str, field: str) -> None:
         """Raise ValueError unless `value` is such a number."""
-        require_integer(what, value, least=self.least, most=self.most)
+        if type(value) is not int or not self.least <= value <= self.most:
+            require_integer(f"{owner}: {field}", value, least=self.least, most=self.most)
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], JsonSchema]) -> JsonSchema:
         """With the range, and the unit for the description."""
@@ -91,10 +92,10 @@ class Printable:
     may_be_empty: bool = False
     """Whether an empty text is one, too."""
 
-    def check(self, what: str, value: str) -> None:
+    def check(self, value: str, *, owner: str, field: str) -> None:
         """Raise ValueError unless `value` is such a name."""
         if value != "" or not self.may_be_empty:
-            require_name(what, value)
+            require_name(f"{owner}: {field}", value)
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], JsonSchema]) -> JsonSchema:
         """With the length, and without control characters (what else is not printable, no schema can say)."""
@@ -109,10 +110,10 @@ class NotEmpty:
     remedy: str
     """What to do about an empty one."""
 
-    def check(self, what: str, value: tuple[Any, ...]) -> None:
+    def check(self, value: tuple[Any, ...], *, owner: str, field: str) -> None:
         """Raise ValueError if there is no entry."""
         if not value:
-            raise ValueError(f"{what} is empty; {self.remedy}")
+            raise ValueError(f"{owner}: {field} is empty; {self.remedy}")
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], JsonSchema]) -> JsonSchema:
         """With the least number of entries."""
@@ -128,7 +129,7 @@ NameOrEmpty = Annotated[str, Printable(may_be_empty=True)]
 
 
 def require_fields(owner: str, instance: Any) -> None:
-    """Raise ValueError unless every field of a dataclass obeys its rule; None is no business of rules.
+    """Raise ValueError unless every field of a dataclass obeys its rule, or is None where it may be.
 
     `owner`: whose fields they are, as the message says it.
     """
@@ -136,7 +137,7 @@ def require_fields(owner: str, instance: Any) -> None:
     for name, rule, is_optional in _rules(kind):
         value = getattr(instance, name)
         if value is not None or not is_optional:
-            rule.check(f"{owner}: {name}", value)
+            rule.check(value, owner=owner, field=name)
 
 
 @cache

@@ -215,18 +215,18 @@ def _tell(problem: "Problem", plan: "Plan", *, run: "RunSummary", style: "Report
 
         console = make_console(is_report=False)
         console.print(render_screen(problem, plan, run=run))
-        if run.others:
+        if run.top > 1:
             from api.other_kinds import make_rows, render_kinds
 
             console.print("\nOther kinds of plan")
-            console.print(render_kinds(make_rows(problem, [plan, *run.others])))
+            console.print(render_kinds(make_rows(problem, [plan, *run.others]), wanted=run.top))
 
 
 def _summarise_others(problem: "Problem", plan: "Plan", *, run: "RunSummary") -> dict[str, Any]:
-    """The plans of several kinds, where more than one was found."""
+    """The plans of several kinds, where they were asked for."""
     from api.other_kinds import file_names, make_rows, summarise_kinds
 
-    if not run.others:
+    if run.top == 1:
         return {}
     plans = [plan, *run.others]
     files = file_names((run.files or {}).get("plan"), count=len(plans))

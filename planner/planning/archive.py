@@ -6,6 +6,7 @@ starts are cuts of all numbers of stages and replicas, its pool holds the best o
 
 from dataclasses import dataclass, replace
 
+from planner.clock import HasTime, always, while_time
 from planner.errors import PlanError
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, kind_of
@@ -66,10 +67,12 @@ class Archive:
 
     def others(self, run: SearchState, best: Plan) -> list[Plan]:
         """Verified plans of other kinds than the best's and each other's, the fastest first, with their evidence."""
-        self._look_at_candidates(run)
+        share = run.params.archive.overtime_share
+        has_time = _time_for(run, share=share)
+        self._look_at_candidates(run, has_time=_time_for(run, share=share / 2))
         found: dict[PlanKind, tuple[int, Plan]] = {}
         for kept in sorted(self.kept.values(), key=lambda each: each.objective_ns):
-            if len(found) >= self.top - 1 or _is_late(run):
+            if len(found) >= self.top - 1 or not has_time():
                 break
             judged = _judged(run, kept.plan) if kept.verdict is None else (kept.plan, kept.verdict)
             if judged is None or judged[1].timeline is None or kind_of(judged[0]) in (kind_of(best), *found):
@@ -79,10 +82,8 @@ class Archive:
         # what a target makes of a plan may take longer
         return [plan for _, plan in sorted(found.values(), key=lambda each: each[0])]
 
-    def _look_at_candidates(self, run: SearchState) -> None:
-        for source, plan in self.candidates:
-            if _is_late(run):
-                return
+    def _look_at_candidates(self, run: SearchState, *, has_time: HasTime) -> None:
+        for source, plan in while_time(self.candidates, has_time=has_time):
             found = _judged(run, plan)
             if found is not None and found[1].timeline is not None:
                 self.see(found[0], found[1].timeline, source=source, verdict=found[1])
@@ -100,11 +101,12 @@ def _origin(candidate: Candidate) -> str:
     return "joint search" if candidate.words is None else "order search"
 
 
-def _is_late(run: SearchState) -> bool:
-    """Whether the time limit, and what may be taken beyond it, is over; never where rounds are counted."""
+def _time_for(run: SearchState, *, share: float) -> HasTime:
+    """Whether less than this part of the time limit has passed since now; where rounds are counted, always."""
     if run.limits.max_rounds is not None:
-        return False
-    return run.elapsed_s > (1 + run.params.archive.overtime_share) * run.limits.time_limit_s
+        return always
+    until = run.elapsed_s + share * run.limits.time_limit_s
+    return lambda: run.elapsed_s < until
 
 
 def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:

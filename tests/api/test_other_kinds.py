@@ -33,6 +33,16 @@ def test_the_screen_says_what_each_trades(shell: Shell):
     assert "Other kinds" not in shell.run(*PLAN, "-o", "plan.json").err
 
 
+def test_fewer_than_wanted(shell: Shell):
+    """Tests that where the search comes by fewer kinds the screen says so, and why."""
+    alone = (*PLAN, "--no-replication", "--no-split-backward", "--max-stages-per-device", "1", "--no-idle-devices")
+    outcome = shell.run(*alone, "-m", "1", "--top", "20", "-o", "plan.json")
+    assert outcome.code == 0, outcome.err
+    number = len(list(shell.folder.glob("plan*.json")))
+    assert number < 20
+    assert f"{number} of 20: the search came by no other kind" in " ".join(outcome.err.split())
+
+
 def test_the_figures_in_json(shell: Shell):
     """Tests that the last event has a row per plan, in order, with kind, figures, reasons and file."""
     outcome = shell.run(*PLAN, "--top", "3", "--json", "-o", "sub.plan.json")
