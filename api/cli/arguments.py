@@ -80,6 +80,22 @@ Cluster = Annotated[
 NumMicrobatches = Annotated[
     int | None, typer.Option("--num-microbatches", "-m", metavar="N", help="Microbatches per iteration.")
 ]
+GlobalBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--global-batch",
+        "-g",
+        metavar="SAMPLES",
+        min=1,
+        help="Samples per iteration: size and number of microbatches are decided, among all measured sizes.",
+    ),
+]
+ChosenSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--microbatch-sizes", metavar="N[,N...]", help="With a global batch: the sizes to decide among; e.g. 1,2,4."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Say it in JSON.", rich_help_panel=_OUT)]
 Output = Annotated[
     str | None,

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from fractions import Fraction
 
+from planner.judge.batch import measured_at
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.problem import Options
 from profiles.canonical_json import to_plain
@@ -11,7 +13,7 @@ from profiles.canonical_json import to_plain
 
 def profile_name(case: Case) -> Findings:
     """The plan was made for a profile of this name."""
-    yield from _same("the profile's name", expected=case.problem.profile.name, actual=case.plan.problem.profile)
+    yield from _same("the profile's name", expected=case.problem.stated_profile.name, actual=case.plan.problem.profile)
 
 
 def profile_hash(case: Case) -> Findings:
@@ -33,6 +35,46 @@ def microbatch_count(case: Case) -> Findings:
     yield from _same(
         "the number of microbatches", expected=case.problem.num_microbatches, actual=case.plan.problem.num_microbatches
     )
+
+
+def batch_size(case: Case) -> Findings:
+    """The plan was made for this global batch, and to choose among these sizes of microbatches."""
+    stated, asked = case.plan.problem, case.problem.batch
+    whole = None if asked is None else asked.global_batch_size
+    sizes = None if asked is None else asked.microbatch_sizes
+    yield from _same("the global batch", expected=whole, actual=stated.global_batch_size)
+    yield from _same("the choice of microbatch sizes", expected=sizes, actual=stated.microbatch_sizes)
+    if asked is None:
+        yield from _same("the microbatch size", expected=None, actual=stated.microbatch_size)
+
+
+def batch_cut(case: Case) -> Findings:
+    """The microbatches of the plan are the global batch: their size times their number."""
+    stated, asked = case.plan.problem, case.problem.batch
+    if asked is None:
+        return
+    size, count, whole = stated.microbatch_size, stated.num_microbatches, asked.global_batch_size
+    if type(size) is not int or type(count) is not int or size * count != whole:
+        message = f"The plan has {shown(count, 40)} microbatches of {shown(size, 40)} samples, which are not {whole}."
+        yield Finding("the microbatch size", f"size x number = {whole}", f"{size} x {count}", message)
+
+
+def size_unmeasured(case: Case) -> Findings:
+    """The size of the plan's microbatches was allowed, or measured, and every layer has a cost for it everywhere."""
+    asked, size = case.problem.batch, case.plan.problem.microbatch_size
+    if asked is None or size is None:
+        return
+    types = sorted({device.type for device in case.problem.cluster.devices})
+    known = measured_at(asked.profile)
+    allowed = known if asked.microbatch_sizes is None else set(asked.microbatch_sizes)
+    if size not in allowed:
+        message = f"The plan has microbatches of {size} samples, none of the sizes {sorted(allowed)}."
+        yield Finding("the microbatch size", sorted(allowed), size, message)
+    for layer in case.reading.profile.layers:
+        for device_type in types:
+            if case.reading.times_of(layer, device_type, width=1, share=Fraction(1)) is None:
+                message = f"Layer {layer.name!r} was not measured on {device_type!r} for {size} samples."
+                yield Finding(f"layer {layer.name}", "a cost for a microbatch", size, message)
 
 
 def _same(subject: str, *, expected: object, actual: object) -> Findings:
@@ -65,6 +107,9 @@ RULES = (
     profile_hash,
     cluster_hash,
     microbatch_count,
+    batch_size,
+    batch_cut,
+    size_unmeasured,
     options_differ,
 )
 """The rules of this page, in the order in which they are applied."""
