@@ -39,12 +39,13 @@ def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> Renderabl
     """Everything a person wants to know about a plan that was just made."""
     evidence = plan.evidence
     assert evidence is not None, "a finished plan carries its evidence"
+    sizes: list[RenderableType] = [render_sizes(evidence.sizes), ""] if evidence.sizes else []
     return Group(
         render_header(problem),
         "",
         render_stages(problem, plan, peak_bytes=evidence.peak_bytes),
         "",
-        *([render_sizes(evidence.sizes), ""] if evidence.sizes else []),
+        *sizes,
         render_baselines(problem, evidence),
         "",
         _render_outcome(problem, evidence, run=run),
@@ -149,7 +150,8 @@ _STATES = {
 
 def _bound_of(row: SizeResult) -> int | None:
     """What no plan of a size is below, whatever shows it."""
-    return max((each for each in (row.lower_bound_ns, row.solver_bound_ns) if each is not None), default=None)
+    known = [each for each in (row.lower_bound_ns, row.solver_bound_ns) if each is not None]
+    return None if row.objective_ns is None and row.note else max(known, default=None)
 
 
 def render_baselines(problem: Problem, evidence: Evidence) -> Table:

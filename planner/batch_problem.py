@@ -8,8 +8,8 @@ from planner.plan import Plan, ProblemReference
 from planner.problem import GlobalBatch, Options, Problem
 from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
+from profiles.microbatch_sizes import measured_sizes, profile_at, why_no_cost
 from profiles.model_profile import MAX_SAMPLES, ModelProfile, require_distinct, require_integer
-from profiles.sizes import measured_sizes, profile_at, why_no_cost
 from profiles.workload import Workload
 
 MAX_BATCH = 2**30
@@ -69,7 +69,7 @@ class BatchProblem:
                     f"problem: microbatch_sizes names {size}, which does not divide global_batch_size = "
                     f"{self.global_batch_size}; leave it out, or change the batch"
                 )
-            if reason := why_no_cost(self.profile, size, self.cluster.device_types):
+            if reason := why_no_cost(self.profile, size, device_types=self.cluster.device_types):
                 raise ValueError(
                     f"problem: microbatch_sizes names {size}, but {reason}; leave it out, measure it (pipeplan profile "
                     '-b), or state "scaling": "linear"'

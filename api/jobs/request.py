@@ -15,9 +15,9 @@ from planner.progress import Limits
 from profiles.canonical_json import canonical_json, to_plain
 from profiles.cluster import Cluster
 from profiles.load import workload_of
+from profiles.microbatch_sizes import measured_sizes
 from profiles.model_profile import require_integer
 from profiles.refusal import refusal
-from profiles.sizes import measured_sizes
 from profiles.strict_json import Ceiling, decode_text, parse_json
 from profiles.validation import validate
 from profiles.workload import Workload

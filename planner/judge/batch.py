@@ -29,7 +29,7 @@ def profile_run(problem: Problem, plan: Plan) -> ModelProfile:
         measured,
         microbatch_size=size,
         scaling=measured.scaling or ("linear" if _has_one_size_each(measured) else "measured"),
-        layers=tuple(_layer(layer, factor, own) for layer in measured.layers),
+        layers=tuple(_layer(layer, factor, own=own) for layer in measured.layers),
         edges=tuple(_edge(edge, factor) for edge in measured.edges),
     )
 
@@ -51,7 +51,7 @@ def _has_one_size_each(profile: ModelProfile) -> bool:
     return len(places) == len(set(places))
 
 
-def _layer(layer: Layer, factor: Fraction, own: int) -> Layer:
+def _layer(layer: Layer, factor: Fraction, *, own: int) -> Layer:
     costs = {(cost.device_type, cost.width, cost.microbatch_size or own): cost for cost in layer.costs}
     return replace(
         _held(layer, factor),

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from fractions import Fraction
 
 from planner.judge.batch import measured_at
 from planner.judge.case import Case, Finding, Findings, shown
@@ -60,21 +59,14 @@ def batch_cut(case: Case) -> Findings:
 
 
 def size_unmeasured(case: Case) -> Findings:
-    """The size of the plan's microbatches was allowed, or measured, and every layer has a cost for it everywhere."""
+    """The size of the plan's microbatches is one of those allowed, or measured where the question names none."""
     asked, size = case.problem.batch, case.plan.problem.microbatch_size
     if asked is None or size is None:
         return
-    types = sorted({device.type for device in case.problem.cluster.devices})
-    known = measured_at(asked.profile)
-    allowed = known if asked.microbatch_sizes is None else set(asked.microbatch_sizes)
+    allowed = sorted(asked.microbatch_sizes or measured_at(asked.profile))
     if size not in allowed:
-        message = f"The plan has microbatches of {size} samples, none of the sizes {sorted(allowed)}."
-        yield Finding("the microbatch size", sorted(allowed), size, message)
-    for layer in case.reading.profile.layers:
-        for device_type in types:
-            if case.reading.times_of(layer, device_type, width=1, share=Fraction(1)) is None:
-                message = f"Layer {layer.name!r} was not measured on {device_type!r} for {size} samples."
-                yield Finding(f"layer {layer.name}", "a cost for a microbatch", size, message)
+        message = f"The plan has microbatches of {size} samples, none of the sizes {shown(allowed, 80)}."
+        yield Finding("the microbatch size", allowed, size, message)
 
 
 def _same(subject: str, *, expected: object, actual: object) -> Findings:

@@ -19,7 +19,7 @@ from planner.errors import InfeasibleProblemError
 from planner.export.targets import Target
 from planner.plan import Plan
 from planner.planning.driver import ignore, never
-from planner.planning.evidence import Outcome, finish
+from planner.planning.evidence import Conclusion, finish
 from planner.planning.planning_params import SearchParams
 from planner.planning.size_run import SizeRun
 from planner.progress import Limits, Progress
@@ -47,6 +47,7 @@ def make_batch_plan(
             run = SizeRun(
                 problem, share, on_progress=sizes.hear, should_stop=sizes.should_stop, target=target, params=params
             )
+            run.state.num_runs = len(question.sizes)
             sizes.runs.append(stack.enter_context(run))
         stack.enter_context(sizes.runs[0].state.collected_rarely())
         for run in sizes.runs:
@@ -168,13 +169,13 @@ class _Sizes:
         claims = [run.ruled_out_ns for run in self.runs]
         has_claim = any(run.state.solver_bound_ns is not None or run.is_empty for run in self.runs)
         entries = {run.size: run.infeasible or run.state.lower_bound for run in self.runs}
-        outcome = Outcome(
+        conclusion = Conclusion(
             bound=least_over_sizes({size: entry for size, entry in entries.items() if entry is not None}),
             solver_bound_ns=int(min(*claims, self.best_ns or 0)) if has_claim else None,
             stopped_by=self._stopped_by(),
             sizes=tuple(run.result(self.best_ns, is_best=run is self.best) for run in self.runs),
         )
-        return finish(self.best.state, outcome)
+        return finish(self.best.state, conclusion)
 
     def _give_up(self) -> None:
         """Raise InfeasibleProblemError if no size has a plan, and that is known of each."""

@@ -209,7 +209,8 @@ def bound(run: SearchState) -> None:
     if run.should_stop():
         run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0, params=params)
     else:
-        seconds = min(params.max_s, max(params.min_s, run.limits.time_limit_s / params.limit_parts))
+        limit_s = run.num_runs * run.limits.time_limit_s
+        seconds = min(params.max_s, max(params.min_s, limit_s / params.limit_parts)) / run.num_runs
         run.lower_bound = make_bound(
             run.problem,
             run.costs,

@@ -14,7 +14,7 @@ from planner.verify import verify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Conclusion:
     """What a run has shown of all plans, not of its incumbent alone."""
 
     bound: Bound
@@ -27,7 +27,7 @@ class Outcome:
     """What was found at every size of microbatches, if that was to be decided."""
 
     @classmethod
-    def of(cls, run: SearchState) -> "Outcome":
+    def of(cls, run: SearchState) -> "Conclusion":
         """That of a single run."""
         assert run.lower_bound is not None
         return cls(bound=run.lower_bound, solver_bound_ns=run.solver_bound_ns, stopped_by=run.stopped_by)
@@ -39,8 +39,8 @@ class Outcome:
         return "complete search" if self.solver_bound_ns is not None and self.solver_bound_ns >= objective else None
 
 
-def finish(run: SearchState, outcome: Outcome | None = None) -> Plan:
-    """The incumbent with its evidence, verified once more as a whole; `outcome`: what more than the run has shown."""
+def finish(run: SearchState, conclusion: Conclusion | None = None) -> Plan:
+    """The incumbent with its evidence, verified once more as a whole; `conclusion`: what more than this run shows."""
     if run.plan is None or run.timeline is None:
         if run.rejected is not None:
             first = run.rejected.violations[0]
@@ -49,7 +49,7 @@ def finish(run: SearchState, outcome: Outcome | None = None) -> Plan:
             f"no plan was found in {run.elapsed_s:.0f} s; no limit was proved to rule one out: allow more time, "
             "more memory, recomputation or more stages per device"
         )
-    plan = replace(run.plan, evidence=make_evidence(run, outcome or Outcome.of(run), timeline=run.timeline))
+    plan = replace(run.plan, evidence=make_evidence(run, conclusion or Conclusion.of(run), timeline=run.timeline))
     verdict = verify(run.problem, plan, earlier=run.verdict if run.is_large else None)
     if not verdict.passed:
         raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
@@ -66,13 +66,13 @@ def has_time_for_schedule_bound(run: SearchState) -> bool:
     return run.limits.max_rounds is not None or late_s <= most_s
 
 
-def make_evidence(run: SearchState, outcome: Outcome, *, timeline: Timeline) -> Evidence:
+def make_evidence(run: SearchState, conclusion: Conclusion, *, timeline: Timeline) -> Evidence:
     """Figures, bound, baselines and history of the incumbent."""
     assert run.plan is not None
-    plan, bound = run.plan, outcome.bound
+    plan, bound = run.plan, conclusion.bound
     objective = timeline.objective_ns(run.problem.options.objective)
     gap = (objective - bound.value_ns) / max(objective, 1)
-    proved_by = outcome.proof_of(objective)
+    proved_by = conclusion.proof_of(objective)
     fixed = bound.value_ns if gap <= 0 else None
     if fixed is None and has_time_for_schedule_bound(run):
         fixed = schedule_bound(run.problem, plan.stages, costs=run.costs, reached=objective)
@@ -86,12 +86,12 @@ def make_evidence(run: SearchState, outcome: Outcome, *, timeline: Timeline) -> 
         certificate={**bound.certificate, **enclose(run.problem)},
         gap=gap,
         schedule_bound_ns=None if fixed is None else max(fixed, bound.value_ns),
-        solver_bound_ns=outcome.solver_bound_ns,
+        solver_bound_ns=conclusion.solver_bound_ns,
         solution_status="feasible" if proved_by is None else "optimal",
         proved_by=proved_by,
         stopped_by=COMPLETE
         if proved_by == "complete search"
-        else outcome.stopped_by or ("proof" if gap <= 0 else "rounds"),
+        else conclusion.stopped_by or ("proof" if gap <= 0 else "rounds"),
         source=run.source,
         baselines=tuple(run.baselines),
         interpolated_costs=run.costs.unmeasured_costs(plan.stages),
@@ -105,5 +105,5 @@ def make_evidence(run: SearchState, outcome: Outcome, *, timeline: Timeline) -> 
         threads=run.limits.num_threads if run.limits.max_rounds is None else None,
         search_params=changed_params(run.params),
         improvers=run.improvers,
-        sizes=outcome.sizes,
+        sizes=conclusion.sizes,
     )

@@ -74,9 +74,10 @@ class SearchState:
         self.watch = CompileWatch(on_begin=lambda: self.report(COMPILING))
         """Compiling stops the clock."""
         self.begin, self.reported = time.monotonic(), -REPORT_EVERY_S
-        self.rest_s, self.rests_since = 0.0, self.begin
-        """Seconds in which the run rested, and since when it does, or infinity."""
-        self.resume()
+        self.rest_s, self.rests_since = 0.0, math.inf
+        """Seconds in which the run rested, and since when it does."""
+        self.num_runs = 1
+        """Runs that share the time, and the effort for bounds."""
         self.rival_ns: int | None = None
         """Objective of the best plan known of another run, above which nothing is worth proving here."""
         self.reporting = RLock()

@@ -16,6 +16,9 @@ from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
 
+REFUTED_NS = 2**53
+"""A bound beyond any time that layers add up to: no plan fits, whatever its deadline."""
+
 
 class SizeRun:
     """A run whose clock stands still while others have their turns."""
@@ -152,8 +155,15 @@ class SizeRun:
             baseline_ns=None if baseline is None else self._objective_of(baseline),
             rounds=self.state.rounds,
             seconds=round(self.state.elapsed_s, 3) if limits.max_rounds is None else None,
-            note=self.infeasible or ("a complete search found no plan that fits" if self.is_empty else ""),
+            note=self._why_no_plan(),
         )
+
+    def _why_no_plan(self) -> str:
+        """Why no plan of this size fits, if that is known; empty otherwise."""
+        if self.is_empty:
+            return "a complete search found no plan that fits"
+        is_refuted = self.objective_ns is None and (self.lower_bound_ns or 0) >= REFUTED_NS
+        return self.infeasible or ("its bound leaves no time at which a plan could end" if is_refuted else "")
 
     def _condition(self, best_ns: int | None) -> SizeState:
         if self.infeasible:

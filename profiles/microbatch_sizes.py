@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
+from math import ceil
 from typing import TypeVar
 
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
@@ -23,10 +25,10 @@ def measured_sizes(profile: ModelProfile, device_types: Iterable[str]) -> tuple[
         for cost in layer.costs
         if cost.width == 1 and cost.device_type in types
     }
-    return tuple(size for size in sorted(found) if why_no_cost(profile, size, types) is None)
+    return tuple(size for size in sorted(found) if why_no_cost(profile, size, device_types=types) is None)
 
 
-def why_no_cost(profile: ModelProfile, size: int, device_types: Iterable[str]) -> str | None:
+def why_no_cost(profile: ModelProfile, size: int, *, device_types: Iterable[str]) -> str | None:
     """Which layer has no cost for a microbatch of `size` samples on one device, and why; None if all have one."""
     own = profile.microbatch_size or 1
     for layer in profile.layers:
@@ -55,20 +57,21 @@ def profile_at(profile: ModelProfile, size: int) -> ModelProfile:
         )
     if size == own:
         return profile
+    factor = Fraction(size, own)
     return replace(
         profile,
         microbatch_size=size,
         scaling="linear" if profile.scales_linearly else "measured",
-        layers=tuple(_layer_at(layer, size, own) for layer in profile.layers),
-        edges=tuple(_edge_at(edge, size, own) for edge in profile.edges),
+        layers=tuple(_layer_at(layer, factor, own=own) for layer in profile.layers),
+        edges=tuple(_edge_at(edge, factor) for edge in profile.edges),
     )
 
 
-def _layer_at(layer: Layer, size: int, own: int) -> Layer:
+def _layer_at(layer: Layer, factor: Fraction, *, own: int) -> Layer:
     return replace(
-        _bytes_at(layer, size, own),
+        _bytes_at(layer, factor),
         costs=_costs_at(layer.costs, own),
-        wider=tuple(_bytes_at(entry, size, own) for entry in layer.wider),
+        wider=tuple(_bytes_at(entry, factor) for entry in layer.wider),
     )
 
 
@@ -78,20 +81,16 @@ def _costs_at(costs: Iterable[LayerCost], own: int) -> tuple[LayerCost, ...]:
     return tuple({(cost.device_type, cost.width, cost.microbatch_size): cost for cost in sized}.values())
 
 
-def _bytes_at(held: Held, size: int, own: int) -> Held:
+def _bytes_at(held: Held, factor: Fraction) -> Held:
     return replace(
         held,
-        stash_bytes=_grown(held.stash_bytes, size, own),
-        weight_stash_bytes=_grown(held.weight_stash_bytes, size, own),
-        checkpoint_bytes=_grown(held.checkpoint_bytes, size, own),
-        workspace_bytes=max(held.workspace_bytes, _grown(held.workspace_bytes, size, own)),
+        stash_bytes=ceil(factor * held.stash_bytes),
+        weight_stash_bytes=ceil(factor * held.weight_stash_bytes),
+        checkpoint_bytes=ceil(factor * held.checkpoint_bytes),
+        workspace_bytes=max(held.workspace_bytes, ceil(factor * held.workspace_bytes)),
     )
 
 
-def _edge_at(edge: Edge, size: int, own: int) -> Edge:
-    back = None if edge.gradient_bytes is None else _grown(edge.gradient_bytes, size, own)
-    return replace(edge, bytes=_grown(edge.bytes, size, own), gradient_bytes=back)
-
-
-def _grown(num_bytes: int, size: int, own: int) -> int:
-    return -(-num_bytes * size // own)
+def _edge_at(edge: Edge, factor: Fraction) -> Edge:
+    back = None if edge.gradient_bytes is None else ceil(factor * edge.gradient_bytes)
+    return replace(edge, bytes=ceil(factor * edge.bytes), gradient_bytes=back)
