@@ -36,6 +36,9 @@ ENCLOSED = "enclosed"
 SIZES = "sizes"
 """Kind of a certificate that has one for every size of microbatches."""
 
+REFUTED_NS = 2**53
+"""A bound beyond any time that layers add up to: no plan fits, whatever its deadline."""
+
 MAX_STEPS = 16
 """Steps of the search for the largest schedule bound, which whoever checks the evidence takes as well."""
 

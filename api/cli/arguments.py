@@ -497,6 +497,17 @@ MicrobatchSizes = Annotated[
         rich_help_panel=_MEASURED,
     ),
 ]
+MeasuredBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--global-batch",
+        "-g",
+        metavar="SAMPLES",
+        min=1,
+        help="Samples per iteration: `plan` will decide among the sizes of -b.",
+        rich_help_panel=_MEASURED,
+    ),
+]
 Widths = Annotated[
     str,
     typer.Option("--widths", metavar="N[,N...]", help="CPU threads per layer, e.g. 1,2.", rich_help_panel=_MEASURED),

@@ -17,13 +17,24 @@ Held = TypeVar("Held", Layer, WidthBytes)
 
 
 def profile_run(problem: Problem, plan: Plan) -> ModelProfile:
-    """The profile at the size of microbatches that the plan states, if that was for the plan to say."""
+    """The profile at the size of microbatches that the plan states, if that was for the plan to say.
+
+    Of a size that there cannot be, which the rules of `reference` report, the profile as measured.
+    """
     if problem.batch is None:
         return problem.profile
     measured, size = problem.batch.profile, plan.problem.microbatch_size
-    own = measured.microbatch_size
-    if own is None or size is None or size == own:
+    if type(size) is not int or size < 1 or size == measured.microbatch_size:
         return measured
+    try:
+        return _at(measured, size)
+    except ValueError:  # bytes beyond every limit
+        return measured
+
+
+def _at(measured: ModelProfile, size: int) -> ModelProfile:
+    """The profile for microbatches of so many samples."""
+    own = measured.microbatch_size or 1
     factor = Fraction(size, own)
     return replace(
         measured,

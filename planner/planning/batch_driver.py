@@ -191,7 +191,8 @@ class _Sizes:
             return "internal_error"
         if self.should_stop():
             return "user"
-        if self.elapsed_s >= 0.9 * self.limits.time_limit_s:
-            return "time"
         ends = {run.state.stopped_by for run in self.runs if run.is_open(self.best_ns)}
-        return "no_improvement" if ends == {"no_improvement"} else "rounds"
+        if ends == {"no_improvement"}:
+            return "no_improvement"
+        is_timed = self.limits.max_rounds is None or self.elapsed_s >= self.limits.time_limit_s
+        return "time" if is_timed or "time" in ends else "rounds"

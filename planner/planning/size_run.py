@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 
-from planner.certificate import prove_infeasible
+from planner.certificate import REFUTED_NS, prove_infeasible
 from planner.errors import InfeasibleProblemError
 from planner.export.targets import Target
 from planner.plan import BaselineResult, Plan, SizeResult, SizeState
@@ -15,9 +15,6 @@ from planner.planning.looped_layouts import LoopedSearch
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
-
-REFUTED_NS = 2**53
-"""A bound beyond any time that layers add up to: no plan fits, whatever its deadline."""
 
 
 class SizeRun:

@@ -250,9 +250,11 @@ def test_the_plan_is_the_best_of_all_sizes(seed: int):
 @pytest.mark.slow
 def test_larger_microbatches_win_until_memory_forbids_them():
     """Tests that the size is decided by costs and memory, and that sizes that cannot fit say why."""
-    ample, tight = make_batch(two_layers()), make_batch(two_layers(), memory_bytes=23)
-    assert [make_plan(each, limits=ROUND).problem.microbatch_size for each in (ample, tight)] == [4, 2]
-    rows = rows_of(make_plan(tight, limits=ROUND))
+    ample, less = make_batch(two_layers()), make_batch(two_layers(), memory_bytes=23)
+    assert [make_plan(each, limits=ROUND).problem.microbatch_size for each in (ample, less)] == [4, 2]
+    plan = make_plan(make_batch(two_layers(), memory_bytes=13, receive_buffers=0), limits=ROUND)
+    assert plan.problem.microbatch_size == 1
+    rows = rows_of(plan)
     assert rows[4].state == "infeasible"
     assert "memory" in rows[4].note
     with pytest.raises(InfeasibleProblemError, match=r"no plan fits at any size\. microbatches of 1: "):

@@ -331,6 +331,8 @@ def test_the_cut_of_a_batch_is_told():
     assert verify(*of_batch(allowed=(1, 2))()).passed
     assert broken_rules(*with_reference_field(microbatch_size=2)()) == ["batch-size"]
     assert broken_rules(*of_batch(microbatch_size=0)()) == ["malformed"]
+    assert broken_rules(*of_batch(microbatch_size="2")()) == ["malformed"]
+    assert broken_rules(*of_batch(microbatch_size=2**30)()) >= ["batch-cut", "size-unmeasured"]
 
 
 def test_a_cut_sample_is_told():
