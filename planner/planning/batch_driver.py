@@ -1,10 +1,11 @@
 """A global batch: one run per size of microbatches, one incumbent for all, and the time dealt among them.
 
-    all sizes    baselines, then bounds
+    all sizes    baselines, then bounds; the largest first, whose plans have the fewest actions
     heats        every open size has an equal slice of a heat; the better half goes on to the next one
     the last     what is left belongs to the best size
 
-A size is closed as soon as its bound reaches the best plan of all sizes. There are as many heats as it takes to leave
+A size is closed as soon as its bound reaches the best plan of all sizes; a quick bound is tried before anything is
+played. There are as many heats as it takes to leave
 one size, and they last equally long: of two sizes the better one has three quarters of the time of search, of four the
 best has 7/12. Where the sizes of a heat are closed early, those that were left behind have their time.
 """
@@ -50,9 +51,9 @@ def make_batch_plan(
             run.state.num_runs = len(question.sizes)
             sizes.runs.append(stack.enter_context(run))
         stack.enter_context(sizes.runs[0].state.collected_rarely())
-        for run in sizes.runs:
+        for run in reversed(sizes.runs):
             sizes.take_up(run, lambda each: each.make_first_plans(start))
-        for run in sizes.runs:
+        for run in reversed(sizes.runs):
             sizes.take_up(run, SizeRun.bound)
         sizes.search()
         return sizes.finish()

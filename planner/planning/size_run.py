@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 
-from planner.certificate import REFUTED_NS, prove_infeasible
+from planner.certificate import REFUTED_NS, make_bound, prove_infeasible
 from planner.errors import InfeasibleProblemError
 from planner.export.targets import Target
 from planner.plan import BaselineResult, Plan, SizeResult, SizeState
@@ -95,16 +95,29 @@ class SizeRun:
         return self.ruled_out_ns < (math.inf if least_ns is None else least_ns)
 
     def make_first_plans(self, start: Plan | None) -> None:
-        """Its baselines, or the proof that no plan fits."""
+        """Its baselines, or the proof that no plan fits or none is better than what other sizes have."""
+        state = self.state
+        self.infeasible = prove_infeasible(state.problem, state.costs) or ""
+        if self.infeasible or self._is_closed_at_once():
+            return
         try:
-            self._layouts = make_first_plans(self.state, start)
+            self._layouts = make_first_plans(state, start)
         except InfeasibleProblemError:
-            self.infeasible = prove_infeasible(self.state.problem, self.state.costs) or ""
-            self.is_empty = not self.infeasible
+            self.is_empty = True
+
+    def _is_closed_at_once(self) -> bool:
+        """Whether a quick bound reaches what another size has."""
+        state = self.state
+        if state.rival_ns is None:
+            return False
+        quick = make_bound(state.problem, state.costs, time_limit_s=0.0, params=state.params.bound)
+        state.lower_bound = quick if quick.value_ns >= state.rival_ns else None
+        return state.lower_bound is not None
 
     def bound(self) -> None:
-        """Its bound."""
-        bound_and_lay_out(self.state, self._layouts)
+        """Its bound, unless it is closed."""
+        if self.state.lower_bound is None:
+            bound_and_lay_out(self.state, self._layouts)
 
     def search(self, slice_s: float, *, horizon_s: float) -> None:
         """Search for so many seconds; `horizon_s`: what it has if it remains the best, for which it plans its steps."""

@@ -256,7 +256,7 @@ def test_larger_microbatches_win_until_memory_forbids_them():
     assert plan.problem.microbatch_size == 1
     rows = rows_of(plan)
     assert rows[4].state == "infeasible"
-    assert "memory" in rows[4].note
+    assert "needs 14 bytes on a device" in rows[4].note
     with pytest.raises(InfeasibleProblemError, match=r"no plan fits at any size\. microbatches of 1: "):
         make_plan(make_batch(two_layers(), memory_bytes=9), limits=ROUND)
 
