@@ -51,10 +51,8 @@ def make_batch_plan(
             run.state.num_runs = len(question.sizes)
             sizes.runs.append(stack.enter_context(run))
         stack.enter_context(sizes.runs[0].state.collected_rarely())
-        for run in reversed(sizes.runs):
-            sizes.take_up(run, lambda each: each.make_first_plans(start))
-        for run in reversed(sizes.runs):
-            sizes.take_up(run, SizeRun.bound)
+        sizes.make_first_plans(start, share=params.first_plans.no_plan_share)
+        sizes.bound()
         sizes.search()
         return sizes.finish()
 
@@ -112,7 +110,28 @@ class _Sizes:
             )
         )
 
-    def take_up(self, run: SizeRun, step: Callable[[SizeRun], None]) -> None:
+    def make_first_plans(self, start: Plan | None, *, share: float) -> None:
+        """Baselines of all sizes, or only the proofs that some are closed once that part of the time is over."""
+        for run in reversed(self.runs):
+            if self.is_late(share):
+                self.take_up(run, lambda each: each.rule_out())
+            else:
+                self.take_up(run, lambda each: each.make_first_plans(start))
+
+    def bound(self) -> None:
+        """The bounds of all sizes; what of them is quick once the time is over."""
+        for run in reversed(self.runs):
+            if self.is_late(1.0):
+                self.take_up(run, lambda each: each.bound_quickly())
+            else:
+                self.take_up(run, lambda each: each.bound())
+
+    def is_late(self, share: float) -> bool:
+        """Whether there is a plan, and that part of the time is over, so that sizes not looked at must wait."""
+        is_timed = self.limits.max_rounds is None
+        return is_timed and self.best is not None and self.elapsed_s >= share * self.limits.time_limit_s
+
+    def take_up(self, run: SizeRun, step: Callable[[SizeRun], object]) -> None:
         """Let one run take a step, with what is known of the others."""
         others = [each.objective_ns for each in self.runs if each is not run]
         run.state.rival_ns = min((each for each in others if each is not None), default=None)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 
-from planner.certificate import REFUTED_NS, make_bound, prove_infeasible
+from planner.certificate import REFUTED_NS, Bound, make_bound, prove_infeasible
 from planner.errors import InfeasibleProblemError
 from planner.export.targets import Target
 from planner.plan import BaselineResult, Plan, SizeResult, SizeState
@@ -96,21 +96,20 @@ class SizeRun:
 
     def make_first_plans(self, start: Plan | None) -> None:
         """Its baselines, or the proof that no plan fits or none is better than what other sizes have."""
-        state = self.state
-        self.infeasible = prove_infeasible(state.problem, state.costs) or ""
-        if self.infeasible or self._is_closed_at_once():
+        if self.rule_out():
             return
         try:
-            self._layouts = make_first_plans(state, start)
+            self._layouts = make_first_plans(self.state, start)
         except InfeasibleProblemError:
             self.is_empty = True
 
-    def _is_closed_at_once(self) -> bool:
-        """Whether a quick bound reaches what another size has."""
+    def rule_out(self) -> bool:
+        """Whether no plan fits, or a quick bound reaches what another size has; then the size is closed."""
         state = self.state
-        if state.rival_ns is None:
-            return False
-        quick = make_bound(state.problem, state.costs, time_limit_s=0.0, params=state.params.bound)
+        self.infeasible = prove_infeasible(state.problem, state.costs) or ""
+        if self.infeasible or state.rival_ns is None:
+            return bool(self.infeasible)
+        quick = self._quick_bound()
         state.lower_bound = quick if quick.value_ns >= state.rival_ns else None
         return state.lower_bound is not None
 
@@ -118,6 +117,15 @@ class SizeRun:
         """Its bound, unless it is closed."""
         if self.state.lower_bound is None:
             bound_and_lay_out(self.state, self._layouts)
+
+    def bound_quickly(self) -> None:
+        """What of its bound is quick, unless it is closed."""
+        if self.state.lower_bound is None:
+            self.state.lower_bound = self._quick_bound()
+
+    def _quick_bound(self) -> Bound:
+        state = self.state
+        return make_bound(state.problem, state.costs, time_limit_s=0.0, params=state.params.bound)
 
     def search(self, slice_s: float, *, horizon_s: float) -> None:
         """Search for so many seconds; `horizon_s`: what it has if it remains the best, for which it plans its steps."""

@@ -269,7 +269,7 @@ def made() -> tuple[BatchProblem, Plan]:
     question = BatchProblem(
         profile=workload.profile,
         cluster=workload.cluster,
-        global_batch_size=48,
+        global_batch_size=24,
         microbatch_sizes=(3, 6, 12),
         options=Options(receive_buffers=0),
     )
@@ -383,7 +383,7 @@ def test_a_looped_program_gets_a_plan_of_its_own():
     workload = load_workload("demo:gpt-1.5b-zero-bubble")
     assert workload.cluster is not None
     question = BatchProblem(
-        profile=workload.profile, cluster=workload.cluster, global_batch_size=48, microbatch_sizes=(3, 6)
+        profile=workload.profile, cluster=workload.cluster, global_batch_size=24, microbatch_sizes=(3, 6)
     )
     program = TARGETS["megatron"]
     plan = make_plan(restrict_question(question, program), limits=ROUND, target=program)
@@ -392,7 +392,7 @@ def test_a_looped_program_gets_a_plan_of_its_own():
     replicas = len(plan.stages[0].replicas)
     assert plan.problem.microbatch_size is not None
     text = render_megatron(make_megatron_job(problem, plan))
-    assert "--global-batch-size 48" in text
+    assert "--global-batch-size 24" in text
     assert f"--micro-batch-size {plan.problem.microbatch_size // replicas}" in text
 
 
