@@ -8,10 +8,10 @@ from rich.console import Console
 from api.bundle import render_bundle, save_bundle
 from api.interrupts import Interrupts
 from api.progress import Reporter, ReportStyle, RunSummary
+from planner.batch_problem import Question
 from planner.errors import NoPlanFoundError, PlanError
 from planner.export.targets import Target
 from planner.plan import Plan
-from planner.problem import Problem
 from planner.progress import Limits
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Effort:
 
 
 def run_plan(
-    problem: Problem, effort: Effort, *, console: Console, target: Target | None = None, start: Plan | None = None
+    problem: Question, effort: Effort, *, console: Console, target: Target | None = None, start: Plan | None = None
 ) -> tuple[Plan, RunSummary]:
     """The best plan found under `effort`, and how the run went; raises as `make_plan` does, or KeyboardInterrupt."""
     with Reporter(console, effort.style) as reporter, Interrupts(on_first=reporter.stop) as interrupts:

@@ -1,6 +1,6 @@
 """The question: a model profile, a cluster, a number of microbatches, and what may be decided."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Literal
@@ -104,6 +104,21 @@ def _longest_ns(cost: LayerCost) -> int:
     return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns + cost.recompute_ns
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalBatch:
+    """The question that a problem is one candidate of: the same batch, in microbatches of any size that was measured.
+
+    `planner.batch_problem` makes the candidates.
+    """
+
+    profile: ModelProfile
+    """The measurements, at the size of microbatches that they state."""
+    global_batch_size: int
+    """Samples per synchronous iteration."""
+    microbatch_sizes: tuple[int, ...] | None = None
+    """The sizes that may be chosen, ascending; None: every measured one that divides the batch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """Everything that a plan is an answer to. References between its parts are checked here."""
@@ -116,9 +131,12 @@ class Problem:
     """Microbatches per synchronous iteration."""
     options: Options = field(default_factory=Options)
     """What may be decided."""
+    batch: GlobalBatch | None = None
+    """Where the size of a microbatch was decided, too: the question whose answer this problem's plan is."""
 
     def __post_init__(self) -> None:
         require_integer("problem: num_microbatches", self.num_microbatches, least=1, most=MOST_MICROBATCHES)
+        self._require_batch()
         actions = 3 * self.num_microbatches * min(len(self.cluster.devices), len(self.profile.layers))
         if actions > MAX_ACTIONS:
             raise ValueError(
@@ -128,6 +146,17 @@ class Problem:
         self._require_costs()
         self._require_known_choices()
         self._require_size()
+
+    def _require_batch(self) -> None:
+        """The microbatches are the batch, and the layers those that were measured."""
+        if self.batch is None:
+            return
+        size, whole = self.profile.microbatch_size, self.batch.global_batch_size
+        if size is None or size * self.num_microbatches != whole:
+            raise ValueError(
+                f"problem: {self.num_microbatches} microbatches of {size} samples are not global_batch_size = {whole}; "
+                "change both, or leave batch out"
+            )
 
     def _require_size(self) -> None:
         """What the evaluator counts with 64 bits, and keeps in the keys of its events, has room there."""
@@ -213,10 +242,19 @@ class Problem:
         """Largest number of replicas a stage may have."""
         return self.allowed_replicas[-1]
 
+    @property
+    def stated_profile(self) -> ModelProfile:
+        """The profile as its document states it, whatever the size of microbatches was chosen."""
+        return self.profile if self.batch is None else self.batch.profile
+
+    def at_its_size(self) -> "Problem":
+        """The same question with nothing to decide about the size and number of microbatches."""
+        return self if self.batch is None else replace(self, batch=None)
+
     @cached_property
     def profile_sha256(self) -> str:
-        """Content hash of the profile."""
-        return content_sha256(self.profile)
+        """Content hash of the profile as stated."""
+        return content_sha256(self.stated_profile)
 
     @cached_property
     def cluster_sha256(self) -> str:
@@ -231,4 +269,7 @@ class Problem:
             cluster_sha256=self.cluster_sha256,
             num_microbatches=self.num_microbatches,
             options=to_plain(self.options),
+            microbatch_size=None if self.batch is None else self.profile.microbatch_size,
+            global_batch_size=None if self.batch is None else self.batch.global_batch_size,
+            microbatch_sizes=None if self.batch is None else self.batch.microbatch_sizes,
         )

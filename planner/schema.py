@@ -77,6 +77,10 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
 
 _RANGES: dict[str, tuple[int, int | None, str]] = {
     "num_microbatches": (1, None, "microbatches"),
+    "microbatch_size": (1, None, "samples"),
+    "microbatch_sizes": (1, None, "samples"),
+    "global_batch_size": (1, None, "samples"),
+    "rounds": (0, None, "rounds"),
     "bubble": (0, 1, "fraction"),
     "gap": (0, 1, "fraction"),
     "peak_fraction": (0, None, "fraction"),

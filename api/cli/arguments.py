@@ -105,6 +105,22 @@ Cluster = Annotated[
 NumMicrobatches = Annotated[
     int | None, typer.Option("--num-microbatches", "-m", metavar="N", help="Microbatches per iteration.")
 ]
+GlobalBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--global-batch",
+        "-g",
+        metavar="SAMPLES",
+        min=1,
+        help="Samples per iteration: size and number of microbatches are decided, among all measured sizes.",
+    ),
+]
+ChosenSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--microbatch-sizes", metavar="N[,N...]", help="With a global batch: the sizes to decide among; e.g. 1,2,4."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Say it in JSON.", rich_help_panel=_OUT)]
 Output = Annotated[
     str | None,
@@ -503,6 +519,17 @@ MicrobatchSizes = Annotated[
         "-b",
         metavar="N[,N...]",
         help="Samples per microbatch, the profile's own first; left out: batch / -m.",
+        rich_help_panel=_MEASURED,
+    ),
+]
+MeasuredBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--global-batch",
+        "-g",
+        metavar="SAMPLES",
+        min=1,
+        help="Samples per iteration: `plan` will decide among the sizes of -b.",
         rich_help_panel=_MEASURED,
     ),
 ]

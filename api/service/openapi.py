@@ -138,6 +138,12 @@ def _schemas() -> Schema:
             {
                 "workload": document,
                 "num_microbatches": {"type": ["integer", "null"], "minimum": 1},
+                "global_batch_size": {
+                    "type": ["integer", "null"],
+                    "minimum": 1,
+                    "description": "Samples per iteration: size and number of microbatches are decided.",
+                },
+                "microbatch_sizes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 1}},
                 "options": _ref("Options"),
                 "limits": _ref("Limits"),
                 "priority": {"type": "integer", "minimum": -10, "maximum": 10},

@@ -11,7 +11,7 @@ from planner.errors import PlanError
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, kind_of
 from planner.planning.conversions import plan_of
-from planner.planning.evidence import make_evidence
+from planner.planning.evidence import Conclusion, make_evidence
 from planner.planning.planning_params import ArchiveParams
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
@@ -121,7 +121,9 @@ def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
 def _finished(run: SearchState, plan: Plan, *, verdict: Verdict, source: str) -> Plan:
     """With evidence of its own: the bound is that of the question."""
     assert verdict.timeline is not None
-    finished = replace(plan, evidence=make_evidence(run, plan, timeline=verdict.timeline, source=source))
+    finished = replace(
+        plan, evidence=make_evidence(run, Conclusion.of(run), timeline=verdict.timeline, plan=plan, source=source)
+    )
     whole = verify(run.problem, finished, earlier=verdict)
     if not whole.passed:
         raise PlanError(f"the verifier rejected a plan of another kind: {whole.violations[0].message}")

@@ -3,7 +3,7 @@
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -85,48 +85,79 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
     At most `top` in all, the fastest first, no two of one kind, each verified and with evidence of its own; fewer where
     the run came by fewer kinds. Raises as `make_plan` does.
     """
-    target = how.get("target")
-    is_looped = target is not None and target.is_looped
-    run = SearchState(
-        problem,
+    run = begin_run(
+        problem.at_its_size(),
         how.get("limits") or Limits(),
-        on_progress=how.get("on_progress") or _ignore,
-        should_stop=how.get("should_stop") or _never,
-        fit=None if target is None else partial(fitted, problem, target=target),
-        fits_stages=is_looped,
+        on_progress=how.get("on_progress") or ignore,
+        should_stop=how.get("should_stop") or never,
+        target=how.get("target"),
         params=how.get("params", SearchParams()),
     )
     archive = Archive(top=top, objective=problem.options.objective, params=run.params.archive) if top > 1 else None
     run.witness = archive
     with run.watch, run.collected_rarely(), closing(run.window):
-        best = _follow(run, how.get("start"), is_looped=is_looped)
-        return (best, *(() if archive is None else archive.others(run, best)))
+        layouts = make_first_plans(run, how.get("start"))
+        bound_and_lay_out(run, layouts)
+        for _ in search(run):
+            pass
+        best = finish(run)
+        return (best, *([] if archive is None else archive.others(run, best)))
 
 
-def _follow(run: SearchState, start: Plan | None, *, is_looped: bool) -> Plan:
+def begin_run(
+    problem: Problem,
+    limits: Limits,
+    *,
+    on_progress: Callable[[Progress], None],
+    should_stop: Callable[[], bool],
+    target: Target | None,
+    params: SearchParams,
+) -> SearchState:
+    """A planning run whose clock begins now."""
+    return SearchState(
+        problem,
+        limits,
+        on_progress=on_progress,
+        should_stop=should_stop,
+        fit=None if target is None else partial(fitted, problem, target=target),
+        fits_stages=target is not None and target.is_looped,
+        params=params,
+    )
+
+
+def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | None:
+    """Everything before the bound; returns the search of layouts for programs that run stages in a loop.
+
+    Raises InfeasibleProblemError if a limit alone rules out every plan.
+    """
     prove_feasible(run)
     begin_large(run)
-    if is_looped:
+    if run.fits_stages:
         run.make_ready("looped")
-    layouts = LoopedSearch(run) if is_looped else None
+    layouts = LoopedSearch(run) if run.fits_stages else None
     if layouts is not None:
         search_layouts(run, layouts, share=run.params.first_plans.first_layouts_share)
     play_baselines(run)
     run.make_ready(*JOINT)
     if start is not None:
         play_start(run, start)
+    return layouts
+
+
+def bound_and_lay_out(run: SearchState, layouts: LoopedSearch | None) -> None:
+    """The bound, and with it the rest of the search of layouts."""
     bound(run)
     if layouts is not None:
         search_layouts(run, layouts, share=run.params.first_plans.layouts_share)
-    search(run)
-    return finish(run)
 
 
-def _ignore(progress: Progress) -> None:
+def ignore(progress: Progress) -> None:
+    """Nobody hears of it."""
     del progress
 
 
-def _never() -> bool:
+def never() -> bool:
+    """Nobody stops it."""
     return False
 
 
@@ -215,14 +246,15 @@ def bound(run: SearchState) -> None:
     if run.should_stop():
         run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0, params=params)
     else:
-        seconds = min(params.max_s, max(params.min_s, run.limits.time_limit_s / params.limit_parts))
+        limit_s = run.num_runs * run.limits.time_limit_s
+        seconds = min(params.max_s, max(params.min_s, limit_s / params.limit_parts)) / run.num_runs
         run.lower_bound = make_bound(
             run.problem,
             run.costs,
             time_limit_s=seconds,
             make_covering=Covering,
             has_time=run.time_until(params.share),
-            reached=run.incumbent_ns,
+            reached=run.threshold_ns,
             params=params,
         )
         add_class_layouts(run)
@@ -246,8 +278,8 @@ def search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> 
             run.propose(plan, source="looped layouts")
 
 
-def search(run: SearchState) -> None:
-    """Solvers propose, the verifier disposes, until a limit is reached."""
+def search(run: SearchState) -> Generator[None, None, None]:
+    """Solvers propose, the verifier disposes, until a limit is reached; it yields wherever the run may be left."""
     if run.is_over():
         return
     run.begin_search()
@@ -258,6 +290,7 @@ def search(run: SearchState) -> None:
                 run.report_if_due("search")
                 if run.is_over():
                     break
+                yield
             if run.stopped_by == "time":
                 run.window.drain()
         if isinstance(run.witness, Archive):

@@ -91,7 +91,7 @@ def _with_types(
         layers.append(replace(layer, costs=costs))
     devices = tuple(replace(device, type=type_of[device.name]) for device in problem.cluster.devices)
     cluster = slow_down(replace(problem.cluster, devices=devices), scales.links)
-    return replace(problem, profile=replace(problem.profile, layers=tuple(layers)), cluster=cluster)
+    return replace(problem.at_its_size(), profile=replace(problem.profile, layers=tuple(layers)), cluster=cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

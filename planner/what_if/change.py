@@ -57,7 +57,8 @@ def find_start(problem: Problem, plan: Plan, *, change: Change) -> Plan | None:
 
 
 def apply_change(problem: Problem, change: Change) -> Problem:
-    """The problem with the change; raises ValueError if there is no such problem."""
+    """The problem with the change, its microbatches cut as they are; raises ValueError if there is no such problem."""
+    problem = problem.at_its_size()
     if gone := find_gone(problem, change):
         problem = without_devices(problem, gone)
     if change.memory_bytes:
