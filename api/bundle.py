@@ -6,17 +6,17 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from planner.batch_problem import Question, workload_of_question
 from planner.document import plan_to_plain
 from planner.plan import Plan
-from planner.problem import Problem
 from planner.progress import Limits
 from profiles.canonical_json import to_plain
-from profiles.workload import WORKLOAD_FORMAT, profile_to_plain
+from profiles.workload import workload_to_plain
 
 BUNDLE_FORMAT = "pipeplan-bundle/1"
 
 
-def render_bundle(problem: Problem, limits: Limits, *, error: BaseException) -> str:
+def render_bundle(problem: Question, limits: Limits, *, error: BaseException) -> str:
     """The workload, the limits, the versions, what was said, and the rejected plan where the error carries it."""
     plan = getattr(error, "plan", None)
     bundle = {
@@ -24,13 +24,7 @@ def render_bundle(problem: Problem, limits: Limits, *, error: BaseException) -> 
         "message": str(error),
         "limits": to_plain(limits),
         "versions": {"python": platform.python_version(), **_versions()},
-        "workload": {
-            "format": WORKLOAD_FORMAT,
-            "profile": profile_to_plain(problem.profile),
-            "cluster": to_plain(problem.cluster),
-            "num_microbatches": problem.num_microbatches,
-            "options": to_plain(problem.options),
-        },
+        "workload": workload_to_plain(workload_of_question(problem)),
         "rejected_plan": plan_to_plain(plan) if isinstance(plan, Plan) else None,
     }
     return json.dumps(bundle, ensure_ascii=False) + "\n"

@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote, urlsplit
 
+from planner.batch_problem import Question, workload_of_question
 from planner.document import parse_plan, plan_to_plain
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.progress import Limits
 from profiles.canonical_json import to_plain
-from profiles.workload import WORKLOAD_FORMAT, profile_to_plain
+from profiles.workload import workload_to_plain
 
 What = Literal["simulation", "explanation", "report", "view", "trace", "torch"]
 """What `Client.play` makes of a plan."""
@@ -102,7 +103,7 @@ class Client:
 
     def plan(
         self,
-        problem: Problem,
+        problem: Question,
         *,
         limits: Limits | None = None,
         on_event: Callable[[ServerEvent], None] | None = None,
@@ -116,7 +117,7 @@ class Client:
                     on_event(event)
         return self.job(job["id"])
 
-    def submit(self, problem: Problem, *, limits: Limits | None = None, priority: int = 0) -> JobDocument:
+    def submit(self, problem: Question, *, limits: Limits | None = None, priority: int = 0) -> JobDocument:
         """Submit a question and come back at once."""
         body = {
             "workload": workload_document(problem),
@@ -270,15 +271,9 @@ class Client:
                     fields = {}
 
 
-def workload_document(problem: Problem) -> dict[str, Any]:
-    """The document that states a problem."""
-    return {
-        "format": WORKLOAD_FORMAT,
-        "profile": profile_to_plain(problem.profile),
-        "cluster": to_plain(problem.cluster),
-        "num_microbatches": problem.num_microbatches,
-        "options": to_plain(problem.options),
-    }
+def workload_document(question: Question) -> dict[str, Any]:
+    """The document that states a question."""
+    return {"options": {}, **workload_to_plain(workload_of_question(question))}
 
 
 def _checked(plan: Plan, problem: Problem | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from api.failures import InputError
+from planner.batch_problem import BatchProblem, Question, problem_answered, question_of_workload
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.progress import MAX_THREADS, Method
@@ -50,21 +51,62 @@ def read_workload(source: str, *, cluster: str | None = None) -> Workload:
         return workload if cluster is None else replace(workload, cluster=load_cluster(cluster))
 
 
+def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = None) -> Question:
+    """The question that a workload states, with other options where they are given."""
+    from profiles.validation import validate
+
+    name = workload.profile.name
+    if workload.cluster is None:
+        raise InputError(f"{name}: holds no cluster; add --cluster FILE, or give a workload (see `pipeplan demos`)")
+    if workload.num_microbatches is None and workload.global_batch_size is None:
+        raise InputError(f"{name}: holds no number of microbatches; add -m N, or --global-batch SAMPLES")
+    with reading():
+        options = validate(Options, {**workload.options, **(changes or {})}, source="options")
+        return question_of_workload(workload, options)
+
+
 def make_problem(
     workload: Workload, *, num_microbatches: int | None = None, changes: Mapping[str, Any] | None = None
 ) -> Problem:
     """The problem that a workload states, with another number of microbatches or other options where they are given."""
-    from profiles.validation import validate
+    if num_microbatches is not None:
+        workload = workload.with_microbatches(num_microbatches)
+    question = make_question(workload, changes=changes)
+    if isinstance(question, BatchProblem):
+        raise InputError(
+            f"{workload.profile.name}: leaves the size of microbatches to the planner (global_batch_size = "
+            f"{question.global_batch_size}), which this command does not decide on; add -m N, or give a plan"
+        )
+    return question
 
-    name = workload.profile.name
-    count = workload.num_microbatches if num_microbatches is None else num_microbatches
-    if workload.cluster is None:
-        raise InputError(f"{name}: holds no cluster; add --cluster FILE, or give a workload (see `pipeplan demos`)")
-    if count is None:
-        raise InputError(f"{name}: holds no number of microbatches; add -m N")
+
+def choose_batch(
+    workload: Workload, *, num_microbatches: int | None, global_batch: int | None, sizes: str | None
+) -> Workload:
+    """The workload with the number of microbatches, or the global batch, that the command line asks for."""
+    if num_microbatches is not None and global_batch is not None:
+        raise InputError(
+            f"-m {num_microbatches} and --global-batch {global_batch}: the latter leaves the number of microbatches to "
+            "the planner; give one of them"
+        )
     with reading():
-        options = validate(Options, {**workload.options, **(changes or {})}, source="options")
-        return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=count, options=options)
+        if num_microbatches is not None and sizes is None:
+            return workload.with_microbatches(num_microbatches)
+        chosen = None if sizes is None else parse_sizes(sizes)
+        whole = workload.global_batch_size if global_batch is None else global_batch
+        if whole is None or num_microbatches is not None:
+            if chosen is not None:
+                raise InputError(f"--microbatch-sizes {sizes}: goes with a global batch; add --global-batch SAMPLES")
+            return workload
+        return workload.with_batch(whole, workload.microbatch_sizes if chosen is None else chosen)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """`1,2,4` as numbers."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 12 for part in parts):
+        raise InputError(f"--microbatch-sizes {text}: write numbers of samples with commas between, e.g. 1,2,4")
+    return tuple(map(int, parts))
 
 
 def read_plan(source: str) -> Plan:
@@ -78,8 +120,13 @@ def read_plan(source: str) -> Plan:
 
 def question_of(plan: Plan, workload: Workload) -> Problem:
     """The question that `plan` says it answers: `workload` with the plan's microbatches and options."""
-    asked = replace(workload, options=dict(plan.problem.options))
-    return make_problem(asked, num_microbatches=plan.problem.num_microbatches)
+    from profiles.validation import validate
+
+    if workload.cluster is None:
+        return make_problem(workload, num_microbatches=plan.problem.num_microbatches)
+    with reading():
+        options = validate(Options, dict(plan.problem.options), source="options")
+        return problem_answered(plan.problem, profile=workload.profile, cluster=workload.cluster, options=options)
 
 
 def read_plan_and_problem(source: str, workload: str | None, *, cluster: str | None = None) -> tuple[Plan, Problem]:
@@ -232,4 +279,6 @@ def _describe(workload: Workload) -> str:
         text += f" on {', '.join(counts)}"
     if workload.num_microbatches is not None:
         text += f", {workload.num_microbatches} microbatches"
+    if workload.global_batch_size is not None:
+        text += f", {workload.global_batch_size} samples"
     return f"{text}: {profile.name}"

@@ -8,10 +8,10 @@ from rich.console import Console
 from api.bundle import render_bundle, save_bundle
 from api.interrupts import Interrupts
 from api.progress import Reporter, ReportStyle, RunSummary
+from planner.batch_problem import Question
 from planner.errors import NoPlanFoundError, PlanError
 from planner.export.targets import Target
 from planner.plan import Plan
-from planner.problem import Problem
 from planner.progress import Limits
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Effort:
     """Who looks for plans (`planner.progress.Method`)."""
     solver: str | None = None
     """The solver of `ilp`, if one was named."""
+    top: int = 1
+    """Plans of different kinds that are wanted."""
     params: "SearchParams | None" = None
     """What steers the search, where it is not the default."""
 
@@ -68,18 +70,19 @@ class Effort:
 
 
 def run_plan(
-    problem: Problem, effort: Effort, *, console: Console, target: Target | None = None, start: Plan | None = None
+    problem: Question, effort: Effort, *, console: Console, target: Target | None = None, start: Plan | None = None
 ) -> tuple[Plan, RunSummary]:
     """The best plan found under `effort`, and how the run went; raises as `make_plan` does, or KeyboardInterrupt."""
     with Reporter(console, effort.style) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
-        from planner.planning import SearchParams, make_plan  # the solvers come with it, so the live line comes first
+        from planner.planning import SearchParams, make_plans  # the solvers come with it, so the live line comes first
 
         # importing the solvers belongs to the time that the caller waits
         left_s = max(effort.time_limit_s - reporter.elapsed_s, effort.time_limit_s / 2)
         limits = effort.limits if effort.max_rounds is not None else replace(effort.limits, time_limit_s=left_s)
         try:
-            plan = make_plan(
+            plan, *others = make_plans(
                 problem,
+                top=effort.top,
                 limits=limits,
                 start=start,
                 on_progress=reporter.hear,
@@ -94,4 +97,7 @@ def run_plan(
         except PlanError as error:
             path = save_bundle(render_bundle(problem, limits, error=error))
             raise PlanError(f"{error}; what it takes to see it again is in {path}") from error
-    return plan, RunSummary(elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s)
+    summary = RunSummary(
+        elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, top=effort.top, others=tuple(others)
+    )
+    return plan, summary

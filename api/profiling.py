@@ -17,7 +17,8 @@ from api.inputs import reading
 from api.progress import MIN_PAUSE_S, ReportStyle
 from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
-from profiles.model_profile import MAX_NAME_LENGTH, Layer
+from profiles.field_rules import MAX_NAME_LENGTH
+from profiles.model_profile import Layer
 from profiles.workload import Workload
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Wanted:
     num_microbatches: int | None = None
     microbatch_size: str | None = None
     """Comma-separated."""
+    global_batch: int | None = None
+    """Samples per iteration that the workload states instead of a number of microbatches."""
     widths: str = "1"
     """Comma-separated."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -103,6 +106,8 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
             workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)
             if findings.conditions == "busy" and intake.kind == "training":
                 workload = _add_overheads(wanted, workload, telling=telling)
+            if wanted.global_batch is not None:
+                workload = workload.with_batch(wanted.global_batch, None)
     records = findings.records
     return ProfilingResult(
         workload=workload,
@@ -205,7 +210,13 @@ def _sizes(wanted: Wanted, intake: "Intake") -> tuple[tuple[int, ...], int | Non
     samples, count = num_samples(intake.model), wanted.num_microbatches
     if wanted.microbatch_size is not None:
         sizes = _numbers("--microbatch-size", wanted.microbatch_size)
+        _require_batch(wanted, sizes)
+        if intake.kind == "training" and wanted.global_batch not in (None, samples):
+            raise InputError(
+                f"--global-batch {wanted.global_batch}: an iteration of the Training has {samples} samples"
+            )
         return sizes, count or (samples // sizes[0] if samples % sizes[0] == 0 else None)
+    _require_batch(wanted, ())
     if count is None:
         raise InputError(
             f"how large is a microbatch? add -m N (the batch has {samples} samples) or --microbatch-size N[,N...]"
@@ -213,6 +224,20 @@ def _sizes(wanted: Wanted, intake: "Intake") -> tuple[tuple[int, ...], int | Non
     if samples % count:
         raise InputError(f"-m {count}: the batch's {samples} samples cannot be cut into {count} equal microbatches")
     return shares(samples // count, num_devices=_num_devices(wanted)), count
+
+
+def _require_batch(wanted: Wanted, sizes: Sequence[int]) -> None:
+    """A global batch is cut into microbatches of sizes that are measured."""
+    whole = wanted.global_batch
+    if whole is None:
+        return
+    if wanted.num_microbatches is not None:
+        raise InputError(f"--global-batch {whole}: leaves the number of microbatches to `plan`; leave -m out")
+    if not any(whole % size == 0 for size in sizes):
+        known = ", ".join(map(str, sizes)) or "none"
+        raise InputError(
+            f"--global-batch {whole}: no size divides it (-b: {known}); give sizes to measure, e.g. -b 1,2,4"
+        )
 
 
 def shares(size: int, *, num_devices: int) -> tuple[int, ...]:
@@ -420,6 +445,7 @@ def summarise_profile(outcome: ProfilingResult, *, output: str | None) -> dict[s
         "estimated_layers": outcome.num_estimated,
         "microbatch_size": profile.microbatch_size,
         "num_microbatches": outcome.workload.num_microbatches,
+        "global_batch_size": outcome.workload.global_batch_size,
         **sums,
         "optimizer_ns": profile.optimizer_ns,
         "parameter_bytes": sum(layer.parameter_bytes for layer in profile.layers),
@@ -437,6 +463,15 @@ def _warn_of_unsplit(layers: Sequence[Layer]) -> str:
     return f"  {len(layers)} layers cannot be split into I and W, W is part of I: {modules}"
 
 
+def _told_sizes(workload: Workload) -> str:
+    """The size of microbatches, and of a global batch those among which `plan` decides."""
+    own = workload.profile.microbatch_size
+    if workload.global_batch_size is None:
+        return str(own)
+    sizes = sorted({cost.microbatch_size or own or 1 for layer in workload.profile.layers for cost in layer.costs})
+    return f"{own} (costs at {', '.join(map(str, sizes))}; global batch of {workload.global_batch_size})"
+
+
 def render_summary(outcome: ProfilingResult, *, output: str | None) -> str:
     """The closing words for people."""
     said = summarise_profile(outcome, output=output)
@@ -450,7 +485,7 @@ def render_summary(outcome: ProfilingResult, *, output: str | None) -> str:
     unsplit = [layer for layer in outcome.workload.profile.layers if not layer.splittable]
     machine = f"{said['devices']} devices, {said['links']} links" if said["devices"] else "no cluster: add one to plan"
     lines = [
-        f"{said['profile']}: {said['layers']} layers{estimated}; microbatches of {said['microbatch_size']}",
+        f"{said['profile']}: {said['layers']} layers{estimated}; microbatches of {_told_sizes(outcome.workload)}",
         f"  per microbatch (ms)  {times}",
         f"  weights {said['parameter_bytes'] / 2**20:.1f} MiB, stash {said['stash_bytes'] / 2**20:.1f} MiB, "
         f"widest spread {100 * said['worst_spread']:.0f} %",

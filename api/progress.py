@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from api.formatting import ABSENT, render_ms, render_percent
+from planner.plan import Plan
 from planner.progress import Progress
 
 ReportStyle = Literal["live", "lines", "json", "quiet"]
@@ -37,6 +38,10 @@ class RunSummary:
     """Seconds to the first verified plan."""
     files: Mapping[str, str] | None = None
     """What was written where."""
+    top: int = 1
+    """Plans of different kinds that were wanted."""
+    others: tuple[Plan, ...] = ()
+    """Those beside the best that were found."""
 
 
 def render_progress(progress: Progress | None, elapsed_s: float) -> str:

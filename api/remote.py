@@ -14,6 +14,7 @@ from api.interrupts import Interrupts
 from api.planning_run import Effort
 from api.progress import Reporter, RunSummary
 from api.screen import make_table
+from planner.batch_problem import Question
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
 from planner.plan import Plan
 from planner.problem import Problem
@@ -33,7 +34,7 @@ def connect(url: str) -> Client:
         raise InputError(str(error)) from None
 
 
-def run_remotely(problem: Problem, effort: Effort, *, console: Console, url: str) -> tuple[Plan, RunSummary]:
+def run_remotely(problem: Question, effort: Effort, *, console: Console, url: str) -> tuple[Plan, RunSummary]:
     """As `run_plan`, but the service solves; Ctrl+C asks it for its best plan."""
     client = connect(url)
     job = client.submit(problem, limits=effort.limits)

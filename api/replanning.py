@@ -58,6 +58,7 @@ def plan_again(
     """Plan for what is left, from the present plan on; ValueError for names that are neither device nor host."""
     gone = find_lost(problem, lost)
     program = None if target is None else TARGETS[target]
+    problem = problem.at_its_size()
     left = without_devices(problem, gone) if gone else problem
     if program is not None:
         left = restrict_problem(left, program)

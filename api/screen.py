@@ -19,7 +19,7 @@ from api.formatting import (
 )
 from api.progress import RunSummary
 from planner.costs import CostModel
-from planner.plan import BaselineResult, Evidence, Plan
+from planner.plan import BaselineResult, Evidence, Plan, SizeResult
 from planner.problem import Objective, Problem
 
 MAX_STAGE_ROWS = 14
@@ -39,11 +39,13 @@ def render_screen(problem: Problem, plan: Plan, *, run: RunSummary) -> Renderabl
     """Everything a person wants to know about a plan that was just made."""
     evidence = plan.evidence
     assert evidence is not None, "a finished plan carries its evidence"
+    sizes: list[RenderableType] = [render_sizes(evidence.sizes), ""] if evidence.sizes else []
     return Group(
         render_header(problem),
         "",
         render_stages(problem, plan, peak_bytes=evidence.peak_bytes),
         "",
+        *sizes,
         render_baselines(problem, evidence),
         "",
         _render_outcome(problem, evidence, run=run),
@@ -62,6 +64,8 @@ def render_header(problem: Problem) -> Text:
     text.append(profile.name, style="bold")
     text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {types} · ")
     text.append(f"{problem.num_microbatches} microbatch{'es' if problem.num_microbatches > 1 else ''}{size}")
+    if problem.batch is not None:
+        text.append(f" (global batch of {problem.batch.global_batch_size})")
     asked = ", ".join(
         f"{name} = {value if not isinstance(value, list) else f'{len(value)} given'}"
         for name, value in problem.reference().options.items()
@@ -108,6 +112,46 @@ def render_memory(fraction: float) -> Text:
     """A bar and a percentage, red where the limit is broken."""
     style = "red" if fraction > 1 else "yellow" if fraction > 0.95 else "green"
     return Text.assemble((render_bar(fraction), style), f" {100 * fraction:3.0f} %")
+
+
+def render_sizes(rows: Sequence[SizeResult]) -> Table:
+    """The sizes of microbatches side by side: the best plan of each, its bound, and what is known of it."""
+    table = make_table()
+    table.add_column("", no_wrap=True)
+    for header in ("samples", "microbatches", "best plan ms", "bound ms", "best baseline ms"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("size is", no_wrap=True)
+    table.add_column("searched", justify="right", no_wrap=True)
+    for row in rows:
+        is_best = row.state == "best"
+        effort = f"{row.rounds} rounds" if row.seconds is None else render_seconds(row.seconds)
+        table.add_row(
+            "✓" if is_best else "",
+            str(row.microbatch_size),
+            str(row.num_microbatches),
+            render_ms(row.objective_ns),
+            render_ms(_bound_of(row)),
+            render_ms(row.baseline_ns),
+            one_line(_STATES[row.state] + (f": {row.note}" if row.note else "")),
+            effort,
+            style="bold green" if is_best else "" if row.state == "open" else "dim",
+        )
+    return table
+
+
+_STATES = {
+    "best": "chosen",
+    "open": "open",
+    "closed": "closed: none is better",
+    "infeasible": "out of question",
+}
+"""What is said of a size: closed ones have a bound that reaches the plan chosen."""
+
+
+def _bound_of(row: SizeResult) -> int | None:
+    """What no plan of a size is below, whatever shows it."""
+    known = [each for each in (row.lower_bound_ns, row.solver_bound_ns) if each is not None]
+    return None if row.objective_ns is None and row.note else max(known, default=None)
 
 
 def render_baselines(problem: Problem, evidence: Evidence) -> Table:
@@ -249,7 +293,7 @@ def _render_result(evidence: Evidence, *, objective: Objective) -> str:
     """The objective beside the best baseline and between its bounds, a line each."""
     ours = evidence.span_ns if objective == "span" else evidence.makespan_ns
     lines = [f"{render_ms(ours)} ms{_render_lead(evidence, ours, objective=objective)}"]
-    kind = f"({evidence.bound_kind.replace('_', ' ')})"
+    kind = "(at any size)" if evidence.sizes else f"({evidence.bound_kind.replace('_', ' ')})"
     if ours <= evidence.lower_bound_ns:
         return f"{lines[0]}\noptimal: no plan can be faster {kind}"
     bound = f"no plan can be below {render_ms(evidence.lower_bound_ns)} ms {kind}"
@@ -284,6 +328,11 @@ def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
         row.name: row.span_ns if objective == "span" else row.makespan_ns
         for row in evidence.baselines
         if row.fits_memory
+    }
+    times |= {
+        f"{row.baseline} with {row.microbatch_size} samples": row.baseline_ns
+        for row in evidence.sizes
+        if row.state != "best"
     }
     rivals = {name: time for name, time in times.items() if time}
     if not rivals:

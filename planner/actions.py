@@ -8,7 +8,8 @@ Kind = Literal["F", "I", "W", "B"]
 
 KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
 
-_TEXT = re.compile(r"(0|[1-9][0-9]{0,8})([FIWB])(0|[1-9][0-9]{0,8})")
+ACTION_TEXT = re.compile(r"(0|[1-9][0-9]{0,8})([FIWB])(0|[1-9][0-9]{0,8})")
+"""How an action is written."""
 
 
 class Action(NamedTuple):
@@ -24,7 +25,7 @@ class Action(NamedTuple):
 
 def parse_action(text: str) -> Action:
     """Read `2F0`; raises ValueError for anything else (leading zeros and trailing text included)."""
-    match = _TEXT.fullmatch(text)
+    match = ACTION_TEXT.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is not an action; write stage, kind (F, I, W or B) and microbatch, e.g. '2F0'")
     stage, kind, microbatch = match.groups()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from planner.batch_problem import BatchProblem, batch_problem_of
 from planner.bounds import (
     classes_bound,
     counting,
@@ -32,10 +33,24 @@ MAX_VALUE_NS = 1 << 60
 ENCLOSED = "enclosed"
 """Where a plan's certificate has the question that it is about (`planner.embedded_problem`); no bound looks at it."""
 
+SIZES = "sizes"
+"""Kind of a certificate that has one for every size of microbatches."""
+
+REFUTED_NS = 2**53
+"""A bound beyond any time that layers add up to: no plan fits, whatever its deadline."""
+
 MAX_STEPS = 16
 """Steps of the search for the largest schedule bound, which whoever checks the evidence takes as well."""
 
-__all__ = ["Bound", "check_certificate", "make_bound", "prove_infeasible", "schedule_bound"]
+__all__ = [
+    "Bound",
+    "bounds_of_sizes",
+    "check_certificate",
+    "least_over_sizes",
+    "make_bound",
+    "prove_infeasible",
+    "schedule_bound",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,13 +195,69 @@ def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime,
 def check_certificate(problem: Problem, certificate: Mapping[str, Any]) -> int:
     """The bound that the certificate proves, derived from the problem alone.
 
-    Raises ValueError if it proves less than it states, or is none.
+    Where the size of microbatches was open, the least over all sizes, each with an entry of its own. Raises ValueError
+    if it proves less than it states, or is none.
     """
+    question = batch_problem_of(problem)
+    if question is not None:
+        return _check_sizes(question, certificate)
     stated = _stated(certificate)
     derived = _derive(Least(problem, CostModel(problem)), certificate)
     if derived != stated:
         raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
     return derived
+
+
+def least_over_sizes(entries: Mapping[int, "Bound | str"]) -> Bound:
+    """What no plan is below at any size of microbatches: per size its bound, or why no plan of it fits into memory.
+
+    Raises ValueError if there is no bound among them.
+    """
+    bounds = [entry for entry in entries.values() if isinstance(entry, Bound)]
+    if not bounds:
+        raise ValueError("certificate: no plan fits at any size; there is nothing to bound")
+    value, rows = min(bound.value_ns for bound in bounds), list[dict[str, Any]]()
+    for size, entry in sorted(entries.items()):
+        said = {"infeasible": entry} if isinstance(entry, str) else {"certificate": entry.certificate}
+        rows.append({"microbatch_size": size, **said})
+    return Bound(kind=SIZES, value_ns=value, certificate={"kind": SIZES, "value_ns": value, "sizes": rows})
+
+
+def bounds_of_sizes(certificate: Mapping[str, Any]) -> dict[int, int | None]:
+    """Per size the bound that its entry states; None where it says that no plan fits."""
+    return {
+        row["microbatch_size"]: None if "infeasible" in row else row["certificate"]["value_ns"]
+        for row in certificate["sizes"]
+    }
+
+
+def _check_sizes(question: BatchProblem, certificate: Mapping[str, Any]) -> int:
+    """The least of what the entries prove, if there is one for every size."""
+    stated, rows = _stated(certificate), certificate.get("sizes")
+    if certificate.get("kind") != SIZES or set(certificate) - {ENCLOSED} != {"kind", "value_ns", "sizes"}:
+        raise ValueError(f"certificate: a global batch needs one of kind {SIZES!r}; make the bound again")
+    sizes = [row.get("microbatch_size") if isinstance(row, Mapping) else None for row in rows or ()]
+    if sizes != list(question.sizes):
+        raise ValueError(
+            f"certificate: it has entries for {str(sizes)[:60]}, not for {list(question.sizes)}; make the bound again"
+        )
+    proved = [_check_size(problem, row) for problem, row in zip(question.candidates, rows or (), strict=True)]
+    derived = min((value for value in proved if value is not None), default=None)
+    if derived != stated:
+        raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
+    return stated
+
+
+def _check_size(problem: Problem, row: Mapping[str, Any]) -> int | None:
+    """What the entry of one size proves; None if no plan fits at that size, as it says."""
+    if set(row) == {"microbatch_size", "certificate"}:
+        return check_certificate(problem.at_its_size(), row["certificate"])
+    if set(row) != {"microbatch_size", "infeasible"} or prove_infeasible(problem, CostModel(problem)) is None:
+        raise ValueError(
+            f"certificate: its entry for microbatches of {row['microbatch_size']} neither bounds plans nor is there "
+            "proof that none fits; make the bound again"
+        )
+    return None
 
 
 def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostModel, reached: int | None = None) -> int:

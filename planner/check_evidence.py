@@ -10,12 +10,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from planner.baselines.registry import NO_TIME, make_baselines, play_baseline
-from planner.certificate import check_certificate, schedule_bound
+from planner.certificate import bounds_of_sizes, check_certificate, schedule_bound
 from planner.costs import CostModel
 from planner.embedded_document import KEY
 from planner.embedded_problem import enclosed_problem
 from planner.judge.evidence import TOLERANCE
-from planner.plan import BaselineResult, Evidence, Plan
+from planner.plan import BaselineResult, Evidence, Plan, SizeResult
 from planner.problem import Problem
 from planner.simulate import Timeline
 from planner.verify import Verdict, verify
@@ -80,7 +80,13 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
     if with_baselines is None:
         with_baselines = sum(map(len, plan.schedule.values())) <= CHEAP_ACTIONS
     check = _EvidenceCheck(problem, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=value)
-    found = [*complaints, *check.check_bound(), *check.check_outcome(), *check.check_plan(verdict)]
+    found = [
+        *complaints,
+        *check.check_bound(),
+        *check.check_outcome(),
+        *check.check_sizes(),
+        *check.check_plan(verdict),
+    ]
     if with_baselines:
         found += check.check_baselines()
     return Rederivation(
@@ -183,6 +189,40 @@ class _EvidenceCheck:
         if self.evidence.stopped_by == "proof" and not is_closed:
             message = f"The search is said to have ended with a proof, but a gap of {self.gap:.3%} is open."
             yield Difference(field="stopped_by", stated="proof", derived="an open gap", message=message)
+
+    def check_sizes(self) -> Iterator[Difference]:
+        """Every size of the question has a row, with the bound of its certificate; those closed are out of reach."""
+        if self.problem.batch is None or self.bound_ns is None:
+            stated = tuple(row.microbatch_size for row in self.evidence.sizes)
+            if self.problem.batch is None:
+                yield from _compare("sizes", stated=stated, derived=())
+            return
+        derived = bounds_of_sizes(self.evidence.certificate)
+        stated_bounds = {row.microbatch_size: row.lower_bound_ns for row in self.evidence.sizes}
+        yield from _compare("sizes.lower_bound_ns", stated=stated_bounds, derived=derived)
+        for row in self.evidence.sizes:
+            place = f"sizes.{row.microbatch_size}"
+            count = self.problem.batch.global_batch_size // row.microbatch_size
+            yield from _compare(f"{place}.num_microbatches", stated=row.num_microbatches, derived=count)
+            yield from self._check_state(row, place=place)
+
+    def _check_state(self, row: SizeResult, *, place: str) -> Iterator[Difference]:
+        """The size of the plan is the best, with its objective; no other has a better plan or a wrong word for it."""
+        if row.microbatch_size == self.plan.problem.microbatch_size:
+            yield from _compare(f"{place}.state", stated=row.state, derived="best")
+            yield from _compare(f"{place}.objective_ns", stated=row.objective_ns, derived=self.objective_ns)
+            return
+        if row.objective_ns is not None and row.objective_ns < self.objective_ns:
+            message = f"A plan with microbatches of {row.microbatch_size} samples is said to be better than this one."
+            yield Difference(
+                field=f"{place}.objective_ns", stated=row.objective_ns, derived=self.objective_ns, message=message
+            )
+        known = max(row.lower_bound_ns or 0, row.solver_bound_ns or 0)
+        is_closed = known >= self.objective_ns or (row.objective_ns is None and bool(row.note))
+        is_right = {"infeasible": row.lower_bound_ns is None, "closed": is_closed, "open": True}
+        if not is_right.get(row.state, False):
+            message = f"Microbatches of {row.microbatch_size} samples are said to be {_shown(row.state)}."
+            yield Difference(field=f"{place}.state", stated=row.state, derived="open", message=message)
 
     def check_plan(self, verdict: Verdict) -> Iterator[Difference]:
         """What is stated about the plan itself, its verdict and its question."""

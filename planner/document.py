@@ -7,7 +7,17 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from planner.actions import parse_action
-from planner.plan import PLAN_FORMAT, BaselineResult, Evidence, ImproverTally, Plan, ProblemReference, Share, Stage
+from planner.plan import (
+    PLAN_FORMAT,
+    BaselineResult,
+    Evidence,
+    ImproverTally,
+    Plan,
+    ProblemReference,
+    Share,
+    SizeResult,
+    Stage,
+)
 
 
 def render_plan(plan: Plan) -> str:
@@ -41,11 +51,18 @@ def plan_to_plain(plan: Plan) -> dict[str, Any]:
     """The document of a plan as plain dictionaries and lists."""
     return {
         "format": PLAN_FORMAT,
-        "problem": _fields(plan.problem),
+        "problem": _problem_to_plain(plan.problem),
         "stages": [_stage_to_plain(stage) for stage in plan.stages],
         "schedule": {device: [str(action) for action in order] for device, order in plan.schedule.items()},
         "evidence": None if plan.evidence is None else _evidence_to_plain(plan.evidence),
     }
+
+
+def _problem_to_plain(problem: ProblemReference) -> dict[str, Any]:
+    """The size of a microbatch is mentioned only where it was decided."""
+    sizes = None if problem.microbatch_sizes is None else list(problem.microbatch_sizes)
+    plain = _fields(problem) | {"microbatch_sizes": sizes}
+    return {key: value for key, value in plain.items() if value is not None}
 
 
 def _stage_to_plain(stage: Stage) -> dict[str, Any]:
@@ -74,16 +91,26 @@ def _evidence_to_plain(evidence: Evidence) -> dict[str, Any]:
         "timings": dict(evidence.timings) or None,
         "search_params": dict(evidence.search_params) or None,
         "bucket_bytes": evidence.bucket_bytes or None,
-        "improvers": [_tally_to_plain(tally) for tally in evidence.improvers] or None,
+        "improvers": [_stated_fields(tally) for tally in evidence.improvers] or None,
+        "sizes": [_stated_fields(row) for row in evidence.sizes] or None,
     }
     return {key: value for key, value in plain.items() if value is not None or key not in _LEFT_OUT}
 
 
-def _tally_to_plain(tally: ImproverTally) -> dict[str, Any]:
-    return {key: value for key, value in _fields(tally).items() if value is not None}
+def _stated_fields(value: ImproverTally | SizeResult) -> dict[str, Any]:
+    return {key: value for key, value in _fields(value).items() if value is not None and value != ""}
 
 
-_LEFT_OUT = {"proved_by", "assumed_divisible", "timings", "bucket_bytes", "threads", "search_params", "improvers"}
+_LEFT_OUT = {
+    "proved_by",
+    "assumed_divisible",
+    "timings",
+    "bucket_bytes",
+    "threads",
+    "search_params",
+    "improvers",
+    "sizes",
+}
 """Fields of the evidence that are left out where there is nothing to say."""
 
 
@@ -134,7 +161,18 @@ def _read_problem(reader: "_DocumentReader") -> ProblemReference:
         cluster_sha256=reader.get("cluster_sha256", str).value,
         num_microbatches=reader.get("num_microbatches", int).value,
         options=reader.get("options", dict).value,
+        microbatch_size=_value(reader.optional("microbatch_size", int)),
+        global_batch_size=_value(reader.optional("global_batch_size", int)),
+        microbatch_sizes=_read_sizes(reader.optional("microbatch_sizes", list)),
     )
+
+
+def _value(reader: "_DocumentReader | None") -> Any:
+    return None if reader is None else reader.value
+
+
+def _read_sizes(reader: "_DocumentReader | None") -> tuple[int, ...] | None:
+    return None if reader is None else tuple(item.value for item in reader.items(int))
 
 
 def _read_stage(reader: "_DocumentReader") -> Stage:
@@ -182,6 +220,8 @@ def _read_evidence(reader: "_DocumentReader") -> Evidence:
         values["search_params"] = params.value
     if (improvers := reader.optional("improvers", list)) is not None:
         values["improvers"] = tuple(_read_tally(item) for item in improvers.items(dict))
+    if (sizes := reader.optional("sizes", list)) is not None:
+        values["sizes"] = tuple(_read_size(item) for item in sizes.items(dict))
     values["baselines"] = tuple(_read_baseline(item) for item in reader.get("baselines", list).items(dict))
     values["interpolated_costs"] = tuple(item.value for item in reader.get("interpolated_costs", list).items(str))
     return Evidence(**values)
@@ -195,6 +235,21 @@ def _read_tally(reader: "_DocumentReader") -> ImproverTally:
         seconds=None if seconds is None else seconds.value,
         improvements=reader.get("improvements", int).value,
         gain_ns=reader.get("gain_ns", int).value,
+    )
+
+
+def _read_size(reader: "_DocumentReader") -> SizeResult:
+    known = {field.name for field in fields(SizeResult)}
+    stated = {key: value for key, value in reader.value.items() if key in known}
+    absent: dict[str, Any] = {"objective_ns": None, "lower_bound_ns": None}
+    return SizeResult(
+        **absent
+        | stated
+        | {
+            "microbatch_size": reader.get("microbatch_size", int).value,
+            "num_microbatches": reader.get("num_microbatches", int).value,
+            "state": reader.get("state", str).value,
+        }
     )
 
 

@@ -9,6 +9,7 @@ import base64
 import zlib
 from typing import Any
 
+from planner.batch_problem import problem_answered
 from planner.embedded_document import KEY, enclosed_tree
 from planner.plan import Plan
 from planner.problem import Options, Problem
@@ -23,7 +24,7 @@ MAX_PLAIN = 200_000
 
 def enclose(problem: Problem) -> dict[str, Any]:
     """What a certificate needs beside the numbers of its bound: `{"enclosed": ...}`."""
-    plain = {"profile": to_plain(problem.profile), "cluster": to_plain(problem.cluster)}
+    plain = {"profile": to_plain(problem.stated_profile), "cluster": to_plain(problem.cluster)}
     text = canonical_json(plain)
     if len(text) <= MAX_PLAIN:
         return {KEY: plain}
@@ -40,9 +41,9 @@ def enclosed_problem(plan: Plan, *, source: str = "plan") -> Problem | None:
     if tree is None:
         return None
     place = f"{source}: evidence.certificate.{KEY}"
-    return Problem(
+    return problem_answered(
+        plan.problem,
         profile=validate(ModelProfile, tree["profile"], source=f"{place}.profile"),
         cluster=validate(Cluster, tree["cluster"], source=f"{place}.cluster"),
-        num_microbatches=plan.problem.num_microbatches,
         options=validate(Options, dict(plan.problem.options), source=f"{source}: problem.options"),
     )

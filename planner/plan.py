@@ -10,6 +10,8 @@ ProvedBy = Literal["certificate", "complete search"]
 
 PLAN_FORMAT = "pipeline-plan/1"
 
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
 DeviceGroup = tuple[str, ...]
 """The devices that work on one replica together; one device is the usual case."""
 
@@ -72,6 +74,12 @@ class ProblemReference:
     """Microbatches per iteration."""
     options: Mapping[str, Any]
     """The options that differ from their defaults."""
+    microbatch_size: int | None = None
+    """Samples per microbatch, where the planner decided on it; None: the profile's own size."""
+    global_batch_size: int | None = None
+    """Samples per iteration, where the question states them: `microbatch_size` x `num_microbatches`."""
+    microbatch_sizes: tuple[int, ...] | None = None
+    """The sizes that might be chosen, if not every measured one that divides the batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +110,45 @@ class ImproverTally:
     """Its name; plans that it found have it as their `source` (those of baselines have the baseline's)."""
     turns: int
     """Times that it was its turn."""
-    seconds: float | None
+    seconds: float | None = None
     """That it took, those of all threads added up; None with `max_rounds`, so that the document is always the same."""
     improvements: int
     """Plans that it found and that were better than any before."""
     gain_ns: int
     """By how much, in all; the first plan of a run counts as no gain."""
+
+
+SizeState = Literal["best", "open", "closed", "infeasible"]
+"""What is known of a size of microbatches: the plan has it; a better plan may have it; its bound reaches the plan's
+objective; or no plan of that size fits into memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeResult:
+    """What the planner found at one of the sizes that a microbatch might have."""
+
+    microbatch_size: int
+    """Samples per microbatch."""
+    num_microbatches: int
+    """Microbatches per iteration."""
+    state: SizeState
+    """What is known of it."""
+    objective_ns: int | None = None
+    """Of the best plan found at that size; None if there is none."""
+    lower_bound_ns: int | None = None
+    """No plan of that size is below it, by its entry of the certificate; None if none fits."""
+    solver_bound_ns: int | None = None
+    """What a complete search of that size rules out, if it is more."""
+    baseline: str = ""
+    """The best baseline that fits, by its name."""
+    baseline_ns: int | None = None
+    """Its objective."""
+    rounds: int = 0
+    """Rounds of search that it was given."""
+    seconds: float | None = None
+    """Seconds that it was given in all; None with `max_rounds`."""
+    note: str = ""
+    """Why no plan fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +213,15 @@ class Evidence:
     documents."""
     improvers: tuple[ImproverTally, ...] = ()
     """What every part of the search found, in the order of their first turns; empty in earlier documents."""
+    sizes: tuple[SizeResult, ...] = ()
+    """Every size of microbatches among which the planner decided; empty where the number of them was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A complete plan; it has no times in it: those come from playing it (`planner.simulate`)."""
+
+    __pydantic_config__ = _STRICT
 
     problem: ProblemReference
     """The question it answers."""

@@ -1,14 +1,15 @@
 """The question: a model profile, a cluster, a number of microbatches, and what may be decided."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 from planner.plan import ProblemReference
 from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
-from profiles.model_profile import Layer, LayerCost, ModelProfile, require_distinct, require_integer
+from profiles.field_rules import MAX_WIDTH, Whole, require_distinct, require_fields, require_integer
+from profiles.model_profile import Layer, LayerCost, ModelProfile
 
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is planned: microbatches x devices x 3 actions (or x stages, if a partition is given)."""
@@ -42,21 +43,21 @@ class Options:
 
     split_backward: bool = True
     """The executor can run I and W apart; otherwise only B."""
-    max_stages_per_device: int = 2
+    max_stages_per_device: Annotated[int, Whole("stages", least=1, most=1024)] = 2
     """Largest number of stages (chunks) a device may hold; 1: one stage per device."""
-    max_replicas: int | None = None
+    max_replicas: Annotated[int, Whole("replicas", least=1, most=2**20)] | None = None
     """Largest number of replicas of a stage; None: as many as there are devices; 1: no replication."""
     uneven_replication: bool = True
     """Stages may have different numbers of replicas."""
     skip_edges: bool = True
     """Tensors may flow between stages that are not neighbours."""
-    max_width: int = 1
+    max_width: Annotated[int, Whole("devices", least=1, most=MAX_WIDTH)] = 1
     """Largest number of devices that may share the layers of a stage (needs measured costs at that width)."""
     recompute: bool = False
     """Stages may recompute their activations (needs `checkpoint_bytes` and `recompute_ns` in the profile)."""
     idle_devices: bool = True
     """Devices may stay without a stage."""
-    receive_buffers: int = 2
+    receive_buffers: Annotated[int, Whole("buffers", most=2**20)] = 2
     """Receive buffers per edge that enters a stage from another device; 0 ignores them."""
     keep_workspace: bool = False
     """I keeps its workspace until the W of the same stage and microbatch has ended, which runs in it."""
@@ -74,11 +75,7 @@ class Options:
     """What is minimised."""
 
     def __post_init__(self) -> None:
-        require_integer("options: max_stages_per_device", self.max_stages_per_device, least=1, most=1024)
-        if self.max_replicas is not None:
-            require_integer("options: max_replicas", self.max_replicas, least=1, most=2**20)
-        require_integer("options: max_width", self.max_width, least=1, most=4096)
-        require_integer("options: receive_buffers", self.receive_buffers, most=2**20)
+        require_fields("options", self)
         require_distinct("options: pinned layer", (pin.layer for pin in self.pinned))
         if self.keep_workspace and self.split_placement:
             raise ValueError(
@@ -107,6 +104,21 @@ def _longest_ns(cost: LayerCost) -> int:
     return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns + cost.recompute_ns
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalBatch:
+    """The question that a problem is one candidate of: the same batch, in microbatches of any size that was measured.
+
+    `planner.batch_problem` makes the candidates.
+    """
+
+    profile: ModelProfile
+    """The measurements, at the size of microbatches that they state."""
+    global_batch_size: int
+    """Samples per synchronous iteration."""
+    microbatch_sizes: tuple[int, ...] | None = None
+    """The sizes that may be chosen, ascending; None: every measured one that divides the batch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """Everything that a plan is an answer to. References between its parts are checked here."""
@@ -119,9 +131,12 @@ class Problem:
     """Microbatches per synchronous iteration."""
     options: Options = field(default_factory=Options)
     """What may be decided."""
+    batch: GlobalBatch | None = None
+    """Where the size of a microbatch was decided, too: the question whose answer this problem's plan is."""
 
     def __post_init__(self) -> None:
         require_integer("problem: num_microbatches", self.num_microbatches, least=1, most=MOST_MICROBATCHES)
+        self._require_batch()
         actions = 3 * self.num_microbatches * min(len(self.cluster.devices), len(self.profile.layers))
         if actions > MAX_ACTIONS:
             raise ValueError(
@@ -131,6 +146,17 @@ class Problem:
         self._require_costs()
         self._require_known_choices()
         self._require_size()
+
+    def _require_batch(self) -> None:
+        """The microbatches are the batch, and the layers those that were measured."""
+        if self.batch is None:
+            return
+        size, whole = self.profile.microbatch_size, self.batch.global_batch_size
+        if size is None or size * self.num_microbatches != whole:
+            raise ValueError(
+                f"problem: {self.num_microbatches} microbatches of {size} samples are not global_batch_size = {whole}; "
+                "change both, or leave batch out"
+            )
 
     def _require_size(self) -> None:
         """What the evaluator counts with 64 bits, and keeps in the keys of its events, has room there."""
@@ -221,10 +247,19 @@ class Problem:
         """Largest number of replicas a stage may have."""
         return self.allowed_replicas[-1]
 
+    @property
+    def stated_profile(self) -> ModelProfile:
+        """The profile as its document states it, whatever the size of microbatches was chosen."""
+        return self.profile if self.batch is None else self.batch.profile
+
+    def at_its_size(self) -> "Problem":
+        """The same question with nothing to decide about the size and number of microbatches."""
+        return self if self.batch is None else replace(self, batch=None)
+
     @cached_property
     def profile_sha256(self) -> str:
-        """Content hash of the profile."""
-        return content_sha256(self.profile)
+        """Content hash of the profile as stated."""
+        return content_sha256(self.stated_profile)
 
     @cached_property
     def cluster_sha256(self) -> str:
@@ -239,4 +274,7 @@ class Problem:
             cluster_sha256=self.cluster_sha256,
             num_microbatches=self.num_microbatches,
             options=to_plain(self.options),
+            microbatch_size=None if self.batch is None else self.profile.microbatch_size,
+            global_batch_size=None if self.batch is None else self.batch.global_batch_size,
+            microbatch_sizes=None if self.batch is None else self.batch.microbatch_sizes,
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from planner.plan import Plan
-from profiles.model_profile import require_integer
+from profiles.field_rules import require_integer
 
 DEFAULT_PATIENCE = 200
 """Rounds without a better plan after which a search ends by itself: about two minutes on two cores."""

@@ -9,7 +9,8 @@ bf16 and attention never stores its scores.
 from dataclasses import dataclass
 from typing import Literal
 
-from profiles.model_profile import Layer, LayerCost, require_integer, require_name
+from profiles.field_rules import require_integer, require_name
+from profiles.model_profile import Layer, LayerCost
 
 Training = Literal["full", "lora", "frozen", "input"]
 """`full`: weights are trained. `lora`: they are frozen, low-rank adapters beside the attention's are trained. `frozen`:

@@ -3,10 +3,21 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import networkx
 
-from profiles.model_profile import MAX_BYTES, MAX_NANOSECONDS, require_distinct, require_integer, require_name
+from profiles.field_rules import (
+    MAX_WIDTH,
+    Bytes,
+    Name,
+    NameOrEmpty,
+    Nanoseconds,
+    NotEmpty,
+    Whole,
+    require_distinct,
+    require_fields,
+)
 from profiles.routing import DirectedLink, Network, RouteTables
 
 FEW_SEARCHES = 8
@@ -21,34 +32,27 @@ class Device:
 
     __pydantic_config__ = _STRICT
 
-    name: str
+    name: Name
     """Unique within the cluster."""
-    type: str
+    type: Name
     """The device type under which layer costs were measured, e.g. `A100`."""
-    memory_bytes: int
+    memory_bytes: Bytes
     """Memory of this device; a plan may fill what is not reserved."""
-    host: str = ""
+    host: NameOrEmpty = ""
     """The host it sits in; may be the end of a link. Empty: a host of its own."""
-    cores: int = 1
+    cores: Annotated[int, Whole("cores", least=1, most=MAX_WIDTH)] = 1
     """CPU cores that belong to the device (matters on CPU hosts only)."""
-    reserved_bytes: int | None = None
+    reserved_bytes: Bytes | None = None
     """Memory that runtime, collectives and allocator keep for themselves; None: not stated, 0."""
 
     def __post_init__(self) -> None:
         owner = f"device {str(self.name)[:80]!r}"
-        require_name(f"{owner}: name", self.name)
-        require_name(f"{owner}: type", self.type)
-        require_integer(f"{owner}: memory_bytes", self.memory_bytes, most=MAX_BYTES)
-        require_integer(f"{owner}: cores", self.cores, least=1, most=4096)
-        if self.reserved_bytes is not None:
-            require_integer(f"{owner}: reserved_bytes", self.reserved_bytes, most=MAX_BYTES)
-            if self.reserved_bytes > self.memory_bytes:
-                raise ValueError(
-                    f"{owner}: reserved_bytes = {self.reserved_bytes} exceeds memory_bytes = {self.memory_bytes}; "
-                    "state the device's whole memory, or reserve less"
-                )
-        if self.host:
-            require_name(f"{owner}: host", self.host)
+        require_fields(owner, self)
+        if self.reserved_bytes is not None and self.reserved_bytes > self.memory_bytes:
+            raise ValueError(
+                f"{owner}: reserved_bytes = {self.reserved_bytes} exceeds memory_bytes = {self.memory_bytes}; "
+                "state the device's whole memory, or reserve less"
+            )
 
     @property
     def usable_bytes(self) -> int:
@@ -67,27 +71,22 @@ class Link:
 
     __pydantic_config__ = _STRICT
 
-    a: str
+    a: Name
     """One end: the name of a device, a host or a switch."""
-    b: str
+    b: Name
     """The other end."""
-    bandwidth_bytes_per_s: int
+    bandwidth_bytes_per_s: Annotated[int, Whole("bytes per second", least=1)]
     """Bytes per second in each direction (together, if not duplex)."""
-    latency_ns: int = 0
+    latency_ns: Nanoseconds = 0
     """Time before the first byte arrives."""
     duplex: bool = True
     """Whether the two directions are links of their own; otherwise they take turns."""
-    message_overhead_ns: int | None = None
+    message_overhead_ns: Nanoseconds | None = None
     """What a message costs the executor beyond the link itself, once per message; None: not measured, 0."""
 
     def __post_init__(self) -> None:
         owner = f"link {str(self.a)[:80]!r} - {str(self.b)[:80]!r}"
-        require_name(f"{owner}: a", self.a)
-        require_name(f"{owner}: b", self.b)
-        require_integer(f"{owner}: bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, least=1)
-        require_integer(f"{owner}: latency_ns", self.latency_ns, most=MAX_NANOSECONDS)
-        if self.message_overhead_ns is not None:
-            require_integer(f"{owner}: message_overhead_ns", self.message_overhead_ns, most=MAX_NANOSECONDS)
+        require_fields(owner, self)
         if self.a == self.b:
             raise ValueError(f"{owner}: both ends are the same; remove the link")
 
@@ -114,9 +113,9 @@ class Cluster:
 
     __pydantic_config__ = _STRICT
 
-    name: str
+    name: Name
     """Shown in tables and pictures."""
-    devices: tuple[Device, ...]
+    devices: Annotated[tuple[Device, ...], NotEmpty("a cluster needs at least one device")]
     """At least one."""
     links: tuple[Link, ...] = ()
     """Connections; together they must connect all devices."""
@@ -127,9 +126,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         owner = f"cluster {str(self.name)[:80]!r}"
-        require_name(f"{owner}: name", self.name)
-        if not self.devices:
-            raise ValueError(f"{owner}: devices is empty; a cluster needs at least one device")
+        require_fields(owner, self)
         require_distinct(f"{owner}: device", (device.name for device in self.devices))
         require_distinct(f"{owner}: switch", self.switches)
         require_distinct(f"{owner}: link", (" - ".join(sorted((repr(link.a), repr(link.b)))) for link in self.links))

@@ -15,7 +15,7 @@ from profiles.model_profile import ModelProfile
 from profiles.refusal import refusal, render_value
 from profiles.strict_json import MAX_DOCUMENT_BYTES, decode_text, parse_json
 from profiles.validation import validate
-from profiles.workload import CLUSTER_FORMAT, WORKLOAD_FORMAT, Workload, dump_workload
+from profiles.workload import CLUSTER_FORMAT, PROFILE_FORMAT, WORKLOAD_FORMAT, Workload, dump_workload
 
 __all__ = [
     "Workload",
@@ -33,7 +33,7 @@ Source = str | os.PathLike[str]
 
 _KINDS: dict[str, type[Workload | ModelProfile | Cluster]] = {
     WORKLOAD_FORMAT: Workload,
-    "pipeline-profile/2": ModelProfile,
+    PROFILE_FORMAT: ModelProfile,
     CLUSTER_FORMAT: Cluster,
 }
 
@@ -42,6 +42,10 @@ _OLD_KINDS: dict[str, type[Workload | ModelProfile]] = {
     "pipeline-profile/1": ModelProfile,
 }
 """Version 1 may leave out the size of a microbatch: then it is unknown."""
+
+
+_HEAD = ("format", "$schema")
+"""What a document says about itself."""
 
 
 def load_workload(source: Source) -> Workload:
@@ -133,7 +137,7 @@ def _document_of(tree: object, *, source: str) -> Workload | Cluster:
     if "format" not in tree and is_piper(tree):
         return import_piper(tree, source=source)
     kind = _kind(tree, source=source)
-    plain = {key: value for key, value in tree.items() if key != "format"}
+    plain = {key: value for key, value in tree.items() if key not in _HEAD}
     _settle_size(plain, kind=kind, is_old=tree["format"] in _OLD_KINDS, source=source)
     document = validate(kind, plain, source=source)
     return Workload(profile=document) if isinstance(document, ModelProfile) else document

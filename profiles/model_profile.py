@@ -5,24 +5,25 @@ Every time is an integer number of nanoseconds, every size an integer number of 
 """
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from typing import Literal
+from typing import Annotated, Literal
 
-MAX_NANOSECONDS = 10**13
-"""Largest time a document may state (about 2.8 hours), so that every sum stays below 2**53."""
-
-MAX_BYTES = 2**50
-"""Largest size a document may state (1 PiB), so that every sum stays below 2**63."""
-
-MAX_NAME_LENGTH = 300
-"""Longest name of a layer, device, host or switch."""
-
-MAX_SAMPLES = 2**30
-"""Most samples in one microbatch."""
+from profiles.field_rules import (
+    MAX_NAME_LENGTH,
+    MAX_NANOSECONDS,
+    Bytes,
+    Name,
+    Nanoseconds,
+    NotEmpty,
+    Samples,
+    Whole,
+    Width,
+    require_distinct,
+    require_fields,
+)
 
 MAX_EXCHANGES, MAX_EXCHANGE_NS = 10**4, 10**9
 """Most exchanges of one layer, and the longest that one may take, so that sums stay as small as other times."""
@@ -31,31 +32,10 @@ Scaling = Literal["linear", "measured"]
 """What a cost is at a number of samples outside the measured ones: `linear`: in proportion from the nearest one;
 `measured`: there is none, and no stage works on so many samples."""
 
+Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_NANOSECONDS)]
+"""A time as a run took it."""
+
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
-
-
-def require_name(what: str, value: str) -> None:
-    """Raise ValueError unless `value` is a printable, non-empty name of at most `MAX_NAME_LENGTH` characters."""
-    if not isinstance(value, str) or not value or len(value) > MAX_NAME_LENGTH or not value.isprintable():
-        shown = repr(value)[:60]
-        raise ValueError(f"{what} = {shown} is not a name; give 1 to {MAX_NAME_LENGTH} printable characters")
-
-
-def require_integer(what: str, value: int, *, least: int = 0, most: int = MAX_BYTES) -> None:
-    """Raise ValueError unless `value` is an int (not a bool or float) with `least <= value <= most`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{what} = {str(value)[:60]!r} is not an integer; round it to a whole number")
-    if not least <= value <= most:
-        raise ValueError(f"{what} = {str(value)[:60]} is out of range; give an integer from {least} to {most}")
-
-
-def require_distinct(what: str, names: Iterable[str]) -> None:
-    """Raise ValueError if a name occurs twice."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"{what} {name!r} occurs twice; rename or remove one of them")
-        seen.add(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,39 +44,32 @@ class LayerCost:
 
     __pydantic_config__ = _STRICT
 
-    device_type: str
+    device_type: Name
     """The device type the times were measured on, e.g. `A100`."""
-    width: int = 1
+    width: Width = 1
     """Devices (GPUs) or cores (CPU hosts) that worked on the layer together."""
-    microbatch_size: int | None = None
+    microbatch_size: Samples | None = None
     """Samples per microbatch at which the times were measured; None: the profile's own `microbatch_size`."""
-    forward_ns: int
+    forward_ns: Nanoseconds
     """F: the forward pass of one microbatch."""
-    input_grad_ns: int
+    input_grad_ns: Nanoseconds
     """I: the gradient with respect to the layer's input."""
-    weight_grad_ns: int
+    weight_grad_ns: Nanoseconds
     """W: the gradient with respect to the layer's weights; 0 for a layer without trainable weights."""
-    backward_ns: int | None = None
+    backward_ns: Annotated[int, Whole("nanoseconds", most=2 * MAX_NANOSECONDS)] | None = None
     """B: both gradients in one fused call, at most I + W; None: I + W (no fusion gain measured)."""
-    recompute_ns: int = 0
+    recompute_ns: Nanoseconds = 0
     """Extra time before I or B when the stage recomputes its activations."""
 
     def __post_init__(self) -> None:
         owner = f"cost on {self.device_type!r}"
-        require_name(f"{owner}: device_type", self.device_type)
-        require_integer(f"{owner}: width", self.width, least=1, most=4096)
-        if self.microbatch_size is not None:
-            require_integer(f"{owner}: microbatch_size", self.microbatch_size, least=1, most=MAX_SAMPLES)
-        for field in ("forward_ns", "input_grad_ns", "weight_grad_ns", "recompute_ns"):
-            require_integer(f"{owner}: {field}", getattr(self, field), most=MAX_NANOSECONDS)
-        if self.backward_ns is not None:
-            require_integer(f"{owner}: backward_ns", self.backward_ns, most=2 * MAX_NANOSECONDS)
-            if self.backward_ns > self.input_grad_ns + self.weight_grad_ns:
-                raise ValueError(
-                    f"{owner}: backward_ns = {self.backward_ns} exceeds input_grad_ns + weight_grad_ns = "
-                    f"{self.input_grad_ns + self.weight_grad_ns}; a fused backward is at most their sum: "
-                    "measure it again or leave it out"
-                )
+        require_fields(owner, self)
+        if self.backward_ns is not None and self.backward_ns > self.input_grad_ns + self.weight_grad_ns:
+            raise ValueError(
+                f"{owner}: backward_ns = {self.backward_ns} exceeds input_grad_ns + weight_grad_ns = "
+                f"{self.input_grad_ns + self.weight_grad_ns}; a fused backward is at most their sum: "
+                "measure it again or leave it out"
+            )
 
     @property
     def fused_backward_ns(self) -> int:
@@ -110,26 +83,25 @@ class WidthBytes:
 
     __pydantic_config__ = _STRICT
 
-    width: int
+    width: Width
     """Number of devices (or cores) that share the layer."""
-    state_bytes: int
+    state_bytes: Bytes
     """Parameters, gradients and optimizer state resident on each device."""
-    stash_bytes: int
+    stash_bytes: Bytes
     """Held from the start of F to the end of I, per microbatch."""
-    weight_stash_bytes: int = 0
+    weight_stash_bytes: Bytes = 0
     """The part of the stash that stays until the end of W."""
-    checkpoint_bytes: int = 0
+    checkpoint_bytes: Bytes = 0
     """What remains of the stash when the stage recomputes."""
-    workspace_bytes: int = 0
+    workspace_bytes: Bytes = 0
     """Held only while an action runs."""
-    parameter_bytes: int | None = None
+    parameter_bytes: Bytes | None = None
     """Weights on each device, which replicas synchronise; None: the layer's own, in equal parts."""
 
     def __post_init__(self) -> None:
-        _require_bytes(f"bytes at width {self.width}", self)
-        require_integer("bytes: width", self.width, least=1, most=4096)
-        if self.parameter_bytes is not None:
-            require_integer(f"bytes at width {self.width}: parameter_bytes", self.parameter_bytes)
+        owner = f"bytes at width {self.width}"
+        require_fields(owner, self)
+        _require_parts_of_stash(owner, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,21 +110,21 @@ class Layer:
 
     __pydantic_config__ = _STRICT
 
-    name: str
+    name: Name
     """Unique within the profile."""
-    costs: tuple[LayerCost, ...]
+    costs: Annotated[tuple[LayerCost, ...], NotEmpty("measure the layer on at least one device type")]
     """What was measured, one entry per (device type, width, microbatch size)."""
-    parameter_bytes: int = 0
+    parameter_bytes: Bytes = 0
     """Bytes of the weights; also the gradient bytes that replicas synchronise, unless `frozen`."""
-    state_bytes: int = 0
+    state_bytes: Bytes = 0
     """Parameters + gradients + optimizer state that stay resident on a device of width 1."""
-    stash_bytes: int = 0
+    stash_bytes: Bytes = 0
     """Held from the start of F to the end of I, per microbatch."""
-    weight_stash_bytes: int = 0
+    weight_stash_bytes: Bytes = 0
     """The part of the stash that stays until the end of W; 0 for a layer without W."""
-    checkpoint_bytes: int = 0
+    checkpoint_bytes: Bytes = 0
     """What remains of the stash when the stage recomputes."""
-    workspace_bytes: int = 0
+    workspace_bytes: Bytes = 0
     """Held only while an action of the layer runs."""
     frozen: bool = False
     """The weights are not trained: no W and no gradient to synchronise."""
@@ -160,22 +132,17 @@ class Layer:
     """Whether the executor can put the weight gradients off; otherwise they are computed within I, and W is empty."""
     unsplit_module: str = ""
     """Class of the module whose weights keep the layer from being split; empty if it can be."""
-    forward_exchanges: int = 0
+    forward_exchanges: Annotated[int, Whole("exchanges", most=MAX_EXCHANGES)] = 0
     """How often in F the replicas of its stage tell each other of their samples (batch norms), per microbatch."""
-    backward_exchanges: int = 0
+    backward_exchanges: Annotated[int, Whole("exchanges", most=MAX_EXCHANGES)] = 0
     """The same in I or B; no W waits for other replicas."""
     wider: tuple[WidthBytes, ...] = ()
     """The same bytes at widths above 1, one entry per width."""
 
     def __post_init__(self) -> None:
         owner = f"layer {str(self.name)[:MAX_NAME_LENGTH]!r}"
-        require_name(f"{owner}: name", self.name)
-        require_integer(f"{owner}: parameter_bytes", self.parameter_bytes)
-        _require_bytes(owner, self)
-        for field in ("forward_exchanges", "backward_exchanges"):
-            require_integer(f"{owner}: {field}", getattr(self, field), most=MAX_EXCHANGES)
-        if not self.costs:
-            raise ValueError(f"{owner}: costs is empty; measure the layer on at least one device type")
+        require_fields(owner, self)
+        _require_parts_of_stash(owner, self)
         require_distinct(
             f"{owner}: cost of", (f"{c.device_type} width {c.width} size {c.microbatch_size}" for c in self.costs)
         )
@@ -217,22 +184,18 @@ class Edge:
 
     __pydantic_config__ = _STRICT
 
-    producer: str
+    producer: Name
     """Name of the layer whose output it is."""
-    consumer: str
+    consumer: Name
     """Name of the layer that reads it."""
-    bytes: int
+    bytes: Bytes
     """Size of the tensor per microbatch."""
-    gradient_bytes: int | None = None
+    gradient_bytes: Bytes | None = None
     """Size of the gradient that flows back; None: the same as `bytes`; 0: no gradient flows (a frozen prefix)."""
 
     def __post_init__(self) -> None:
         owner = f"edge {str(self.producer)[:80]!r} -> {str(self.consumer)[:80]!r}"
-        require_name(f"{owner}: producer", self.producer)
-        require_name(f"{owner}: consumer", self.consumer)
-        require_integer(f"{owner}: bytes", self.bytes)
-        if self.gradient_bytes is not None:
-            require_integer(f"{owner}: gradient_bytes", self.gradient_bytes)
+        require_fields(owner, self)
         if self.producer == self.consumer:
             raise ValueError(f"{owner}: a layer cannot feed itself; remove the edge")
 
@@ -253,25 +216,22 @@ class ActionOverhead:
 
     __pydantic_config__ = _STRICT
 
-    device_type: str
+    device_type: Name
     """The device type it was measured on."""
-    forward_ns: int = 0
+    forward_ns: Nanoseconds = 0
     """Added to every F."""
-    input_grad_ns: int = 0
+    input_grad_ns: Nanoseconds = 0
     """Added to every I."""
-    weight_grad_ns: int = 0
+    weight_grad_ns: Nanoseconds = 0
     """Added to every W."""
-    backward_ns: int = 0
+    backward_ns: Nanoseconds = 0
     """Added to every B, at most what I and W have together."""
-    exchange_ns: int = 0
+    exchange_ns: Annotated[int, Whole("nanoseconds", most=MAX_EXCHANGE_NS)] = 0
     """One exchange of a layer's replicas, waiting for each other included, wherever they are."""
 
     def __post_init__(self) -> None:
         owner = f"action overhead on {str(self.device_type)[:80]!r}"
-        require_name(f"{owner}: device_type", self.device_type)
-        for field in ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns"):
-            require_integer(f"{owner}: {field}", getattr(self, field), most=MAX_NANOSECONDS)
-        require_integer(f"{owner}: exchange_ns", self.exchange_ns, most=MAX_EXCHANGE_NS)
+        require_fields(owner, self)
         if self.backward_ns > self.input_grad_ns + self.weight_grad_ns:
             raise ValueError(
                 f"{owner}: backward_ns = {self.backward_ns} exceeds input_grad_ns + weight_grad_ns = "
@@ -293,28 +253,24 @@ class Measurement:
 
     __pydantic_config__ = _STRICT
 
-    what: str
+    what: Name
     """`duration` and `overhead` of actions, `transfer`, `synchronisation` or `optimizer`."""
-    subject: str
+    subject: Name
     """Stage and kind of action (`2F`), the way of a transfer, or a device."""
-    count: int
+    count: Annotated[int, Whole("samples", least=1)]
     """Number of samples."""
-    median_ns: int
+    median_ns: Measured
     """Their median; may be negative where clocks of hosts differ, like the others."""
-    low_ns: int
+    low_ns: Measured
     """Their lower quartile."""
-    high_ns: int
+    high_ns: Measured
     """Their upper quartile."""
-    source: str
+    source: Name
     """The run."""
 
     def __post_init__(self) -> None:
         owner = f"measurement of {str(self.what)[:80]!r} of {str(self.subject)[:80]!r}"
-        for field in ("what", "subject", "source"):
-            require_name(f"{owner}: {field}", getattr(self, field))
-        require_integer(f"{owner}: count", self.count, least=1)
-        for field in ("median_ns", "low_ns", "high_ns"):
-            require_integer(f"{owner}: {field}", getattr(self, field), least=-MAX_NANOSECONDS, most=MAX_NANOSECONDS)
+        require_fields(owner, self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,19 +279,19 @@ class ModelProfile:
 
     __pydantic_config__ = _STRICT
 
-    name: str
+    name: Name
     """Shown in tables and pictures."""
-    layers: tuple[Layer, ...]
+    layers: Annotated[tuple[Layer, ...], NotEmpty("a profile needs at least one layer")]
     """The layers, in any order; at least one."""
     edges: tuple[Edge, ...]
     """The tensors between them; together acyclic."""
-    microbatch_size: int | None = None
+    microbatch_size: Samples | None = None
     """Samples in one microbatch, which replicas take whole; None: unknown, and assumed to be cut evenly by any number
     of them, which no executor can rely on."""
     scaling: Scaling | None = None
     """What costs are outside the measured sizes; None (documents of version 1): `linear` where no layer was measured at
     several sizes on one type and width, otherwise `measured`."""
-    optimizer_ns: int = 0
+    optimizer_ns: Nanoseconds = 0
     """Time of the optimizer step on every device, after the last gradient is synchronised."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
@@ -345,20 +301,14 @@ class ModelProfile:
     """What every action costs beyond its layers, one entry per device type; a type without one: not measured, 0."""
     conditions: Literal["busy", "alone"] | None = None
     """Whether layers of devices that share a host were timed while the others were busy; None: not stated."""
-    bucket_bytes: int = 0
+    bucket_bytes: Bytes = 0
     """Most bytes of gradients that a replica holds a second time while its stage reduces them; 0: not modelled."""
 
     def __post_init__(self) -> None:
         owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"
-        require_name(f"{owner}: name", self.name)
-        if self.microbatch_size is not None:
-            require_integer(f"{owner}: microbatch_size", self.microbatch_size, least=1, most=MAX_SAMPLES)
-        else:
+        require_fields(owner, self)
+        if self.microbatch_size is None:
             self._require_one_size(owner)
-        require_integer(f"{owner}: optimizer_ns", self.optimizer_ns, most=MAX_NANOSECONDS)
-        require_integer(f"{owner}: bucket_bytes", self.bucket_bytes)
-        if not self.layers:
-            raise ValueError(f"{owner}: layers is empty; a profile needs at least one layer")
         require_distinct(f"{owner}: layer", (layer.name for layer in self.layers))
         require_distinct(f"{owner}: action overhead on", (each.device_type for each in self.action_overhead_ns))
         if self.conditions not in (None, "busy", "alone"):
@@ -466,9 +416,7 @@ class ModelProfile:
         return {(e.producer, e.consumer) for e in self.edges} == set(itertools.pairwise(order))
 
 
-def _require_bytes(owner: str, sizes: Layer | WidthBytes) -> None:
-    for field in ("state_bytes", "stash_bytes", "weight_stash_bytes", "checkpoint_bytes", "workspace_bytes"):
-        require_integer(f"{owner}: {field}", getattr(sizes, field))
+def _require_parts_of_stash(owner: str, sizes: Layer | WidthBytes) -> None:
     for field in ("weight_stash_bytes", "checkpoint_bytes"):
         if getattr(sizes, field) > sizes.stash_bytes:
             raise ValueError(

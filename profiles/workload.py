@@ -1,15 +1,19 @@
 """A workload: a profile together with the cluster, the number of microbatches and the options it was meant for."""
 
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
-from profiles.model_profile import ModelProfile, require_integer
+from profiles.field_rules import Samples, Whole, require_fields
+from profiles.model_profile import ModelProfile
 
 WORKLOAD_FORMAT = "pipeline-workload/2"
 """The `format` of the documents that `dump_workload` writes."""
+
+PROFILE_FORMAT = "pipeline-profile/2"
+"""The `format` of a document that states a profile alone."""
 
 CLUSTER_FORMAT = "pipeline-cluster/1"
 """The `format` of the documents that `dump_cluster` writes."""
@@ -27,14 +31,36 @@ class Workload:
     """What the layers cost."""
     cluster: Cluster | None = None
     """What the machine offers."""
-    num_microbatches: int | None = None
+    num_microbatches: Annotated[int, Whole("microbatches", least=1, most=2**30)] | None = None
     """Microbatches per synchronous iteration."""
+    global_batch_size: Annotated[int, Whole("samples", least=1, most=2**30)] | None = None
+    """Samples per iteration, instead of `num_microbatches`: the planner decides on size and number of microbatches."""
+    microbatch_sizes: tuple[Samples, ...] | None = None
+    """The sizes among which it decides; None: every measured one that divides the global batch."""
     options: dict[str, object] = field(default_factory=dict)
     """Options of the planner that the figures imply, by their names."""
 
     def __post_init__(self) -> None:
-        if self.num_microbatches is not None:
-            require_integer("workload: num_microbatches", self.num_microbatches, least=1, most=2**30)
+        require_fields("workload", self)
+        if self.global_batch_size is not None:
+            if self.num_microbatches is not None:
+                raise ValueError(
+                    f"workload: num_microbatches = {self.num_microbatches} and global_batch_size = "
+                    f"{self.global_batch_size} are both given; keep one: the latter leaves the number to the planner"
+                )
+        elif self.microbatch_sizes is not None:
+            raise ValueError(
+                f"workload: microbatch_sizes = {list(self.microbatch_sizes)[:8]} without global_batch_size; add it, or "
+                "leave them out"
+            )
+
+    def with_batch(self, size: int, microbatch_sizes: tuple[int, ...] | None) -> "Workload":
+        """The workload with a global batch to cut, whatever it said before."""
+        return replace(self, num_microbatches=None, global_batch_size=size, microbatch_sizes=microbatch_sizes)
+
+    def with_microbatches(self, count: int) -> "Workload":
+        """The workload with so many microbatches of the profile's own size, whatever it said before."""
+        return replace(self, num_microbatches=count, global_batch_size=None, microbatch_sizes=None)
 
 
 def dump_workload(workload: Workload) -> str:

@@ -17,6 +17,7 @@ from api.cli import (
     arguments,
     cluster_commands,
     compare_command,
+    document_commands,
     explain_command,
     export_commands,
     import_command,
@@ -58,6 +59,7 @@ for commands in (  # in the order of the help
     export_commands.targets,
     view_command.commands,
     import_command.commands,
+    document_commands.commands,
     installation_commands.commands,
     serving_commands.commands,
 ):

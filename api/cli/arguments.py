@@ -49,6 +49,31 @@ BlocksPerStage = Annotated[
         help="Equal blocks that a stage is assumed to consist of, since a trace does not show layers.",
     ),
 ]
+Top = Annotated[
+    int,
+    typer.Option(
+        "--top",
+        metavar="K",
+        min=1,
+        max=20,
+        help="The best plan and up to K - 1 of other kinds, each verified; -o plan.json also writes plan.2.json, ...",
+        rich_help_panel=_OUT,
+    ),
+]
+SchemaKind = Annotated[
+    Literal["workload", "profile", "cluster", "plan"],
+    typer.Argument(metavar="DOCUMENT", help="workload, profile, cluster or plan.", show_default=False),
+]
+Template = Literal["workload", "cluster"]
+TemplateKind = Annotated[Template, typer.Argument(metavar="DOCUMENT", help="workload or cluster.", show_default=False)]
+TemplateLayers = Annotated[int, typer.Option("--layers", metavar="N", min=1, max=10_000, help="Layers of the model.")]
+TemplateDevices = Annotated[int, typer.Option("--devices", metavar="N", min=1, max=1024, help="Devices of the host.")]
+TemplateMicrobatches = Annotated[
+    int, typer.Option("-m", "--num-microbatches", metavar="N", min=1, help="Microbatches per iteration.")
+]
+SchemaFile = Annotated[
+    str | None, typer.Option("--schema", metavar="FILE", help="Write the schema as well, and name it in the document.")
+]
 PlansWorkload = Annotated[
     str | None,
     typer.Argument(
@@ -79,6 +104,22 @@ Cluster = Annotated[
 ]
 NumMicrobatches = Annotated[
     int | None, typer.Option("--num-microbatches", "-m", metavar="N", help="Microbatches per iteration.")
+]
+GlobalBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--global-batch",
+        "-g",
+        metavar="SAMPLES",
+        min=1,
+        help="Samples per iteration: size and number of microbatches are decided, among all measured sizes.",
+    ),
+]
+ChosenSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--microbatch-sizes", metavar="N[,N...]", help="With a global batch: the sizes to decide among; e.g. 1,2,4."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Say it in JSON.", rich_help_panel=_OUT)]
 Output = Annotated[
@@ -505,6 +546,17 @@ MicrobatchSizes = Annotated[
         "-b",
         metavar="N[,N...]",
         help="Samples per microbatch, the profile's own first; left out: batch / -m.",
+        rich_help_panel=_MEASURED,
+    ),
+]
+MeasuredBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--global-batch",
+        "-g",
+        metavar="SAMPLES",
+        min=1,
+        help="Samples per iteration: `plan` will decide among the sizes of -b.",
         rich_help_panel=_MEASURED,
     ),
 ]

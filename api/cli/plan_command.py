@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -14,6 +14,7 @@ from api.failures import Exit, InputError
 if TYPE_CHECKING:
     from api.planning_run import Effort
     from api.progress import ReportStyle, RunSummary
+    from planner.batch_problem import Question
     from planner.export.targets import Target
     from planner.plan import Plan
     from planner.planning import SearchParams
@@ -28,6 +29,8 @@ class WorkloadSource(NamedTuple):
     workload: arg.Workload
     cluster: arg.Cluster = None
     num_microbatches: arg.NumMicrobatches = None
+    global_batch: arg.GlobalBatch = None
+    microbatch_sizes: arg.ChosenSizes = None
 
 
 class PlanFiles(NamedTuple):
@@ -36,6 +39,7 @@ class PlanFiles(NamedTuple):
     output: arg.Output = None
     html: arg.Html = None
     trace: arg.Trace = None
+    top: arg.Top = 1
 
 
 class SearchLimits(NamedTuple):
@@ -76,6 +80,7 @@ class DecisionOptions(NamedTuple):
     epilog="Examples:\n\n"
     "pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html --trace trace.json\n\n"
     "pipeplan plan profile.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
+    "pipeplan plan workload.json --global-batch 256 --microbatch-sizes 1,2,4 -o plan.json\n\n"
     "pipeplan plan - --json < workload.json > plan.json",
 )
 @takes_groups
@@ -96,40 +101,50 @@ def plan_command(
     """
     from api.inputs import require_limits, require_method, require_writable
     from api.planning_run import run_plan
+    from planner.batch_problem import BatchProblem, problem_for
 
     require_writable(files.output, files.html, files.trace)
     require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed, threads=limits.threads)
     require_method(limits.method, limits.solver)
-    problem = _problem(source, decisions)
+    question = _question(source, decisions)
+    if files.top > 1 and server is not None:
+        raise InputError("--top: a service returns one plan; leave --server out")
+    if files.top > 1 and isinstance(question, BatchProblem):
+        raise InputError("--top: with a global batch one plan is made, of the best size; give -m, or leave --top out")
     if target is not None and server is not None:
         raise InputError("--target: a service does not fit plans to a program yet; leave --server out")
     if limits.search_param and server is not None:
         raise InputError("--search-param: a service searches with its own parameters; leave --server out")
-    problem, program = _restricted(problem, target, decides_chunks=decisions.max_stages_per_device is None)
+    question, program = _restricted(question, target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
-    effort = _effort(limits, style=reporting.style(console))
+    effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
     if effort.needs_complete_model and server is None:
         from planner.planning.complete_search import require_answerable
 
         with as_input_errors():
-            require_answerable(problem, effort.limits)
+            require_answerable(question, effort.limits)
     if server is None:
-        plan, run = run_plan(problem, effort, console=console, target=program)
+        plan, run = run_plan(question, effort, console=console, target=program)
     else:
         from api.remote import run_remotely
 
-        plan, run = run_remotely(problem, effort, console=console, url=server)
+        plan, run = run_remotely(question, effort, console=console, url=server)
+    problem = problem_for(question, plan)
     _deliver(problem, plan, run=run, files=files, style=effort.style)
     if effort.is_missed_by(plan):
         raise typer.Exit(Exit.GAP_MISSED)
 
 
-def _problem(source: WorkloadSource, decisions: DecisionOptions) -> "Problem":
-    from api.inputs import make_problem, parse_changes, read_workload
+def _question(source: WorkloadSource, decisions: DecisionOptions) -> "Question":
+    from api.inputs import choose_batch, make_question, parse_changes, read_workload
 
-    workload = read_workload(source.workload, cluster=source.cluster)
-    changes = parse_changes(decisions._asdict())
-    return make_problem(workload, num_microbatches=source.num_microbatches, changes=changes)
+    workload = choose_batch(
+        read_workload(source.workload, cluster=source.cluster),
+        num_microbatches=source.num_microbatches,
+        global_batch=source.global_batch,
+        sizes=source.microbatch_sizes,
+    )
+    return make_question(workload, changes=parse_changes(decisions._asdict()))
 
 
 def _effort(limits: SearchLimits, *, style: "ReportStyle") -> "Effort":
@@ -166,27 +181,32 @@ def search_params_command() -> None:
     write_document(render_params_table(), None)
 
 
-def _restricted(problem: "Problem", target: str | None, *, decides_chunks: bool) -> "tuple[Problem, Target | None]":
-    """The problem with no more freedom than the program that the plan is for can execute.
+def _restricted(question: "Question", target: str | None, *, decides_chunks: bool) -> "tuple[Question, Target | None]":
+    """The question with no more freedom than the program that the plan is for can execute.
 
     `decides_chunks`: nobody said how many stages a device may hold.
     """
     if target is None:
-        return problem, None
-    from planner.export.targets import TARGETS, restrict_problem, with_chunks
+        return question, None
+    from planner.export.targets import TARGETS, restrict_question, with_chunks
 
     program = TARGETS[target]
-    options = with_chunks(problem.options, program) if decides_chunks else problem.options
-    return restrict_problem(replace(problem, options=options), program), program
+    options = with_chunks(question.options, program) if decides_chunks else question.options
+    return restrict_question(replace(question, options=options), program), program
 
 
 def _deliver(problem: "Problem", plan: "Plan", *, run: "RunSummary", files: PlanFiles, style: "ReportStyle") -> None:
     """Write the plan and its pictures, then say what was made."""
+    from api.other_kinds import file_names
     from planner.document import render_plan
 
     if files.output is not None or not sys.stdout.isatty():
         write_document(render_plan(plan), files.output)
-    written = {"plan": files.output} if files.output not in (None, "-") else {}
+    names = file_names(files.output, count=1 + len(run.others))
+    written = {f"plan {number}" if number > 1 else "plan": name for number, name in enumerate(names, 1) if name}
+    for plan_of_kind, name in zip(run.others, names[1:], strict=True):
+        if name is not None:
+            write_document(render_plan(plan_of_kind), name)
     for what, target in {"picture": files.html, "trace": files.trace}.items():
         if target is not None:
             write_document(_draw(problem, plan, what=what), target)
@@ -211,8 +231,25 @@ def _tell(problem: "Problem", plan: "Plan", *, run: "RunSummary", style: "Report
     if style == "json":
         from api.summaries import summarise_plan
 
-        report_event(summarise_plan(plan, run))
+        report_event(summarise_plan(plan, run) | _summarise_others(problem, plan, run=run))
     elif style != "quiet":
         from api.screen import render_screen
 
-        make_console(is_report=False).print(render_screen(problem, plan, run=run))
+        console = make_console(is_report=False)
+        console.print(render_screen(problem, plan, run=run))
+        if run.top > 1:
+            from api.other_kinds import make_rows, render_kinds
+
+            console.print("\nOther kinds of plan")
+            console.print(render_kinds(make_rows(problem, [plan, *run.others]), wanted=run.top))
+
+
+def _summarise_others(problem: "Problem", plan: "Plan", *, run: "RunSummary") -> dict[str, Any]:
+    """The plans of several kinds, where they were asked for."""
+    from api.other_kinds import file_names, make_rows, summarise_kinds
+
+    if run.top == 1:
+        return {}
+    plans = [plan, *run.others]
+    files = file_names((run.files or {}).get("plan"), count=len(plans))
+    return {"kinds": summarise_kinds(make_rows(problem, plans), files)}

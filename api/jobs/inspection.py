@@ -38,17 +38,11 @@ def inspect(order: dict[str, Any]) -> dict[str, Any]:
 
 def _question(plan: Plan, workload: dict[str, Any] | None) -> Problem:
     """The question of the workload given, else the one that the plan brings along."""
-    from api.jobs.request import SOURCE, Ceilings, problem_of
+    from api.jobs.request import SOURCE, Ceilings, problem_of_plan
     from planner.embedded_problem import enclosed_problem
 
     if workload is not None:
-        return problem_of(
-            workload,
-            source=f"{SOURCE}: workload",
-            num_microbatches=plan.problem.num_microbatches,
-            options=dict(plan.problem.options),
-            ceilings=Ceilings(max_actions=4_000_000),
-        )
+        return problem_of_plan(plan, workload, source=f"{SOURCE}: workload", ceilings=Ceilings(max_actions=4_000_000))
     problem = enclosed_problem(plan, source=f"{SOURCE}: plan")
     if problem is None:
         raise ValueError(f"{SOURCE}: workload is missing; the plan brings none along, so add it")

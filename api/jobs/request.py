@@ -8,16 +8,19 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from planner.batch_problem import Question, problem_answered, question_of_workload, workload_of_question
+from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.canonical_json import canonical_json, to_plain
 from profiles.cluster import Cluster
+from profiles.field_rules import require_integer
 from profiles.load import workload_of
-from profiles.model_profile import ModelProfile, require_integer
+from profiles.microbatch_sizes import measured_sizes
 from profiles.refusal import refusal
 from profiles.strict_json import Ceiling, decode_text, parse_json
 from profiles.validation import validate
-from profiles.workload import WORKLOAD_FORMAT, Workload, profile_to_plain
+from profiles.workload import Workload
 
 MAX_PRIORITY = 10
 SOURCE = "body"
@@ -59,6 +62,10 @@ class Submission:
     """A workload document in any form that is read from files."""
     num_microbatches: int | None = None
     """Instead of the workload's own number."""
+    global_batch_size: int | None = None
+    """Samples per iteration, instead of a number of microbatches: their size and number are decided."""
+    microbatch_sizes: tuple[int, ...] | None = None
+    """The sizes among which that is decided; None: every measured one."""
     options: dict[str, object] = field(default_factory=dict)
     """Options of the problem, on top of the workload's own."""
     limits: Limits = field(default_factory=lambda: Limits(time_limit_s=10.0))
@@ -76,7 +83,7 @@ class Submission:
 class PlanRequest:
     """What a job solves."""
 
-    problem: Problem
+    problem: Question
     """The question."""
     limits: Limits
     """When to stop."""
@@ -89,7 +96,7 @@ class PlanRequest:
     def render(self) -> str:
         """Canonical JSON; `read_request` is its inverse."""
         return canonical_json(
-            {"workload": to_plain(workload_of_problem(self.problem)), "limits": to_plain(self.limits)}
+            {"workload": to_plain(workload_of_question(self.problem)), "limits": to_plain(self.limits)}
         )
 
     @property
@@ -104,22 +111,16 @@ class PlanRequest:
         return _digest({"problem": _question(self.problem), "limits": limits, "versions": _versions()})
 
 
-def workload_of_problem(problem: Problem) -> Workload:
-    """The document that states a problem."""
-    return Workload(
-        profile=problem.profile,
-        cluster=problem.cluster,
-        num_microbatches=problem.num_microbatches,
-        options=to_plain(problem.options),
-    )
-
-
-def _question(problem: Problem) -> dict[str, Any]:
+def _question(question: Question) -> dict[str, Any]:
+    if isinstance(question, Problem):
+        count: dict[str, Any] = {"num_microbatches": question.num_microbatches}
+    else:
+        count = {"global_batch_size": question.global_batch_size, "microbatch_sizes": question.microbatch_sizes}
     return {
-        "profile": problem.profile_sha256,
-        "cluster": problem.cluster_sha256,
-        "num_microbatches": problem.num_microbatches,
-        "options": to_plain(problem.options),
+        "profile": question.profile_sha256,
+        "cluster": question.cluster_sha256,
+        **count,
+        "options": to_plain(question.options),
     }
 
 
@@ -144,16 +145,23 @@ def read_submission(data: bytes, ceilings: Ceilings) -> tuple[Submission, PlanRe
     """What a body asks for. Raises ValueError for what is wrong in it, TooLargeError for what is too much."""
     tree = parse_tree(data)
     submission = _submission_of(tree)
-    return submission, PlanRequest(
-        problem=problem_of(
-            submission.workload,
-            source=f"{SOURCE}: workload" if "workload" in tree else SOURCE,
-            num_microbatches=submission.num_microbatches,
-            options=submission.options,
-            ceilings=ceilings,
-        ),
-        limits=check_limits(submission.limits, ceilings),
-    )
+    source = f"{SOURCE}: workload" if "workload" in tree else SOURCE
+    workload = _cut_as_asked(workload_of(submission.workload, source=source), submission)
+    question = question_of(workload, source=source, options=submission.options, ceilings=ceilings)
+    return submission, PlanRequest(problem=question, limits=check_limits(submission.limits, ceilings))
+
+
+def _cut_as_asked(workload: Workload, submission: Submission) -> Workload:
+    """The workload with the microbatches, or the global batch, of the submission instead of its own."""
+    count, whole, sizes = submission.num_microbatches, submission.global_batch_size, submission.microbatch_sizes
+    if count is not None and (whole is not None or sizes is not None):
+        raise refusal(SOURCE, "num_microbatches and global_batch_size are both given; keep one of them")
+    if count is not None:
+        return workload.with_microbatches(count)
+    whole = workload.global_batch_size if whole is None else whole
+    if whole is None and sizes is not None:
+        raise refusal(SOURCE, "microbatch_sizes is given without global_batch_size; add it")
+    return workload if whole is None else workload.with_batch(whole, sizes or workload.microbatch_sizes)
 
 
 def _submission_of(tree: dict[str, Any]) -> Submission:
@@ -165,40 +173,50 @@ def _submission_of(tree: dict[str, Any]) -> Submission:
     return replace(validate(Submission, {**rest, "workload": {}}, source=SOURCE), workload=workload)
 
 
-def problem_of(
-    tree: dict[str, object],
-    *,
-    source: str,
-    ceilings: Ceilings,
-    num_microbatches: int | None = None,
-    options: dict[str, object] | None = None,
-) -> Problem:
-    """The problem of a workload document; its size is estimated from its numbers before anything is built."""
-    workload = workload_of(tree, source=source)
+def problem_of_plan(plan: Plan, tree: dict[str, object], *, source: str, ceilings: Ceilings) -> Problem:
+    """What a plan answers: the workload of a document, with the plan's microbatches and options."""
+    asked, workload = plan.problem, workload_of(tree, source=source).with_microbatches(plan.problem.num_microbatches)
+    options = validate(Options, {**workload.options, **asked.options}, source=f"{SOURCE}: options")
+    cluster = require_size(workload, ceilings, source=source, options=options)
+    return problem_answered(asked, profile=workload.profile, cluster=cluster, options=options)
+
+
+def question_of(
+    workload: Workload, *, source: str, ceilings: Ceilings, options: dict[str, object] | None = None
+) -> Question:
+    """The question of a workload; its size is estimated from its numbers before anything is built."""
+    if workload.num_microbatches is None and workload.global_batch_size is None:
+        raise refusal(SOURCE, "num_microbatches is missing; add it, or global_batch_size")
+    chosen = validate(Options, {**workload.options, **(options or {})}, source=f"{SOURCE}: options")
+    require_size(workload, ceilings, source=source, options=chosen)
+    return question_of_workload(workload, chosen)
+
+
+def require_size(workload: Workload, ceilings: Ceilings, *, source: str, options: Options) -> Cluster:
+    """The cluster of the workload. Raises TooLargeError if a plan would be larger than this service makes."""
     if workload.cluster is None:
         raise refusal(source, "cluster is missing; add it")
-    count = workload.num_microbatches if num_microbatches is None else num_microbatches
-    if count is None:
-        raise refusal(SOURCE, "num_microbatches is missing; add it")
-    chosen = validate(Options, {**workload.options, **(options or {})}, source=f"{SOURCE}: options")
-    require_size(workload, ceilings, num_microbatches=count, options=chosen)
-    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=count, options=chosen)
-
-
-def require_size(workload: Workload, ceilings: Ceilings, *, num_microbatches: int, options: Options) -> None:
-    """Raise TooLargeError if a plan would be larger than this service makes."""
     num_layers = len(workload.profile.layers)
-    num_devices = 0 if workload.cluster is None else len(workload.cluster.devices)
+    num_devices = len(workload.cluster.devices)
     replicas = num_devices if options.max_replicas is None else min(options.max_replicas, num_devices)
     num_seats = min(num_devices * options.max_stages_per_device, num_layers * replicas)
     sizes = {
         "layers": (num_layers, ceilings.max_layers),
         "devices": (num_devices, ceilings.max_devices),
-        "actions": (3 * num_microbatches * num_seats, ceilings.max_actions),
+        "actions": (3 * _most_microbatches(workload) * num_seats, ceilings.max_actions),
     }
     for what, (size, most) in sizes.items():
         if size > most:
             raise TooLargeError(f"{size:,} {what} are above this service's limit of {most:,}; use the command line")
+    return workload.cluster
+
+
+def _most_microbatches(workload: Workload) -> int:
+    """Microbatches of a plan at most: of a global batch those of the smallest size, all sizes together."""
+    if workload.global_batch_size is None or workload.cluster is None:
+        return workload.num_microbatches or 0
+    known = workload.microbatch_sizes or measured_sizes(workload.profile, workload.cluster.device_types)
+    return sum(workload.global_batch_size // size for size in known if size > 0)
 
 
 def check_limits(limits: Limits, ceilings: Ceilings) -> Limits:
@@ -211,14 +229,9 @@ def check_limits(limits: Limits, ceilings: Ceilings) -> Limits:
 def read_request(text: str) -> PlanRequest:
     """The request that `PlanRequest.render` wrote down; it was checked before."""
     tree = json.loads(text)
-    workload = tree["workload"]
+    workload = validate(Workload, tree["workload"], source="request")
     return PlanRequest(
-        problem=Problem(
-            profile=validate(ModelProfile, workload["profile"], source="request"),
-            cluster=validate(Cluster, workload["cluster"], source="request"),
-            num_microbatches=workload["num_microbatches"],
-            options=validate(Options, workload.get("options", {}), source="request"),
-        ),
+        problem=question_of_workload(workload, validate(Options, dict(workload.options), source="request")),
         limits=validate(Limits, tree["limits"], source="request"),
     )
 
@@ -226,9 +239,3 @@ def read_request(text: str) -> PlanRequest:
 def with_limits(text: str, limits: Limits) -> str:
     """The same request with other limits."""
     return replace(read_request(text), limits=limits).render()
-
-
-def as_document(problem: Problem) -> dict[str, Any]:
-    """The workload document of a problem, as `dump_workload` would write it."""
-    document = {"format": WORKLOAD_FORMAT, **to_plain(workload_of_problem(problem))}
-    return {**document, "profile": profile_to_plain(problem.profile)}

@@ -10,6 +10,7 @@ from api.jobs.job import Job, LeaseLostError, News, Outcome
 from api.jobs.process import Child, ChildDiedError
 from api.jobs.request import read_request
 from api.jobs.store import STORE_FAILURES, JobStore
+from planner.batch_problem import problem_for
 from planner.document import parse_plan, render_plan
 from planner.verify import verify
 from planner.what_if.change import Change, find_start
@@ -84,7 +85,8 @@ class JobRunner:
         if answer is not None and answer["event"] == "done":
             return outcome_of(answer)
         self.child.kill()
-        if not verify(request.problem, parse_plan(text)).passed:
+        plan = parse_plan(text)
+        if not verify(problem_for(request.problem, plan), plan).passed:
             return None
         return Outcome(state="succeeded", solution_status="feasible", plan=text)
 
@@ -170,8 +172,8 @@ class _Solve:
         change = validate(Change, json.loads(self.job.change)["change"], source="change")
         if not change.lost and change.devices >= 0:
             return text
-        problem = read_request(self.store.request_text(base_id)).problem
-        start = find_start(problem, parse_plan(text), change=change)
+        plan, question = parse_plan(text), read_request(self.store.request_text(base_id)).problem
+        start = find_start(problem_for(question, plan), plan, change=change)
         return None if start is None else render_plan(start)
 
     def _follow(self) -> dict[str, Any] | None:

@@ -7,6 +7,8 @@ from importlib.metadata import version
 from typing import Any
 
 from planner.progress import MAX_THREADS
+from planner.schema import definitions
+from profiles.workload import WORKLOAD_FORMAT
 
 Schema = dict[str, Any]
 
@@ -101,12 +103,34 @@ def _change() -> Schema:
     )
 
 
+_COMPONENT = "#/components/schemas/{model}"
+
+
+def _documents() -> Schema:
+    """The documents that travel, as `pipeplan schema` prints them, and every part of them."""
+    return {name: schema for name, schema in definitions(_COMPONENT).items() if name != "ProfileDocument"}
+
+
+def _workload() -> Schema:
+    """Our own form in full; what else is read is not described here."""
+    other = {
+        "type": "object",
+        "description": "Any other form that pipeplan reads: of version 1, the neutral one, Piper's.",
+        "properties": {"format": {"not": {"const": WORKLOAD_FORMAT}}},
+    }
+    return {"description": "A workload document.", "anyOf": [_ref("WorkloadDocument"), other]}
+
+
 def _schemas() -> Schema:
-    document: Schema = {"type": "object", "description": "A workload document, in any form that pipeplan reads."}
-    plan: Schema = {"type": "object", "description": "A plan document (pipeline-plan/1)."}
+    document = _workload()
+    plan: Schema = {
+        "type": "object",
+        "description": "A plan document. PlanDocument is what this service writes; what else a plan states is judged.",
+    }
     complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
     return {
+        **_documents(),
         "Job": _job(),
         "Jobs": _object({"plans": {"type": "array", "items": _ref("Job")}}),
         "Limits": _limits(),
@@ -114,7 +138,13 @@ def _schemas() -> Schema:
             {
                 "workload": document,
                 "num_microbatches": {"type": ["integer", "null"], "minimum": 1},
-                "options": {"type": "object"},
+                "global_batch_size": {
+                    "type": ["integer", "null"],
+                    "minimum": 1,
+                    "description": "Samples per iteration: size and number of microbatches are decided.",
+                },
+                "microbatch_sizes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 1}},
+                "options": _ref("Options"),
                 "limits": _ref("Limits"),
                 "priority": {"type": "integer", "minimum": -10, "maximum": 10},
                 "pinned": {"type": "boolean"},
@@ -334,6 +364,7 @@ def _verb_paths(job: Schema) -> Schema:
 
 def _artefact_paths() -> Schema:
     found: Schema = {}
+    document = _json(_ref("PlanDocument"), "The plan document")
     for name, media, text in (
         ("plan", "application/json", "The plan document"),
         ("trace", "application/json", "A Chrome trace"),
@@ -344,7 +375,10 @@ def _artefact_paths() -> Schema:
             "get": _operation(
                 "get_plan_document" if name == "plan" else f"get_{name}",
                 text,
-                responses={"200": _text(media, text), "304": _NO_CONTENT},
+                responses={
+                    "200": document if name == "plan" else _text(media, text),
+                    "304": _NO_CONTENT,
+                },
                 problems=(404, 409, 422),
                 parameters=[_ID],
             )

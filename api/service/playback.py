@@ -16,7 +16,6 @@ from api.jobs.request import (
     parse_tree,
     read_request,
     require_size,
-    workload_of_problem,
 )
 from api.service.auth import Caller
 from api.service.core import Service
@@ -35,6 +34,9 @@ from api.service.plan_handlers import (
 from api.service.problem_json import ServiceError, not_found
 from api.service.request_body import read_body
 from api.service.responses import answer
+from planner.batch_problem import problem_for, workload_of_question
+from planner.document import parse_plan
+from planner.problem import Problem
 from planner.progress import Limits
 from planner.what_if.change import Change, apply_change
 from profiles.canonical_json import canonical_json
@@ -157,7 +159,13 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
 def _change(service: Service, order: WhatIf, *, base: Job) -> PlanRequest:
     with refusing():
         ceilings = service.settings.ceilings
-        problem = apply_change(read_request(service.store.request_text(base.id)).problem, order.change)
-        count, options = problem.num_microbatches, problem.options
-        require_size(workload_of_problem(problem), ceilings, num_microbatches=count, options=options)
+        problem = apply_change(_cut_problem(service, base), order.change)
+        require_size(workload_of_question(problem), ceilings, source=SOURCE, options=problem.options)
         return PlanRequest(problem=problem, limits=check_limits(order.limits, ceilings))
+
+
+def _cut_problem(service: Service, base: Job) -> Problem:
+    """What was asked; of a global batch, with microbatches of the size that the plan decided on."""
+    question = read_request(service.store.request_text(base.id)).problem
+    text = None if isinstance(question, Problem) else service.store.plan_text(base.id)
+    return question if isinstance(question, Problem) else problem_for(question, parse_plan(text or "", source="base"))

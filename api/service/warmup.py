@@ -7,13 +7,15 @@ time, and some of what makes them is not safe to run in several threads at once.
 import json
 from typing import Any
 
-from api.jobs.request import SOURCE, PlanRequest, parse_tree, problem_of, read_request, read_submission
+from api.jobs.request import SOURCE, PlanRequest, parse_tree, question_of, read_request, read_submission
 from api.service.openapi import allowed_methods, example_submission, make_document
 from api.service.playback import Playback, Verification, WhatIf
 from api.service.problem_json import complaints_of
 from api.service.settings import Settings
 from planner.document import parse_plan
+from planner.problem import Problem
 from planner.what_if.change import Change, apply_change
+from profiles.load import workload_of
 from profiles.validation import validate
 
 
@@ -24,9 +26,9 @@ def build_everything(settings: Settings) -> None:
     example = example_submission()
     _, plan = read_submission(json.dumps(example).encode(), settings.ceilings)
     problem = read_request(plan.render()).problem
-    apply_change(problem, Change(devices=1))
+    apply_change(problem if isinstance(problem, Problem) else problem.candidates[0], Change(devices=1))
     _ = (plan.problem_key, plan.request_key, PlanRequest(problem=problem, limits=plan.limits).render())
-    problem_of(example["workload"], source=SOURCE, ceilings=settings.ceilings)
+    question_of(workload_of(example["workload"], source=SOURCE), source=SOURCE, ceilings=settings.ceilings)
     for kind, body in _bodies():
         validate(kind, parse_tree(json.dumps(body).encode()), source=SOURCE)
         _refuse(lambda kind=kind, body=body: validate(kind, {**body, "surprise": 1}, source=SOURCE))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from profiles.model_profile import require_integer
+from profiles.field_rules import require_integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

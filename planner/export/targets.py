@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.actions import Action
+from planner.batch_problem import BatchProblem, Question
 from planner.execute.layout import make_layout
 from planner.export import deepspeed, megatron, torchtitan
 from planner.export.looped_pipelines import as_looped
@@ -144,6 +145,13 @@ def restrict_problem(problem: Problem, target: Target) -> Problem:
     if problem.profile.microbatch_size is None:
         options = replace(options, max_replicas=1)
     return replace(problem, options=options)
+
+
+def restrict_question(question: Question, target: Target) -> Question:
+    """The same for a problem or a global batch, whose profile states the size of a microbatch."""
+    if isinstance(question, BatchProblem):
+        return replace(question, options=restrict(question.options, target))
+    return restrict_problem(question, target)
 
 
 def with_chunks(options: Options, target: Target) -> Options:

@@ -9,8 +9,9 @@ from planner.dealing import Durations, bound_dealings, deal_durations
 from planner.fidelity.redealt import as_step, deal_anew, transfer_of
 from planner.fidelity.run_replay import Key, replay_ns
 from profiles.cluster import Cluster, Device, Link
+from profiles.field_rules import MAX_BYTES
 from profiles.importers.straggler import RunStep
-from profiles.model_profile import MAX_BYTES, Edge, Layer, LayerCost, ModelProfile
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from profiles.workload import Workload
 
 NOTABLE = 1.02

@@ -12,7 +12,8 @@ from planner.costs import CostModel
 from planner.fidelity.attribution import Comparison, TransferPart
 from planner.plan import Stage
 from profiles.cluster import Cluster, Link
-from profiles.model_profile import MAX_NANOSECONDS, ActionOverhead, Layer, LayerCost, Measurement, ModelProfile
+from profiles.field_rules import MAX_NANOSECONDS
+from profiles.model_profile import ActionOverhead, Layer, LayerCost, Measurement, ModelProfile
 
 _FIELDS = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}
 

@@ -4,6 +4,7 @@ It takes profile, cluster, options and plan as plain data, adds up costs, bytes 
 routes, and checks the timeline that the core claims equation by equation. A page per rule of the contract, in its
 order:
 
+    batch             how many samples a microbatch has, where the plan says it (section 1)
     samples           which samples a stage replica works on
     costs             what an action takes (section 1)
     sizes             what a stage holds, bytes of state, stash and gradients (section 1)

@@ -55,7 +55,7 @@ def width_uneven(case: Case) -> Findings:
 
 def samples_cut(case: Case) -> Findings:
     """Every replica takes a whole number of samples: the number of replicas divides the size of a microbatch."""
-    size = case.problem.profile.microbatch_size
+    size = case.reading.profile.microbatch_size
     for number, stage in enumerate(case.plan.stages):
         count = len(stage.replicas)
         if size is not None and count and size % count:

@@ -3,6 +3,7 @@
 from fractions import Fraction
 from functools import cached_property
 
+from planner.judge.batch import profile_run
 from planner.judge.costs import (
     KINDS,
     Times,
@@ -32,7 +33,9 @@ class Reading:
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
         self.problem, self.plan = problem, plan
-        self.layers = {layer.name: layer for layer in problem.profile.layers}
+        self.profile = profile_run(problem, plan)
+        """With the size of microbatches that the plan states."""
+        self.layers = {layer.name: layer for layer in self.profile.layers}
         self.devices = {device.name: device for device in problem.cluster.devices}
         self._measured: dict[tuple[str, str, int], dict[int, Times]] = {}
         self._layer_times: dict[tuple[str, str, int, Fraction], Times | None] = {}
@@ -64,7 +67,7 @@ class Reading:
         """What a layer takes for a share of a microbatch; None if it was not measured there."""
         key = layer.name, device_type, width, share
         if key not in self._layer_times:
-            place, whole = key[:3], unit_size(self.problem.profile)
+            place, whole = key[:3], unit_size(self.profile)
             if place not in self._measured:
                 self._measured[place] = measured_sizes(layer, where=(device_type, width), whole=whole)
             self._layer_times[key] = layer_times(self._measured[place], whole * share, is_linear=self.is_linear)
@@ -73,7 +76,7 @@ class Reading:
     @cached_property
     def is_linear(self) -> bool:
         """Whether costs that were not measured are in proportion to the nearest."""
-        return is_linear(self.problem.profile)
+        return is_linear(self.profile)
 
     def is_measured(self, layer: Layer, device_type: str, *, width: int, share: Fraction) -> bool:
         """Whether times and bytes of a layer are known there."""
@@ -110,8 +113,8 @@ class Reading:
             if times is None:
                 raise ValueError(f"layer {layer.name!r} has no cost on {device_type!r} at width {width} for {share}")
             known.append(times)
-        overhead = action_overhead(self.problem.profile, device_type)
-        exchanges = [exchange_times(self.problem.profile, layer, device_type=device_type) for layer in layers]
+        overhead = action_overhead(self.profile, device_type)
+        exchanges = [exchange_times(self.profile, layer, device_type=device_type) for layer in layers]
         return stage_times(known, share=share, recomputes=stage.recompute, overhead=overhead, exchanges=exchanges)
 
     @cached_property
@@ -123,7 +126,7 @@ class Reading:
     @cached_property
     def tensors(self) -> dict[tuple[int, int], Tensor]:
         """What flows between stages."""
-        return tensors(self.problem.profile.edges, self.stage_of)
+        return tensors(self.profile.edges, self.stage_of)
 
     @cached_property
     def flows(self) -> list[Flow]:
@@ -168,7 +171,7 @@ class Reading:
             tensors=self.tensors,
             sizes=self.sizes,
             receive_buffers=self.problem.options.receive_buffers,
-            bucket_bytes=self.problem.profile.bucket_bytes,
+            bucket_bytes=self.profile.bucket_bytes,
         )
 
     @cached_property

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 
+from planner.judge.batch import measured_at
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.problem import Options
 from profiles.canonical_json import to_plain
@@ -11,7 +12,7 @@ from profiles.canonical_json import to_plain
 
 def profile_name(case: Case) -> Findings:
     """The plan was made for a profile of this name."""
-    yield from _same("the profile's name", expected=case.problem.profile.name, actual=case.plan.problem.profile)
+    yield from _same("the profile's name", expected=case.problem.stated_profile.name, actual=case.plan.problem.profile)
 
 
 def profile_hash(case: Case) -> Findings:
@@ -33,6 +34,39 @@ def microbatch_count(case: Case) -> Findings:
     yield from _same(
         "the number of microbatches", expected=case.problem.num_microbatches, actual=case.plan.problem.num_microbatches
     )
+
+
+def batch_size(case: Case) -> Findings:
+    """The plan was made for this global batch, and to choose among these sizes of microbatches."""
+    stated, asked = case.plan.problem, case.problem.batch
+    whole = None if asked is None else asked.global_batch_size
+    sizes = None if asked is None else asked.microbatch_sizes
+    yield from _same("the global batch", expected=whole, actual=stated.global_batch_size)
+    yield from _same("the choice of microbatch sizes", expected=sizes, actual=stated.microbatch_sizes)
+    if asked is None:
+        yield from _same("the microbatch size", expected=None, actual=stated.microbatch_size)
+
+
+def batch_cut(case: Case) -> Findings:
+    """The microbatches of the plan are the global batch: their size times their number."""
+    stated, asked = case.plan.problem, case.problem.batch
+    if asked is None:
+        return
+    size, count, whole = stated.microbatch_size, stated.num_microbatches, asked.global_batch_size
+    if type(size) is not int or type(count) is not int or size * count != whole:
+        message = f"The plan has {shown(count, 40)} microbatches of {shown(size, 40)} samples, which are not {whole}."
+        yield Finding("the microbatch size", f"size x number = {whole}", f"{size} x {count}", message)
+
+
+def size_unmeasured(case: Case) -> Findings:
+    """The size of the plan's microbatches is one of those allowed, or measured where the question names none."""
+    asked, size = case.problem.batch, case.plan.problem.microbatch_size
+    if asked is None or size is None:
+        return
+    allowed = sorted(asked.microbatch_sizes or measured_at(asked.profile))
+    if size not in allowed:
+        message = f"The plan has microbatches of {size} samples, none of the sizes {shown(allowed, 80)}."
+        yield Finding("the microbatch size", allowed, size, message)
 
 
 def _same(subject: str, *, expected: object, actual: object) -> Findings:
@@ -65,6 +99,9 @@ RULES = (
     profile_hash,
     cluster_hash,
     microbatch_count,
+    batch_size,
+    batch_cut,
+    size_unmeasured,
     options_differ,
 )
 """The rules of this page, in the order in which they are applied."""

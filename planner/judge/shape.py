@@ -6,6 +6,7 @@ from typing import Any
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.judge.device_orders import are_actions
 from planner.plan import Evidence, ProblemReference, Share, Stage
+from profiles.field_rules import MAX_SAMPLES
 
 
 def malformed(case: Case) -> Findings:
@@ -18,6 +19,8 @@ def malformed(case: Case) -> Findings:
 def _type_errors(plan: Any) -> Iterator[str]:
     if not isinstance(plan.problem, ProblemReference) or not isinstance(plan.evidence, Evidence | None):
         yield "the problem or the evidence"
+    elif not _is_size(plan.problem.microbatch_size):
+        yield "the size of a microbatch"
     if not isinstance(plan.stages, tuple) or not isinstance(plan.schedule, Mapping):
         yield "the list of stages or the schedule"
         return
@@ -28,6 +31,10 @@ def _type_errors(plan: Any) -> Iterator[str]:
         is_order = isinstance(order, tuple) and are_actions(order)
         if not isinstance(device, str) or not is_order:
             yield f"the list of {shown(device, 80)}"
+
+
+def _is_size(value: object) -> bool:
+    return value is None or (type(value) is int and 1 <= value <= MAX_SAMPLES)
 
 
 def _is_stage(stage: Stage) -> bool:

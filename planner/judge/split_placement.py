@@ -75,7 +75,7 @@ def _is_whole(shares: tuple[Share, ...]) -> bool:
 
 def share_cut(case: Case) -> Findings:
     """Every share of I is a whole number of samples."""
-    size = case.problem.profile.microbatch_size
+    size = case.reading.profile.microbatch_size
     for number, share, part in _parts(case):
         if not is_whole(part, size):
             text = f"{share.numerator}/{share.denominator}"

@@ -1,7 +1,7 @@
-"""The recipe that turns a problem into a verified plan; `make_plan` is its door."""
+"""The recipe that turns a problem into a verified plan; `make_plan` and `make_plans` are its doors."""
 
-from planner.planning.driver import make_plan
+from planner.planning.any_question import make_plan, make_plans
 from planner.planning.planning_params import SearchParams
 from planner.progress import Limits, Progress
 
-__all__ = ["Limits", "Progress", "SearchParams", "make_plan"]
+__all__ = ["Limits", "Progress", "SearchParams", "make_plan", "make_plans"]

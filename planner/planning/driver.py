@@ -3,10 +3,11 @@
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import TypedDict, Unpack
 
 from planner.baselines.registry import make_baselines, play_baseline
 from planner.certificate import make_bound, prove_infeasible
@@ -14,6 +15,7 @@ from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
 from planner.export.targets import Target, fitted
 from planner.plan import Plan
+from planner.planning.archive import Archive
 from planner.planning.class_layouts import class_layouts
 from planner.planning.complete_search import is_complete, require_answerable, search_completely
 from planner.planning.conversions import plan_of
@@ -54,46 +56,111 @@ def make_plan(
     Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
     PlanError if our own verifier rejects every plan found.
     """
-    limits = limits or Limits()
-    require_answerable(problem, limits)
-    is_looped = target is not None and target.is_looped
-    run = SearchState(
+    kinds = make_plans(
         problem,
-        limits,
-        on_progress=on_progress or _ignore,
-        should_stop=should_stop or _never,
-        fit=None if target is None else partial(fitted, problem, target=target),
-        fits_stages=is_looped,
+        top=1,
+        limits=limits,
+        start=start,
+        on_progress=on_progress,
+        should_stop=should_stop,
+        target=target,
         params=params,
     )
+    return kinds[0]
+
+
+class PlanningOptions(TypedDict, total=False):
+    """What `make_plan` takes beside the problem."""
+
+    limits: Limits | None
+    start: Plan | None
+    on_progress: Callable[[Progress], None] | None
+    should_stop: Callable[[], bool] | None
+    target: Target | None
+    params: SearchParams
+
+
+def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
+    """The plan that `make_plan` returns, and behind it the best found of other kinds (`planner.plan_kind`).
+
+    At most `top` in all, the fastest first, no two of one kind, each verified and with evidence of its own; fewer where
+    the run came by fewer kinds. Raises as `make_plan` does.
+    """
+    limits = how.get("limits") or Limits()
+    require_answerable(problem, limits)
+    run = begin_run(
+        problem.at_its_size(),
+        limits,
+        on_progress=how.get("on_progress") or ignore,
+        should_stop=how.get("should_stop") or never,
+        target=how.get("target"),
+        params=how.get("params", SearchParams()),
+    )
+    archive = Archive(top=top, objective=problem.options.objective, params=run.params.archive) if top > 1 else None
+    run.witness = archive
     with run.watch, run.collected_rarely(), closing(run.window):
-        return _follow(run, start, is_looped=is_looped)
+        layouts = make_first_plans(run, how.get("start"))
+        bound_and_lay_out(run, layouts)
+        for _ in search(run):
+            pass
+        best = finish(run)
+        return (best, *([] if archive is None else archive.others(run, best)))
 
 
-def _follow(run: SearchState, start: Plan | None, *, is_looped: bool) -> Plan:
+def begin_run(
+    problem: Problem,
+    limits: Limits,
+    *,
+    on_progress: Callable[[Progress], None],
+    should_stop: Callable[[], bool],
+    target: Target | None,
+    params: SearchParams,
+) -> SearchState:
+    """A planning run whose clock begins now."""
+    return SearchState(
+        problem,
+        limits,
+        on_progress=on_progress,
+        should_stop=should_stop,
+        fit=None if target is None else partial(fitted, problem, target=target),
+        fits_stages=target is not None and target.is_looped,
+        params=params,
+    )
+
+
+def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | None:
+    """Everything before the bound; returns the search of layouts for programs that run stages in a loop.
+
+    Raises InfeasibleProblemError if a limit alone rules out every plan.
+    """
     prove_feasible(run)
     begin_large(run)
-    if is_looped:
+    if run.fits_stages:
         run.make_ready("looped")
-    layouts = LoopedSearch(run) if is_looped else None
+    layouts = LoopedSearch(run) if run.fits_stages else None
     if layouts is not None:
         search_layouts(run, layouts, share=run.params.first_plans.first_layouts_share)
     play_baselines(run)
     run.make_ready(*JOINT)
     if start is not None:
         play_start(run, start)
+    return layouts
+
+
+def bound_and_lay_out(run: SearchState, layouts: LoopedSearch | None) -> None:
+    """The bound, and with it the rest of the search of layouts."""
     bound(run)
     if layouts is not None:
         search_layouts(run, layouts, share=run.params.first_plans.layouts_share)
-    search(run)
-    return finish(run)
 
 
-def _ignore(progress: Progress) -> None:
+def ignore(progress: Progress) -> None:
+    """Nobody hears of it."""
     del progress
 
 
-def _never() -> bool:
+def never() -> bool:
+    """Nobody stops it."""
     return False
 
 
@@ -139,6 +206,8 @@ def _play_baselines(run: SearchState) -> None:
             continue
         if has_listed_groups(run.problem, baseline.plan.stages):
             run.layouts.append(baseline.plan.stages)
+        if row.fits_memory and run.witness is not None:
+            run.witness.see(baseline.plan, timeline, source=row.name)
         if row.fits_memory and any(stage.is_split for stage in baseline.plan.stages):
             run.offer(baseline.plan, timeline, source=row.name, improver=BASELINES)
             run.report("baselines")
@@ -180,14 +249,15 @@ def bound(run: SearchState) -> None:
     if run.should_stop():
         run.lower_bound = make_bound(run.problem, run.costs, time_limit_s=0.0, params=params)
     else:
-        seconds = min(params.max_s, max(params.min_s, run.limits.time_limit_s / params.limit_parts))
+        limit_s = run.num_runs * run.limits.time_limit_s
+        seconds = min(params.max_s, max(params.min_s, limit_s / params.limit_parts)) / run.num_runs
         run.lower_bound = make_bound(
             run.problem,
             run.costs,
             time_limit_s=seconds,
             make_covering=Covering,
             has_time=run.time_until(params.share),
-            reached=run.incumbent_ns,
+            reached=run.threshold_ns,
             params=params,
         )
         add_class_layouts(run)
@@ -211,19 +281,23 @@ def search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> 
             run.propose(plan, source="looped layouts")
 
 
-def search(run: SearchState) -> None:
-    """Solvers propose, the verifier disposes, until a limit is reached."""
+def search(run: SearchState) -> Generator[None, None, None]:
+    """Solvers propose, the verifier disposes, until a limit is reached; it yields wherever the run may be left."""
     if run.is_over():
         return
     run.begin_search()
     try:
-        with closing(search_completely(run) if is_complete(run.limits.method) else SearchLoop(run).steps()) as steps:
+        loop = None if is_complete(run.limits.method) else SearchLoop(run)
+        with closing(search_completely(run) if loop is None else loop.steps()) as steps:
             for _ in steps:
                 run.report_if_due("search")
                 if run.is_over():
                     break
+                yield
             if run.stopped_by == "time":
                 run.window.drain()
+        if isinstance(run.witness, Archive) and loop is not None:
+            run.witness.take(run, loop)
     except PipeplanError:
         raise
     except Exception as error:

@@ -1,12 +1,12 @@
 """The end of a planning run: the incumbent with everything that speaks for it, verified once more."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
-from planner.certificate import schedule_bound
+from planner.certificate import Bound, schedule_bound
 from planner.embedded_problem import enclose
 from planner.errors import NoPlanFoundError, PlanError
-from planner.plan import Evidence, Plan, ProvedBy
+from planner.plan import Evidence, Plan, ProvedBy, SizeResult
 from planner.planning.complete_search import is_complete
 from planner.planning.named_params import changed_params
 from planner.planning.search_state import COMPLETE, SearchState
@@ -14,8 +14,43 @@ from planner.timeline import Timeline
 from planner.verify import verify
 
 
-def finish(run: SearchState) -> Plan:
-    """The incumbent with its evidence, verified once more as a whole."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """What a run has shown of all plans, not of its incumbent alone."""
+
+    bound: Bound
+    """What no plan is below."""
+    solver_bound_ns: int | None
+    """What a complete search claims that no plan is below."""
+    stopped_by: str
+    """Why the search ended, if nothing else says so."""
+    is_claim: bool = False
+    """Whether the bound of the complete search is only what a solver says."""
+    sizes: tuple[SizeResult, ...] = ()
+    """What was found at every size of microbatches, if that was to be decided."""
+
+    @classmethod
+    def of(cls, run: SearchState) -> "Conclusion":
+        """That of a single run."""
+        assert run.lower_bound is not None
+        return cls(
+            bound=run.lower_bound,
+            solver_bound_ns=run.solver_bound_ns,
+            stopped_by=run.stopped_by,
+            is_claim=is_complete(run.limits.method),
+        )
+
+    def proof_of(self, objective: int) -> ProvedBy | None:
+        """What shows that a plan is optimal, if anything does."""
+        if objective <= self.bound.value_ns:
+            return "certificate"
+        if self.is_claim or self.solver_bound_ns is None:
+            return None
+        return "complete search" if self.solver_bound_ns >= objective else None
+
+
+def finish(run: SearchState, conclusion: Conclusion | None = None) -> Plan:
+    """The incumbent with its evidence, verified once more as a whole; `conclusion`: what more than this run shows."""
     if run.plan is None or run.timeline is None:
         if run.rejected is not None:
             first = run.rejected.violations[0]
@@ -24,7 +59,7 @@ def finish(run: SearchState) -> Plan:
             f"no plan was found in {run.elapsed_s:.0f} s; no limit was proved to rule one out: allow more time, "
             "more memory, recomputation or more stages per device"
         )
-    plan = replace(run.plan, evidence=make_evidence(run, run.plan, timeline=run.timeline))
+    plan = replace(run.plan, evidence=make_evidence(run, conclusion or Conclusion.of(run), timeline=run.timeline))
     verdict = verify(run.problem, plan, earlier=run.verdict if run.is_large else None)
     if not verdict.passed:
         raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
@@ -41,41 +76,43 @@ def has_time_for_schedule_bound(run: SearchState) -> bool:
     return run.limits.max_rounds is not None or late_s <= most_s
 
 
-def proof_of(run: SearchState, objective: int) -> ProvedBy | None:
-    """What shows that the incumbent is optimal, if anything does."""
-    if run.lower_bound is not None and objective <= run.lower_bound.value_ns:
-        return "certificate"
-    if is_complete(run.limits.method):
-        return None  # a solver's claim is no proof of ours
-    return "complete search" if run.solver_bound_ns is not None and run.solver_bound_ns >= objective else None
+def make_evidence(
+    run: SearchState,
+    conclusion: Conclusion,
+    *,
+    timeline: Timeline,
+    plan: Plan | None = None,
+    source: str | None = None,
+) -> Evidence:
+    """Figures, bound, baselines and history of the incumbent, or of another plan, which `source` found.
 
-
-def make_evidence(run: SearchState, plan: Plan, *, timeline: Timeline) -> Evidence:
-    """Figures, bound, baselines and history of the incumbent."""
-    assert run.lower_bound is not None
+    The bound of its own stages is derived for the incumbent only.
+    """
+    plan, bound = plan or run.plan, conclusion.bound
+    assert plan is not None
     objective = timeline.objective_ns(run.problem.options.objective)
-    gap = run.gap or 0.0
-    proved_by = proof_of(run, objective)
-    fixed = run.lower_bound.value_ns if gap <= 0 else None
-    if fixed is None and has_time_for_schedule_bound(run):
+    gap = (objective - bound.value_ns) / max(objective, 1)
+    proved_by = conclusion.proof_of(objective)
+    fixed = bound.value_ns if gap <= 0 else None
+    if fixed is None and source is None and has_time_for_schedule_bound(run):
         fixed = schedule_bound(run.problem, plan.stages, costs=run.costs, reached=objective)
     return Evidence(
         makespan_ns=timeline.makespan_ns,
         span_ns=timeline.span_ns,
         bubble=timeline.bubble,
         peak_bytes=dict(timeline.peak_bytes),
-        lower_bound_ns=run.lower_bound.value_ns,
-        bound_kind=run.lower_bound.kind,
-        certificate={**run.lower_bound.certificate, **enclose(run.problem)},
+        lower_bound_ns=bound.value_ns,
+        bound_kind=bound.kind,
+        certificate={**bound.certificate, **enclose(run.problem)},
         gap=gap,
-        schedule_bound_ns=None if fixed is None else max(fixed, run.lower_bound.value_ns),
-        solver_bound_ns=run.solver_bound_ns,
+        schedule_bound_ns=None if fixed is None else max(fixed, bound.value_ns),
+        solver_bound_ns=conclusion.solver_bound_ns,
         solution_status="feasible" if proved_by is None else "optimal",
         proved_by=proved_by,
         stopped_by=COMPLETE
         if proved_by == "complete search"
-        else run.stopped_by or ("proof" if gap <= 0 else "rounds"),
-        source=run.source,
+        else conclusion.stopped_by or ("proof" if gap <= 0 else "rounds"),
+        source=run.source if source is None else source,
         baselines=tuple(run.baselines),
         interpolated_costs=run.costs.unmeasured_costs(plan.stages),
         timings=run.costs.describe_timings(),
@@ -88,4 +125,5 @@ def make_evidence(run: SearchState, plan: Plan, *, timeline: Timeline) -> Eviden
         threads=run.limits.num_threads if run.limits.max_rounds is None else None,
         search_params=changed_params(run.params),
         improvers=run.improvers,
+        sizes=conclusion.sizes,
     )

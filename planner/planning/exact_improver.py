@@ -23,7 +23,7 @@ class ExactTurns:
         self.exact = ExactSearch(
             run.costs,
             searcher=searcher,
-            incumbent_ns=lambda: run.incumbent_ns,
+            incumbent_ns=lambda: run.threshold_ns,
             seconds_left=lambda: 0.0 if run.should_stop() else run.seconds_left,
             seed=run.limits.seed,
             window=run.window,

@@ -288,6 +288,17 @@ class CaseParams(ParamGroup):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveParams(ParamGroup):
+    """Plans of other kinds beside the best, where they are asked for (`planner.planning.archive`)."""
+
+    kinds_per_plan: Count = 4
+    """Kinds that are kept, and candidates looked at, for each plan that is asked for: some turn out to be alike, or
+    break a rule. Not measured."""
+    overtime_share: Share = 0.1
+    """Part of the time limit that the last look at them may take beyond it. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchParams(SolverParams):
     """Every parameter of a planning run, as `group.name`; the defaults are what was tuned and tested."""
 
@@ -315,3 +326,5 @@ class SearchParams(SolverParams):
     """Turns of the exact search."""
     case: CaseParams = field(default_factory=CaseParams)
     """One case of the exact search."""
+    archive: ArchiveParams = field(default_factory=ArchiveParams)
+    """Plans of other kinds."""

@@ -106,6 +106,11 @@ class SearchLoop:
         self.apart = ApartTurns(run, self.search)
         self.exact = ExactTurns(run, self.search.searcher)
 
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """What the joint search knows: orders of their own first, then the best of each shape, then its starts."""
+        return (*self.search.polished, *self.search.pool, *self.search.elite, *self.search.starts)
+
     def steps(self) -> Generator[None, None, None]:
         """Search until the rounds are over; it yields wherever the run may end."""
         yield from self._begin()

@@ -1,12 +1,14 @@
 """What all steps of a planning run share: the question, the incumbent, the bound and the clock."""
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import RLock
+from typing import Protocol
 
 from planner.certificate import Bound
 from planner.clock import HasTime
@@ -49,6 +51,13 @@ class Tally:
     """By how much they were better than what was there before, in all."""
 
 
+class Witness(Protocol):
+    """Who is shown verified plans."""
+
+    def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
+        """A plan as played, who found it, and what the verifier said, if it was asked."""
+
+
 class SearchState:
     """One planning run: only verified plans become its incumbent."""
 
@@ -73,6 +82,12 @@ class SearchState:
         self.watch = CompileWatch(on_begin=lambda: self.report(COMPILING))
         """Compiling stops the clock."""
         self.begin, self.reported = time.monotonic(), -REPORT_EVERY_S
+        self.rest_s, self.rests_since = 0.0, math.inf
+        """Seconds in which the run rested, and since when it does."""
+        self.num_runs = 1
+        """Runs that share the time, and the effort for bounds."""
+        self.rival_ns: int | None = None
+        """Objective of the best plan known of another run, above which nothing is worth proving here."""
         self.reporting = RLock()
         """Kernels may be compiled on any thread, and each compilation is reported."""
         self.window = _make_window(limits, params.task_window, has_time=self.has_time_for_round)
@@ -106,11 +121,23 @@ class SearchState:
         self.rejected: Verdict | None = None
         self.stopped_by = ""
         self.solvers: dict[str, str] = {}
+        self.witness: Witness | None = None
+        """Sees every plan that the verifier passed, better or not, where somebody asks for more than the best."""
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the run began, without those in which kernels were compiled."""
-        return time.monotonic() - self.begin - self.watch.seconds
+        """Seconds since the run began, without those in which it rested or kernels were compiled."""
+        return min(time.monotonic(), self.rests_since) - self.begin - self.rest_s - self.watch.seconds
+
+    def rest(self) -> None:
+        """Take in what is under way; the clock stands still until the run is taken up again."""
+        self.window.drain()
+        self.rests_since = time.monotonic()
+
+    def resume(self) -> None:
+        """The clock goes on."""
+        self.rest_s += max(0.0, time.monotonic() - self.rests_since)
+        self.rests_since = math.inf
 
     @property
     def seconds_left(self) -> float:
@@ -123,11 +150,16 @@ class SearchState:
         return None if self.timeline is None else self.timeline.objective_ns(self.problem.options.objective)
 
     @property
+    def threshold_ns(self) -> int | None:
+        """The least objective known, here or elsewhere: only plans below it are worth finding."""
+        return min((each for each in (self.incumbent_ns, self.rival_ns) if each is not None), default=None)
+
+    @property
     def gap(self) -> float | None:
-        """(incumbent - lower bound) / incumbent, once there are both."""
-        if self.incumbent_ns is None or self.lower_bound is None:
+        """(least objective known - lower bound) / the former, once there are both."""
+        if self.threshold_ns is None or self.lower_bound is None:
             return None
-        return (self.incumbent_ns - self.lower_bound.value_ns) / max(self.incumbent_ns, 1)
+        return (self.threshold_ns - self.lower_bound.value_ns) / max(self.threshold_ns, 1)
 
     @property
     def is_large(self) -> bool:
@@ -244,6 +276,8 @@ class SearchState:
         if verdict.timeline is None or not verdict.passed:
             self.rejected = verdict
             return False
+        if self.witness is not None:
+            self.witness.see(plan, verdict.timeline, source=source, verdict=verdict)
         if best is not None and verdict.timeline.objective_ns(self.problem.options.objective) >= best:
             return False
         self.plan, self.timeline, self.source = plan, verdict.timeline, source

@@ -9,7 +9,8 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.link_times import slow_down
 from planner.replanning.slowdown_factors import FactorExplanation, Factors
-from profiles.model_profile import MAX_NANOSECONDS, Layer, LayerCost
+from profiles.field_rules import MAX_NANOSECONDS
+from profiles.model_profile import Layer, LayerCost
 
 LINK_ERROR = 0.02
 """Relative error of a link's factor that bounds allow for."""
@@ -90,7 +91,7 @@ def _with_types(
         layers.append(replace(layer, costs=costs))
     devices = tuple(replace(device, type=type_of[device.name]) for device in problem.cluster.devices)
     cluster = slow_down(replace(problem.cluster, devices=devices), scales.links)
-    return replace(problem, profile=replace(problem.profile, layers=tuple(layers)), cluster=cluster)
+    return replace(problem.at_its_size(), profile=replace(problem.profile, layers=tuple(layers)), cluster=cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.what_if.cluster_changes import with_link_speed, with_memory, with_twins
 from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
-from profiles.model_profile import require_integer
+from profiles.field_rules import require_integer
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
@@ -57,7 +57,8 @@ def find_start(problem: Problem, plan: Plan, *, change: Change) -> Plan | None:
 
 
 def apply_change(problem: Problem, change: Change) -> Problem:
-    """The problem with the change; raises ValueError if there is no such problem."""
+    """The problem with the change, its microbatches cut as they are; raises ValueError if there is no such problem."""
+    problem = problem.at_its_size()
     if gone := find_gone(problem, change):
         problem = without_devices(problem, gone)
     if change.memory_bytes:

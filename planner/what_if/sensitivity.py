@@ -82,6 +82,7 @@ def shadow_prices(
     `per_kind` devices or links are asked about per kind: the fullest, the busiest. `hear` is told of every question
     before it is answered.
     """
+    problem = problem.at_its_size()
     base = _Base(problem, plan, objective_ns=timeline.objective_ns(problem.options.objective))
     answers: list[tuple[Question, Plan | None]] = []
     for question in _ask(base, timeline=timeline, per_kind=per_kind):

@@ -10,7 +10,8 @@ from typing import Annotated
 from pydantic import Field
 
 from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import MAX_BYTES, MAX_SAMPLES, Edge, Layer, LayerCost, ModelProfile
+from profiles.field_rules import MAX_BYTES, MAX_SAMPLES
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from profiles.refusal import blaming
 from profiles.validation import validate
 from profiles.workload import Workload

@@ -10,8 +10,9 @@ from typing import Annotated
 from pydantic import Field
 
 from profiles.cluster import Cluster, Device, Link
+from profiles.field_rules import MAX_BYTES
 from profiles.importers.neutral import REFERENCE
-from profiles.model_profile import MAX_BYTES, Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 from profiles.refusal import blaming, refusal, render_value
 from profiles.validation import validate
 from profiles.workload import Workload

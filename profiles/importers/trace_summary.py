@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from profiles.cluster import Cluster, Device, Link
+from profiles.field_rules import MAX_BYTES
 from profiles.importers.profiler_events import ACTION_NAME, ProfiledRank, read_profiled_rank
 from profiles.importers.straggler import RunStep, stream_straggler_trace
-from profiles.model_profile import MAX_BYTES, Edge, Layer, LayerCost, Measurement, ModelProfile
+from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile
 from profiles.workload import Workload
 
 MAX_KEPT = 4096

@@ -199,7 +199,7 @@ def test_outcomes_of_planning(shell: Shell, monkeypatch: pytest.MonkeyPatch, err
     def fail(*arguments: object, **options: object) -> None:
         raise getattr(planner.errors, error)("because")
 
-    monkeypatch.setattr("planner.planning.make_plan", fail)
+    monkeypatch.setattr("planner.planning.make_plans", fail)
     outcome = shell.run("plan", "workload.json", "-q")
     assert_refused(outcome, code=code, words=("because",))
     bundle = shell.folder / "pipeplan-bundle.json"

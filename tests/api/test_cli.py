@@ -98,6 +98,77 @@ def test_switches_become_options(shell: Shell):
     assert shell.run("verify", "p.json", "workload.json").code == 0
 
 
+def sized_workload() -> Workload:
+    """The small world measured at two and at eight samples, of which eight cost less than four times two."""
+    workload = make_workload(num_microbatches=None)
+    layers = tuple(
+        replace(layer, costs=(*layer.costs, replace(cost, microbatch_size=2, forward_ns=cost.forward_ns // 3)))
+        for layer in workload.profile.layers
+        for cost in layer.costs
+    )
+    return replace(workload, profile=replace(workload.profile, layers=layers))
+
+
+@pytest.mark.slow
+def test_a_global_batch(shell: Shell):
+    """Tests that sizes stand side by side, that all commands take the plan, alone and with its workload, and JSON."""
+    shell.write("sized.json", dump_workload(sized_workload()))
+    made = shell.run("plan", "sized.json", "--global-batch", "24", "--max-rounds", "1", "-o", "p.json")
+    assert made.code == 0, made.err
+    assert "3 microbatches of 8 samples (global batch of 24)" in made.err
+    (row,) = (line.split() for line in made.err.splitlines() if line.startswith("✓        8"))
+    assert row[:3] == ["✓", "8", "3"]
+    assert "chosen" in row
+    assert "(at any size)" in made.err
+    plan = parse_plan((shell.folder / "p.json").read_text())
+    assert (plan.problem.microbatch_size, plan.problem.num_microbatches, plan.problem.global_batch_size) == (8, 3, 24)
+    assert plan.evidence is not None
+    assert [row.microbatch_size for row in plan.evidence.sizes] == [2, 8]
+    for command in (("verify",), ("verify", "--certificate"), ("explain",), ("view", "--text"), ("export", "torch")):
+        for workload in ((), ("sized.json",)):
+            done = shell.run(*command, "p.json", *workload)
+            assert done.code == 0, (command, done.err)
+    told = shell.run("plan", "sized.json", "-g", "24", "--max-rounds", "0", "--json", "-o", "q.json")
+    (*_, last) = (json.loads(line) for line in told.err.splitlines())
+    assert [(row["microbatch_size"], row["num_microbatches"]) for row in last["sizes"]] == [(2, 12), (8, 3)]
+    asked = shell.run("what-if", "p.json", "--change", "num_microbatches=2", "-t", "1")
+    assert asked.code == 0, asked.err
+
+
+def test_a_workload_with_a_global_batch(shell: Shell):
+    """Tests that a workload may ask for it, that the command line has the last word, and others want a number."""
+    shell.write("batch.json", dump_workload(sized_workload().with_batch(16, (2,))))
+    plain = shell.run("plan", "batch.json", "--max-rounds", "0", "-q")
+    assert (plain.code, parse_plan(plain.out).problem.microbatch_sizes) == (0, (2,)), plain.err
+    sizes = shell.run("plan", "batch.json", "--microbatch-sizes", "4,8", "--max-rounds", "0", "-q")
+    assert (sizes.code, parse_plan(sizes.out).problem.microbatch_sizes) == (0, (4, 8)), sizes.err
+    count = shell.run("plan", "batch.json", "-m", "3", "--max-rounds", "0", "-q")
+    assert (count.code, parse_plan(count.out).problem.global_batch_size) == (0, None), count.err
+    asked = shell.run("what-if", "batch.json", "--change", "devices=1")
+    assert asked.code == 2
+    assert "leaves the size of microbatches to the planner (global_batch_size = 16)" in asked.err
+
+
+@pytest.mark.parametrize(
+    ("switches", "message"),
+    [
+        (("-m", "3", "--global-batch", "24"), "give one of them"),
+        (("--global-batch", "7"), "global_batch_size = 7 is no multiple of any measured microbatch size"),
+        (("--global-batch", "24", "--microbatch-sizes", "3,x"), "--microbatch-sizes 3,x: write numbers of samples"),
+        (("--global-batch", "24", "--microbatch-sizes", "5"), "names 5, which does not divide global_batch_size = 24"),
+        (("--global-batch", "32", "--microbatch-sizes", "16"), "was measured on 'toy' at 2, 8 only"),
+        (("--microbatch-sizes", "2"), "goes with a global batch; add --global-batch SAMPLES"),
+        ((), "add -m N, or --global-batch SAMPLES"),
+    ],
+)
+def test_a_batch_that_cannot_be_cut(shell: Shell, switches: tuple[str, ...], message: str):
+    """Tests that value and remedy are named, with exit code 2."""
+    shell.write("sized.json", dump_workload(sized_workload()))
+    outcome = shell.run("plan", "sized.json", *switches)
+    assert outcome.code == 2
+    assert message in " ".join(outcome.err.split())
+
+
 def test_split_placement_is_a_switch(shell: Shell):
     """Tests that W may go to another device where the switch allows it, and that the plan is verified and explained."""
     layer = make_layer("x", (10, 10, 20), stash_bytes=1, weight_stash_bytes=1)

@@ -18,10 +18,9 @@ from planner.embedded_problem import enclosed_problem
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
+from planner.schema import document_schema
 from profiles.load import load_workload
 from tests.long_runs import shortened
-
-SCHEMA = Path(__file__).parents[2] / "planner" / "plan.schema.json"
 
 
 def make_question() -> Problem:
@@ -59,7 +58,7 @@ def test_a_plan_proves_itself(document: str):
     assert plan.evidence is not None
     assert plan.evidence.gap > 0
     assert enclosed_problem(plan) == make_question()
-    jsonschema.validate(json.loads(document), json.loads(SCHEMA.read_text(encoding="utf-8")))
+    jsonschema.validate(json.loads(document), document_schema("plan"))
 
 
 Spoil = Callable[[dict[str, Any]], None]

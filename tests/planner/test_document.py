@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +12,15 @@ from jsonschema import Draft202012Validator, ValidationError
 from planner.document import parse_plan, plan_from_plain, plan_to_plain, render_plan
 from planner.plan import BaselineResult, Plan
 from planner.problem import Problem
+from planner.schema import document_schema
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, with_evidence
 from tests.strategies import cases
 
 
 @pytest.fixture(scope="session")
-def schema(repository_root: Path) -> Draft202012Validator:
+def schema() -> Draft202012Validator:
     """The schema, itself checked."""
-    document = json.loads((repository_root / "planner" / "plan.schema.json").read_text(encoding="utf-8"))
+    document = document_schema("plan")
     Draft202012Validator.check_schema(document)
     return Draft202012Validator(document)
 
@@ -73,13 +73,11 @@ def test_reading_is_the_inverse_of_writing(case: tuple[Problem, Plan]):
 
 
 @given(case=cases())
-def test_documents_obey_the_schema(case: tuple[Problem, Plan]):
+def test_documents_obey_the_schema(schema: Draft202012Validator, case: tuple[Problem, Plan]):
     """Tests that whatever is written has the form that the schema publishes."""
-    schema_path = Path(__file__).parents[2] / "planner" / "plan.schema.json"
-    validator = Draft202012Validator(json.loads(schema_path.read_text(encoding="utf-8")))
     problem, plan = case
     for some in (plan, with_evidence(problem, plan)):
-        validator.validate(json.loads(render_plan(some)))
+        schema.validate(json.loads(render_plan(some)))
 
 
 Change = Callable[[dict[str, Any]], object]
@@ -135,6 +133,11 @@ def changed(change: Change) -> dict[str, Any]:
     document = json.loads(render_plan(make_example()))
     change(document)
     return document
+
+
+def test_the_example_obeys_the_schema(schema: Draft202012Validator):
+    """Tests that nothing is wrong with the example before something is changed in it."""
+    schema.validate(changed(lambda document: None))
 
 
 @pytest.mark.parametrize("what", BROKEN | STRICTER)

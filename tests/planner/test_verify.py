@@ -13,7 +13,7 @@ import planner.verify
 from planner.actions import Action, parse_action
 from planner.errors import PlanError
 from planner.plan import Evidence, Plan, Stage
-from planner.problem import PinnedLayer, Problem
+from planner.problem import GlobalBatch, PinnedLayer, Problem
 from planner.simulate import Timeline, simulate
 from planner.verify import MAX_VIOLATIONS_PER_RULE, RULES, Violation, verify
 from profiles.cluster import Device
@@ -204,6 +204,27 @@ def weight_share_of_frozen_stage() -> tuple[Problem, Plan]:
     return problem, base_plan(problem, make_split("w x @ a", weight_grad="c"), "y z @ b", a="0F0 0F1 0I0 0I1", c="")
 
 
+def of_batch(*, allowed: tuple[int, ...] | None = None, **reference: object) -> Callable[[], tuple[Problem, Plan]]:
+    """Two microbatches of two samples, a batch of four; costs are known for one and for two samples, and alike."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = base_problem(microbatch_size=2)
+        layers = tuple(
+            replace(
+                layer, costs=tuple(replace(c, microbatch_size=n) for c in layer.costs for n in (1, 2)), stash_bytes=0
+            )
+            for layer in problem.profile.layers
+        )
+        edges = tuple(replace(edge, bytes=0) for edge in problem.profile.edges)
+        profile = replace(problem.profile, layers=layers, edges=edges)
+        batch = GlobalBatch(profile=profile, global_batch_size=4, microbatch_sizes=allowed)
+        problem = replace(problem, profile=profile, batch=batch)
+        plan = base_plan(problem)
+        return problem, replace(plan, problem=replace(plan.problem, **reference))
+
+    return make
+
+
 APART_STAGE = make_split("w x @ a", weight_grad="c")
 
 BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
@@ -212,6 +233,9 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "profile-hash": with_reference_field(profile_sha256="0" * 64),
     "cluster-hash": with_reference_field(cluster_sha256="0" * 64),
     "microbatch-count": with_reference_field(num_microbatches=3),
+    "batch-size": of_batch(global_batch_size=8),
+    "batch-cut": of_batch(microbatch_size=1),
+    "size-unmeasured": of_batch(allowed=(1,)),
     "options-differ": with_reference_field(options={"max_replicas": 1}),
     "layer-unknown": with_stages("w x q @ a", "y z @ b"),
     "layer-repeated": with_stages("w x @ a", "x y z @ b"),
@@ -293,6 +317,22 @@ def test_every_rule_is_tested():
     """Tests that the table below has a plan for every rule there is, and every rule a sentence."""
     assert set(BROKEN) | DISAGREEING == set(RULES)
     assert all(sentence.endswith(".") and "\n" not in sentence for sentence in RULES.values())
+
+
+def test_the_cut_of_a_batch_is_told():
+    """Tests that size, number and batch are named, that a plan that cuts it well passes, and others may not cut."""
+    assert only_violation(*of_batch(microbatch_size=1)()).message == (
+        "The plan has 2 microbatches of 1 samples, which are not 4."
+    )
+    assert only_violation(*of_batch(allowed=(1,))()).message == (
+        "The plan has microbatches of 2 samples, none of the sizes [1]."
+    )
+    assert verify(*of_batch()()).passed
+    assert verify(*of_batch(allowed=(1, 2))()).passed
+    assert broken_rules(*with_reference_field(microbatch_size=2)()) == ["batch-size"]
+    assert broken_rules(*of_batch(microbatch_size=0)()) == ["malformed"]
+    assert broken_rules(*of_batch(microbatch_size="2")()) == ["malformed"]
+    assert broken_rules(*of_batch(microbatch_size=2**30)()) >= ["batch-cut", "size-unmeasured"]
 
 
 def test_a_cut_sample_is_told():

@@ -7,16 +7,8 @@ from typing import Any
 
 import pytest
 
-from profiles.model_profile import (
-    MAX_BYTES,
-    MAX_NANOSECONDS,
-    ActionOverhead,
-    Edge,
-    Layer,
-    LayerCost,
-    ModelProfile,
-    WidthBytes,
-)
+from profiles.field_rules import MAX_BYTES, MAX_NANOSECONDS
+from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 
 def make_cost(**changes: Any) -> LayerCost:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.cluster import Cluster, Device, Link
+from profiles.field_rules import MAX_BYTES, MAX_NANOSECONDS
 from profiles.load import dump_workload, load_cluster, load_profile, parse_workload
-from profiles.model_profile import MAX_BYTES, MAX_NANOSECONDS, Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 from profiles.workload import Workload
 
 NAMES = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12)

@@ -19,6 +19,7 @@ from api.service.app import make_app
 from api.service.openapi import example_submission, make_document
 from api.service.serving import require_safe
 from api.service.settings import ClientLimits, Settings
+from planner.batch_problem import BatchProblem, problem_for
 from planner.document import parse_plan, render_plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem
@@ -69,6 +70,44 @@ def test_submit_and_wait(running: Running):
     assert 0 <= job["gap"] < 1
     plan = parse_plan(request(running, "GET", job["links"]["plan"])[2])
     assert verify(make_toy_problem(), plan).passed
+
+
+def test_a_global_batch_is_cut(running: Running):
+    """Tests that a batch is cut as on the command line, and the plan checked and asked about like any other."""
+    toy, limits, client = make_toy_problem(), Limits(time_limit_s=30.0, max_rounds=1), running.client()
+    question = BatchProblem(
+        profile=replace(toy.profile, microbatch_size=2, scaling="linear"),
+        cluster=toy.cluster,
+        global_batch_size=8,
+        microbatch_sizes=(1, 2),
+    )
+    job = client.plan(question, limits=limits)
+    plan = client.fetch_plan(job["id"])
+    assert render_plan(plan) == render_plan(make_plan(question, limits=limits))
+    for asked in (problem_for(question, plan), None):
+        assert client.verify(plan, asked, certificate=True)["passed"]
+    changed = client.what_if(job["id"], devices=1, limits=limits)
+    assert client.job(changed["id"], wait_s=60)["state"] == "succeeded"
+    assert client.fetch_plan(changed["id"]).problem.global_batch_size is None
+
+
+def test_a_submission_says_how_it_is_cut(running: Running):
+    """Tests that a request cuts a workload otherwise than that says, and is refused where it contradicts itself."""
+    toy = make_toy_problem()
+    workload = workload_document(replace(toy, profile=replace(toy.profile, microbatch_size=2, scaling="linear")))
+
+    def post(**fields: object) -> tuple[int, dict[str, Any]]:
+        body = {"workload": workload, "limits": {"max_rounds": 0}, **fields}
+        status, _, text = request(running, "POST", "/v1/plans", body, {"Prefer": "wait=60"})
+        return status, json.loads(text)
+
+    status, job = post(global_batch_size=8, microbatch_sizes=[1])
+    assert (status, job["state"]) == (200, "succeeded"), job
+    plan = parse_plan(request(running, "GET", job["links"]["plan"])[2])
+    assert (plan.problem.microbatch_size, plan.problem.num_microbatches) == (1, 8)
+    assert post(num_microbatches=2, global_batch_size=8)[0] == 422
+    assert post(microbatch_sizes=[1])[0] == 422
+    assert post(global_batch_size=7)[0] == 422
 
 
 def test_byte_identical_to_the_planner(running: Running):

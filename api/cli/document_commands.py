@@ -1,0 +1,82 @@
+"""`pipeplan schema` and `pipeplan new`: what documents look like, and one to begin with."""
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import typer
+
+from api.cli import arguments as arg
+from api.cli.output import make_console, write_document
+
+if TYPE_CHECKING:
+    from profiles.workload import Workload
+
+commands = typer.Typer()
+
+
+@commands.command(
+    "schema",
+    epilog="Examples:\n\npipeplan schema workload -o workload.schema.json\n\npipeplan schema plan | less",
+)
+def schema_command(*, kind: arg.SchemaKind, output: arg.Output = None) -> None:
+    """Print the JSON Schema of a document: every field with its meaning, unit and range.
+
+    Editors that know it check a document while it is written: it may name the schema's file in a field "$schema".
+    """
+    from api.inputs import require_writable
+    from planner.schema import render_schema
+
+    require_writable(output)
+    write_document(render_schema(kind), output)
+
+
+@commands.command(
+    "new",
+    epilog="Example:\n\npipeplan new workload --layers 6 --devices 4 -o workload.json --schema workload.schema.json\n\n"
+    "pipeplan plan workload.json",
+)
+def new_command(
+    *,
+    kind: arg.TemplateKind,
+    layers: arg.TemplateLayers = 4,
+    devices: arg.TemplateDevices = 2,
+    num_microbatches: arg.TemplateMicrobatches = 8,
+    output: arg.Output = None,
+    schema: arg.SchemaFile = None,
+) -> None:
+    """Write a small document to fill in, and say what its numbers mean. It can be planned as it stands.
+
+    With --schema the schema is written beside it, and named in it, so that editors explain every field.
+    """
+    from api.inputs import reading, require_writable
+    from api.template_guide import render_guide
+    from planner.schema import render_schema
+    from profiles.template import make_template
+
+    require_writable(output, schema)
+    with reading():
+        workload = make_template(num_layers=layers, num_devices=devices, num_microbatches=num_microbatches)
+    write_document(_render(kind, workload, schema=_seen_from(output, schema)), output)
+    if schema is not None:
+        write_document(render_schema(kind), schema)
+    if kind == "workload":
+        console = make_console(is_report=False)
+        console.print("Nothing in it is measured. Replace these, in every layer, device and link, and the names:\n")
+        console.print(render_guide(workload))
+
+
+def _seen_from(output: str | None, schema: str | None) -> str | None:
+    """The schema's file as a document names it that stands in its own folder."""
+    if schema is None or output in (None, "-"):
+        return schema
+    return os.path.relpath(schema, os.path.dirname(output) or ".")
+
+
+def _render(kind: arg.Template, workload: "Workload", *, schema: str | None) -> str:
+    """The text of the document, which names its schema if there is one."""
+    from profiles.workload import dump_cluster, dump_workload
+
+    assert workload.cluster is not None
+    text = dump_workload(workload) if kind == "workload" else dump_cluster(workload.cluster)
+    return text if schema is None else text.replace("{\n", f'{{\n"$schema": {json.dumps(schema)},\n', 1)

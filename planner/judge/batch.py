@@ -1,0 +1,91 @@
+"""How many samples a microbatch has where the question leaves that to the plan, and what layers cost and hold then.
+
+The plan states size and number of its microbatches; the profile stays as it was measured. Costs belong to the size they
+were measured at. What grows with the samples is read in proportion; workspace is never less than stated.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TypeVar
+
+from planner.judge.samples import round_up
+from planner.plan import Plan
+from planner.problem import Problem
+from profiles.model_profile import Edge, Layer, ModelProfile, WidthBytes
+
+Held = TypeVar("Held", Layer, WidthBytes)
+
+
+def profile_run(problem: Problem, plan: Plan) -> ModelProfile:
+    """The profile at the size of microbatches that the plan states, if that was for the plan to say.
+
+    Of a size that there cannot be, which the rules of `reference` report, the profile as measured.
+    """
+    if problem.batch is None:
+        return problem.profile
+    measured, size = problem.batch.profile, plan.problem.microbatch_size
+    if type(size) is not int or size < 1 or size == measured.microbatch_size:
+        return measured
+    try:
+        return _at(measured, size)
+    except ValueError:  # bytes beyond every limit
+        return measured
+
+
+def _at(measured: ModelProfile, size: int) -> ModelProfile:
+    """The profile for microbatches of so many samples."""
+    own = measured.microbatch_size or 1
+    factor = Fraction(size, own)
+    return replace(
+        measured,
+        microbatch_size=size,
+        scaling=measured.scaling or ("linear" if _has_one_size_each(measured) else "measured"),
+        layers=tuple(_layer(layer, factor, own=own) for layer in measured.layers),
+        edges=tuple(_edge(edge, factor) for edge in measured.edges),
+    )
+
+
+def measured_at(profile: ModelProfile) -> set[int]:
+    """The samples at which some layer was measured on one device."""
+    sizes = {
+        profile.microbatch_size if cost.microbatch_size is None else cost.microbatch_size
+        for layer in profile.layers
+        for cost in layer.costs
+        if cost.width == 1
+    }
+    return {size for size in sizes if size is not None}
+
+
+def _has_one_size_each(profile: ModelProfile) -> bool:
+    """Whether no layer was measured twice on one device type at one width."""
+    places = [(layer.name, cost.device_type, cost.width) for layer in profile.layers for cost in layer.costs]
+    return len(places) == len(set(places))
+
+
+def _layer(layer: Layer, factor: Fraction, *, own: int) -> Layer:
+    costs = {(cost.device_type, cost.width, cost.microbatch_size or own): cost for cost in layer.costs}
+    return replace(
+        _held(layer, factor),
+        costs=tuple(replace(cost, microbatch_size=key[2]) for key, cost in costs.items()),
+        wider=tuple(_held(entry, factor) for entry in layer.wider),
+    )
+
+
+def _held(entry: Held, factor: Fraction) -> Held:
+    """What grows with the samples, in proportion; less workspace was not measured."""
+    return replace(
+        entry,
+        stash_bytes=round_up(factor * entry.stash_bytes),
+        weight_stash_bytes=round_up(factor * entry.weight_stash_bytes),
+        checkpoint_bytes=round_up(factor * entry.checkpoint_bytes),
+        workspace_bytes=round_up(max(factor, Fraction(1)) * entry.workspace_bytes),
+    )
+
+
+def _edge(edge: Edge, factor: Fraction) -> Edge:
+    back = edge.gradient_bytes
+    return replace(
+        edge,
+        bytes=round_up(factor * edge.bytes),
+        gradient_bytes=None if back is None else round_up(factor * back),
+    )

@@ -1,0 +1,130 @@
+"""The best plans of different kinds that a run comes by, for `make_plans`; the search itself knows nothing of it.
+
+Kept are baselines that fit, every plan that the verifier passed, and at the end the candidates of the joint search: its
+starts are cuts of all numbers of stages and replicas, its pool holds the best of every shape.
+"""
+
+from dataclasses import dataclass, replace
+
+from planner.clock import HasTime, always, while_time
+from planner.errors import PlanError
+from planner.plan import Plan
+from planner.plan_kind import PlanKind, kind_of
+from planner.planning.conversions import plan_of
+from planner.planning.evidence import Conclusion, make_evidence
+from planner.planning.planning_params import ArchiveParams
+from planner.planning.search_loop import SearchLoop
+from planner.planning.search_state import SearchState
+from planner.problem import Objective
+from planner.timeline import Timeline
+from planner.verify import Verdict, verify
+from solver_models.search import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """The best plan of a kind so far."""
+
+    objective_ns: int
+    plan: Plan
+    source: str
+    verdict: Verdict | None
+    """None: the verifier has not been asked yet."""
+
+
+class Archive:
+    """What `SearchState` shows its plans to."""
+
+    def __init__(self, *, top: int, objective: Objective, params: ArchiveParams) -> None:
+        self.top, self.objective = top, objective
+        """How many plans are asked for, and what makes one better."""
+        self.most_kinds = params.kinds_per_plan * top
+        self.kept: dict[PlanKind, _Kept] = {}
+        """The best of every kind, of the best kinds."""
+        self.candidates: list[tuple[str, Plan]] = []
+        """What the joint search had at its end, and who found it."""
+
+    def see(self, plan: Plan, timeline: Timeline, *, source: str, verdict: Verdict | None = None) -> None:
+        """Keep a plan if it is the best of its kind, and its kind one of the best; of equals the first stays."""
+        objective_ns = timeline.objective_ns(self.objective)
+        found = _Kept(objective_ns=objective_ns, plan=plan, source=source, verdict=verdict)
+        kind = kind_of(plan)
+        if kind in self.kept and self.kept[kind].objective_ns <= found.objective_ns:
+            return
+        self.kept[kind] = found
+        if len(self.kept) > self.most_kinds:
+            del self.kept[max(self.kept, key=lambda each: self.kept[each].objective_ns)]
+
+    def take(self, run: SearchState, loop: SearchLoop) -> None:
+        """Note the best candidates of the joint search, one of each number of stages, replicas and chunks."""
+        best: dict[tuple[object, ...], Candidate] = {}
+        feasible = (candidate for candidate in loop.candidates if candidate.is_feasible)
+        for candidate in sorted(feasible, key=lambda each: each.objective):
+            best.setdefault(_shape(candidate), candidate)
+        for candidate in list(best.values())[: self.most_kinds]:
+            plan = plan_of(run.problem, loop.search.searcher, candidate=candidate)
+            self.candidates.append((_origin(candidate), plan))
+
+    def others(self, run: SearchState, best: Plan) -> list[Plan]:
+        """Verified plans of other kinds than the best's and each other's, the fastest first, with their evidence."""
+        share = run.params.archive.overtime_share
+        has_time = _time_for(run, share=share)
+        self._look_at_candidates(run, has_time=_time_for(run, share=share / 2))
+        found: dict[PlanKind, tuple[int, Plan]] = {}
+        for kept in sorted(self.kept.values(), key=lambda each: each.objective_ns):
+            if len(found) >= self.top - 1 or not has_time():
+                break
+            judged = _judged(run, kept.plan) if kept.verdict is None else (kept.plan, kept.verdict)
+            if judged is None or judged[1].timeline is None or kind_of(judged[0]) in (kind_of(best), *found):
+                continue
+            plan = _finished(run, judged[0], verdict=judged[1], source=kept.source)
+            found[kind_of(plan)] = judged[1].timeline.objective_ns(self.objective), plan
+        # what a target makes of a plan may take longer
+        return [plan for _, plan in sorted(found.values(), key=lambda each: each[0])]
+
+    def _look_at_candidates(self, run: SearchState, *, has_time: HasTime) -> None:
+        for source, plan in while_time(self.candidates, has_time=has_time):
+            found = _judged(run, plan)
+            if found is not None and found[1].timeline is not None:
+                self.see(found[0], found[1].timeline, source=source, verdict=found[1])
+
+
+def _shape(candidate: Candidate) -> tuple[object, ...]:
+    """What of a candidate decides the kind of its plan, but for the order."""
+    sizes = [len(group) for group in candidate.groups]
+    devices = [device for group in candidate.groups for device in group]
+    chunks = max(map(devices.count, set(devices)))
+    return len(sizes), min(sizes), max(sizes), chunks, frozenset(candidate.recompute.tolist())
+
+
+def _origin(candidate: Candidate) -> str:
+    return "joint search" if candidate.words is None else "order search"
+
+
+def _time_for(run: SearchState, *, share: float) -> HasTime:
+    """Whether less than this part of the time limit has passed since now; where rounds are counted, always."""
+    if run.limits.max_rounds is not None:
+        return always
+    until = run.elapsed_s + share * run.limits.time_limit_s
+    return lambda: run.elapsed_s < until
+
+
+def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
+    """A plan as its target runs it, and what the verifier says; None if it cannot run or breaks a rule."""
+    fitted = plan if run.fit is None else run.fit(plan)
+    if fitted is None:
+        return None
+    verdict = verify(run.problem, fitted)
+    return (fitted, verdict) if verdict.passed else None
+
+
+def _finished(run: SearchState, plan: Plan, *, verdict: Verdict, source: str) -> Plan:
+    """With evidence of its own: the bound is that of the question."""
+    assert verdict.timeline is not None
+    finished = replace(
+        plan, evidence=make_evidence(run, Conclusion.of(run), timeline=verdict.timeline, plan=plan, source=source)
+    )
+    whole = verify(run.problem, finished, earlier=verdict)
+    if not whole.passed:
+        raise PlanError(f"the verifier rejected a plan of another kind: {whole.violations[0].message}")
+    return finished

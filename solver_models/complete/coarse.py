@@ -1,0 +1,43 @@
+"""The same instance in coarser ticks and units, every figure rounded so that no plan is lost and none becomes worse."""
+
+from dataclasses import replace
+
+from solver_models.complete.complete_instance import ActionTimes, CompleteInstance, LayerSet, Sizes, TransferLeg
+
+
+def coarsened(instance: CompleteInstance, *, ticks: int, units: int) -> CompleteInstance:
+    """ActionTimes in `ticks` and sizes in `units`, rounded down, memory rounded up.
+
+    What fits and when it ends in the given instance, fits and ends no later in this one: its optimum is a bound.
+    """
+    if ticks == units == 1:
+        return instance
+    return replace(
+        instance,
+        capacity=tuple(-(-capacity // units) for capacity in instance.capacity),
+        sets=tuple(_coarse_set(each, ticks=ticks, units=units) for each in instance.sets),
+        legs={key: _coarse_leg(leg, ticks) for key, leg in instance.legs.items()},
+        buffers={key: size // units for key, size in instance.buffers.items()},
+        tail=instance.tail // ticks,
+        horizon=instance.horizon // ticks,
+    )
+
+
+def _coarse_set(layers: LayerSet, *, ticks: int, units: int) -> LayerSet:
+    return replace(
+        layers,
+        times={key: ActionTimes(*(each // ticks for each in times)) for key, times in layers.times.items()},
+        sizes={kind: _coarse_sizes(sizes, units) for kind, sizes in layers.sizes.items()},
+        synchronisation={seat: time // ticks for seat, time in layers.synchronisation.items()},
+    )
+
+
+def _coarse_sizes(sizes: Sizes, units: int) -> Sizes:
+    """What an action adds to what is held, stash - held, is rounded down as well."""
+    held = sizes.held // units
+    return Sizes(*(each // units for each in sizes))._replace(stash=held + (sizes.stash - sizes.held) // units)
+
+
+def _coarse_leg(leg: TransferLeg, ticks: int) -> TransferLeg:
+    duration = leg.duration // ticks
+    return TransferLeg(duration, leg.links if duration else frozenset())

@@ -1,0 +1,223 @@
+"""When every action starts, in which order a device takes its actions, and what has to wait for what arrives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+from solver_models.complete.complete_instance import CompleteInstance
+from solver_models.complete.programme import Disjoint, Literal, OptionalTask, Programme
+from solver_models.complete.slots import Slots
+
+Action = tuple[int, str, int]
+"""Slot, kind (F, G or W, where G is I or B) and microbatch, on some device."""
+
+RANK = {"F": 0, "G": 1, "W": 2}
+"""F of a microbatch comes before its I or B, and that before its W."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFlow:
+    """What one slot may send another between two devices for every microbatch."""
+
+    sender: tuple[int, int]
+    """Slot and device."""
+    receiver: tuple[int, int]
+    """Slot and device."""
+    present: int
+    """Switch: whether anything has to arrive."""
+    occupies: int
+    """Switch: whether it takes time on links."""
+    duration: int
+    """Ticks."""
+    links: frozenset[int]
+    """Links that it occupies, whatever its size."""
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it carries gradients."""
+        return self.receiver[0] < self.sender[0]
+
+
+class Timetable:
+    """Variables and rules of the order."""
+
+    def __init__(self, programme: Programme, instance: CompleteInstance, *, slots: Slots, least: int) -> None:
+        self.programme, self.instance, self.slots = programme, instance, slots.slots
+        self.microbatches = range(instance.num_microbatches)
+        self.tasks: dict[tuple[int, Action], OptionalTask] = {}
+        """By device and action."""
+        self.fused: dict[tuple[int, int, int], int] = {}
+        """Switch by device, slot and microbatch: I and W are one B."""
+        self.orders: dict[tuple[int, Action, Action], int] = {}
+        """Switch by device and two actions: the first comes first."""
+        self.flows: list[SlotFlow] = []
+        for number, slot in enumerate(self.slots):
+            for device in slot.on_device:
+                self._make_actions(number, device)
+        self._take_turns()
+        self._make_traffic()
+        self._send()
+        self._end(least)
+
+    def is_before(self, a: Action, b: Action, *, device: int) -> Literal | bool:
+        """Whether `a` comes before `b` on a device: a literal, or known."""
+        known = known_order(a, b)
+        if known is not None:
+            return known
+        return self.orders[device, a, b] if (device, a, b) in self.orders else ~self.orders[device, b, a]
+
+    def _make_actions(self, number: int, device: int) -> None:
+        slot, add, horizon = self.slots[number], self.programme, self.instance.horizon
+        present = slot.on_device[device]
+        for m in self.microbatches:
+            name = f"{number}_{device}_{m}"
+            fused = self.fused[device, number, m] = add.switch(f"fused_{name}")
+            add.imply((fused,), slot.has_weight_grad)
+            if not self.instance.can_split:
+                add.imply((slot.has_weight_grad, present), fused)
+            apart = add.switch(f"apart_{name}")
+            add.imply((present, slot.has_weight_grad, ~fused), apart)
+            for kind, literal in (("F", present), ("G", present), ("W", apart)):
+                length = slot.lengths["F", device]
+                if kind != "F":
+                    length = add.integer(f"length_{kind}_{name}", high=horizon)
+                start = add.integer(f"start_{kind}_{name}", high=horizon)
+                end = add.integer(f"end_{kind}_{name}", high=horizon)
+                add.add({end: 1, start: -1, length: -1}, low=0, high=0)
+                task = OptionalTask(start=start, length=length, end=end, present=literal)
+                self.tasks[device, (number, kind, m)] = task
+            backward, weight_grad = (self.tasks[device, (number, kind, m)].length for kind in "GW")
+            add.precede(slot.lengths["B", device], backward, given=(fused,))
+            add.precede(slot.lengths["I", device], backward, given=(~fused,))
+            add.precede(slot.lengths["W", device], weight_grad, given=(apart,))
+
+    def _take_turns(self) -> None:
+        """A device runs one action at a time; microbatches come in order, F before I or B before W."""
+        devices = sorted({device for device, _ in self.tasks})
+        for device in devices:
+            own = [action for at, action in self.tasks if at == device]
+            for a, b in combinations(own, 2):
+                if a[0] == b[0] or self.instance.max_stages_per_device > 1:
+                    self._separate(a, b, device=device)
+            tasks = tuple(self.tasks[device, action] for action in own)
+            self.programme.disjoint.append(Disjoint(tasks=tasks, is_ordered=True))
+
+    def _separate(self, a: Action, b: Action, *, device: int) -> None:
+        first, second = self.tasks[device, a], self.tasks[device, b]
+        given = tuple(dict.fromkeys((first.present, second.present)))
+        known = known_order(a, b)
+        if known is None:
+            order = self.orders[device, a, b] = self.programme.switch(f"before_{device}_{_name(a)}_{_name(b)}")
+            self.programme.precede(first.end, second.start, given=(*given, order))
+            self.programme.precede(second.end, first.start, given=(*given, ~order))
+        else:
+            earlier, later = (first, second) if known else (second, first)
+            self.programme.precede(earlier.end, later.start, given=given)
+
+    def _make_traffic(self) -> None:
+        """Which traffic flows between two slots, by the layers that they hold."""
+        self.traffic: dict[tuple[int, int], dict[int, int]] = {}
+        for (a, first), (b, second) in product(enumerate(self.slots), repeat=2):
+            if a >= b:
+                continue
+            found = self.traffic[a, b] = dict[int, int]()
+            for (mine, other), traffic in self.instance.traffic_of.items():
+                if mine in first.sets and other in second.sets:
+                    if traffic not in found:
+                        found[traffic] = self.programme.switch(f"traffic_{a}_{b}_{traffic}")
+                    self.programme.imply((first.sets[mine], second.sets[other]), found[traffic])
+
+    def _send(self) -> None:
+        """What arrives from other slots is waited for; links take one transfer at a time."""
+        for (a, b), found in self.traffic.items():
+            pairs = product(self.slots[a].on_device, self.slots[b].on_device) if found else ()
+            for sender, receiver in pairs:
+                for is_backward in (False, True):
+                    self._make_flow((a, sender), (b, receiver), found=found, is_backward=is_backward)
+        users: dict[int, list[OptionalTask]] = {}
+        for number, flow in enumerate(self.flows):
+            for task in self._transfers(number, flow):
+                for link in flow.links:
+                    users.setdefault(link, []).append(task)
+        for link in sorted(users):
+            self.programme.disjoint.append(Disjoint(tasks=tuple(users[link]), is_ordered=False))
+
+    def _make_flow(self, a: tuple[int, int], b: tuple[int, int], *, found: dict[int, int], is_backward: bool) -> None:
+        """The flow between two devices: for every traffic and both their places among replicas that share samples."""
+        add, links = self.programme, list[frozenset[int]]()
+        sender, receiver = (b, a) if is_backward else (a, b)
+        name = "_".join(map(str, (*sender, *receiver)))
+        present, occupies = add.switch(f"flow_{name}"), add.switch(f"takes_{name}")
+        duration = add.integer(f"ticks_flow_{name}", high=self.instance.horizon)
+        for (i, senders, mine), (j, receivers, other) in product(self._places(a), self._places(b)):
+            share = self.instance.shares.get((i, senders, j, receivers))
+            if share is None:
+                continue
+            for traffic, switch in found.items():
+                if is_backward and not self.instance.traffic[traffic].has_gradient:
+                    continue
+                given = (switch, mine, other)
+                add.imply(given, present)
+                leg = self.instance.legs[traffic, is_backward, share, sender[1], receiver[1]]
+                if leg.duration:
+                    add.at_least(duration, leg.duration, given=given)
+                    add.imply(given, occupies)
+                    links.append(leg.links)
+        self.flows.append(
+            SlotFlow(
+                sender=sender,
+                receiver=receiver,
+                present=present,
+                occupies=occupies,
+                duration=duration,
+                links=frozenset.intersection(*links) if links else frozenset(),
+            )
+        )
+
+    def _places(self, end: tuple[int, int]) -> list[tuple[int, int, int]]:
+        """(number of the replica, replicas, switch) of all places that a device may have in a slot."""
+        positions = self.slots[end[0]].positions
+        return [(i, count, switch) for (device, i, count), switch in positions.items() if device == end[1]]
+
+    def _transfers(self, number: int, flow: SlotFlow) -> Sequence[OptionalTask]:
+        """The transfers of a flow, one per microbatch, between the actions that send and wait."""
+        add, kind = self.programme, "G" if flow.is_backward else "F"
+        tasks: list[OptionalTask] = []
+        for m in self.microbatches:
+            sent = self.tasks[flow.sender[1], (flow.sender[0], kind, m)]
+            waits = self.tasks[flow.receiver[1], (flow.receiver[0], kind, m)]
+            start = add.integer(f"sent_{number}_{m}", high=self.instance.horizon)
+            end = add.integer(f"arrived_{number}_{m}", high=self.instance.horizon)
+            add.add({end: 1, start: -1, flow.duration: -1}, low=0, high=0)
+            add.precede(sent.end, start, given=(flow.present,))
+            add.precede(end, waits.start, given=(flow.present,))
+            if tasks:
+                add.precede(tasks[-1].end, start, given=(flow.present,))
+            tasks.append(OptionalTask(start=start, length=flow.duration, end=end, present=flow.occupies))
+        return tasks
+
+    def _end(self, least: int) -> None:
+        """The iteration ends after every action, all-reduce and what follows; no device is done before its work."""
+        add, tail = self.programme, self.instance.tail
+        add.objective = add.integer("makespan", low=max(least, tail), high=self.instance.horizon)
+        load: dict[int, list[int]] = {}
+        for (device, (number, _, _)), task in self.tasks.items():
+            extra = self.slots[number].synchronisation
+            add.add({add.objective: 1, task.end: -1, extra: -1}, low=tail, given=(task.present,))
+            load.setdefault(device, []).append(task.length)
+        for lengths in load.values():
+            add.add([(add.objective, 1), *((length, -1) for length in lengths)], low=tail)
+
+
+def _name(action: Action) -> str:
+    return f"{action[0]}{action[1]}{action[2]}"
+
+
+def known_order(a: Action, b: Action) -> bool | None:
+    """Whether `a` comes before `b` on a device by the rules alone; None if that is open."""
+    if a[0] != b[0]:
+        return None
+    later = ((a[2] > b[2]) - (a[2] < b[2]), (RANK[a[1]] > RANK[b[1]]) - (RANK[a[1]] < RANK[b[1]]))
+    if 1 in later and -1 in later:
+        return None
+    return -1 in later

@@ -1,0 +1,76 @@
+"""`pipeplan plan --top K`: files, the screen and the figures of plans of other kinds."""
+
+import json
+
+from planner.document import parse_plan
+from planner.plan_kind import describe_kind, kind_of
+from tests.api.worlds import Shell
+
+PLAN = ("plan", "workload.json", "--time-limit", "60", "--max-rounds", "1")
+
+
+def test_every_plan_goes_to_its_file(shell: Shell):
+    """Tests that the best plan is that of a run without --top, and that the others go to numbered files and verify."""
+    assert shell.run(*PLAN, "-o", "alone.json").code == 0
+    outcome = shell.run(*PLAN, "--top", "3", "-o", "plan.json")
+    assert (outcome.code, outcome.out) == (0, ""), outcome.err
+    assert sorted(path.name for path in shell.folder.glob("plan*.json")) == ["plan.2.json", "plan.3.json", "plan.json"]
+    assert (shell.folder / "plan.json").read_text() == (shell.folder / "alone.json").read_text()
+    kinds = set()
+    for name in ("plan.json", "plan.2.json", "plan.3.json"):
+        assert shell.run("verify", "--certificate", name).code == 0
+        kinds.add(kind_of(parse_plan((shell.folder / name).read_text())))
+        assert name in outcome.err
+    assert len(kinds) == 3
+
+
+def test_the_screen_says_what_each_trades(shell: Shell):
+    """Tests that each plan has its kind, its time and what it gives and takes on the screen; without --top nothing."""
+    outcome = shell.run(*PLAN, "--top", "3", "-o", "plan.json")
+    table = " ".join(outcome.err.partition("Other kinds of plan")[2].split())
+    assert table.startswith("plan kind makespan ms vs best gap memory beside the best 1 ")
+    assert "slower; " in table
+    assert "Other kinds" not in shell.run(*PLAN, "-o", "plan.json").err
+
+
+def test_fewer_than_wanted(shell: Shell):
+    """Tests that where the search comes by fewer kinds the screen says so, and why."""
+    alone = (*PLAN, "--no-replication", "--no-split-backward", "--max-stages-per-device", "1", "--no-idle-devices")
+    outcome = shell.run(*alone, "-m", "1", "--top", "20", "-o", "plan.json")
+    assert outcome.code == 0, outcome.err
+    number = len(list(shell.folder.glob("plan*.json")))
+    assert number < 20
+    assert f"{number} of 20: the search came by no other kind" in " ".join(outcome.err.split())
+
+
+def test_the_figures_in_json(shell: Shell):
+    """Tests that the last event has a row per plan, in order, with kind, figures, reasons and file."""
+    outcome = shell.run(*PLAN, "--top", "3", "--json", "-o", "sub.plan.json")
+    rows = json.loads(outcome.err.splitlines()[-1])["kinds"]
+    assert [row["rank"] for row in rows] == [1, 2, 3]
+    assert [row["file"] for row in rows] == ["sub.plan.json", "sub.plan.2.json", "sub.plan.3.json"]
+    for row in rows:
+        plan = parse_plan((shell.folder / row["file"]).read_text())
+        assert plan.evidence is not None
+        assert (row["makespan_ns"], row["gap"]) == (plan.evidence.makespan_ns, plan.evidence.gap)
+        assert row["description"] == describe_kind(kind_of(plan))
+        assert 0 < row["peak_fraction"] <= 1
+    assert rows[0]["trades"] == []
+    assert all(row["trades"] for row in rows[1:])
+    assert rows[0]["makespan_ns"] <= rows[1]["makespan_ns"] <= rows[2]["makespan_ns"]
+
+
+def test_standard_output_takes_the_best(shell: Shell):
+    """Tests that without -o the best plan alone is written."""
+    outcome = shell.run(*PLAN, "--top", "2")
+    assert parse_plan(outcome.out).evidence is not None
+    assert "Other kinds of plan" in outcome.err
+    assert not list(shell.folder.glob("*.2.json"))
+
+
+def test_a_service_returns_one(shell: Shell):
+    """Tests that --top with a service, and less than one plan, are bad usage."""
+    outcome = shell.run(*PLAN, "--top", "2", "--server", "http://localhost:1")
+    assert outcome.code == 2
+    assert "--top: a service returns one plan" in " ".join(outcome.err.split())
+    assert shell.run(*PLAN, "--top", "0").code == 2
