@@ -236,7 +236,7 @@ def _require_batch(wanted: Wanted, sizes: Sequence[int]) -> None:
     if not any(whole % size == 0 for size in sizes):
         known = ", ".join(map(str, sizes)) or "none"
         raise InputError(
-            f"--global-batch {whole}: no size divides it (-b: {known}); give sizes to measure, e.g. -b 1,2,4"
+            f"--global-batch {whole}: no size of -b divides it ({known}); give some that do, e.g. -b 1,2,4"
         )
 
 

@@ -1,7 +1,6 @@
 """`pipeplan import`: workloads of other tools, and traces of jobs."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -49,7 +48,7 @@ def import_command(
     if device_type is not None:
         workload = rename_device_type(workload, device_type)
     if num_microbatches is not None:
-        workload = replace(workload, num_microbatches=num_microbatches)
+        workload = workload.with_microbatches(num_microbatches)
     if workload.profile.microbatch_size is None:
         print(f"{source}: {UNKNOWN_SIZE}", file=sys.stderr)
     write_document(dump_workload(workload), output)

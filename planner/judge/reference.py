@@ -12,7 +12,7 @@ from profiles.canonical_json import to_plain
 
 def profile_name(case: Case) -> Findings:
     """The plan was made for a profile of this name."""
-    yield from _same("the profile's name", expected=case.problem.stated_profile.name, actual=case.plan.problem.profile)
+    yield from _same("the profile's name", expected=case.problem.profile.name, actual=case.plan.problem.profile)
 
 
 def profile_hash(case: Case) -> Findings:
