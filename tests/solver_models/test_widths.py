@@ -218,8 +218,8 @@ def test_symmetries_take_groups_to_groups(rng: Random):
             assert sorted(moved) == sorted(instance.members_of(target))
         for case in cases[:10]:
             groups = tuple(tuple(image[holder] for holder in group) for group in case.groups)
-            before = searcher.rate(case.stage_of, case.groups, recompute=case.recompute).objective
-            assert searcher.rate(case.stage_of, groups, recompute=case.recompute).objective == before
+            before = searcher.rate(case.stage_of, case.groups, recompute=case.recompute).worth
+            assert searcher.rate(case.stage_of, groups, recompute=case.recompute).worth == before
 
 
 def test_alike_devices_have_symmetries():
