@@ -51,10 +51,6 @@ class HeadsAndTails(NamedTuple):
     """Its microbatch, or which W of its lane it is."""
     place: Integers
     """[N, 3, M] position of every F, I (or B) and W of a lane; -1 where there is none."""
-    arrival: Integers
-    """[N, 2, M] latest arrival of an input or gradient so far."""
-    missing: Integers
-    """[N, 2, M] arrivals to come."""
     order: Integers
     """[actions, 2] device and position, in an order in which everything follows what it waits for."""
     offset: Integers
@@ -93,8 +89,7 @@ def make_book(net: Net, words: ShortIntegers, lengths: Integers) -> HeadsAndTail
         words, lengths,
         np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64),
         np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64),
-        np.full((num_lanes, 3, total), -1, np.int64), np.zeros((num_lanes, 2, total), np.int64),
-        np.zeros((num_lanes, 2, total), np.int64), np.zeros((num_devices * width, 2), np.int64),
+        np.full((num_lanes, 3, total), -1, np.int64), np.zeros((num_devices * width, 2), np.int64),
         np.zeros(num_lanes, np.int64),
     )  # fmt: skip
 
@@ -122,12 +117,14 @@ def follows_words(net: Net) -> bool:
 
 
 @kernel
-def clear(net: Net, heads_tails: HeadsAndTails) -> None:
-    """Nothing has arrived yet."""
-    for n in range(net.lane_stage.shape[0]):
-        heads_tails.arrival[n, :, :] = 0
-        heads_tails.missing[n, ACTIVATIONS, :] = net.num_inputs[n]
-        heads_tails.missing[n, GRADIENTS, :] = net.num_gradients[n]
+def make_arrivals(net: Net) -> tuple[Integers, Integers]:
+    """[N, 2, M] latest arrival of an input or gradient so far, and arrivals to come: nothing has arrived yet."""
+    shape = (net.lane_stage.shape[0], GRADIENTS + 1, net.scalars[MICROBATCHES])
+    missing = np.empty(shape, np.int64)
+    for n in range(shape[0]):
+        missing[n, ACTIVATIONS, :] = net.num_inputs[n]
+        missing[n, GRADIENTS, :] = net.num_gradients[n]
+    return np.zeros(shape, np.int64), missing
 
 
 @kernel
@@ -135,9 +132,8 @@ def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int
     """Play the words: (objective, sum of last ends), FAR if they deadlock; fills everything in `heads_tails` but the
     tails.
     """
-    clear(net, heads_tails)
-    words, lengths = heads_tails.words, heads_tails.lengths
-    num_devices, place, missing, order = net.budget.shape[0], heads_tails.place, heads_tails.missing, heads_tails.order
+    words, lengths, place, order = heads_tails.words, heads_tails.lengths, heads_tails.place, heads_tails.order
+    num_devices, (arrival, missing) = net.budget.shape[0], make_arrivals(net)
     count, link_free = np.zeros((net.lane_stage.shape[0], 3), np.int64), np.zeros(net.scalars[LINKS], np.int64)
     position, clock, held = (
         np.zeros(num_devices, np.int64),
@@ -157,7 +153,7 @@ def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int
             if kind != 2:
                 if missing[n, way, m] > 0:
                     break
-                arrived = heads_tails.arrival[n, way, m]
+                arrived = arrival[n, way, m]
             begin = max(clock[d], arrived)
             clock[d] = begin + net.duration[n, kind]
             heads_tails.start[d, x], heads_tails.ready[d, x], heads_tails.number[d, x] = begin, arrived, m
@@ -177,7 +173,7 @@ def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int
             for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
                 target = net.flow_target[f]
                 end = travel(net, f, clock[d], link_free)
-                heads_tails.arrival[target, way, m] = max(heads_tails.arrival[target, way, m], end)
+                arrival[target, way, m] = max(arrival[target, way, m], end)
                 missing[target, way, m] -= 1
                 other = net.lane_device[target]
                 if missing[target, way, m] == 0 and not waits[other] and other != d:
