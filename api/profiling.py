@@ -323,7 +323,7 @@ def _cluster(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "
 
 def _tables(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling") -> "LinkTables":
     from profiles.measure.devices import count_devices
-    from profiles.measure.link_run import measure_links
+    from profiles.measure.link_run import DeviceKind, measure_links
     from profiles.measure.links import LinkTables
     from profiles.validation import validate
 
@@ -332,9 +332,9 @@ def _tables(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "T
     if key not in journal.tables:
         tables = measure_links(
             count,
-            device=survey.device,
-            device_type=survey.device_type,
-            memory_bytes=survey.memory_bytes or 0,
+            kind=DeviceKind(
+                device=survey.device, device_type=survey.device_type, memory_bytes=survey.memory_bytes or 0
+            ),
             hear=lambda done, total: telling.hear("links", done, total=total, label="pairs"),
         )
         journal.put_table(key, to_plain(tables))
@@ -355,10 +355,14 @@ def _assemble(
         takes=findings.takes,
         records=findings.records,
         asked=findings.survey,
-        origin=Origin(model=wanted.model, machine=findings.machine, notes=notes),
+        origin=Origin(
+            model=wanted.model,
+            machine=findings.machine,
+            notes=notes,
+            conditions=findings.conditions if findings.survey.sheet is None else None,
+        ),
         num_devices=len(cluster.devices) if cluster is not None else wanted.devices or 1,
         is_split=not wanted.no_split,
-        conditions=findings.conditions if findings.survey.sheet is None else None,
     )
     options: dict[str, object] = {}
     if intake.kind == "training":

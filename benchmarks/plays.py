@@ -21,7 +21,7 @@ from planner.problem import Problem
 from planner.simulate import simulate
 from profiles.load import load_workload
 from solver_models.annealing import longest_word
-from solver_models.critical_path_search import improve, polish
+from solver_models.critical_path_search import TabuSearch, improve, polish
 from solver_models.search import Candidate, Searcher, encode
 from solver_models.search_params import PolishParams
 
@@ -46,6 +46,11 @@ def even_candidate(problem: Problem, searcher: Searcher) -> Candidate:
     num_layers, num_devices = len(problem.profile.layers), len(problem.cluster.devices)
     stage_of = np.arange(num_layers) * num_devices // num_layers
     return searcher.rate(stage_of, tuple((device,) for device in range(num_devices)))
+
+
+def tabu_search(steps: int) -> TabuSearch:
+    """One that goes on for so many steps."""
+    return TabuSearch(steps=steps, samples=POLISH.samples, patience=POLISH.patience, floor=0, seed=1)
 
 
 def per_second(run: Callable[[int], object], *, seconds: float) -> float:
@@ -85,7 +90,7 @@ def measure(name: str, *, seconds: float) -> list[str]:
     runs: tuple[Callable[[int], object], ...] = (
         lambda steps: searcher.anneal(candidate, iterations=steps, heat=(0.02, 0.001), seed=1),
         lambda steps: polish(net, words.copy(), lengths, steps, 0.01, 1, False),
-        lambda steps: improve(net, words.copy(), lengths, steps, POLISH.samples, POLISH.patience, 0, 1, False),
+        lambda steps: improve(net, words.copy(), lengths, tabu_search(steps), False),
         lambda steps: [simulate(problem, plan, costs=costs) for _ in range(-(-steps // count))],
     )
     return [name, str(count), *(f"{per_second(run, seconds=seconds):,.0f}" for run in runs)]

@@ -1,23 +1,49 @@
-"""The compiled loops of the joint search: annealing over partition, mapping and policy, and polishing of words.
+"""The compiled loop of the joint search: annealing over partition, mapping and policy.
 
 Every step is evaluated by playing the whole iteration (`evaluator.play`).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from solver_models.compiled import kernel
-from solver_models.evaluator import FAR, MICROBATCHES, Policy, assemble, play
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import FAR, MICROBATCHES, Layers, Net, Policy, assemble, play
+from solver_models.instance import Integers
 from solver_models.lower_bounds import net_floors
-from solver_models.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, is_allowed, neighbour
+from solver_models.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, Solution, is_allowed, neighbour
 
-PENALTY = 1 << 56
-"""Added to the objective of a candidate that deadlocks for want of memory, and twice where one microbatch of one stage
-is too much for a device; the rest of the objective is then `shortage`, so that a search finds its way to what fits.
-"""
+FITS, DEADLOCKS, OVERFLOWS, UNRATED = range(4)
+"""Whether a solution fits into memory, from good to bad: it does; its policy deadlocks for want of memory; one
+microbatch of one stage is too much for a device; it breaks a rule, or nobody has looked."""
+
+
+class Worth(NamedTuple):
+    """What a solution is worth: the lesser, in the order of the fields, the better."""
+
+    fit: int
+    """`FITS` ... `UNRATED`."""
+    amount: int
+    """Ticks; where it does not fit, the units that are missing (`shortage`): a search finds its way to what fits."""
+    total: int
+    """Sum of the devices' last ends; 0 where it does not fit."""
+
+
+class Cooling(NamedTuple):
+    """How an annealing cools, from the first temperature to the last; both as parts of what is annealed."""
+
+    steps: int
+    """Trials."""
+    first: float
+    """Temperature of the first one."""
+    last: float
+    """Temperature after the last one."""
+    seed: int
+    """Of the random numbers."""
 
 
 @kernel
-def make_policy(net, policy_params, num_stages):
+def make_policy(net: Net, policy_params: Integers, num_stages: int) -> Policy:
     """The policy that four policy_params stand for."""
     num_lanes, num_devices = net.lane_stage.shape[0], net.budget.shape[0]
     cap = np.empty(num_lanes, np.int64)
@@ -27,9 +53,9 @@ def make_policy(net, policy_params, num_stages):
 
 
 @kernel
-def overflow(net):
+def overflow(net: Net) -> int:
     """Units by which a device cannot even hold one microbatch of its largest lane; 0 if all can."""
-    worst = np.int64(0)
+    worst = int64(0)
     for n in range(net.lane_stage.shape[0]):
         need = max(net.held[n], net.stash[n]) + net.workspace[n]
         worst = max(worst, need - net.budget[net.lane_device[n]])
@@ -37,11 +63,11 @@ def overflow(net):
 
 
 @kernel
-def shortage(net):
+def shortage(net: Net) -> int:
     """Units that the devices lack, in all, to hold one microbatch of each of their lanes."""
-    lacking = np.int64(0)
+    lacking = int64(0)
     for d in range(net.budget.shape[0]):
-        need, extra = np.int64(0), np.int64(0)
+        need, extra = int64(0), int64(0)
         for k in range(net.device_start[d], net.device_start[d + 1]):
             n = net.device_lanes[k]
             need += net.held[n]
@@ -51,7 +77,7 @@ def shortage(net):
 
 
 @kernel
-def longest_word(net):
+def longest_word(net: Net) -> int:
     """Room that the words of a net need."""
     longest = 1
     for d in range(net.budget.shape[0]):
@@ -60,51 +86,94 @@ def longest_word(net):
 
 
 @kernel
-def evaluate(layers, stage_of, start, devices, recompute, policy_params, threshold, by_span, by_floor):
-    """(objective, sum of last ends) of a candidate; anything from `threshold` on may be an underestimate.
+def evaluate(layers: Layers, solution: Solution, threshold: int, by_span: bool, by_floor: bool) -> Worth:
+    """The worth of a solution; ticks from `threshold` on may be an underestimate.
 
     `by_floor`: what no order is below (for the makespan) instead of what the policy reaches.
     """
-    net = assemble(layers, stage_of, start, devices, recompute)
+    net = assemble(layers, solution.stage_of, solution.start, solution.devices, solution.recompute)
     if overflow(net) > 0:
-        return 2 * PENALTY + shortage(net), PENALTY
+        return lacking(OVERFLOWS, net)
     if by_floor or not by_span:
         floor, total = net_floors(net)
         if floor >= threshold or by_floor:
-            return floor, total
+            return Worth(int64(FITS), floor, total)
+    return rate_policy(net, solution.policy_params, solution.recompute.shape[0], threshold, by_span)
+
+
+@kernel
+def lacking(fit: int, net: Net) -> Worth:
+    """The worth of a solution that does not fit."""
+    return Worth(int64(fit), shortage(net), int64(0))
+
+
+@kernel
+def rate_policy(net: Net, policy_params: Integers, num_stages: int, threshold: int, by_span: bool) -> Worth:
+    """The worth of the orders that a policy makes; ticks from `threshold` on may be an underestimate."""
     words = np.empty((net.budget.shape[0], longest_word(net)), np.int32)
     lengths = np.zeros(net.budget.shape[0], np.int64)
-    policy = make_policy(net, policy_params, start.shape[0] - 1)
+    policy = make_policy(net, policy_params, num_stages)
     makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold, None)
     if makespan == FAR:
-        return PENALTY + shortage(net), PENALTY
-    return (span if by_span else makespan), total
+        return lacking(DEADLOCKS, net)
+    return Worth(int64(FITS), span if by_span else makespan, total)
+
+
+@kernel
+def temperature(cooling: Cooling, step: int) -> float:
+    """The temperature of a step: the same factor from every one to the next."""
+    return cooling.first * (cooling.last / cooling.first) ** (step / cooling.steps)
+
+
+@kernel
+def draw_allowance(worth: Worth, heat: float) -> int:
+    """By how much a step at this temperature may be worse: Metropolis' rule, with the random number drawn first."""
+    return int64(-np.log(1 - np.random.random()) * heat * worth.amount)
+
+
+@kernel
+def threshold_of(worth: Worth, allowance: int) -> int:
+    """Ticks from which on no step is taken; what does not fit is left for anything that does."""
+    return worth.amount + allowance + 1 if worth.fit == FITS else int64(FAR)
+
+
+@kernel
+def is_taken(found: Worth, worth: Worth, allowance: int) -> bool:
+    """Whether a step from what is worth `worth` to what is worth `found` is taken."""
+    if found.fit != worth.fit:
+        return found.fit < worth.fit
+    is_within = found.amount < worth.amount + allowance
+    return is_within or (found.amount == worth.amount and found.total <= worth.total)
+
+
+@kernel
+def is_better(found: Worth, best: Worth) -> bool:
+    """Whether it fits better, or as well with less; the last ends do not count."""
+    return found.fit < best.fit or (found.fit == best.fit and found.amount < best.amount)
 
 
 @kernel
 def anneal(
-    layers, rules, pinned, stage_of, start, devices, recompute, policy_params, iterations, heat, seed, by_span, by_floor
-):
-    """`iterations` steps of simulated annealing; `heat` = first and last temperature as parts of the objective (of
-    what lacks where nothing fits yet).
-
-    Returns the best candidate and its objective.
-    """
-    np.random.seed(seed)
-    value, total = evaluate(layers, stage_of, start, devices, recompute, policy_params, FAR, by_span, by_floor)
-    best = (stage_of, start, devices, recompute, policy_params)
-    best_value = value
-    for step in range(iterations):
-        temperature = heat[0] * (heat[1] / heat[0]) ** (step / iterations)
-        allowance = np.int64(-np.log(1 - np.random.random()) * temperature * (value % PENALTY))
-        a, b, c, d, e = neighbour(layers, rules, stage_of, start, devices, recompute, policy_params)
-        if not is_allowed(layers, rules, pinned, a, b, c):
+    layers: Layers,
+    rules: Integers,
+    pinned: Integers,
+    solution: Solution,
+    cooling: Cooling,
+    by_span: bool,
+    by_floor: bool,
+) -> tuple[Solution, Worth]:
+    """Simulated annealing; returns the best solution and its worth."""
+    np.random.seed(cooling.seed)
+    worth = evaluate(layers, solution, FAR, by_span, by_floor)
+    best, best_worth = solution, worth
+    for step in range(cooling.steps):
+        allowance = draw_allowance(worth, temperature(cooling, step))
+        new = neighbour(layers, rules, solution)
+        if not is_allowed(layers, rules, pinned, new.stage_of, new.start, new.devices):
             continue
-        new_value, new_total = evaluate(layers, a, b, c, d, e, value + allowance + 1, by_span, by_floor)
-        if new_value < value + allowance or (new_value == value and new_total <= total):
-            stage_of, start, devices, recompute, policy_params = a, b, c, d, e
-            value, total = new_value, new_total
-            if value < best_value:
-                best_value = value
-                best = (stage_of, start, devices, recompute, policy_params)
-    return best[0], best[1], best[2], best[3], best[4], best_value
+        found = evaluate(layers, new, threshold_of(worth, allowance), by_span, by_floor)
+        if is_taken(found, worth, allowance):
+            solution, worth = new, found
+            if is_better(worth, best_worth):
+                best, best_worth = solution, worth
+    return best, best_worth

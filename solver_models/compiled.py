@@ -5,10 +5,18 @@ interpreted: a hundred times slower, which for the 5,000 actions of a usual plan
 """
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+if TYPE_CHECKING:
+    int64 = int
+else:
+    int64 = numpy.int64
+"""An integer in compiled code, where it has 64 bits; to who reads types it is one like any other."""
 
 _compile: Callable[[Any], Any] | None
 try:

@@ -5,6 +5,17 @@ what it needs from others. `heads` plays it forwards, `tails` backwards; a move 
 judged by the paths through the actions that it shifts alone (Balas and Vazacopoulos' estimate for job shops), and only
 the best of many is played. Exact where every link is used by the transfers of one device only: then the queue on it
 follows from the sender's word. `follows_words` says so; other nets are left to `polish`, which plays every step.
+
+A block is a run of actions of one device on a longest path, without a wait between them. A move takes one of them
+towards an end of the block, or beyond it:
+
+    tick       0  1  2  3  4  5
+    device 0   F0 F1 F2 .. .. I0
+    device 1   .. F0 F1 F2 I0         F0 F1 F2 I0 is a block: device 0 waits for its last action
+
+    device 0   F0 F1 F2 .. I0
+    device 1   .. F0 F1 I0 F2         I0 has moved before F2; only these two are shifted, so that the move is judged by
+                     [---]            head + duration + tail through I0, and through F2 after it
 """
 
 from typing import NamedTuple
@@ -12,14 +23,18 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.columns import ACTIVATIONS, GRADIENTS
-from solver_models.compiled import kernel
-from solver_models.evaluator import FAR, LINKS, MICROBATCHES, TAIL, Policy, memory_steps, play
-from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import FAR, LINKS, MICROBATCHES, TAIL, Net, Policy, memory_steps, play
+from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
 
 
 class HeadsAndTails(NamedTuple):
-    """What is known about the words of a net; positions are [D, longest]."""
+    """Words of a net and what is known about them; positions are [D, longest]."""
 
+    words: ShortIntegers
+    """The words: lane * 4 + kind."""
+    lengths: Integers
+    """[D] their lengths."""
     start: Integers
     """Start of every action."""
     ready: Integers
@@ -36,10 +51,6 @@ class HeadsAndTails(NamedTuple):
     """Its microbatch, or which W of its lane it is."""
     place: Integers
     """[N, 3, M] position of every F, I (or B) and W of a lane; -1 where there is none."""
-    arrival: Integers
-    """[N, 2, M] latest arrival of an input or gradient so far."""
-    missing: Integers
-    """[N, 2, M] arrivals to come."""
     order: Integers
     """[actions, 2] device and position, in an order in which everything follows what it waits for."""
     offset: Integers
@@ -53,22 +64,38 @@ BLOCK_DEVICE, BLOCK_FIRST, BLOCK_LAST = range(3)
 """Columns of blocks of the critical path."""
 
 
+class TabuSearch(NamedTuple):
+    """How long a tabu search goes on, and how widely it looks."""
+
+    steps: int
+    """Moves at most."""
+    samples: int
+    """Moves that are judged before one is made."""
+    patience: int
+    """Steps without better words after which it goes back to the best."""
+    floor: int
+    """It ends once the objective is this low."""
+    seed: int
+    """Of the random numbers."""
+
+
 @kernel
-def make_book(net, width):
-    """Room for the figures of words of up to `width` actions."""
+def make_book(net: Net, words: ShortIntegers, lengths: Integers) -> HeadsAndTails:
+    """Room for the figures of these words."""
     num_lanes, num_devices, total = net.lane_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
+    width = words.shape[1]
     shape = (num_devices, width)
     return HeadsAndTails(
+        words, lengths,
         np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64),
         np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64),
-        np.full((num_lanes, 3, total), -1, np.int64), np.zeros((num_lanes, 2, total), np.int64),
-        np.zeros((num_lanes, 2, total), np.int64), np.zeros((num_devices * width, 2), np.int64),
+        np.full((num_lanes, 3, total), -1, np.int64), np.zeros((num_devices * width, 2), np.int64),
         np.zeros(num_lanes, np.int64),
     )  # fmt: skip
 
 
 @kernel
-def follows_words(net):
+def follows_words(net: Net) -> bool:
     """Whether every link serves one sending device only and no action is without duration."""
     user = np.full(net.scalars[LINKS], -1, np.int64)
     for n in range(net.lane_stage.shape[0]):
@@ -90,21 +117,23 @@ def follows_words(net):
 
 
 @kernel
-def clear(net, heads_tails):
-    """Nothing has arrived yet."""
-    for n in range(net.lane_stage.shape[0]):
-        heads_tails.arrival[n, :, :] = 0
-        heads_tails.missing[n, ACTIVATIONS, :] = net.num_inputs[n]
-        heads_tails.missing[n, GRADIENTS, :] = net.num_gradients[n]
+def make_arrivals(net: Net) -> tuple[Integers, Integers]:
+    """[N, 2, M] latest arrival of an input or gradient so far, and arrivals to come: nothing has arrived yet."""
+    shape = (net.lane_stage.shape[0], GRADIENTS + 1, net.scalars[MICROBATCHES])
+    missing = np.empty(shape, np.int64)
+    for n in range(shape[0]):
+        missing[n, ACTIVATIONS, :] = net.num_inputs[n]
+        missing[n, GRADIENTS, :] = net.num_gradients[n]
+    return np.zeros(shape, np.int64), missing
 
 
 @kernel
-def heads(net, words, lengths, heads_tails, by_span):
+def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int]:
     """Play the words: (objective, sum of last ends), FAR if they deadlock; fills everything in `heads_tails` but the
     tails.
     """
-    clear(net, heads_tails)
-    num_devices, place, missing, order = net.budget.shape[0], heads_tails.place, heads_tails.missing, heads_tails.order
+    words, lengths, place, order = heads_tails.words, heads_tails.lengths, heads_tails.place, heads_tails.order
+    num_devices, (arrival, missing) = net.budget.shape[0], make_arrivals(net)
     count, link_free = np.zeros((net.lane_stage.shape[0], 3), np.int64), np.zeros(net.scalars[LINKS], np.int64)
     position, clock, held = (
         np.zeros(num_devices, np.int64),
@@ -114,17 +143,17 @@ def heads(net, words, lengths, heads_tails, by_span):
     stack, waits, top, done = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices, 0
     while top > 0:
         top -= 1
-        d = stack[top]
+        d = int(stack[top])
         waits[d] = False
-        x = position[d]
+        x: int = position[d]
         while x < lengths[d]:
             n, kind = words[d, x] >> 2, words[d, x] & 3
-            way, arrived = min(kind, 1), np.int64(0)
+            way, arrived = min(kind, 1), int64(0)
             m = count[n, kind if kind < 3 else 1]
             if kind != 2:
                 if missing[n, way, m] > 0:
                     break
-                arrived = heads_tails.arrival[n, way, m]
+                arrived = arrival[n, way, m]
             begin = max(clock[d], arrived)
             clock[d] = begin + net.duration[n, kind]
             heads_tails.start[d, x], heads_tails.ready[d, x], heads_tails.number[d, x] = begin, arrived, m
@@ -144,7 +173,7 @@ def heads(net, words, lengths, heads_tails, by_span):
             for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
                 target = net.flow_target[f]
                 end = travel(net, f, clock[d], link_free)
-                heads_tails.arrival[target, way, m] = max(heads_tails.arrival[target, way, m], end)
+                arrival[target, way, m] = max(arrival[target, way, m], end)
                 missing[target, way, m] -= 1
                 other = net.lane_device[target]
                 if missing[target, way, m] == 0 and not waits[other] and other != d:
@@ -154,11 +183,11 @@ def heads(net, words, lengths, heads_tails, by_span):
         position[d] = x
     if done < np.sum(lengths):
         return FAR, FAR
-    return objective(net, heads_tails, by_span), np.sum(clock)
+    return objective(net, heads_tails, by_span), int64(np.sum(clock))
 
 
 @kernel
-def travel(net, f, now, link_free):
+def travel(net: Net, f: int, now: int, link_free: Integers) -> int:
     """When what leaves by flow f at `now` arrives; its links are taken until then."""
     route, end = net.flow_route[f], now
     if route < 0:
@@ -172,9 +201,9 @@ def travel(net, f, now, link_free):
 
 
 @kernel
-def objective(net, heads_tails, by_span):
+def objective(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> int:
     """What the starts in `heads_tails` amount to; notes what follows the last action of every lane."""
-    value, latest = np.int64(-FAR), net.scalars[MICROBATCHES] - 1
+    value, latest = int64(-FAR), net.scalars[MICROBATCHES] - 1
     for n in range(net.lane_stage.shape[0]):
         d = net.lane_device[n]
         heads_tails.offset[n] = (
@@ -188,8 +217,9 @@ def objective(net, heads_tails, by_span):
 
 
 @kernel
-def tails(net, words, lengths, heads_tails):
+def tails(net: Net, heads_tails: HeadsAndTails) -> None:
     """Longest paths from every action to the end, queues on links left out, in the reverse of the order of `heads`."""
+    words, lengths = heads_tails.words, heads_tails.lengths
     tail, leave, span, place, order = (
         heads_tails.tail,
         heads_tails.leave,
@@ -215,7 +245,7 @@ def tails(net, words, lengths, heads_tails):
 
 
 @kernel
-def may_pass(first, second, first_number, second_number):
+def may_pass(first: int, second: int, first_number: int, second_number: int) -> bool:
     """Whether two neighbours of a word may change places: F before I before W of a lane, each kind in order.
 
     W of a lane are all alike, so that they may pass each other.
@@ -231,8 +261,9 @@ def may_pass(first, second, first_number, second_number):
 
 
 @kernel
-def reach(net, words, lengths, heads_tails, d, i, step, most):
+def reach(net: Net, heads_tails: HeadsAndTails, d: int, i: int, step: int, most: int) -> int:
     """How far the action at i of device d can move in direction `step` without breaking its lane's order or memory."""
+    words, lengths = heads_tails.words, heads_tails.lengths
     code, budget, number = words[d, i], net.budget[d], heads_tails.number[d, i]
     _, change = memory_steps(net, code >> 2, code & 3)
     j = i
@@ -250,8 +281,9 @@ def reach(net, words, lengths, heads_tails, d, i, step, most):
 
 
 @kernel
-def fits_at(net, words, heads_tails, d, i, j):
+def fits_at(net: Net, heads_tails: HeadsAndTails, d: int, i: int, j: int) -> bool:
     """Whether the action at i of device d has the memory it needs at j."""
+    words = heads_tails.words
     need, change = memory_steps(net, words[d, i] >> 2, words[d, i] & 3)
     held = heads_tails.before[d, j]
     if j > i:
@@ -261,7 +293,7 @@ def fits_at(net, words, heads_tails, d, i, j):
 
 
 @kernel
-def judge(lengths, heads_tails, d, i, j):
+def judge(heads_tails: HeadsAndTails, d: int, i: int, j: int) -> int:
     """Longest path through the actions that a move from i to j shifts, as far as it can be seen from here."""
     start, ready, tail, leave, span = (
         heads_tails.start,
@@ -271,15 +303,15 @@ def judge(lengths, heads_tails, d, i, j):
         heads_tails.span,
     )
     low, high = min(i, j), max(i, j)
-    now = start[d, low - 1] + span[d, low - 1] if low > 0 else np.int64(0)
-    after = span[d, high + 1] + tail[d, high + 1] if high + 1 < lengths[d] else np.int64(-FAR)
+    now = start[d, low - 1] + span[d, low - 1] if low > 0 else int64(0)
+    after = span[d, high + 1] + tail[d, high + 1] if high + 1 < heads_tails.lengths[d] else int64(-FAR)
     size = high - low + 1
     ends = np.empty(size, np.int64)
     for k in range(size):
         x = moved(i, j, low + k)
         now = max(now, ready[d, x]) + span[d, x]
         ends[k] = now
-    worst = np.int64(-FAR)
+    worst = int64(-FAR)
     for k in range(size - 1, -1, -1):
         x = moved(i, j, low + k)
         rest = max(after, leave[d, x])
@@ -289,7 +321,7 @@ def judge(lengths, heads_tails, d, i, j):
 
 
 @kernel
-def moved(i, j, x):
+def moved(i: int, j: int, x: int) -> int:
     """Which position stands at x once the action at i has moved to j."""
     if x == j:
         return i
@@ -299,7 +331,7 @@ def moved(i, j, x):
 
 
 @kernel
-def rotate(word, i, j):
+def rotate(word: ShortIntegers, i: int, j: int) -> None:
     """Take the action at i out and put it in at j."""
     code = word[i]
     step = 1 if j > i else -1
@@ -309,9 +341,9 @@ def rotate(word, i, j):
 
 
 @kernel
-def critical(lengths, heads_tails, value, blocks):
+def critical(heads_tails: HeadsAndTails, value: int, blocks: Integers) -> int:
     """Runs of actions on longest paths without a wait between them, [k, 3] device, first, last; returns how many."""
-    start, tail, span = heads_tails.start, heads_tails.tail, heads_tails.span
+    start, tail, span, lengths = heads_tails.start, heads_tails.tail, heads_tails.span, heads_tails.lengths
     count = 0
     for d in range(lengths.shape[0]):
         x = 0
@@ -338,22 +370,27 @@ REACH = 800
 
 
 @kernel
-def propose(net, words, lengths, heads_tails, blocks, count, tabu, step, best, samples):
-    """The best of some random moves along the critical path: device, from, to; -1 if none."""
-    best_move = (np.int64(-1), np.int64(0), np.int64(0))
+def propose(
+    net: Net, heads_tails: HeadsAndTails, blocks: Integers, tabu: Integers, step: int, best: int, samples: int
+) -> tuple[int, int, int]:
+    """The best of some random moves along the critical path: device, from, to; -1 if none.
+
+    `tabu` [N, 3, M]: the step from which on an action may move again, unless that gives less than `best`.
+    """
+    best_move = (int64(-1), int64(0), int64(0))
     best_worst = FAR
     for _ in range(samples):
-        b = np.random.randint(count)
+        b = np.random.randint(blocks.shape[0])
         d, first, last = blocks[b, BLOCK_DEVICE], blocks[b, BLOCK_FIRST], blocks[b, BLOCK_LAST]
         way = 1 if np.random.random() < 0.5 else -1
         near = np.random.random()
         size = last - first + 1
         if near < 0.5:
-            back = min(size - 1, np.int64(np.random.exponential(4.0)))
+            back = min(size - 1, int64(np.random.exponential(4.0)))
             i = last - back if way > 0 else first + back
         else:
             i = first + np.random.randint(size)
-        far = reach(net, words, lengths, heads_tails, d, i, way, REACH)
+        far = reach(net, heads_tails, d, i, way, REACH)
         if far == i:
             continue
         j = far
@@ -366,10 +403,10 @@ def propose(net, words, lengths, heads_tails, blocks, count, tabu, step, best, s
             edge = last if way > 0 else first
             if (edge - i) * way > 0 and (far - edge) * way >= 0:
                 j = edge
-        if not fits_at(net, words, heads_tails, d, i, j):
+        if not fits_at(net, heads_tails, d, i, j):
             continue
-        worst = judge(lengths, heads_tails, d, i, j)
-        code = words[d, i]
+        worst = judge(heads_tails, d, i, j)
+        code = heads_tails.words[d, i]
         if tabu[code >> 2, min(code & 3, 2) if code & 3 != 3 else 1, heads_tails.number[d, i]] > step and worst >= best:
             continue
         if worst < best_worst or (worst == best_worst and np.random.random() < 0.5):
@@ -379,26 +416,23 @@ def propose(net, words, lengths, heads_tails, blocks, count, tabu, step, best, s
 
 
 @kernel
-def improve(net, words, lengths, iterations, samples, patience, floor, seed, by_span):
-    """Tabu search on the words, in place; (objective, sum of last ends) of the best, which `words` then hold.
-
-    Ends early once `floor` is reached; goes back to the best words after `patience` steps without a better one.
-    """
-    np.random.seed(seed)
-    heads_tails = make_book(net, words.shape[1])
-    value, total = heads(net, words, lengths, heads_tails, by_span)
+def improve(net: Net, words: ShortIntegers, lengths: Integers, search: TabuSearch, by_span: bool) -> tuple[int, int]:
+    """Tabu search on the words, in place; (objective, sum of last ends) of the best, which `words` then hold."""
+    np.random.seed(search.seed)
+    heads_tails = make_book(net, words, lengths)
+    value, total = heads(net, heads_tails, by_span)
     best_value, best_total, best_words = value, total, words.copy()
     tabu = np.zeros((net.lane_stage.shape[0], 3, net.scalars[MICROBATCHES]), np.int64)
     blocks = np.zeros((np.sum(lengths), 3), np.int64)
-    tails(net, words, lengths, heads_tails)
+    tails(net, heads_tails)
     since = 0
-    for step in range(iterations):
-        if best_value <= floor or value >= FAR:
+    for step in range(search.steps):
+        if best_value <= search.floor or value >= FAR:
             break
-        count = critical(lengths, heads_tails, value, blocks)
+        count = critical(heads_tails, value, blocks)
         if count == 0:
             break
-        d, i, j = propose(net, words, lengths, heads_tails, blocks, count, tabu, step, best_value, samples)
+        d, i, j = propose(net, heads_tails, blocks[:count], tabu, step, best_value, search.samples)
         if d < 0:
             since += 1
             continue
@@ -407,30 +441,30 @@ def improve(net, words, lengths, iterations, samples, patience, floor, seed, by_
             step + 4 + np.random.randint(12)
         )
         rotate(words[d], i, j)
-        value, total = heads(net, words, lengths, heads_tails, by_span)
+        value, total = heads(net, heads_tails, by_span)
         if value >= FAR:
             rotate(words[d], j, i)
-            value, total = heads(net, words, lengths, heads_tails, by_span)
+            value, total = heads(net, heads_tails, by_span)
         since += 1
         if value < best_value or (value == best_value and total < best_total):
             if value < best_value:
                 since = 0
             best_value, best_total = value, total
             best_words[:] = words
-        if since >= patience:
+        if since >= search.patience:
             since = 0
             words[:] = best_words
-            value, total = heads(net, words, lengths, heads_tails, by_span)
-        tails(net, words, lengths, heads_tails)
+            value, total = heads(net, heads_tails, by_span)
+        tails(net, heads_tails)
     words[:] = best_words
     return best_value, best_total
 
 
 @kernel
-def word_is_legal(net, words, lengths, d):
+def word_is_legal(net: Net, words: ShortIntegers, lengths: Integers, d: int) -> bool:
     """Whether the word of device d keeps F before I before W in every lane, and its memory."""
     count = np.zeros((net.lane_stage.shape[0], 3), np.int64)
-    held = np.int64(0)
+    held = int64(0)
     for x in range(lengths[d]):
         n, kind = words[d, x] >> 2, words[d, x] & 3
         during, after = memory_steps(net, n, kind)
@@ -452,7 +486,9 @@ def word_is_legal(net, words, lengths, d):
 
 
 @kernel
-def polish(net, words, lengths, iterations, heat, seed, by_span):
+def polish(
+    net: Net, words: ShortIntegers, lengths: Integers, iterations: int, heat: float, seed: int, by_span: bool
+) -> tuple[int, int]:
     """Local search on the words of a net, in place: move one action at a time, keep what is not worse.
 
     Returns the best (objective, sum of last ends); `words` hold the best order found.
@@ -464,7 +500,7 @@ def polish(net, words, lengths, iterations, heat, seed, by_span):
     best_value, best_total, best_words = value, total, words.copy()
     users = np.nonzero(lengths > 1)[0]
     for _ in range(iterations):
-        d = users[np.random.randint(users.shape[0])]
+        d: int = users[np.random.randint(users.shape[0])]
         i = np.random.randint(lengths[d])
         reach = 1
         while reach < lengths[d] and np.random.random() < 0.6:
@@ -476,7 +512,7 @@ def polish(net, words, lengths, iterations, heat, seed, by_span):
         rotate(words[d], i, j)
         accepted = False
         if word_is_legal(net, words, lengths, d):
-            slack = np.int64(-np.log(1 - np.random.random()) * heat * value)
+            slack = int64(-np.log(1 - np.random.random()) * heat * value)
             threshold = FAR if by_span else value + slack + 1
             makespan, span, new_total = play(net, no_policy, words, lengths, True, threshold, None)
             new_value = span if by_span else makespan

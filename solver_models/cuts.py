@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.compiled import kernel
+from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers
 
 
@@ -41,7 +41,7 @@ class Seats(NamedTuple):
 
 
 @kernel
-def fits(sums, seats, g, first, end):
+def fits(sums: Sums, seats: Seats, g: int, first: int, end: int) -> bool:
     """Whether the layers first .. end - 1 have room on every device of group g."""
     size = seats.size[g]
     buffers = seats.buffers * (sums.crossing[first] + sums.crossing[end])
@@ -50,7 +50,7 @@ def fits(sums, seats, g, first, end):
 
 
 @kernel
-def last_fitting(sums, seats, g, first, end):
+def last_fitting(sums: Sums, seats: Seats, g: int, first: int, end: int) -> int:
     """The last end up to `end` at which the stage fits into memory, as halving finds it; `first` if there is none."""
     if fits(sums, seats, g, first, end):
         return end
@@ -65,7 +65,7 @@ def last_fitting(sums, seats, g, first, end):
 
 
 @kernel
-def cut_within(sums, seats, limit, slack, bounds):
+def cut_within(sums: Sums, seats: Seats, limit: int, slack: float, bounds: Integers) -> int:
     """Every stage as long as its load stays within `limit` and its memory lasts; how many stages, 0 if that fails.
 
     With `slack` stages may end so much earlier where less crosses. `bounds` [G + 1] are filled from the first on.
@@ -79,7 +79,7 @@ def cut_within(sums, seats, limit, slack, bounds):
         if end <= first:
             return 0
         if slack > 0 and end < num_layers:
-            enough = load[first] + np.int64((1 - slack) * (load[end] - load[first]))
+            enough = load[first] + int64((1 - slack) * (load[end] - load[first]))
             least = first + 1 + np.searchsorted(load[first + 1 : end], enough)
             for earlier in range(end - 1, least - 1, -1):
                 if sums.crossing[earlier] < sums.crossing[end]:
@@ -91,11 +91,11 @@ def cut_within(sums, seats, limit, slack, bounds):
 
 
 @kernel
-def best_cut(sums, seats, slack, steps):
+def best_cut(sums: Sums, seats: Seats, slack: float, steps: int) -> Integers:
     """The boundaries, from 0 to L, of the cut with the least largest load by `steps` halvings; empty if none fits."""
     total = sums.load[:, -1].max()
     trial, found = np.zeros(seats.kind.shape[0] + 1, np.int64), np.zeros(seats.kind.shape[0] + 1, np.int64)
-    low, high = np.int64(0), total
+    low, high = int64(0), total
     count = cut_within(sums, seats, high, slack, found)
     while count > 0 and seats.kind.shape[0] > 1 and high - low > max(1, total >> steps):
         middle = (low + high) // 2

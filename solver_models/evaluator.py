@@ -41,7 +41,7 @@ from solver_models.columns import (
     WEIGHT_WORKSPACE,
     WORKSPACE,
 )
-from solver_models.compiled import kernel
+from solver_models.compiled import int64, kernel
 from solver_models.event_heap import (
     ARRIVAL,
     FIRST_SEND,
@@ -54,7 +54,7 @@ from solver_models.event_heap import (
     heap_pop,
     heap_push,
 )
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, ShortIntegers
 
 FAR = 1 << 61
 """Time of something that never happens."""
@@ -166,6 +166,23 @@ class Net(NamedTuple):
     """`options` of `Layers`."""
 
 
+class NetLanes(NamedTuple):
+    """The N lanes of a plan and what it leaves of every device, before the flows between them are known."""
+
+    stage: Integers
+    """[N] stage."""
+    device: Integers
+    """[N] device."""
+    duration: Integers
+    """[N, 4] ticks of F, I, W, B."""
+    size: Integers
+    """[7, N] units and flags of a stage's sizes, the first of `columns`, shared out to its replicas."""
+    budget: Integers
+    """[D] units left beside what is resident."""
+    synchronisation: Integers
+    """[S] ticks of the all-reduce after the stage's last action."""
+
+
 class Policy(NamedTuple):
     """How a list schedule chooses."""
 
@@ -175,6 +192,30 @@ class Policy(NamedTuple):
     """[D] W are put off until so many wait."""
     mode: Integers
     """[D] sum of the bits below."""
+
+
+class Orders(NamedTuple):
+    """The order of every device, and how far it has come."""
+
+    words: ShortIntegers
+    """[D, longest] lane * 4 + kind."""
+    lengths: Integers
+    """[D] actions."""
+    position: Integers
+    """[D] actions that have started."""
+    busy: Flags
+    """[D] whether one of them has not ended."""
+
+
+class Transit(NamedTuple):
+    """What is under way between the lanes."""
+
+    heap: Integers
+    """Events that lie ahead (`event_heap`)."""
+    link_free: Integers
+    """[K] when the last transfer so far leaves the link."""
+    missing: ShortIntegers
+    """[N, 2, M] inputs and gradients that have yet to arrive."""
 
 
 class Recording(NamedTuple):
@@ -232,7 +273,9 @@ def ceil_div(a: int, b: int) -> int:
 
 
 @kernel
-def stage_sums(layers, stage_of, start, devices, recompute):
+def stage_sums(
+    layers: Layers, stage_of: Integers, start: Integers, devices: Integers, recompute: Integers
+) -> tuple[Integers, Integers]:
     """[S, T, 4] ticks of F, I, W, B on the types of its devices and [S, 10] units and flags of every stage."""
     num_stages, num_layers, num_types = start.shape[0] - 1, stage_of.shape[0], layers.work.shape[2]
     replicas = start[1:] - start[:-1]
@@ -283,7 +326,7 @@ def stage_sums(layers, stage_of, start, devices, recompute):
 
 
 @kernel
-def stage_traffic(layers, stage_of, num_stages):
+def stage_traffic(layers: Layers, stage_of: Integers, num_stages: int) -> Integers:
     """[P, 6] sender stage, receiver stage, forward units, backward units, gradient flag, rank of the first edge.
 
     In order of that rank, as the simulator serves flows that are ready together.
@@ -323,7 +366,7 @@ def stage_traffic(layers, stage_of, num_stages):
 
 
 @kernel
-def ticks_for(size, bandwidth):
+def ticks_for(size: int, bandwidth: int) -> int:
     """10**9 * size / bandwidth rounded up, without overflow for bandwidths below 9e15."""
     quotient, rest = size // bandwidth, size % bandwidth
     for _ in range(3):
@@ -334,7 +377,7 @@ def ticks_for(size, bandwidth):
 
 
 @kernel
-def ring_ticks(layers, size, devices):
+def ring_ticks(layers: Layers, size: int, devices: Integers) -> int:
     """All-reduce of `size` units over `devices` in the order listed."""
     r = devices.shape[0]
     slowest, latency = FAR, 0
@@ -346,13 +389,13 @@ def ring_ticks(layers, size, devices):
 
 
 @kernel
-def transfer_ticks(layers, a, b, size):
+def transfer_ticks(layers: Layers, a: int, b: int, size: int) -> int:
     """Ticks of a transfer of `size` units between two different devices."""
     return layers.latency[a, b] + ticks_for(size, layers.bandwidth[a, b])
 
 
 @kernel
-def make_flows(layers, pairs, start, devices):
+def make_flows(layers: Layers, pairs: Integers, start: Integers, devices: Integers) -> Integers:
     """[P', 5] sender lane, receiver lane, is backward, ticks, route index (-1 inside a device), unsorted.
 
     Lane `start[s] + j` is replica j of stage s; lanes that share samples of a microbatch are connected. What takes no
@@ -395,7 +438,7 @@ def make_flows(layers, pairs, start, devices):
 
 
 @kernel
-def static_units(layers, pairs, sizes, start, devices):
+def static_units(layers: Layers, pairs: Integers, sizes: Integers, start: Integers, devices: Integers) -> Integers:
     """[D] resident units: state, the largest bucket of gradients to be reduced, and receive buffers."""
     static, bucket = np.zeros(layers.capacity.shape[0], np.int64), np.zeros(layers.capacity.shape[0], np.int64)
     for s in range(sizes.shape[0]):
@@ -418,46 +461,62 @@ def static_units(layers, pairs, sizes, start, devices):
 
 
 @kernel
-def assemble(layers, stage_of, start, devices, recompute):
-    """The Net of a partition (`stage_of` [L]) and a mapping: stage s runs on devices[start[s]:start[s + 1]]."""
-    num_stages, num_lanes = start.shape[0] - 1, devices.shape[0]
-    num_devices = layers.capacity.shape[0]
-    replicas = start[1:] - start[:-1]
-    times, sizes = stage_sums(layers, stage_of, start, devices, recompute)
-    pairs = stage_traffic(layers, stage_of, num_stages)
-    lane_stage = np.zeros(num_lanes, np.int64)
-    lane_size = np.zeros((HAS_WEIGHT + 1, num_lanes), np.int64)
-    duration = np.zeros((num_lanes, 4), np.int64)
-    synchronisation = np.zeros(num_stages, np.int64)
-    device_start = np.zeros(num_devices + 1, np.int64)
+def make_lanes(
+    layers: Layers,
+    start: Integers,
+    devices: Integers,
+    times: Integers,
+    sizes: Integers,
+    budget: Integers,
+    num_more: int,
+) -> NetLanes:
+    """The replicas of all stages, and room after them for `num_more` lanes, each a stage of its own."""
+    num_stages, num_lanes = start.shape[0] - 1, devices.shape[0] + num_more
+    lanes = NetLanes(
+        np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64), np.zeros((num_lanes, 4), np.int64),
+        np.zeros((HAS_WEIGHT + 1, num_lanes), np.int64), budget, np.zeros(num_stages + num_more, np.int64),
+    )  # fmt: skip
     for s in range(num_stages):
         for n in range(start[s], start[s + 1]):
-            lane_stage[n] = s
-            device_start[devices[n] + 1] += 1
-            duration[n] = times[s, layers.device_type[devices[n]]] + layers.overhead[layers.device_type[devices[n]]]
+            kind = layers.device_type[devices[n]]
+            lanes.stage[n], lanes.device[n] = s, devices[n]
+            lanes.duration[n] = times[s, kind] + layers.overhead[kind]
             for k in range(HELD, HAS_WEIGHT + 1):
-                lane_size[k, n] = sizes[s, k]
-        if replicas[s] > 1 and sizes[s, NUM_TRAINED] > 0:
-            synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]])
-    device_start = np.cumsum(device_start)
-    fill = device_start[:-1].copy()
-    device_lanes = np.zeros(num_lanes, np.int64)
-    for n in range(num_lanes):
-        device_lanes[fill[devices[n]]] = n
-        fill[devices[n]] += 1
-    flows = make_flows(layers, pairs, start, devices)
-    budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
-    return connect(
-        layers, lane_stage, devices, duration, lane_size, device_start, device_lanes, budget, flows, synchronisation
-    )
+                lanes.size[k, n] = sizes[s, k]
+        if start[s + 1] - start[s] > 1 and sizes[s, NUM_TRAINED] > 0:
+            lanes.synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]])
+    return lanes
 
 
 @kernel
-def connect(
-    layers, lane_stage, devices, duration, lane_size, device_start, device_lanes, budget, flows, synchronisation
-):
-    """Sort the flows by sender and direction and mark those that share a link with another."""
-    num_lanes = lane_stage.shape[0]
+def by_device(device_of: Integers, num_devices: int) -> tuple[Integers, Integers]:
+    """[D + 1] where the lanes of a device begin, and the lanes in that order."""
+    device_start = np.zeros(num_devices + 1, np.int64)
+    for n in range(device_of.shape[0]):
+        device_start[device_of[n] + 1] += 1
+    device_start = np.cumsum(device_start)
+    fill = device_start[:-1].copy()
+    device_lanes = np.zeros(device_of.shape[0], np.int64)
+    for n in range(device_of.shape[0]):
+        device_lanes[fill[device_of[n]]] = n
+        fill[device_of[n]] += 1
+    return device_start, device_lanes
+
+
+@kernel
+def assemble(layers: Layers, stage_of: Integers, start: Integers, devices: Integers, recompute: Integers) -> Net:
+    """The Net of a partition (`stage_of` [L]) and a mapping: stage s runs on devices[start[s]:start[s + 1]]."""
+    times, sizes = stage_sums(layers, stage_of, start, devices, recompute)
+    pairs = stage_traffic(layers, stage_of, start.shape[0] - 1)
+    budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
+    lanes = make_lanes(layers, start, devices, times, sizes, budget, 0)
+    return connect(layers, lanes, make_flows(layers, pairs, start, devices))
+
+
+@kernel
+def connect(layers: Layers, lanes: NetLanes, flows: Integers) -> Net:
+    """Sort the lanes by device, the flows by sender and direction, and mark those that share a link with another."""
+    num_lanes = lanes.stage.shape[0]
     flow_start = np.zeros(2 * num_lanes + 1, np.int64)
     num_inputs, num_gradients = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
     users = np.zeros(layers.options[LINKS], np.int64)
@@ -485,16 +544,17 @@ def connect(
             for k in range(layers.route_start[flows[f, ROUTE]], layers.route_start[flows[f, ROUTE] + 1]):
                 if users[layers.route_links[k]] > 1:
                     table[SHARED_ROW, at] = 1
+    device_start, device_lanes = by_device(lanes.device, lanes.budget.shape[0])
     return Net(
-        lane_stage, devices, duration, lane_size[HAS_WEIGHT], lane_size[HELD], lane_size[STASH],
-        lane_size[WEIGHT_STASH], lane_size[WORKSPACE], lane_size[WEIGHT_WORKSPACE], device_start, device_lanes, budget,
-        flow_start, table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW], table[SHARED_ROW],
-        num_inputs, num_gradients, layers.route_start, layers.route_links, synchronisation, layers.options,
+        lanes.stage, lanes.device, lanes.duration, lanes.size[HAS_WEIGHT], lanes.size[HELD], lanes.size[STASH],
+        lanes.size[WEIGHT_STASH], lanes.size[WORKSPACE], lanes.size[WEIGHT_WORKSPACE], device_start, device_lanes,
+        lanes.budget, flow_start, table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW], table[SHARED_ROW],
+        num_inputs, num_gradients, layers.route_start, layers.route_links, lanes.synchronisation, layers.options,
     )  # fmt: skip
 
 
 @kernel
-def next_in_word(count, missing, words, position, d):
+def next_in_word(count: Integers, missing: ShortIntegers, words: ShortIntegers, position: Integers, d: int) -> int:
     """The next action of the device's word if it can start now, else -1."""
     code = words[d, position[d]]
     n, kind = code >> 2, code & 3
@@ -507,7 +567,9 @@ def next_in_word(count, missing, words, position, d):
 
 
 @kernel
-def forward_fits(lanes, budget, cap, count, held, k, last, total):
+def forward_fits(
+    lanes: Integers, budget: int, cap: Integers, count: Integers, held: int, k: int, last: int, total: int
+) -> bool:
     """Whether there is room for one more F of lane k of a device, and for one F of each deeper lane that holds nothing.
 
     `lanes` [lanes by device, 7] is a `lane_table`; the lanes of the device end before `last`.
@@ -524,7 +586,17 @@ def forward_fits(lanes, budget, cap, count, held, k, last, total):
 
 
 @kernel
-def choose(lanes, device_start, budgets, all_held, policy, d, scalars, count, missing):
+def choose(
+    lanes: Integers,
+    device_start: Integers,
+    budgets: Integers,
+    all_held: Integers,
+    policy: Policy,
+    d: int,
+    scalars: Integers,
+    count: Integers,
+    missing: ShortIntegers,
+) -> int:
     """The action (lane * 4 + kind) that the policy starts on the idle device d, or -1 to wait.
 
     `lanes[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `forward_fits`).
@@ -563,7 +635,7 @@ def choose(lanes, device_start, budgets, all_held, policy, d, scalars, count, mi
 
 
 @kernel
-def lane_table(net):
+def lane_table(net: Net) -> Integers:
     """[lanes by device, 7] index, stage, has W, held, stash, workspaces: what `choose` reads, side by side."""
     table = np.empty((net.device_lanes.shape[0], LANE_WEIGHT_WORKSPACE + 1), np.int64)
     for k in range(table.shape[0]):
@@ -579,7 +651,18 @@ def lane_table(net):
 
 
 @kernel
-def send(net, n, way, m, now, heap, size, link_free, missing, sent):
+def send(
+    net: Net,
+    n: int,
+    way: int,
+    m: int,
+    now: int,
+    heap: Integers,
+    size: int,
+    link_free: Integers,
+    missing: ShortIntegers,
+    sent: Integers | None,
+) -> int:
     """Let every flow of lane n in direction `way` go off for microbatch m; returns the new number of events."""
     for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
         route, target = net.flow_route[f], net.flow_target[f]
@@ -594,7 +677,9 @@ def send(net, n, way, m, now, heap, size, link_free, missing, sent):
 
 
 @kernel
-def depart(net, f, way, m, now, heap, size, link_free, sent):
+def depart(
+    net: Net, f: int, way: int, m: int, now: int, heap: Integers, size: int, link_free: Integers, sent: Integers | None
+) -> int:
     """Put flow f on its links once they are free; returns the new number of events."""
     route = net.flow_route[f]
     begin = now
@@ -610,7 +695,7 @@ def depart(net, f, way, m, now, heap, size, link_free, sent):
 
 
 @kernel
-def make_shares(net):
+def make_shares(net: Net) -> Integers:
     """[N, 3] ticks of F, of the least backward work before the gradient leaves, and of the least after it."""
     shares = np.zeros((net.lane_stage.shape[0], 3), np.int64)
     for n in range(shares.shape[0]):
@@ -626,7 +711,7 @@ def make_shares(net):
 
 
 @kernel
-def make_drains(net, shares):
+def make_drains(net: Net, shares: Integers) -> Integers:
     """[N] what follows every I of the lane: the chain of I upstream, with its own W and all-reduce at every step."""
     drain = np.zeros(net.lane_stage.shape[0], np.int64)
     for n in range(drain.shape[0]):
@@ -638,7 +723,7 @@ def make_drains(net, shares):
 
 
 @kernel
-def remaining_work(net, shares):
+def remaining_work(net: Net, shares: Integers) -> Integers:
     """[D] ticks that a device needs from its start to the end of its least all-reduce."""
     left = np.zeros(net.budget.shape[0], np.int64)
     for d in range(left.shape[0]):
@@ -654,18 +739,18 @@ def remaining_work(net, shares):
 
 
 @kernel
-def memory_steps(net, n, kind):
+def memory_steps(net: Net, n: int, kind: int) -> tuple[int, int]:
     """Units that an action of lane n needs while it runs, and units it adds for good (gives back, negative)."""
     if kind == FORWARD:
         return net.held[n] + net.workspace[n], net.held[n]
     if kind == WEIGHT_GRAD:
         return net.weight_workspace[n], -net.weight_stash[n]
-    kept = net.weight_stash[n] if kind == INPUT_GRAD else np.int64(0)
+    kept = net.weight_stash[n] if kind == INPUT_GRAD else int64(0)
     return net.stash[n] - net.held[n] + net.workspace[n], kept - net.held[n]
 
 
 @kernel
-def account(net, count, held, n, kind):
+def account(net: Net, count: Integers, held: Integers, n: int, kind: int) -> None:
     """Count an action that starts now and book its memory as it stands after its end."""
     d = net.lane_device[n]
     if kind == FORWARD:
@@ -684,7 +769,7 @@ def account(net, count, held, n, kind):
 
 
 @kernel
-def make_missing(net):
+def make_missing(net: Net) -> ShortIntegers:
     """[N, 2, M] inputs and gradients that have yet to arrive."""
     missing = np.empty((net.lane_stage.shape[0], 2, net.scalars[MICROBATCHES]), np.int32)
     for n in range(missing.shape[0]):
@@ -694,7 +779,18 @@ def make_missing(net):
 
 
 @kernel
-def is_late(left, shares, drain, weight, n, d, kind, now, returns, limit):
+def is_late(
+    left: Integers,
+    shares: Integers,
+    drain: Integers,
+    weight: Integers,
+    n: int,
+    d: int,
+    kind: int,
+    now: int,
+    returns: int,
+    limit: int,
+) -> bool:
     """Whether the end is certain to be at `limit` or later if the action starts now; takes it off the work `left` [D].
 
     `weight` [N] ticks of W; `returns` microbatches of the lane whose I has not started yet, this one included.
@@ -711,8 +807,9 @@ def is_late(left, shares, drain, weight, n, d, kind, now, returns, limit):
 
 
 @kernel
-def next_recorded(recording, words, lengths, position, busy, missing, d):
+def next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers, d: int) -> int:
     """The next action of the device's word if all who take part can start it now, else -1."""
+    words, position = orders.words, orders.position
     code, m = words[d, position[d]], recording.microbatch[d, position[d]]
     n = code >> 2
     if missing[n, ACTIVATIONS, m] > 0 or missing[n, ACTIVATIONS, -1] > 0:
@@ -722,13 +819,15 @@ def next_recorded(recording, words, lengths, position, busy, missing, d):
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         other = recording.members[k]
         x = position[other]
-        if busy[other] or x >= lengths[other] or words[other, x] != code or recording.microbatch[other, x] != m:
+        if orders.busy[other] or x >= orders.lengths[other]:
+            return -1
+        if words[other, x] != code or recording.microbatch[other, x] != m:
             return -1
     return code
 
 
 @kernel
-def is_held(recording, n, now):
+def is_held(recording: Recording, n: int, now: int) -> bool:
     """Whether a device of lane n still sends or receives."""
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         if recording.held_until[recording.members[k]] > now:
@@ -737,7 +836,9 @@ def is_held(recording, n, now):
 
 
 @kernel
-def start_recorded(net, recording, words, lengths, position, busy, missing, heap, size, now, d):
+def start_recorded(
+    net: Net, recording: Recording, orders: Orders, transit: Transit, size: int, now: int, d: int
+) -> int:
     """Start the next action of device d, and of all who take part, if it can start; the new number of events.
 
     Where transfers hold their devices, actions that take time start after the transfers that are ready at this instant.
@@ -745,13 +846,13 @@ def start_recorded(net, recording, words, lengths, position, busy, missing, heap
     is_resumed = recording.resumed.shape[0] == 0 or recording.resumed[d] > 0
     if recording.resumed.shape[0] > 0:
         recording.resumed[d] = 0
-    code = next_recorded(recording, words, lengths, position, busy, missing, d)
+    code = next_recorded(recording, orders, transit.missing, d)
     if code < 0:
         return size
-    n, kind, m = code >> 2, code & 3, recording.microbatch[d, position[d]]
+    n, kind, m = code >> 2, code & 3, recording.microbatch[d, orders.position[d]]
     end = now + net.duration[n, kind]
     if end > now and not is_resumed:
-        heap_push(heap, size, now, event_key(2, 0, 0, 0, d, RESUME))
+        heap_push(transit.heap, size, now, event_key(2, 0, 0, 0, d, RESUME))
         return size + 1
     if end > now and recording.resumed.shape[0] > 0:
         if is_held(recording, n, now):
@@ -760,47 +861,53 @@ def start_recorded(net, recording, words, lengths, position, busy, missing, heap
             recording.held_until[recording.members[k]] = end
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         other = recording.members[k]
-        recording.start[other, position[other]] = now
-        position[other] += 1
-        busy[other] = True
-    heap_push(heap, size, end, event_key(0, net.lane_stage[n], m, 0, n, kind))
+        recording.start[other, orders.position[other]] = now
+        orders.position[other] += 1
+        orders.busy[other] = True
+    heap_push(transit.heap, size, end, event_key(0, net.lane_stage[n], m, 0, n, kind))
     return size + 1
 
 
 @kernel
-def depart_recorded(net, recording, f, way, m, now, heap, size, link_free):
+def depart_recorded(
+    net: Net, recording: Recording, transit: Transit, size: int, f: int, way: int, m: int, now: int
+) -> int:
     """Put flow f on its links once they are free; the new number of events.
 
     Where transfers hold their devices, both have to be free as well.
     """
     if recording.resumed.shape[0] == 0 or recording.sender[f] < 0:
-        return depart(net, f, way, m, now, heap, size, link_free, recording.sent)
+        return depart(net, f, way, m, now, transit.heap, size, transit.link_free, recording.sent)
     a, b = net.lane_device[recording.sender[f]], net.lane_device[net.flow_target[f]]
     begin = max(now, recording.held_until[a], recording.held_until[b])
-    size = depart(net, f, way, m, begin, heap, size, link_free, recording.sent)
+    size = depart(net, f, way, m, begin, transit.heap, size, transit.link_free, recording.sent)
     end = recording.sent[f, m] + net.flow_duration[f]
     for d in (a, b):
         recording.held_until[d] = end
-        heap_push(heap, size, end, event_key(2, 0, 0, 0, d, RESUME))
+        heap_push(transit.heap, size, end, event_key(2, 0, 0, 0, d, RESUME))
         size += 1
     return size
 
 
 @kernel
-def open_recorded(net, recording, heap, link_free, missing):
+def open_recorded(net: Net, recording: Recording, transit: Transit) -> int:
     """Let go what leaves at time 0; the number of events."""
+    heap, link_free, missing = transit
     size = 0
     for n in recording.opening:
-        size = send(net, n, ACTIVATIONS, -1, np.int64(0), heap, size, link_free, missing, recording.sent)
+        size = send(net, n, ACTIVATIONS, -1, int64(0), heap, size, link_free, missing, recording.sent)
     return size
 
 
 @kernel
-def end_recorded(net, recording, n, kind, m, now, heap, size, link_free, missing):
+def end_recorded(
+    net: Net, recording: Recording, transit: Transit, size: int, n: int, kind: int, m: int, now: int
+) -> int:
     """Send what an action of lane n has made, and once its stage has ended what that sends; the new number of events.
 
     What a stage sends when it has ended counts as a transfer of microbatch M.
     """
+    heap, link_free, missing = transit
     if kind != WEIGHT_GRAD:
         size = send(net, n, min(kind, GRADIENTS), m, now, heap, size, link_free, missing, recording.sent)
     s = net.lane_stage[n]
@@ -812,7 +919,7 @@ def end_recorded(net, recording, n, kind, m, now, heap, size, link_free, missing
 
 
 @kernel
-def mark(d, dirty, is_dirty, num_dirty):
+def mark(d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
     """Let device d go on once all events of this instant have been seen; the new number of those that may."""
     if not is_dirty[d]:
         is_dirty[d] = True
@@ -822,7 +929,7 @@ def mark(d, dirty, is_dirty, num_dirty):
 
 
 @kernel
-def mark_members(recording, n, busy, dirty, is_dirty, num_dirty):
+def mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
     """Let all devices of lane n go on; the new number of those that may."""
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         busy[recording.members[k]] = False
@@ -831,14 +938,14 @@ def mark_members(recording, n, busy, dirty, is_dirty, num_dirty):
 
 
 @kernel
-def make_counters(num_lanes, num_devices):
+def make_counters(num_lanes: int, num_devices: int) -> tuple[Integers, Integers, Integers, Flags]:
     """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] units held, actions started, whether busy."""
     held, position = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
     return np.zeros((num_lanes, WEIGHT_GRAD + 1), np.int64), held, position, np.zeros(num_devices, np.bool_)
 
 
 @kernel
-def make_heap(transfers, devices, recording):
+def make_heap(transfers: int, devices: int, recording: Recording | None) -> Integers:
     """Room for all events that may lie ahead at once: two more per transfer and device where transfers hold devices."""
     if recording is not None:
         transfers, devices = 3 * transfers, 2 * devices
@@ -846,14 +953,16 @@ def make_heap(transfers, devices, recording):
 
 
 @kernel
-def play(net, policy, words, lengths, follow, threshold, recording):
+def play(
+    net: Net, policy: Policy, words: ShortIntegers, lengths: Integers, follow: bool, threshold: int,
+    recording: Recording | None,
+) -> tuple[int, int, int]:  # fmt: skip
     """Run the net to its end: by the words if `follow`, else by the policy, which then writes the words.
 
     `words` [D, longest] holds lane * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the devices'
     last ends); FAR for all three if the game deadlocks, and some time from `threshold` on as soon as the makespan is
-    certain to be no less. Memory is respected by policies, not checked for given words. With a recording, words are any
-    that keep F before I before W, and what is returned means nothing. One long function on purpose: handing the net to
-    helpers per event costs three times the work itself.
+    certain to be no less. Only policies look at memory. With a recording, words are any that keep F before I before W,
+    and what is returned means nothing. Long on purpose, with plain arrays for its helpers: records take twice the time.
     """
     num_devices, total, limit = net.budget.shape[0], net.scalars[MICROBATCHES], threshold - net.scalars[TAIL]
     missing = make_missing(net) if recording is None else recording.missing
@@ -865,9 +974,10 @@ def play(net, policy, words, lengths, follow, threshold, recording):
     if not follow:
         lengths[:] = 0
     shares, weight = make_shares(net), net.duration[:, WEIGHT_GRAD] * net.has_weight
-    left, drain, now = remaining_work(net, shares), make_drains(net, shares), np.int64(0)
+    left, drain, now = remaining_work(net, shares), make_drains(net, shares), int64(0)
     if recording is not None:
-        size = open_recorded(net, recording, heap, link_free, missing)
+        orders, transit = Orders(words, lengths, position, busy), Transit(heap, link_free, missing)
+        size = open_recorded(net, recording, transit)
     while num_dirty > 0 or size > 0:
         for x in range(num_dirty):
             d = dirty[x]
@@ -875,7 +985,7 @@ def play(net, policy, words, lengths, follow, threshold, recording):
             if busy[d] or (follow and position[d] >= lengths[d]):
                 continue
             if recording is not None:
-                size = start_recorded(net, recording, words, lengths, position, busy, missing, heap, size, now, d)
+                size = start_recorded(net, recording, orders, transit, size, now, d)
                 continue
             if follow:
                 code = next_in_word(count, missing, words, position, d)
@@ -892,8 +1002,7 @@ def play(net, policy, words, lengths, follow, threshold, recording):
                 words[d, position[d]] = code
                 lengths[d] += 1
             position[d] += 1
-            busy[d] = True
-            first[d] = now if first[d] < 0 else first[d]
+            busy[d], first[d] = True, now if first[d] < 0 else first[d]
             heap_push(heap, size, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
             size += 1
         num_dirty, now = 0, heap[0, TIME]
@@ -903,7 +1012,7 @@ def play(net, policy, words, lengths, follow, threshold, recording):
             size -= 1
             if code == SEND:
                 if recording is not None:
-                    size = depart_recorded(net, recording, index, way, m, now, heap, size, link_free)
+                    size = depart_recorded(net, recording, transit, size, index, way, m, now)
                 else:
                     size = depart(net, index, way, m, now, heap, size, link_free, None)
                 continue
@@ -916,11 +1025,9 @@ def play(net, policy, words, lengths, follow, threshold, recording):
                 recording.resumed[d] = 0 if busy[d] else 1
             else:
                 n, d = index, net.lane_device[index]
-                busy[d] = False
-                last[d] = now
-                stage_end[net.lane_stage[n]] = now
+                busy[d], last[d], stage_end[net.lane_stage[n]] = False, now, now
                 if recording is not None:
-                    size = end_recorded(net, recording, n, code, m, now, heap, size, link_free, missing)
+                    size = end_recorded(net, recording, transit, size, n, code, m, now)
                     num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
                 elif code != WEIGHT_GRAD:
                     size = send(net, n, min(code, GRADIENTS), m, now, heap, size, link_free, missing, None)
@@ -928,15 +1035,15 @@ def play(net, policy, words, lengths, follow, threshold, recording):
     if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * net.has_weight):
         return FAR, FAR, FAR
     makespan = np.max(stage_end + net.synchronisation) + net.scalars[TAIL]
-    return makespan, np.max(last - first * (first >= 0)), np.sum(last)
+    return makespan, int64(np.max(last - first * (first >= 0))), int64(np.sum(last))
 
 
 @kernel
-def peak_excess(net, words, lengths):
+def peak_excess(net: Net, words: ShortIntegers, lengths: Integers) -> int:
     """Largest number of units by which a device exceeds its budget when it runs its word; 0 if none does."""
-    worst = np.int64(0)
+    worst = int64(0)
     for d in range(net.budget.shape[0]):
-        held = np.int64(0)
+        held = int64(0)
         for x in range(lengths[d]):
             during, after = memory_steps(net, words[d, x] >> 2, words[d, x] & 3)
             worst = max(worst, held + during - net.budget[d])

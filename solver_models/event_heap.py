@@ -16,6 +16,7 @@ A key is one integer, so that between equal times one comparison decides:
 """
 
 from solver_models.compiled import kernel
+from solver_models.instance import Integers
 
 TIME, KEY = 0, 1
 """Columns of the heap."""
@@ -31,19 +32,19 @@ MOST_STAGES, MOST_MICROBATCHES, MOST_FLOWS = (1 << 11) - 1, (1 << 21) - 2, (1 <<
 
 
 @kernel
-def event_key(order, stage, microbatch, way, index, code):
+def event_key(order: int, stage: int, microbatch: int, way: int, index: int, code: int) -> int:
     """Everything that decides between events of the same time, and what the event is; microbatches from -1 on."""
     return (((((order << 11 | stage) << 21 | (microbatch + 1)) << 1 | way) << 23 | index) << 3) | code
 
 
 @kernel
-def event_of(key):
+def event_of(key: int) -> tuple[int, int, int, int]:
     """(code, index, direction, microbatch) of a key."""
     return key & 7, (key >> 3) & 0x7FFFFF, (key >> 26) & 1, ((key >> 27) & 0x1FFFFF) - 1
 
 
 @kernel
-def heap_push(heap, size, time, key):
+def heap_push(heap: Integers, size: int, time: int, key: int) -> None:
     """Insert (time, key) into the binary heap `heap` [capacity, 2] of `size` events."""
     at = size
     while at > 0:
@@ -56,7 +57,7 @@ def heap_push(heap, size, time, key):
 
 
 @kernel
-def heap_pop(heap, size):
+def heap_pop(heap: Integers, size: int) -> None:
     """Remove the first of `size` events; the caller has read it at heap[0]."""
     time, key = heap[size - 1, TIME], heap[size - 1, KEY]
     last = size - 1

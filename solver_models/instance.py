@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 Integers = NDArray[numpy.int64]
 ShortIntegers = NDArray[numpy.int32]
+Floats = NDArray[numpy.float64]
+Flags = NDArray[numpy.bool_]
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD, BACKWARD = 0, 1, 2, 3
 """Codes of the action kinds F, I, W and B in words."""

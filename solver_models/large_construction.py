@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.annealing import evaluate
+from solver_models.annealing import FITS, UNRATED, evaluate
 from solver_models.best_fit import best_fits
 from solver_models.cuts import Seats, Sums, best_cut
 from solver_models.device_arrangement import device_orders
@@ -15,7 +15,7 @@ from solver_models.evaluator import FAR, assemble
 from solver_models.instance import Instance, Integers
 from solver_models.lower_bounds import net_floors
 from solver_models.replica_groups import common_replicas, cut_into_blocks
-from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
+from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher, solution_of
 from solver_models.search_params import SolverParams
 
 Groups = tuple[tuple[int, ...], ...]
@@ -100,22 +100,19 @@ def large_seeds(searcher: Searcher, *, most_plays: int, until: float) -> Iterato
 
     The clock is that of `time.monotonic`. Nothing comes if the partition is given or layers are pinned.
     """
-    plays, best = 0, FAR
+    plays, best = 0, (UNRATED, 0)
     for candidate in _rated(searcher, until=until):
-        start = np.cumsum([0, *(len(group) for group in candidate.groups)]).astype(np.int64)
-        devices = np.array([device for group in candidate.groups for device in group], dtype=np.int64)
         for policy_params in POLICY_PARAMS:
-            if candidate.objective >= best or plays >= most_plays or (plays and time.monotonic() >= until):
+            is_hopeless = (FITS, candidate.objective) >= best
+            if is_hopeless or plays >= most_plays or (plays and time.monotonic() >= until):
                 break
-            value, _ = evaluate(
-                searcher.layers, candidate.stage_of, start, devices, candidate.recompute, policy_params, best,
-                searcher.by_span,
-                False,
-            )  # fmt: skip
+            trial = replace(candidate, policy_params=policy_params)
+            threshold = best[1] if best[0] == FITS else FAR
+            fit, amount, _ = evaluate(searcher.layers, solution_of(trial), threshold, searcher.by_span, False)
             plays += 1
-            if value < best:
-                best = int(value)
-                yield replace(candidate, policy_params=policy_params, objective=best)
+            if (fit, amount) < best:
+                best = int(fit), int(amount)
+                yield replace(trial, objective=best[1], fit=best[0])
 
 
 def _rated(searcher: Searcher, *, until: float) -> list[Candidate]:

@@ -1,18 +1,36 @@
 """Annealing over list-scheduling policies of one net: a cap per lane, a lag and a mode per device."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from solver_models.columns import FORWARD_PART, GRADIENT_PART
-from solver_models.compiled import kernel
-from solver_models.evaluator import FAR, MICROBATCHES, Policy, make_shares, play
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import FAR, MICROBATCHES, Net, Policy, make_shares, play
+from solver_models.instance import Integers, ShortIntegers
 from solver_models.lower_bounds import make_trips
 
 PUT_OFF = 1 << 20
 """A lag that no device reaches: W only where nothing else can run."""
 
 
+class Tuning(NamedTuple):
+    """How a policy is annealed."""
+
+    slope: int
+    """Of the caps that it begins with (`line_up`); 0 stands for those of `fill_up`."""
+    steps: int
+    """Trials."""
+    heat: float
+    """Temperature of the first one, as a part of the objective; it falls to 0 in equal steps."""
+    floor: int
+    """It ends once the objective is this low."""
+    seed: int
+    """Of the random numbers."""
+
+
 @kernel
-def line_up(net, cap, slope, offset):
+def line_up(net: Net, cap: Integers, slope: int, offset: int) -> None:
     """Caps that fall from stage to stage: slope * (stages left) / 4 + offset."""
     num_stages = net.synchronisation.shape[0]
     for n in range(cap.shape[0]):
@@ -20,7 +38,7 @@ def line_up(net, cap, slope, offset):
 
 
 @kernel
-def fill_up(net, cap, extra):
+def fill_up(net: Net, cap: Integers, extra: int) -> None:
     """Caps of as many F as end before the first gradient can be back, and `extra` ones: no device waits for long.
 
     They come at the pace of the slowest lane or transfer on the way. A device that starts no F that would delay the
@@ -36,7 +54,7 @@ def fill_up(net, cap, extra):
 
 
 @kernel
-def play_filled(net, words, lengths, extra, by_span):
+def play_filled(net: Net, words: ShortIntegers, lengths: Integers, extra: int, by_span: bool) -> tuple[int, int]:
     """The order of the policy `fill_up` with W wherever nothing else can run, into `words`: (objective, last ends)."""
     num_devices, cap = net.budget.shape[0], np.ones(net.lane_stage.shape[0], np.int64)
     fill_up(net, cap, extra)
@@ -46,7 +64,7 @@ def play_filled(net, words, lengths, extra, by_span):
 
 
 @kernel
-def vary(net, cap, lag, mode):
+def vary(net: Net, cap: Integers, lag: Integers, mode: Integers) -> None:
     """Change a random part of a policy in place."""
     draw = np.random.random()
     if draw < 0.15:
@@ -71,21 +89,18 @@ def vary(net, cap, lag, mode):
 
 
 @kernel
-def tune(net, words, lengths, slope, iterations, heat, floor, seed, by_span):
-    """Anneal from caps that fall with `slope` until `floor` is reached; `words` then hold the best order found.
-
-    Slope 0 stands for those of `fill_up`. Returns its (objective, sum of last ends).
-    """
-    np.random.seed(seed)
+def tune(net: Net, words: ShortIntegers, lengths: Integers, tuning: Tuning, by_span: bool) -> tuple[int, int]:
+    """Anneal the policy; `words` then hold the best order found. Returns its (objective, sum of last ends)."""
+    np.random.seed(tuning.seed)
     num_lanes, num_devices = net.lane_stage.shape[0], net.budget.shape[0]
     cap, lag, mode = np.ones(num_lanes, np.int64), np.full(num_devices, PUT_OFF), np.zeros(num_devices, np.int64)
-    if slope == 0:
+    if tuning.slope == 0:
         fill_up(net, cap, 0)
     else:
-        line_up(net, cap, slope, 0)
+        line_up(net, cap, tuning.slope, 0)
     trial, trial_lengths = words.copy(), lengths.copy()
     value = best_value = best_total = FAR
-    for step in range(iterations):
+    for step in range(tuning.steps):
         new = Policy(cap.copy(), lag.copy(), mode.copy())
         if step > 0:
             vary(net, new.cap, new.lag, new.mode)
@@ -93,7 +108,7 @@ def tune(net, words, lengths, slope, iterations, heat, floor, seed, by_span):
         found = span if by_span else makespan
         if found >= FAR:
             continue
-        slack = np.int64(-np.log(1 - np.random.random()) * heat * (1 - step / iterations) * found)
+        slack = int64(-np.log(1 - np.random.random()) * tuning.heat * (1 - step / tuning.steps) * found)
         if found <= value + slack:
             cap, lag, mode = new.cap, new.lag, new.mode
             value = found
@@ -101,6 +116,6 @@ def tune(net, words, lengths, slope, iterations, heat, floor, seed, by_span):
             best_value, best_total = found, total
             words[:] = trial
             lengths[:] = trial_lengths
-        if best_value <= floor:
+        if best_value <= tuning.floor:
             break
     return best_value, best_total

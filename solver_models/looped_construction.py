@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.compiled import kernel
+from solver_models.annealing import Cooling, temperature
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import FAR
 from solver_models.instance import Integers
 
-NO_ROOM = 1 << 60
-"""Objective of a cut that is certain to be no better than the threshold; memory that is missing is added to it."""
+ROAMING_UNITS = 1 << 60
+"""Units of memory that a temperature of 1 lets a step add while a cut does not fit: nearly every step is taken."""
 
 FORWARD, BACKWARD, SYNCHRONISATION, SEND_FORWARD, SEND_BACKWARD = range(5)
 """Rows of a table of stages; `Loop.times` has the first three, `Loop.crossing` the first two."""
@@ -39,14 +41,14 @@ class Loop(NamedTuple):
 
 
 @kernel
-def num_ahead(ranks, chunks, rank, turns):
+def num_ahead(ranks: int, chunks: int, rank: int, turns: int) -> int:
     """Forwards that a rank runs before it alternates."""
     ahead = ranks - rank - 1 if chunks == 1 else 2 * (ranks - rank - 1) + (chunks - 1) * ranks
     return min(ahead, turns)
 
 
 @kernel
-def turn(number, ranks, chunks):
+def turn(number: int, ranks: int, chunks: int) -> tuple[int, int]:
     """(chunk, microbatch) of the number-th forward of a rank; of backwards the chunks are counted from the last."""
     if chunks == 1:
         return 0, number
@@ -55,7 +57,7 @@ def turn(number, ranks, chunks):
 
 
 @kernel
-def action(place, ahead, turns):
+def action(place: int, ahead: int, turns: int) -> tuple[bool, int]:
     """(is backward, its number) of the action at a place of a rank's order."""
     if place < ahead:
         return False, place
@@ -66,7 +68,7 @@ def action(place, ahead, turns):
 
 
 @kernel
-def stage_times(loop, cut, ranks):
+def stage_times(loop: Loop, cut: Integers, ranks: int) -> Integers:
     """[5, S] ticks of F, B, synchronisation, and of the transfers of F to the next and of B to the one before."""
     stages = cut.shape[0] - 1
     table = np.zeros((5, stages), np.int64)
@@ -80,12 +82,12 @@ def stage_times(loop, cut, ranks):
 
 
 @kernel
-def floor_of(table, ranks, count):
+def floor_of(table: Integers, ranks: int, count: int) -> int:
     """The busiest rank, with what must come before its first action and after its last one."""
-    stages, best = table.shape[1], np.int64(0)
-    before, after = np.int64(0), np.int64(0)
+    stages, best = table.shape[1], int64(0)
+    before, after = int64(0), int64(0)
     for rank in range(ranks):
-        load, sync = np.int64(0), np.int64(0)
+        load, sync = int64(0), int64(0)
         for s in range(rank, stages, ranks):
             load += count * (table[FORWARD, s] + table[BACKWARD, s])
         sync = max(table[SYNCHRONISATION, rank], after)
@@ -97,13 +99,13 @@ def floor_of(table, ranks, count):
 
 
 @kernel
-def missing_memory(loop, cut, ranks):
+def missing_memory(loop: Loop, cut: Integers, ranks: int) -> int:
     """Units by which ranks exceed their budgets, added up; the order alone decides that."""
     stages = cut.shape[0] - 1
-    chunks, missing = stages // ranks, np.int64(0)
+    chunks, missing = stages // ranks, int64(0)
     turns = loop.microbatches * chunks
     for rank in range(ranks):
-        static, ahead = np.int64(0), num_ahead(ranks, chunks, rank, turns)
+        static, ahead = int64(0), num_ahead(ranks, chunks, rank, turns)
         for s in range(rank, stages, ranks):
             static += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]]
             if ranks > 1:
@@ -125,7 +127,7 @@ def missing_memory(loop, cut, ranks):
 
 
 @kernel
-def has_room(loop, cut, ranks):
+def has_room(loop: Loop, cut: Integers, ranks: int) -> bool:
     """Whether every rank holds all microbatches that may be in flight at once, in the order at hand, without counting.
 
     A rank has at most its forwards ahead and one more in flight, in whichever of its stages.
@@ -133,7 +135,7 @@ def has_room(loop, cut, ranks):
     stages = cut.shape[0] - 1
     chunks = stages // ranks
     for rank in range(ranks):
-        need, largest = np.int64(0), np.int64(0)
+        need, largest = int64(0), int64(0)
         for s in range(rank, stages, ranks):
             need += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]] + loop.buffers[cut[s]]
             need += loop.buffers[cut[s + 1]]
@@ -146,8 +148,8 @@ def has_room(loop, cut, ranks):
 
 
 @kernel
-def play_loop(table, ranks, count, threshold):
-    """The makespan of the fixed order; NO_ROOM once it is certain to be no less than the threshold."""
+def play_loop(table: Integers, ranks: int, count: int, threshold: int) -> int:
+    """The makespan of the fixed order; FAR once it is certain to be no less than the threshold."""
     stages = table.shape[1]
     chunks = stages // ranks
     turns = count * chunks
@@ -162,7 +164,7 @@ def play_loop(table, ranks, count, threshold):
             while place[rank] < 2 * turns:
                 is_backward, number = action(place[rank], ahead, turns)
                 chunk, m = turn(number, ranks, chunks)
-                ready = np.int64(0)
+                ready = int64(0)
                 if is_backward:
                     s = (chunks - 1 - chunk) * ranks + rank
                     if s + 1 < stages:
@@ -177,34 +179,37 @@ def play_loop(table, ranks, count, threshold):
                         ready = ends[FORWARD, s - 1, m] + table[SEND_FORWARD, s - 1]
                 begin = max(now[rank], ready)
                 if begin + left[rank] >= threshold:
-                    return NO_ROOM
+                    return int64(FAR)
                 way = 1 if is_backward else 0
                 left[rank] -= table[way, s]
                 now[rank] = ends[way, s, m] = begin + table[way, s]
                 place[rank] += 1
                 done += 1
-    makespan = np.int64(0)
+    makespan = int64(0)
     for s in range(stages):
         makespan = max(makespan, ends[BACKWARD, s, count - 1] + table[SYNCHRONISATION, s])
     return makespan
 
 
 @kernel
-def rate_cut(loop, cut, ranks, threshold, by_floor):
-    """The objective of a cut: its makespan, or its floor; NO_ROOM and more without memory or from the threshold on."""
+def rate_cut(loop: Loop, cut: Integers, ranks: int, threshold: int, by_floor: bool) -> tuple[int, int]:
+    """(units of memory that are missing, makespan or floor of the cut): the makespan is 0 where memory is missing.
+
+    It is FAR once it is certain to be no less than the threshold.
+    """
     if not has_room(loop, cut, ranks):
         missing = missing_memory(loop, cut, ranks)
         if missing > 0:
-            return NO_ROOM + missing
-    table = stage_times(loop, cut, ranks)
+            return missing, int64(0)
+    table, fits = stage_times(loop, cut, ranks), int64(0)
     least = floor_of(table, ranks, loop.microbatches)
     if by_floor or least >= threshold:
-        return least if least < threshold else NO_ROOM
-    return play_loop(table, ranks, loop.microbatches, threshold)
+        return fits, least if least < threshold else int64(FAR)
+    return fits, play_loop(table, ranks, loop.microbatches, threshold)
 
 
 @kernel
-def vary_cut(cut, new):
+def vary_cut(cut: Integers, new: Integers) -> bool:
     """Copy `cut` to `new` with a random range of bounds moved by one layer; whether no stage became empty."""
     stages = cut.shape[0] - 1
     new[:] = cut
@@ -221,24 +226,24 @@ def vary_cut(cut, new):
 
 
 @kernel
-def anneal_cut(loop, cut, ranks, iterations, first_heat, last_heat, seed, by_floor):
-    """Anneal from `cut`, which then holds the best one found; returns its objective."""
-    np.random.seed(seed)
+def anneal_cut(loop: Loop, cut: Integers, ranks: int, cooling: Cooling, by_floor: bool) -> tuple[int, int]:
+    """Anneal from `cut`, which then holds the best one found; returns what is missing, and its makespan or floor."""
+    np.random.seed(cooling.seed)
     new, current = cut.copy(), cut.copy()
-    value = rate_cut(loop, cut, ranks, NO_ROOM, by_floor)
-    best = value
+    missing, value = rate_cut(loop, cut, ranks, FAR, by_floor)
+    least, best = missing, value
     if cut.shape[0] < 3:
-        return best
-    for step in range(iterations):
+        return least, best
+    for step in range(cooling.steps):
         if not vary_cut(current, new):
             continue
-        heat = first_heat * (last_heat / first_heat) ** (step / iterations)
-        slack = np.int64(-np.log(1 - np.random.random()) * heat * min(value, NO_ROOM))
-        found = rate_cut(loop, new, ranks, value + slack + 1 if value < NO_ROOM else NO_ROOM, by_floor)
-        if found <= value + slack and (found < NO_ROOM or value >= NO_ROOM):
+        whole = int64(ROAMING_UNITS) if missing > 0 else value
+        slack = int64(-np.log(1 - np.random.random()) * temperature(cooling, step) * whole)
+        lacks, found = rate_cut(loop, new, ranks, FAR if missing > 0 else value + slack + 1, by_floor)
+        if lacks <= missing + slack if missing > 0 else lacks == 0 and found <= value + slack:
             current[:] = new
-            value = found
-            if found < best:
-                best = found
+            missing, value = lacks, found
+            if missing < least or (missing == least and value < best):
+                least, best = missing, value
                 cut[:] = new
-    return best
+    return least, best

@@ -7,15 +7,16 @@ schedule bound of `docs/bounds.md`; there stand the proofs at length.
 import numpy as np
 
 from solver_models.columns import FORWARD_PART, GRADIENT_PART, HEAD, TAIL_AFTER, WORK
-from solver_models.compiled import kernel
-from solver_models.evaluator import FAR, MICROBATCHES, TAIL, make_drains, make_shares
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import FAR, MICROBATCHES, TAIL, Net, make_drains, make_shares
+from solver_models.instance import Integers
 
 MAX_BITS = 62
 """Largest nets of which sets of lanes are kept as bits."""
 
 
 @kernel
-def make_heads(net, shares):
+def make_heads(net: Net, shares: Integers) -> Integers:
     """[N] no F of the lane starts earlier: the longest chain of forwards and transfers before it."""
     head = np.zeros(net.lane_stage.shape[0], np.int64)
     for n in range(head.shape[0]):  # lanes are ordered by stage, and forward flows lead to later stages
@@ -26,7 +27,7 @@ def make_heads(net, shares):
 
 
 @kernel
-def make_trips(net, shares):
+def make_trips(net: Net, shares: Integers) -> Integers:
     """[N] from the start of an F of the lane to the end of its I: all the way down and back."""
     trip = np.zeros(net.lane_stage.shape[0], np.int64)
     for n in range(trip.shape[0] - 1, -1, -1):
@@ -40,7 +41,9 @@ def make_trips(net, shares):
 
 
 @kernel
-def lane_floor(net, n, shares, head, drain, trip, in_flight):
+def lane_floor(
+    net: Net, n: int, shares: Integers, head: Integers, drain: Integers, trip: Integers, in_flight: int
+) -> int:
     """All F and I of a lane between its head and its drain; and, where memory limits it, round trip after round trip.
 
     The k-th I ends before the (k + in flight)-th F starts.
@@ -52,7 +55,7 @@ def lane_floor(net, n, shares, head, drain, trip, in_flight):
 
 
 @kernel
-def make_holders_above(net):
+def make_holders_above(net: Net) -> Integers:
     """[N] bits: the lanes that F of a microbatch passes before, and its I after; they hold it at least as long."""
     num_lanes = net.lane_stage.shape[0]
     above, after = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
@@ -68,7 +71,7 @@ def make_holders_above(net):
 
 
 @kernel
-def most_in_flight(net, n, above):
+def most_in_flight(net: Net, n: int, above: int) -> int:
     """Microbatches that lane n can hold at once; lanes above it on its device hold them all as well."""
     d, held = net.lane_device[n], net.held[n]
     for k in range(net.device_start[d], net.device_start[d + 1]):
@@ -80,14 +83,14 @@ def most_in_flight(net, n, above):
 
 
 @kernel
-def one_machine(jobs):
+def one_machine(jobs: Integers) -> int:
     """Jobs [J, 3] of head, work and tail, one at a time: those that begin late, or must end early, need all their work.
 
     What cannot start before the least head of a set is followed by the set's work and its least tail.
     """
-    floor = np.int64(0)
+    floor = int64(0)
     for k in range(jobs.shape[0]):
-        late, least_tail, early, least_head = np.int64(0), FAR, np.int64(0), FAR
+        late, least_tail, early, least_head = int64(0), FAR, int64(0), FAR
         for x in range(jobs.shape[0]):
             if jobs[x, HEAD] >= jobs[k, HEAD]:
                 late += jobs[x, WORK]
@@ -100,14 +103,16 @@ def one_machine(jobs):
 
 
 @kernel
-def device_floor(net, d, shares, head, drain, trip, above):
+def device_floor(
+    net: Net, d: int, shares: Integers, head: Integers, drain: Integers, trip: Integers, above: Integers
+) -> int:
     """The floor of a device and of its lanes.
 
     Its F, I and W are jobs of one machine; and before its first I it can run no more F than memory holds.
     """
-    total, floor, first = net.scalars[MICROBATCHES], np.int64(0), net.device_start[d]
+    total, floor, first = net.scalars[MICROBATCHES], int64(0), net.device_start[d]
     jobs = np.zeros((3 * (net.device_start[d + 1] - first), 3), np.int64)
-    work, early, least_end, first_return = np.int64(0), np.int64(0), FAR, FAR
+    work, early, least_end, first_return = int64(0), int64(0), FAR, FAR
     for k in range(first, net.device_start[d + 1]):
         n = net.device_lanes[k]
         in_flight = most_in_flight(net, n, above[n])
@@ -128,11 +133,11 @@ def device_floor(net, d, shares, head, drain, trip, above):
 
 
 @kernel
-def net_floors(net):
+def net_floors(net: Net) -> tuple[int, int]:
     """(ticks that no order of this net is below, sum of the floors of its devices)."""
     shares = make_shares(net)
     head, drain, trip = make_heads(net, shares), make_drains(net, shares), make_trips(net, shares)
-    above, floor, total = make_holders_above(net), np.int64(0), np.int64(0)
+    above, floor, total = make_holders_above(net), int64(0), int64(0)
     for d in range(net.budget.shape[0]):
         own = device_floor(net, d, shares, head, drain, trip, above)
         floor, total = max(floor, own), total + own
@@ -140,6 +145,6 @@ def net_floors(net):
 
 
 @kernel
-def net_floor(net):
+def net_floor(net: Net) -> int:
     """Ticks that no order of this net is below."""
     return net_floors(net)[0]

@@ -66,7 +66,7 @@ class JointSearch:
         self.iterations = int(
             min(max(params.multistart.round_ticks // (self.num_actions + 150), 2), params.multistart.max_iterations)
         )
-        self._before: int | None = None
+        self._before: Candidate | None = None
         """The best of the pool before the first result of the round that is being taken in."""
 
     def add(self, candidates: Iterable[Candidate]) -> None:
@@ -98,7 +98,7 @@ class JointSearch:
     def polish_each(self, candidates: Iterable[Candidate], *, iterations: int) -> list[Candidate]:
         """The candidates with words of their own, each polished for the work of `iterations` plays, the best first."""
         polish = partial(self.searcher.polish, iterations=iterations, heat=0.0, seed=self.seed)
-        return sorted(self.window.map(polish, candidates), key=lambda candidate: candidate.objective)
+        return sorted(self.window.map(polish, candidates), key=lambda candidate: candidate.worth)
 
     def run_round(self, done: Callable[[], None] | None = None) -> None:
         """Take in what the next round has to know, and start it; `done` is called with every result of its own.
@@ -115,7 +115,7 @@ class JointSearch:
 
         def take(candidate: Candidate, seconds: float) -> None:
             self.round_s = seconds
-            self._before = self.pool[0].objective if self._before is None else self._before
+            self._before = self.pool[0] if self._before is None else self._before
             self._take_in(candidate, start)
             if not next(left):
                 self._end_round(start)
@@ -150,10 +150,16 @@ class JointSearch:
         if start.epoch != self.epoch or before is None:
             return
         patience = self.params.stale_rounds - 1 + self.window.width // self.params.tasks_per_round
-        if before - self.pool[0].objective > before // self.params.progress_parts or not self.pool[0].is_feasible:
+        if self._is_progress(before, self.pool[0]):
             self.progress_round = start.round
         elif start.round - self.progress_round >= patience:
             self._begin_afresh()
+
+    def _is_progress(self, before: Candidate, now: Candidate) -> bool:
+        """Whether a pool's best has gained enough, or is the first that fits; while none fits, every round counts."""
+        if not (before.is_feasible and now.is_feasible):
+            return True
+        return before.objective - now.objective > before.objective // self.params.progress_parts
 
     def _begin_afresh(self) -> None:
         """Leave a pool that finds nothing better: for one of other starts, and every other time for all pools' best."""
@@ -201,7 +207,7 @@ class JointSearch:
         for part in range(parts):
             heat = heats[(number // 2 + part) % len(heats)]
             found = searcher.anneal(best, iterations=steps // parts, heat=heat, seed=seed + part)
-            best = min(best, found, key=lambda candidate: candidate.objective)
+            best = min(best, found, key=lambda candidate: candidate.worth)
         return best
 
     def _restart(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
@@ -225,11 +231,11 @@ class JointSearch:
         best: dict[tuple[bytes, tuple[tuple[int, ...], ...], bytes], Candidate] = {}
         for candidate in candidates:
             key = _signature(candidate)
-            if key not in best or candidate.objective < best[key].objective:
+            if key not in best or candidate.worth < best[key].worth:
                 best[key] = candidate
         shapes: Counter[tuple[int, ...]] = Counter()
         kept = []
-        for candidate in sorted(best.values(), key=lambda candidate: candidate.objective):
+        for candidate in sorted(best.values(), key=lambda candidate: candidate.worth):
             shape = tuple(len(group) for group in candidate.groups)
             shapes[shape] += 1
             if shapes[shape] <= self.params.per_shape:
@@ -240,8 +246,8 @@ class JointSearch:
         """The best polished candidates, at most one per partition and mapping."""
         others = [c for c in polished if _signature(c) != _signature(candidate)]
         same = [c for c in polished if _signature(c) == _signature(candidate)]
-        winner = min([*same, candidate], key=lambda c: c.objective)
-        return sorted([*others, winner], key=lambda c: c.objective)[: self.annealing.most_polished]
+        winner = min([*same, candidate], key=lambda c: c.worth)
+        return sorted([*others, winner], key=lambda c: c.worth)[: self.annealing.most_polished]
 
 
 def _draw(pool: Sequence[Candidate], *, seed: int, weight: float) -> Candidate:

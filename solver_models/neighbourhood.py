@@ -1,16 +1,45 @@
 """Steps from one joint plan to a neighbour: which layers, on which devices, under which list-scheduling policy.
 
-A candidate is (stage_of [L], start [S + 1], devices [lanes], recompute [S], policy_params [4]); stage_of never
-decreases along an edge, so that every stage is convex and the stage graph acyclic. Every step returns a new candidate
-or the old one.
+Stages never decrease along an edge, so that every stage is convex and the stage graph acyclic. Every step returns new
+arrays or the old ones. Layers a .. f in stages [ ], on devices 0 .. 3 below them:
+
+    [a b c] [d e] [f]     shift_boundary   [a b] [c d e] [f]    some layers at a boundary change sides
+     0       1 2   3      recut            [a b c d] [e] [f]    the boundary goes anywhere between its neighbours
+                          move_layer       [a b c] [d] [e f]    one layer, to any stage that its edges allow
+
+    swap_devices          [a b c] [d e] [f]     split_stage     [a] [b c] [d e] [f]
+                           3       1 2   0                       0   3     1 2   3
+    move_replica          [a b c] [d e] [f]     merge_stages    [a b c d e] [f]
+                           0 1     2     3                       0 1 2       3
+    reorder_replicas      [a b c] [d e] [f]     widen, narrow   0 1 2 3 -> (0 1) (2 3): groups that act as one device,
+                           0       2 1   3                      and back
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from solver_models.columns import SOURCE, TARGET
 from solver_models.compiled import kernel
+from solver_models.evaluator import Layers
 from solver_models.event_heap import MOST_STAGES
-from solver_models.instance import NO_TABLE
+from solver_models.instance import NO_TABLE, Integers
+
+
+class Solution(NamedTuple):
+    """What the joint search decides: which layers, on which devices, under which list-scheduling policy."""
+
+    stage_of: Integers
+    """[L] stage of every layer."""
+    start: Integers
+    """[S + 1] where the replicas of a stage begin in `devices`."""
+    devices: Integers
+    """[N] device of every replica."""
+    recompute: Integers
+    """[S] 1 where the stage recomputes."""
+    policy_params: Integers
+    """[4] list-scheduling policy."""
+
 
 CAP_SLOPE, CAP_OFFSET, LAG, MODE = 0, 1, 2, 3
 """Indices into `policy_params`: cap of a lane in stage s is slope * (S - s) / 4 + offset; W lag and mode of every
@@ -22,7 +51,9 @@ GAPS, HALVES = 10, 11
 
 
 @kernel
-def is_allowed(layers, rules, pinned, stage_of, start, devices):
+def is_allowed(
+    layers: Layers, rules: Integers, pinned: Integers, stage_of: Integers, start: Integers, devices: Integers
+) -> bool:
     """Whether the candidate keeps the rules on stages per device, replicas, skip edges, idle devices and pins."""
     num_stages, num_devices = start.shape[0] - 1, layers.capacity.shape[0]
     if num_stages > MOST_STAGES:
@@ -61,7 +92,7 @@ def is_allowed(layers, rules, pinned, stage_of, start, devices):
 
 
 @kernel
-def keeps_pins(layers, pinned, stage_of, start, devices):
+def keeps_pins(layers: Layers, pinned: Integers, stage_of: Integers, start: Integers, devices: Integers) -> bool:
     """Whether every replica of a pinned layer's stage includes its device."""
     for x in range(pinned.shape[0]):
         if pinned[x] >= 0:
@@ -72,13 +103,13 @@ def keeps_pins(layers, pinned, stage_of, start, devices):
 
 
 @kernel
-def is_member(layers, device, group):
+def is_member(layers: Layers, device: int, group: int) -> bool:
     """Whether a single device is a member of a group."""
-    return np.any(layers.members[layers.member_start[group] : layers.member_start[group + 1]] == device)
+    return bool(np.any(layers.members[layers.member_start[group] : layers.member_start[group + 1]] == device))
 
 
 @kernel
-def is_measured(layers, stage_of, start, devices):
+def is_measured(layers: Layers, stage_of: Integers, start: Integers, devices: Integers) -> bool:
     """Whether every layer has a cost on the types and widths of its stage, for its number of replicas."""
     num_stages = start.shape[0] - 1
     needed = np.zeros(num_stages, np.int64)
@@ -94,7 +125,7 @@ def is_measured(layers, stage_of, start, devices):
 
 
 @kernel
-def keeps_widths(layers, start, devices, may_idle):
+def keeps_widths(layers: Layers, start: Integers, devices: Integers, may_idle: int) -> bool:
     """Whether used groups are equal or disjoint, and of one width per stage."""
     num_stages = start.shape[0] - 1
     owner = np.full(layers.capacity.shape[0], -1, np.int64)
@@ -115,13 +146,13 @@ def keeps_widths(layers, start, devices, may_idle):
 
 
 @kernel
-def members(stage_of, s):
+def members(stage_of: Integers, s: int) -> Integers:
     """Indices of the layers of stage s, ascending."""
     return np.nonzero(stage_of == s)[0]
 
 
 @kernel
-def shift_boundary(stage_of, num_stages):
+def shift_boundary(stage_of: Integers, num_stages: int) -> Integers:
     """Move the last layers of a stage to the next one, or the first layers of the next one back."""
     s = np.random.randint(num_stages - 1)
     step = 1
@@ -141,7 +172,7 @@ def shift_boundary(stage_of, num_stages):
 
 
 @kernel
-def recut(stage_of, num_stages):
+def recut(stage_of: Integers, num_stages: int) -> Integers:
     """Put the cut between two neighbouring stages anywhere."""
     s = np.random.randint(num_stages - 1)
     both = np.nonzero((stage_of == s) | (stage_of == s + 1))[0]
@@ -153,7 +184,7 @@ def recut(stage_of, num_stages):
 
 
 @kernel
-def move_layer(stage_of, num_stages, edges):
+def move_layer(stage_of: Integers, num_stages: int, edges: Integers) -> Integers:
     """Move one layer to any stage that its producers and consumers allow: branches change company."""
     layer = np.random.randint(stage_of.shape[0])
     low, high = 0, num_stages - 1
@@ -169,7 +200,7 @@ def move_layer(stage_of, num_stages, edges):
 
 
 @kernel
-def swap_devices(devices, num_devices):
+def swap_devices(devices: Integers, num_devices: int) -> Integers:
     """Exchange the device of a lane with that of another lane, or with any other device."""
     result = devices.copy()
     n = np.random.randint(devices.shape[0])
@@ -187,7 +218,7 @@ def swap_devices(devices, num_devices):
 
 
 @kernel
-def move_replica(start, devices, num_devices):
+def move_replica(start: Integers, devices: Integers, num_devices: int) -> tuple[Integers, Integers]:
     """Take a replica from one stage, or an idle device, and give it to another stage, or to none."""
     num_stages = start.shape[0] - 1
     target = np.random.randint(num_stages + 1) if np.random.random() < 0.15 else np.random.randint(num_stages)
@@ -213,7 +244,7 @@ def move_replica(start, devices, num_devices):
 
 
 @kernel
-def contains(layers, large, small):
+def contains(layers: Layers, large: int, small: int) -> bool:
     """Whether every member of group `small` is one of group `large`."""
     for k in range(layers.member_start[small], layers.member_start[small + 1]):
         if not is_member(layers, layers.members[k], large):
@@ -222,7 +253,7 @@ def contains(layers, large, small):
 
 
 @kernel
-def widen(layers, start, devices):
+def widen(layers: Layers, start: Integers, devices: Integers) -> tuple[Integers, Integers]:
     """Let a wider group that contains one of a stage's groups take the place of all groups that it touches."""
     s = np.random.randint(start.shape[0] - 1)
     group = devices[start[s] + np.random.randint(start[s + 1] - start[s])]
@@ -260,7 +291,7 @@ def widen(layers, start, devices):
 
 
 @kernel
-def narrow(layers, start, devices):
+def narrow(layers: Layers, start: Integers, devices: Integers) -> tuple[Integers, Integers]:
     """Break a group into narrower ones: each stage on it goes to one of them, or is replicated over all of them."""
     group = devices[np.random.randint(devices.shape[0])]
     parts = np.empty(layers.capacity.shape[0], np.int64)
@@ -289,7 +320,7 @@ def narrow(layers, start, devices):
 
 
 @kernel
-def reorder_replicas(start, devices):
+def reorder_replicas(start: Integers, devices: Integers) -> Integers:
     """Permute the replicas of one stage: the ring and the sample ranges change."""
     s = np.random.randint(start.shape[0] - 1)
     result = devices.copy()
@@ -298,7 +329,9 @@ def reorder_replicas(start, devices):
 
 
 @kernel
-def split_stage(stage_of, start, devices, recompute, num_devices):
+def split_stage(
+    stage_of: Integers, start: Integers, devices: Integers, recompute: Integers, num_devices: int
+) -> tuple[Integers, Integers, Integers, Integers]:
     """Cut a stage in two; a replicated one shares out its devices, another takes any device for its second part."""
     num_stages = start.shape[0] - 1
     s = np.random.randint(num_stages)
@@ -324,7 +357,9 @@ def split_stage(stage_of, start, devices, recompute, num_devices):
 
 
 @kernel
-def merge_stages(stage_of, start, devices, recompute):
+def merge_stages(
+    stage_of: Integers, start: Integers, devices: Integers, recompute: Integers
+) -> tuple[Integers, Integers, Integers, Integers]:
     """Make one stage of two neighbours, on the devices of both, or of one of them."""
     num_stages = start.shape[0] - 1
     s = np.random.randint(num_stages - 1)
@@ -354,7 +389,7 @@ def merge_stages(stage_of, start, devices, recompute):
 
 
 @kernel
-def tune_policy_params(policy_params):
+def tune_policy_params(policy_params: Integers) -> Integers:
     """Change one number of the list-scheduling policy."""
     result = policy_params.copy()
     k = np.random.randint(4)
@@ -372,35 +407,38 @@ def tune_policy_params(policy_params):
 
 
 @kernel
-def neighbour(layers, rules, stage_of, start, devices, recompute, policy_params):
+def neighbour(layers: Layers, rules: Integers, solution: Solution) -> Solution:
     """One random step."""
+    stage_of, start, devices, recompute, policy_params = solution
     num_stages, num_devices = start.shape[0] - 1, layers.capacity.shape[0]
     draw = np.random.random()
     if draw < 0.15 or (rules[FIXED_MAPPING] and not rules[RECOMPUTE]):
-        return stage_of, start, devices, recompute, tune_policy_params(policy_params)
+        return Solution(stage_of, start, devices, recompute, tune_policy_params(policy_params))
     if (draw < 0.18 or rules[FIXED_MAPPING]) and rules[RECOMPUTE]:
         flipped = recompute.copy()
         s = np.random.randint(num_stages)
         flipped[s] = 1 - flipped[s]
-        return stage_of, start, devices, flipped, policy_params
+        return Solution(stage_of, start, devices, flipped, policy_params)
     if rules[WIDTHS] and not rules[FIXED_MAPPING] and np.random.random() < 0.1:
         starts, result = widen(layers, start, devices) if np.random.random() < 0.5 else narrow(layers, start, devices)
-        return stage_of, starts, result, recompute, policy_params
+        return Solution(stage_of, starts, result, recompute, policy_params)
     if draw < 0.65 and not rules[FIXED_PARTITION] and num_stages > 1:
         if draw < 0.50:
-            return shift_boundary(stage_of, num_stages), start, devices, recompute, policy_params
-        if draw < 0.55 or not rules[IS_DAG]:
-            return recut(stage_of, num_stages), start, devices, recompute, policy_params
-        return move_layer(stage_of, num_stages, layers.edges), start, devices, recompute, policy_params
+            new_stage = shift_boundary(stage_of, num_stages)
+        elif draw < 0.55 or not rules[IS_DAG]:
+            new_stage = recut(stage_of, num_stages)
+        else:
+            new_stage = move_layer(stage_of, num_stages, layers.edges)
+        return Solution(new_stage, start, devices, recompute, policy_params)
     if draw < 0.78 or (rules[FIXED_PARTITION] and rules[MAX_REPLICAS] == 1):
-        return stage_of, start, swap_devices(devices, num_devices), recompute, policy_params
+        return Solution(stage_of, start, swap_devices(devices, num_devices), recompute, policy_params)
     if (draw < 0.89 or rules[FIXED_PARTITION]) and rules[MAX_REPLICAS] > 1:
         starts, result = move_replica(start, devices, num_devices)
-        return stage_of, starts, result, recompute, policy_params
+        return Solution(stage_of, starts, result, recompute, policy_params)
     if draw < 0.90 and rules[MAX_REPLICAS] > 1:
-        return stage_of, start, reorder_replicas(start, devices), recompute, policy_params
+        return Solution(stage_of, start, reorder_replicas(start, devices), recompute, policy_params)
     if draw < 0.95 or num_stages == 1:
         split = split_stage(stage_of, start, devices, recompute, num_devices)
-        return split[0], split[1], split[2], split[3], policy_params
+        return Solution(split[0], split[1], split[2], split[3], policy_params)
     merged = merge_stages(stage_of, start, devices, recompute)
-    return merged[0], merged[1], merged[2], merged[3], policy_params
+    return Solution(merged[0], merged[1], merged[2], merged[3], policy_params)

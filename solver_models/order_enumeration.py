@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from solver_models.compiled import kernel
-from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, Policy, memory_steps, play
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, memory_steps, play
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
 
 
 @kernel
-def may_start(net, count, held, d, n, kind):
+def may_start(net: Net, count: Integers, held: int, d: int, n: int, kind: int) -> bool:
     """Whether lane n may take an action of this kind next on device d, by its own order and the memory."""
     f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
     during, _ = memory_steps(net, n, kind)
@@ -29,7 +29,7 @@ def may_start(net, count, held, d, n, kind):
 
 
 @kernel
-def apply(net, count, n, kind, sign):
+def apply(net: Net, count: Integers, n: int, kind: int, sign: int) -> int:
     """Count an action (or take it back, sign -1); returns what it adds to the memory held after it."""
     if kind == 3:
         count[n, INPUT_GRAD] += sign
@@ -41,7 +41,7 @@ def apply(net, count, n, kind, sign):
 
 
 @kernel
-def is_complete(net, count, d):
+def is_complete(net: Net, count: Integers, d: int) -> bool:
     """Whether every lane of device d has done all its work."""
     total = net.scalars[MICROBATCHES]
     for k in range(net.device_start[d], net.device_start[d + 1]):
@@ -52,7 +52,7 @@ def is_complete(net, count, d):
 
 
 @kernel
-def legal_words(net, d, limit):
+def legal_words(net: Net, d: int, limit: int) -> tuple[ShortIntegers, Integers]:
     """[words, longest], [words]: every legal word of device d and its length; a first length of -1 if above `limit`."""
     first, num_lanes = net.device_start[d], net.device_start[d + 1] - net.device_start[d]
     longest = 3 * num_lanes * net.scalars[MICROBATCHES]
@@ -60,7 +60,7 @@ def legal_words(net, d, limit):
     count = np.zeros((net.lane_stage.shape[0], 3), np.int64)
     choice = np.zeros(longest + 1, np.int64)
     word = np.zeros(max(longest, 1), np.int32)
-    found, depth, held = 0, 0, np.int64(0)
+    found, depth, held = 0, 0, int64(0)
     while depth >= 0:
         if choice[depth] == 0 and is_complete(net, count, d):
             if found == limit:
@@ -88,7 +88,9 @@ def legal_words(net, d, limit):
 
 
 @kernel
-def best_order(net, tables, table_lengths, table_sizes, threshold, by_span):
+def best_order(
+    net: Net, tables: ShortIntegers, table_lengths: Integers, table_sizes: Integers, threshold: int, by_span: bool
+) -> tuple[int, Integers]:
     """Play every combination of words; the best objective below `threshold` (else `threshold`) and its combination.
 
     `tables` [D, most words, longest], `table_lengths` [D, most words] and `table_sizes` [D] list the words per device.

@@ -13,10 +13,10 @@ import numpy as np
 
 from solver_models.annealing import longest_word
 from solver_models.building_blocks import find_blocks, make_block_words
-from solver_models.critical_path_search import follows_words, improve, polish
+from solver_models.critical_path_search import TabuSearch, follows_words, improve, polish
 from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, peak_excess, play
-from solver_models.instance import Integers, ScheduleInstance, Word
-from solver_models.list_policies import play_filled, tune
+from solver_models.instance import Integers, ScheduleInstance, ShortIntegers, Word
+from solver_models.list_policies import Tuning, play_filled, tune
 from solver_models.lower_bounds import net_floor
 from solver_models.search import Candidate, Searcher, decode, encode
 from solver_models.task_window import TaskWindow
@@ -30,7 +30,7 @@ class Order:
     """Ticks."""
     total: int
     """Sum of the devices' last ends."""
-    words: Integers
+    words: ShortIntegers
     """[D, longest] lane * 4 + kind."""
     lengths: Integers
     """[D] how many."""
@@ -71,7 +71,7 @@ class OrderSearch:
             return None
         order = self.pool[0]
         words = decode(self.net, order.words, lengths=order.lengths, first=self.searcher.first_member)
-        return replace(self.candidate, objective=order.objective, words=words)
+        return self.candidate.with_words(words, objective=order.objective)
 
     @property
     def num_actions(self) -> int:
@@ -80,15 +80,12 @@ class OrderSearch:
 
     def add(self, orders: Iterable[dict[int, Word]]) -> None:
         """Offer orders to the pool; those that deadlock or break the memory are dropped."""
-        found = []
         for words in orders:
             codes, lengths = self._room()
             if any(len(word) > codes.shape[1] for word in words.values()):
                 continue
             encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
-            found.append(self._rate(codes, lengths, origin=self.num_origins))
-            self.num_origins += 1
-        self._keep(found)
+            self._offer(codes, lengths)
 
     def add_blocks(self) -> None:
         """Offer the best orders that repeat a building block, if the net is a V with two chunks per device."""
@@ -104,8 +101,10 @@ class OrderSearch:
                 for d, word in named.items()
             }
             encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
-            found.append(self._rate(codes, lengths, origin=self.num_origins))
+            order = self._rate(codes, lengths, origin=self.num_origins)
             self.num_origins += 1
+            if order is not None:
+                found.append(order)
         found.sort(key=lambda order: (order.objective, order.total))
         self._keep(found[: self.params.block_seeds])
 
@@ -114,8 +113,7 @@ class OrderSearch:
         for extra in self.params.extras:
             words, lengths = self._room()
             if play_filled(self.net, words, lengths, extra, self.by_span)[0] < FAR:
-                self._keep([self._rate(words, lengths, origin=self.num_origins)])
-                self.num_origins += 1
+                self._offer(words, lengths)
 
     def add_repetends(self) -> None:
         """Offer the words that repeat a period found by CP-SAT."""
@@ -147,14 +145,24 @@ class OrderSearch:
     def _has_weight(self, stage: int) -> bool:
         return bool(self.net.has_weight[stage])
 
-    def _room(self) -> tuple[Integers, Integers]:
+    def _room(self) -> tuple[ShortIntegers, Integers]:
         num_devices = len(self.net.budget)
         return np.zeros((num_devices, longest_word(self.net)), np.int32), np.zeros(num_devices, np.int64)
 
-    def _rate(self, words: Integers, lengths: Integers, *, origin: int) -> Order:
+    def _offer(self, words: ShortIntegers, lengths: Integers) -> None:
+        """Take in an order of a new origin, if it plays to its end within the memory."""
+        order = self._rate(words, lengths, origin=self.num_origins)
+        self.num_origins += 1
+        if order is not None:
+            self._keep([order])
+
+    def _rate(self, words: ShortIntegers, lengths: Integers, *, origin: int) -> Order | None:
+        """What an order is worth; None if it deadlocks or exceeds the memory."""
         policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
         makespan, span, total = play(self.net, policy, words, lengths, True, FAR, None)
-        objective = FAR if peak_excess(self.net, words, lengths) > 0 else int(span if self.by_span else makespan)
+        if makespan >= FAR or peak_excess(self.net, words, lengths) > 0:
+            return None
+        objective = int(span if self.by_span else makespan)
         return Order(objective=objective, total=int(total), words=words, lengths=lengths, origin=origin)
 
     def _keep(self, found: list[Order]) -> None:
@@ -162,7 +170,7 @@ class OrderSearch:
         best: dict[int, Order] = {}
         for order in [*self.pool, *found]:
             old = best.get(order.origin)
-            if order.objective < FAR and (old is None or _worth(order) < _worth(old)):
+            if old is None or _worth(order) < _worth(old):
                 best[order.origin] = order
         self.pool = sorted(best.values(), key=_worth)[: self.params.pool_size]
 
@@ -192,7 +200,8 @@ class OrderSearch:
         words, lengths = self._room()
         iterations = max(10, work // 2 // (self.num_actions + 100))
         slope = self.params.slopes[number % len(self.params.slopes)]
-        value, total = tune(self.net, words, lengths, slope, iterations, 0.02, self.floor, seed, self.by_span)
+        tuning = Tuning(slope=slope, steps=iterations, heat=0.02, floor=self.floor, seed=seed)
+        value, total = tune(self.net, words, lengths, tuning, self.by_span)
         if value >= FAR:
             return None
         order = Order(objective=int(value), total=int(total), words=words, lengths=lengths, origin=-1 - number)
@@ -209,7 +218,7 @@ class OrderSearch:
             words = repeat(self.schedule, pattern)
             encode(self.net, words, words=codes, lengths=lengths, first=self.searcher.first_member)
             order = self._rate(codes, lengths, origin=0)
-            if order.objective < FAR:
+            if order is not None:
                 yield order
 
     def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
@@ -218,9 +227,8 @@ class OrderSearch:
         if self.is_exact:
             samples, patience = (each[turn % len(each)] for each in (params.samples, params.patience))
             iterations = max(10, work // (2 * self.num_actions + 20 * samples))
-            value, total = improve(
-                self.net, words, lengths, iterations, samples, patience, self.floor, seed, self.by_span
-            )
+            search = TabuSearch(steps=iterations, samples=samples, patience=patience, floor=self.floor, seed=seed)
+            value, total = improve(self.net, words, lengths, search, self.by_span)
         else:
             heat = params.heats[turn % len(params.heats)]
             iterations = max(10, work // (self.num_actions + 100))

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from solver_models.annealing import longest_word
-from solver_models.critical_path_search import follows_words, improve, polish
+from solver_models.annealing import Cooling, longest_word
+from solver_models.critical_path_search import TabuSearch, follows_words, improve, polish
 from solver_models.evaluator import Net
-from solver_models.instance import Instance, Integers
+from solver_models.instance import Instance, Integers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
-from solver_models.list_policies import play_filled, tune
+from solver_models.list_policies import Tuning, play_filled, tune
 from solver_models.neighbourhood import neighbour
-from solver_models.search import Candidate, Searcher, encode, flatten
+from solver_models.search import Candidate, Searcher, encode, solution_of
 
 SHARE = "--share"
 """The switch of a process that compiles with others."""
@@ -77,9 +77,7 @@ def toy_instance() -> Instance:
 
 def _moves(searcher: Searcher, candidate: Candidate) -> None:
     searcher.is_allowed(candidate)
-    start, devices = flatten(candidate.groups)
-    cut, flags, policy_params = candidate.stage_of, candidate.recompute, candidate.policy_params
-    neighbour(searcher.layers, searcher.rules, cut, start, devices, flags, policy_params)
+    neighbour(searcher.layers, searcher.rules, solution_of(candidate))
 
 
 def _nets(searcher: Searcher, candidate: Candidate) -> None:
@@ -109,7 +107,8 @@ def _anneals(searcher: Searcher, candidate: Candidate) -> None:
 def _tabu_search(searcher: Searcher, candidate: Candidate) -> None:
     net, words, lengths = _words(searcher, candidate)
     follows_words(net)
-    improve(net, words, lengths, 2, 2, 2, 0, 0, searcher.by_span)
+    search = TabuSearch(steps=2, samples=2, patience=2, floor=0, seed=0)
+    improve(net, words, lengths, search, searcher.by_span)
 
 
 def _polishes(searcher: Searcher, candidate: Candidate) -> None:
@@ -117,11 +116,12 @@ def _polishes(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _policies(searcher: Searcher, candidate: Candidate) -> None:
-    tune(*_words(searcher, candidate), 4, 2, 0.02, 0, 0, searcher.by_span)
+    tuning = Tuning(slope=4, steps=2, heat=0.02, floor=0, seed=0)
+    tune(*_words(searcher, candidate), tuning, searcher.by_span)
     play_filled(*_words(searcher, candidate), 0, searcher.by_span)
 
 
-def _words(searcher: Searcher, candidate: Candidate) -> tuple[Net, Integers, Integers]:
+def _words(searcher: Searcher, candidate: Candidate) -> tuple[Net, ShortIntegers, Integers]:
     """The net of a candidate, its words by device and their lengths."""
     net, orders = searcher.net_of(candidate), searcher.words(candidate)[0]
     words, lengths = np.zeros((2, longest_word(net)), np.int32), np.zeros(2, np.int64)
@@ -159,7 +159,7 @@ def _looped(searcher: Searcher, candidate: Candidate) -> None:
         budget=np.full(2, 100, np.int64),
         microbatches=2,
     )
-    anneal_cut(loop, np.array([0, 2, 4], np.int64), 2, 5, 0.01, 0.001, 0, False)
+    anneal_cut(loop, np.array([0, 2, 4], np.int64), 2, Cooling(steps=5, first=0.01, last=0.001, seed=0), False)
 
 
 def _split_placement(searcher: Searcher, candidate: Candidate) -> None:

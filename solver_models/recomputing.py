@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver_models.annealing import PENALTY
+from solver_models.annealing import UNRATED
 from solver_models.columns import RECOMPUTATION
 from solver_models.instance import BACKWARD, INPUT_GRAD, Instance, Integers
 from solver_models.search import Candidate, Searcher
@@ -19,7 +19,7 @@ def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> I
     if not searcher.instance.recompute:
         return
     for candidate in candidates:
-        if candidate.objective >= 4 * PENALTY:
+        if candidate.fit == UNRATED:
             continue
         flags = greedy_flags(searcher, candidate)
         if flags.any():

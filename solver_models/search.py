@@ -6,16 +6,27 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.annealing import PENALTY, anneal, evaluate, longest_word, make_policy, overflow
-from solver_models.critical_path_search import follows_words, improve, polish
+from solver_models.annealing import (
+    DEADLOCKS,
+    FITS,
+    OVERFLOWS,
+    UNRATED,
+    Cooling,
+    anneal,
+    evaluate,
+    longest_word,
+    make_policy,
+    overflow,
+)
+from solver_models.critical_path_search import TabuSearch, follows_words, improve, polish
 from solver_models.device_groups import make_holders
 from solver_models.evaluator import FAR, OPTIONS, Layers, Net, assemble, peak_excess, play
-from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, Word
+from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Instance, Integers, ShortIntegers, Word
 from solver_models.joint.branch_and_bound import best_sequence
 from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_gains
 from solver_models.joint.lower_bounds import schedule_floor
 from solver_models.lower_bounds import net_floor
-from solver_models.neighbourhood import is_allowed
+from solver_models.neighbourhood import Solution, is_allowed
 from solver_models.order_enumeration import best_order, legal_words
 from solver_models.search_params import SolverParams
 
@@ -33,14 +44,25 @@ class Candidate:
     policy_params: Integers
     """[4] list-scheduling policy."""
     objective: int
-    """Ticks, as far as the search knows; at least PENALTY if it does not fit into memory or deadlocks."""
+    """Ticks, as far as the search knows; the units of memory that are missing where it is not feasible."""
+    fit: int = FITS
+    """Whether it fits into memory and plays to its end: `FITS` ... `UNRATED` of `annealing`."""
     words: dict[int, Word] | None = None
     """Orders found by polishing; None: those of the policy."""
 
     @property
     def is_feasible(self) -> bool:
         """Whether it fits into memory and plays to its end."""
-        return self.objective < PENALTY
+        return self.fit == FITS
+
+    @property
+    def worth(self) -> tuple[int, int]:
+        """What candidates are sorted by: what fits comes before what does not, then the least objective."""
+        return self.fit, self.objective
+
+    def with_words(self, words: dict[int, Word], *, objective: int) -> "Candidate":
+        """The same with orders of its own that fit, and the ticks they reach."""
+        return replace(self, words=words, objective=objective, fit=FITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,24 +114,21 @@ class Searcher:
     def rate(
         self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers | None = None
     ) -> Candidate:
-        """The candidate with the best of the standard policies; at least 4 x PENALTY if it breaks a rule."""
+        """The candidate with the best of the standard policies; `UNRATED` if it breaks a rule."""
         flags = np.zeros(len(groups), np.int64) if recompute is None else recompute
-        start, devices = flatten(groups)
-        if not is_allowed(self.layers, self.rules, self.instance.pinned, stage_of, start, devices):
-            policy_params = STANDARD_POLICY_PARAMS[0]
-            return Candidate(
-                stage_of=stage_of, groups=groups, recompute=flags, policy_params=policy_params, objective=4 * PENALTY
-            )
-        best = (4 * PENALTY, STANDARD_POLICY_PARAMS[0])
+        best = self.make_candidate(stage_of, groups, recompute=flags)
+        if not self.is_allowed(best):
+            return best
         for policy_params in (*STANDARD_POLICY_PARAMS, ONE_AT_A_TIME):
-            if policy_params is ONE_AT_A_TIME and best[0] < PENALTY:
+            if policy_params is ONE_AT_A_TIME and best.is_feasible:
                 break
-            value, _ = evaluate(self.layers, stage_of, start, devices, flags, policy_params, FAR, self.by_span, False)
-            if value < best[0]:
-                best = int(value), policy_params
-            if value >= 2 * PENALTY:
+            trial = replace(best, policy_params=policy_params)
+            fit, amount, _ = evaluate(self.layers, solution_of(trial), FAR, self.by_span, False)
+            if (fit, amount) < best.worth:
+                best = replace(trial, objective=int(amount), fit=int(fit))
+            if fit >= OVERFLOWS:
                 break
-        return Candidate(stage_of=stage_of, groups=groups, recompute=flags, policy_params=best[1], objective=best[0])
+        return best
 
     def make_candidate(
         self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers
@@ -117,7 +136,7 @@ class Searcher:
         """A partition and mapping whose orders nobody has looked at yet."""
         policy_params = STANDARD_POLICY_PARAMS[0]
         return Candidate(
-            stage_of=stage_of, groups=groups, recompute=recompute, policy_params=policy_params, objective=4 * PENALTY
+            stage_of=stage_of, groups=groups, recompute=recompute, policy_params=policy_params, objective=0, fit=UNRATED
         )
 
     def is_allowed(self, candidate: Candidate) -> bool:
@@ -129,18 +148,11 @@ class Searcher:
         self, candidate: Candidate, *, iterations: int, heat: tuple[float, float], seed: int, by_floor: bool = False
     ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
-        start, devices = flatten(candidate.groups)
-        stage_of, start, devices, recompute, policy_params, value = anneal(
-            self.layers, self.rules, self.instance.pinned, candidate.stage_of, start, devices, candidate.recompute,
-            candidate.policy_params, iterations, np.array(heat), seed, self.by_span, by_floor,
-        )  # fmt: skip
-        return Candidate(
-            stage_of=stage_of,
-            groups=unflatten(start, devices),
-            recompute=recompute,
-            policy_params=policy_params,
-            objective=int(value),
+        cooling = Cooling(steps=iterations, first=heat[0], last=heat[1], seed=seed)
+        found, worth = anneal(
+            self.layers, self.rules, self.instance.pinned, solution_of(candidate), cooling, self.by_span, by_floor
         )
+        return candidate_of(found, objective=int(worth.amount), fit=int(worth.fit))
 
     def floor(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> int | None:
         """Ticks that no order of this partition and mapping beats; None if it cannot fit into memory."""
@@ -157,7 +169,7 @@ class Searcher:
     def is_open(self, candidate: Candidate) -> bool:
         """Whether orders of the same partition and mapping could be better, as far as the schedule bound knows."""
         floor = None if self.by_span else self.exact_floor(candidate)
-        return floor is None or candidate.objective > floor
+        return floor is None or not candidate.is_feasible or candidate.objective > floor
 
     def enumerate_orders(
         self, candidate: Candidate, *, threshold: int, most_words: int, most_plays: int
@@ -166,25 +178,25 @@ class Searcher:
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
         found, plays = [], 1
         for device in range(len(self.layers.capacity)):
-            words, lengths = legal_words(net, device, most_words)
-            if not len(words):
+            codes, lengths = legal_words(net, device, most_words)
+            if not len(codes):
                 return True, None
-            found.append((words, lengths))
-            plays *= len(words)
+            found.append((codes, lengths))
+            plays *= len(codes)
             if lengths[0] < 0 or plays > most_plays:
                 return False, None
         sizes = np.array([len(words) for words, _ in found])
         tables = np.zeros((len(found), sizes.max(), max(words.shape[1] for words, _ in found)), np.int32)
         table_lengths = np.zeros((len(found), sizes.max()), np.int64)
-        for device, (words, lengths) in enumerate(found):
-            tables[device, : len(words), : words.shape[1]] = words
-            table_lengths[device, : len(words)] = lengths
+        for device, (codes, lengths) in enumerate(found):
+            tables[device, : len(codes), : codes.shape[1]] = codes
+            table_lengths[device, : len(codes)] = lengths
         value, pick = best_order(net, tables, table_lengths, sizes, threshold, self.by_span)
         if pick[0] < 0:
             return True, None
         each = np.arange(len(found))
         words = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
-        return True, replace(candidate, objective=int(value), words=words)
+        return True, candidate.with_words(words, objective=int(value))
 
     def sequence(
         self,
@@ -226,46 +238,49 @@ class Searcher:
         if value >= limit:
             return False, None
         is_closed = any(each.is_closed and each.value == value for each in found.values())
-        return is_closed, replace(candidate, objective=value, words=words)
+        return is_closed, candidate.with_words(words, objective=value)
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
         start, devices = flatten(groups)
         net: Net = assemble(self.layers, stage_of, start, devices, recompute)
         return net
 
-    def words(self, candidate: Candidate) -> tuple[dict[int, Word], int]:
-        """The orders of a candidate and the objective they reach."""
-        net, words, lengths, value = self._play(candidate)
-        return decode(net, words, lengths=lengths, first=self.first_member), value
+    def words(self, candidate: Candidate) -> tuple[dict[int, Word], int | None]:
+        """The orders of a candidate and the objective they reach; None if they deadlock or exceed the memory."""
+        net, words, lengths, fit, value = self._play(candidate)
+        return decode(net, words, lengths=lengths, first=self.first_member), value if fit == FITS else None
 
     def play(self, candidate: Candidate) -> Candidate:
         """The candidate with the objective that its orders reach."""
-        return replace(candidate, objective=self._play(candidate)[3])
+        *_, fit, value = self._play(candidate)
+        return replace(candidate, objective=value, fit=fit)
 
     def polish(self, candidate: Candidate, *, iterations: int, heat: float, seed: int) -> Candidate:
         """Improve the words of a candidate with its partition and mapping fixed: as much work as `iterations` plays."""
-        net, words, lengths, value = self._play(candidate)
-        if value < PENALTY and follows_words(net):
-            floor = 0 if self.by_span else net_floor(net)
-            samples, patience = self.params.polish.samples, self.params.polish.patience
-            steps = max(1, iterations // self.params.polish.step_plays)
-            value, _ = improve(net, words, lengths, steps, samples, patience, floor, seed, self.by_span)
+        net, words, lengths, fit, _ = self._play(candidate)
+        if fit == FITS and follows_words(net):
+            params = self.params.polish
+            search = TabuSearch(
+                steps=max(1, iterations // params.step_plays),
+                samples=params.samples,
+                patience=params.patience,
+                floor=0 if self.by_span else int(net_floor(net)),
+                seed=seed,
+            )
+            reached, _ = improve(net, words, lengths, search, self.by_span)
         else:
-            value, _ = polish(net, words, lengths, iterations, heat, seed, self.by_span)
-        return Candidate(
-            stage_of=candidate.stage_of,
-            groups=candidate.groups,
-            recompute=candidate.recompute,
-            policy_params=candidate.policy_params,
-            objective=int(value),
-            words=decode(net, words, lengths=lengths, first=self.first_member),
-        )
+            reached, _ = polish(net, words, lengths, iterations, heat, seed, self.by_span)
+        found = decode(net, words, lengths=lengths, first=self.first_member)
+        if reached >= FAR:
+            return replace(candidate, words=found, objective=0, fit=DEADLOCKS)
+        return candidate.with_words(found, objective=int(reached))
 
     def net_of(self, candidate: Candidate) -> Net:
         """The lanes and flows of a candidate."""
         return self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
 
-    def _play(self, candidate: Candidate) -> tuple[Net, Integers, Integers, int]:
+    def _play(self, candidate: Candidate) -> tuple[Net, ShortIntegers, Integers, int, int]:
+        """The net of a candidate, its words and their lengths, whether they fit, and their objective if they do."""
         net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
         words = np.zeros((len(self.layers.capacity), longest_word(net)), np.int32)
         lengths = np.zeros(len(self.layers.capacity), np.int64)
@@ -274,8 +289,10 @@ class Searcher:
         policy = make_policy(net, candidate.policy_params, len(candidate.groups))
         makespan, span, _ = play(net, policy, words, lengths, candidate.words is not None, FAR, None)
         if peak_excess(net, words, lengths) > 0:
-            return net, words, lengths, 2 * PENALTY
-        return net, words, lengths, int(span if self.by_span else makespan)
+            return net, words, lengths, OVERFLOWS, 0
+        if makespan >= FAR:
+            return net, words, lengths, DEADLOCKS, 0
+        return net, words, lengths, FITS, int(span if self.by_span else makespan)
 
 
 def make_layers(instance: Instance) -> Layers:
@@ -303,6 +320,30 @@ def make_rules(instance: Instance) -> Integers:
     )  # fmt: skip
 
 
+def solution_of(candidate: Candidate) -> Solution:
+    """A candidate as the kernels see it, without its words."""
+    start, devices = flatten(candidate.groups)
+    return Solution(
+        stage_of=candidate.stage_of,
+        start=start,
+        devices=devices,
+        recompute=candidate.recompute,
+        policy_params=candidate.policy_params,
+    )
+
+
+def candidate_of(solution: Solution, *, objective: int, fit: int) -> Candidate:
+    """The inverse of `solution_of`."""
+    return Candidate(
+        stage_of=solution.stage_of,
+        groups=unflatten(solution.start, solution.devices),
+        recompute=solution.recompute,
+        policy_params=solution.policy_params,
+        objective=objective,
+        fit=fit,
+    )
+
+
 def flatten(groups: tuple[tuple[int, ...], ...]) -> tuple[Integers, Integers]:
     """Groups of devices as [S + 1] where each begins, and all their devices."""
     start = np.cumsum([0, *(len(group) for group in groups)]).astype(np.int64)
@@ -316,7 +357,7 @@ def unflatten(start: Integers, devices: Integers) -> tuple[tuple[int, ...], ...]
 
 def sequence_part(
     net: Net, *, threshold: int, most_nodes: int, first_run: int, stop: Integers
-) -> tuple[int, Integers, Integers, bool]:
+) -> tuple[int, ShortIntegers, Integers, bool]:
     """(objective, words, lengths, whether it is closed) of the best order below the threshold, as `best_sequence`.
 
     Where B gains by a little, first of all as if it did not: what is refuted then is refuted.
@@ -329,7 +370,7 @@ def sequence_part(
     return int(value), words, lengths, bool(is_closed)
 
 
-def decode(net: Net, words: Integers, *, lengths: Integers, first: list[int]) -> dict[int, Word]:
+def decode(net: Net, words: ShortIntegers, *, lengths: Integers, first: list[int]) -> dict[int, Word]:
     """Codes to (kind, stage, microbatch) triples, by the first device of a group.
 
     A W takes the oldest microbatch whose I has run without its W.
@@ -361,7 +402,7 @@ def _microbatches(stages: Integers, kinds: Integers) -> Integers:
     return found
 
 
-def encode(net: Net, orders: dict[int, Word], *, words: Integers, lengths: Integers, first: list[int]) -> None:
+def encode(net: Net, orders: dict[int, Word], *, words: ShortIntegers, lengths: Integers, first: list[int]) -> None:
     """(kind, stage, microbatch) triples by the first device of a group to codes; other members' words are the same."""
     holders = {first[device]: device for device in net.lane_device.tolist()}
     lanes = {

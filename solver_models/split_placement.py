@@ -9,15 +9,24 @@ stash.
 
 import numpy as np
 
-from solver_models.annealing import PENALTY, longest_word, make_policy, overflow, shortage
+from solver_models.annealing import (
+    OVERFLOWS,
+    Cooling,
+    Worth,
+    draw_allowance,
+    is_better,
+    is_taken,
+    lacking,
+    overflow,
+    rate_policy,
+    temperature,
+    threshold_of,
+)
 from solver_models.columns import (
     CUT,
     FORWARD_SIZE,
-    GRADIENT,
     HAS_GRADIENT,
     HAS_WEIGHT,
-    HELD,
-    NUM_TRAINED,
     RECEIVER,
     ROUTE,
     SENDER,
@@ -31,22 +40,24 @@ from solver_models.columns import (
     WEIGHT_WORKSPACE,
     WORKSPACE,
 )
-from solver_models.compiled import kernel
+from solver_models.compiled import int64, kernel
 from solver_models.evaluator import (
     BUFFERS,
     FAR,
     MICROBATCHES,
+    Layers,
+    Net,
+    NetLanes,
     ceil_div,
     connect,
-    play,
-    ring_ticks,
+    make_lanes,
     stage_sums,
     stage_traffic,
     static_units,
     transfer_ticks,
 )
-from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD
-from solver_models.neighbourhood import HALVES, is_allowed, neighbour
+from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
+from solver_models.neighbourhood import HALVES, Solution, is_allowed, neighbour
 
 HALF, WEIGHT = 1, 2
 """Roles of the lanes beside those of the stages: the second half of I, and W."""
@@ -65,8 +76,9 @@ WISH_SHARE = 0.35
 
 
 @kernel
-def places(layers, stage_of, start, devices, recompute, preferences):
+def places(layers: Layers, solution: Solution, preferences: Integers) -> Integers:
     """[2, S] devices of W, and of the second half of I; -1 where they are with F."""
+    stage_of, start, devices, recompute, _ = solution
     found = np.full((2, start.shape[0] - 1), -1, np.int64)
     is_open = np.ones(found.shape, np.bool_)
     for x in range(stage_of.shape[0]):
@@ -81,7 +93,7 @@ def places(layers, stage_of, start, devices, recompute, preferences):
 
 
 @kernel
-def list_lanes(sizes, at):
+def list_lanes(sizes: Integers, at: Integers) -> Integers:
     """[E, 2] home stage and role of the lanes beside those of the stages."""
     found = np.zeros((2 * at.shape[1], 2), np.int64)
     count = 0
@@ -96,7 +108,7 @@ def list_lanes(sizes, at):
 
 
 @kernel
-def work_on(layers, stage_of, s, kind, device):
+def work_on(layers: Layers, stage_of: Integers, s: int, kind: int, device: int) -> int:
     """Ticks of a kind of action of an unreplicated stage on any device."""
     total, table = 0, layers.table_of_replicas[1]
     for x in range(stage_of.shape[0]):
@@ -106,18 +118,36 @@ def work_on(layers, stage_of, s, kind, device):
 
 
 @kernel
-def add_flow(layers, flows, count, sender, receiver, way, ends, size, more):
-    """One more row of [sender lane, receiver lane, is backward, ticks, route]; `ends` are their devices."""
-    a, b = ends
-    flows[count, SENDER], flows[count, RECEIVER], flows[count, WAY], flows[count, ROUTE] = sender, receiver, way, -1
-    if a != b:
-        flows[count, TICKS] = transfer_ticks(layers, a, b, size) + more
-        flows[count, ROUTE] = a * layers.capacity.shape[0] + (b if flows[count, TICKS] > 0 else a)
-    return count + 1
+def half_lanes(extra: Integers, num_own: int, num_stages: int) -> Integers:
+    """[S] the lane that runs the second half of a stage's I, or -1; `extra` as `list_lanes` gives it."""
+    half_lane = np.full(num_stages, -1, np.int64)
+    for e in range(extra.shape[0]):
+        if extra[e, ROLE] == HALF:
+            half_lane[extra[e, HOME]] = num_own + e
+    return half_lane
 
 
 @kernel
-def stage_flows(layers, flows, pairs, start, holders, half_lane):
+def ticks_between(layers: Layers, source: int, target: int, size: int) -> int:
+    """Ticks of a transfer of `size` units between two devices, which may be the same."""
+    return transfer_ticks(layers, source, target, size) if source != target else int64(0)
+
+
+@kernel
+def write_flow(
+    layers: Layers, device: Integers, flow: Integers, sender: int, receiver: int, way: int, ticks: int
+) -> None:
+    """Fill a flow [sender lane, receiver lane, is backward, ticks, route]; `device` [N] is that of a lane."""
+    a, b = device[sender], device[receiver]
+    flow[SENDER], flow[RECEIVER], flow[WAY], flow[TICKS], flow[ROUTE] = sender, receiver, way, ticks, -1
+    if a != b:
+        flow[ROUTE] = a * layers.capacity.shape[0] + (b if ticks > 0 else a)
+
+
+@kernel
+def stage_flows(
+    layers: Layers, flows: Integers, pairs: Integers, start: Integers, device: Integers, half_lane: Integers
+) -> int:
     """Activations between replicas, gradients between whoever runs I for the same samples; returns their number."""
     count = 0
     for p in range(pairs.shape[0]):
@@ -133,13 +163,14 @@ def stage_flows(layers, flows, pairs, start, holders, half_lane):
                     if share > 0:
                         y = half_lane[b] if way == 1 and j == 1 and half_lane[b] >= 0 else start[b] + j
                         size = ceil_div(pairs[p, FORWARD_SIZE + way] * share, ra * rb)
-                        ends = (holders[x], holders[y])
-                        count = add_flow(layers, flows, count, x, y, way, ends, size, 0)
+                        ticks = ticks_between(layers, device[x], device[y], size)
+                        write_flow(layers, device, flows[count], x, y, way, ticks)
+                        count += 1
     return count
 
 
 @kernel
-def stage_bytes(layers, stage_of, s):
+def stage_bytes(layers: Layers, stage_of: Integers, s: int) -> int:
     """Gradient units of an unreplicated stage on single devices, which are those of its weights."""
     total = 0
     for x in range(stage_of.shape[0]):
@@ -149,18 +180,21 @@ def stage_bytes(layers, stage_of, s):
 
 
 @kernel
-def add_lanes(layers, stage_of, start, devices, at, extra, sizes, lanes):
+def add_lanes(
+    layers: Layers, solution: Solution, at: Integers, extra: Integers, sizes: Integers, lanes: NetLanes
+) -> None:
     """Write the lanes beside those of the stages into `lanes`; their homes give up what they do no more."""
-    lane_stage, holders, lane_size, duration, synchronisation, half_lane, budget = lanes
+    stage_of, start, devices, _, _ = solution
     num_stages, num_own = start.shape[0] - 1, devices.shape[0]
+    duration, size, budget = lanes.duration, lanes.size, lanes.budget
     overhead = layers.overhead[layers.device_type]
     for e in range(extra.shape[0]):
         s, n = extra[e, HOME], num_own + e
         own = start[s]
-        lane_stage[n], lane_size[WORKSPACE, n] = num_stages + e, sizes[s, WORKSPACE]
-        lane_size[WEIGHT_STASH, own], lane_size[HAS_WEIGHT, own] = 0, 0
+        lanes.stage[n], size[WORKSPACE, n] = num_stages + e, sizes[s, WORKSPACE]
+        size[WEIGHT_STASH, own], size[HAS_WEIGHT, own] = 0, 0
         if extra[e, ROLE] == HALF:
-            holders[n], half_lane[s] = at[HALF_PLACE, s], n
+            lanes.device[n] = at[HALF_PLACE, s]
             duration[n, INPUT_GRAD] = (
                 ceil_div(work_on(layers, stage_of, s, INPUT_GRAD, at[HALF_PLACE, s]), 2)
                 + overhead[at[HALF_PLACE, s], INPUT_GRAD]
@@ -170,123 +204,105 @@ def add_lanes(layers, stage_of, start, devices, at, extra, sizes, lanes):
                 + overhead[devices[own], INPUT_GRAD]
             )
             duration[n, BACKWARD], duration[own, BACKWARD] = duration[n, INPUT_GRAD], duration[own, INPUT_GRAD]
-            lane_size[STASH, n] = ceil_div(sizes[s, STASH], 2)
-            budget[at[HALF_PLACE, s]] -= (
-                stage_bytes(layers, stage_of, s) + layers.options[BUFFERS] * lane_size[STASH, n]
-            )
+            size[STASH, n] = ceil_div(sizes[s, STASH], 2)
+            budget[at[HALF_PLACE, s]] -= stage_bytes(layers, stage_of, s) + layers.options[BUFFERS] * size[STASH, n]
         else:
-            holders[n] = at[WEIGHT_PLACE, s] if at[WEIGHT_PLACE, s] >= 0 else devices[own]
-            duration[n, WEIGHT_GRAD] = (
-                work_on(layers, stage_of, s, WEIGHT_GRAD, holders[n]) + overhead[holders[n], WEIGHT_GRAD]
-            )
-            duration[n, BACKWARD], lane_size[HAS_WEIGHT, n] = duration[n, WEIGHT_GRAD], 1
+            device = at[WEIGHT_PLACE, s] if at[WEIGHT_PLACE, s] >= 0 else devices[own]
+            lanes.device[n] = device
+            duration[n, WEIGHT_GRAD] = work_on(layers, stage_of, s, WEIGHT_GRAD, device) + overhead[device, WEIGHT_GRAD]
+            duration[n, BACKWARD], size[HAS_WEIGHT, n] = duration[n, WEIGHT_GRAD], 1
             received = sizes[s, WEIGHT_STASH] if at[WEIGHT_PLACE, s] >= 0 else ceil_div(sizes[s, WEIGHT_STASH], 2)
-            lane_size[WORKSPACE, n] += received
-            lane_size[WEIGHT_WORKSPACE, n] = lane_size[WORKSPACE, n]
-            lane_size[WEIGHT_STASH, n] = 0 if at[WEIGHT_PLACE, s] >= 0 else sizes[s, WEIGHT_STASH] - received
-            budget[holders[n]] -= layers.options[BUFFERS] * received
+            size[WORKSPACE, n] += received
+            size[WEIGHT_WORKSPACE, n] = size[WORKSPACE, n]
+            size[WEIGHT_STASH, n] = 0 if at[WEIGHT_PLACE, s] >= 0 else sizes[s, WEIGHT_STASH] - received
+            budget[device] -= layers.options[BUFFERS] * received
             if at[WEIGHT_PLACE, s] >= 0:
-                size = stage_bytes(layers, stage_of, s)
-                budget[at[WEIGHT_PLACE, s]] -= size
-                synchronisation[num_stages + e] = transfer_ticks(layers, at[WEIGHT_PLACE, s], devices[own], size)
+                weights = stage_bytes(layers, stage_of, s)
+                budget[device] -= weights
+                lanes.synchronisation[num_stages + e] = transfer_ticks(layers, device, devices[own], weights)
 
 
 @kernel
-def part_flows(layers, stage_of, flows, count, start, holders, extra, sizes, half_lane):
+def part_flows(
+    layers: Layers,
+    solution: Solution,
+    flows: Integers,
+    device: Integers,
+    extra: Integers,
+    sizes: Integers,
+    half_lane: Integers,
+) -> int:
     """Stashes from F to half an I, weight stashes from every I to W; returns the number of flows."""
-    num_own, total = holders.shape[0] - extra.shape[0], layers.options[MICROBATCHES]
+    num_own, total, count = device.shape[0] - extra.shape[0], layers.options[MICROBATCHES], 0
     for e in range(extra.shape[0]):
         s, n = extra[e, HOME], num_own + e
-        own, half = start[s], half_lane[s]
+        own, half = solution.start[s], half_lane[s]
         if extra[e, ROLE] == HALF:
-            weights = transfer_ticks(layers, holders[own], holders[n], stage_bytes(layers, stage_of, s))
-            ends, size = (holders[own], holders[n]), ceil_div(sizes[s, STASH], 2)
-            count = add_flow(layers, flows, count, own, n, 0, ends, size, ceil_div(weights, total))
+            weights = transfer_ticks(layers, device[own], device[n], stage_bytes(layers, solution.stage_of, s))
+            ticks = ticks_between(layers, device[own], device[n], ceil_div(sizes[s, STASH], 2))
+            write_flow(layers, device, flows[count], own, n, 0, ticks + ceil_div(weights, total))
+            count += 1
         else:
             size = sizes[s, WEIGHT_STASH] if half < 0 else ceil_div(sizes[s, WEIGHT_STASH], 2)
-            count = add_flow(layers, flows, count, own, n, 1, (holders[own], holders[n]), size, 0)
+            write_flow(layers, device, flows[count], own, n, 1, ticks_between(layers, device[own], device[n], size))
+            count += 1
             if half >= 0:
-                count = add_flow(layers, flows, count, half, n, 1, (holders[half], holders[n]), size, 0)
+                ticks = ticks_between(layers, device[half], device[n], size)
+                write_flow(layers, device, flows[count], half, n, 1, ticks)
+                count += 1
     return count
 
 
 @kernel
-def by_device(holders, num_devices):
-    """[D + 1] where the lanes of a device begin, and the lanes in that order."""
-    num_lanes = holders.shape[0]
-    device_start = np.zeros(num_devices + 1, np.int64)
-    for n in range(num_lanes):
-        device_start[holders[n] + 1] += 1
-    device_start = np.cumsum(device_start)
-    fill = device_start[:-1].copy()
-    device_lanes = np.zeros(num_lanes, np.int64)
-    for n in range(num_lanes):
-        device_lanes[fill[holders[n]]] = n
-        fill[holders[n]] += 1
-    return device_start, device_lanes
-
-
-@kernel
-def assemble_apart(layers, stage_of, start, devices, at, extra, times, sizes):
-    """The Net of a candidate whose stages have W and halves of I `at` [2, S]; `extra` as `list_lanes` gives it."""
-    num_stages, num_own, num_devices = start.shape[0] - 1, devices.shape[0], layers.capacity.shape[0]
-    pairs = stage_traffic(layers, stage_of, num_stages)
-    num_lanes = num_own + extra.shape[0]
-    lane_stage, holders = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
-    lane_size, duration = np.zeros((HAS_WEIGHT + 1, num_lanes), np.int64), np.zeros((num_lanes, 4), np.int64)
-    synchronisation = np.zeros(num_stages + extra.shape[0], np.int64)
-    half_lane = np.full(num_stages, -1, np.int64)
+def most_flows(pairs: Integers, start: Integers, extra: Integers) -> int:
+    """Room for the flows between stages whose parts may be elsewhere."""
     room = 4 * extra.shape[0]
     for p in range(pairs.shape[0]):
         a, b = pairs[p, SOURCE], pairs[p, TARGET]
         room += 2 * (start[a + 1] - start[a] + 1) * (start[b + 1] - start[b] + 1)
-    flows = np.zeros((room, ROUTE + 1), np.int64)
-    for s in range(num_stages):
-        for n in range(start[s], start[s + 1]):
-            lane_stage[n], holders[n] = s, devices[n]
-            duration[n] = times[s, layers.device_type[devices[n]]] + layers.overhead[layers.device_type[devices[n]]]
-            for k in range(HELD, HAS_WEIGHT + 1):
-                lane_size[k, n] = sizes[s, k]
-        if start[s + 1] - start[s] > 1 and sizes[s, NUM_TRAINED] > 0:
-            synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]])
+    return room
+
+
+@kernel
+def assemble_apart(
+    layers: Layers, solution: Solution, at: Integers, extra: Integers, times: Integers, sizes: Integers
+) -> Net:
+    """The Net of a solution whose stages have W and halves of I `at` [2, S]; `extra` as `list_lanes` gives it."""
+    stage_of, start, devices, _, _ = solution
+    num_stages = start.shape[0] - 1
+    pairs = stage_traffic(layers, stage_of, num_stages)
     budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
-    lanes = (lane_stage, holders, lane_size, duration, synchronisation, half_lane, budget)
-    add_lanes(layers, stage_of, start, devices, at, extra, sizes, lanes)
-    count = stage_flows(layers, flows, pairs, start, holders, half_lane)
-    count = part_flows(layers, stage_of, flows, count, start, holders, extra, sizes, half_lane)
-    device_start, device_lanes = by_device(holders, num_devices)
-    return connect(
-        layers, lane_stage, holders, duration, lane_size, device_start, device_lanes, budget, flows[:count],
-        synchronisation,
-    )  # fmt: skip
+    lanes = make_lanes(layers, start, devices, times, sizes, budget, extra.shape[0])
+    add_lanes(layers, solution, at, extra, sizes, lanes)
+    half_lane = half_lanes(extra, devices.shape[0], num_stages)
+    flows = np.zeros((most_flows(pairs, start, extra), ROUTE + 1), np.int64)
+    count = stage_flows(layers, flows, pairs, start, lanes.device, half_lane)
+    count += part_flows(layers, solution, flows[count:], lanes.device, extra, sizes, half_lane)
+    return connect(layers, lanes, flows[:count])
 
 
 @kernel
-def net_apart(layers, stage_of, start, devices, recompute, preferences):
-    """The Net of a candidate with preferences, and the [E, 2] lanes beside those of the stages."""
-    at = places(layers, stage_of, start, devices, recompute, preferences)
-    times, sizes = stage_sums(layers, stage_of, start, devices, recompute)
+def net_apart(layers: Layers, solution: Solution, preferences: Integers) -> tuple[Net, Integers]:
+    """The Net of a solution with preferences, and the [E, 2] lanes beside those of the stages."""
+    at = places(layers, solution, preferences)
+    times, sizes = stage_sums(layers, solution.stage_of, solution.start, solution.devices, solution.recompute)
     extra = list_lanes(sizes, at)
-    return assemble_apart(layers, stage_of, start, devices, at, extra, times, sizes), extra
+    return assemble_apart(layers, solution, at, extra, times, sizes), extra
 
 
 @kernel
-def evaluate_apart(layers, stage_of, start, devices, recompute, preferences, policy_params, threshold, by_span):
-    """(objective, sum of last ends) as `annealing.evaluate` has it."""
-    net, _ = net_apart(layers, stage_of, start, devices, recompute, preferences)
+def evaluate_apart(layers: Layers, solution: Solution, preferences: Integers, threshold: int, by_span: bool) -> Worth:
+    """The worth of a solution with preferences, as `annealing.evaluate` has it."""
+    net, _ = net_apart(layers, solution, preferences)
     if overflow(net) > 0:
-        return 2 * PENALTY + shortage(net), PENALTY
-    words = np.empty((net.budget.shape[0], longest_word(net)), np.int32)
-    lengths = np.zeros(net.budget.shape[0], np.int64)
-    policy = make_policy(net, policy_params, start.shape[0] - 1)
-    makespan, span, total = play(net, policy, words, lengths, False, FAR if by_span else threshold, None)
-    if makespan == FAR:
-        return PENALTY + shortage(net), PENALTY
-    return (span if by_span else makespan), total
+        return lacking(OVERFLOWS, net)
+    return rate_policy(net, solution.policy_params, solution.recompute.shape[0], threshold, by_span)
 
 
 @kernel
-def redraw_preference(stage_of, num_stages, num_devices, preferences, can_halve):
+def redraw_preference(
+    stage_of: Integers, num_stages: int, num_devices: int, preferences: Integers, can_halve: int
+) -> Integers:
     """W, or half of I where it can be halved, of a random stage to a random device or home; or all of a stage home."""
     s, target, draw = np.random.randint(num_stages), np.random.randint(num_devices), np.random.random()
     if np.random.random() < 0.25:
@@ -305,40 +321,32 @@ def redraw_preference(stage_of, num_stages, num_devices, preferences, can_halve)
 
 @kernel
 def anneal_apart(
-    layers,
-    rules,
-    pinned,
-    stage_of,
-    start,
-    devices,
-    recompute,
-    preferences,
-    policy_params,
-    iterations,
-    heat,
-    seed,
-    by_span,
-):
-    """`annealing.anneal` with preferences: the best candidate, its preferences, its policy and its objective."""
-    np.random.seed(seed)
+    layers: Layers,
+    rules: Integers,
+    pinned: Integers,
+    solution: Solution,
+    preferences: Integers,
+    cooling: Cooling,
+    by_span: bool,
+) -> tuple[Solution, Integers, Worth]:
+    """`annealing.anneal` with preferences: the best solution, its preferences and its worth."""
+    np.random.seed(cooling.seed)
     num_devices = layers.capacity.shape[0]
-    value, total = evaluate_apart(layers, stage_of, start, devices, recompute, preferences, policy_params, FAR, by_span)
-    best, best_value = (stage_of, start, devices, recompute, preferences, policy_params), value
-    for step in range(iterations):
-        temperature = heat[0] * (heat[1] / heat[0]) ** (step / iterations)
-        allowance = np.int64(-np.log(1 - np.random.random()) * temperature * (value % PENALTY))
-        a, b, c, d, e, f = stage_of, start, devices, recompute, preferences, policy_params
+    worth = evaluate_apart(layers, solution, preferences, FAR, by_span)
+    best, best_preferences, best_worth = solution, preferences, worth
+    for step in range(cooling.steps):
+        allowance = draw_allowance(worth, temperature(cooling, step))
+        new, wishes = solution, preferences
         if np.random.random() < WISH_SHARE:
-            e = redraw_preference(stage_of, start.shape[0] - 1, num_devices, preferences, rules[HALVES])
+            num_stages = solution.start.shape[0] - 1
+            wishes = redraw_preference(solution.stage_of, num_stages, num_devices, preferences, rules[HALVES])
         else:
-            a, b, c, d, f = neighbour(layers, rules, stage_of, start, devices, recompute, policy_params)
-            if not is_allowed(layers, rules, pinned, a, b, c):
+            new = neighbour(layers, rules, solution)
+            if not is_allowed(layers, rules, pinned, new.stage_of, new.start, new.devices):
                 continue
-        threshold = value + allowance + 1
-        new_value, new_total = evaluate_apart(layers, a, b, c, d, e, f, threshold, by_span)
-        if new_value < value + allowance or (new_value == value and new_total <= total):
-            stage_of, start, devices, recompute, preferences, policy_params = a, b, c, d, e, f
-            value, total = new_value, new_total
-            if value < best_value:
-                best, best_value = (stage_of, start, devices, recompute, preferences, policy_params), value
-    return best[0], best[1], best[2], best[3], best[4], best[5], best_value
+        found = evaluate_apart(layers, new, wishes, threshold_of(worth, allowance), by_span)
+        if is_taken(found, worth, allowance):
+            solution, preferences, worth = new, wishes, found
+            if is_better(worth, best_worth):
+                best, best_preferences, best_worth = solution, preferences, worth
+    return best, best_preferences, best_worth

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver_models.annealing import PENALTY, longest_word, make_policy
+from solver_models.annealing import Cooling, longest_word, make_policy
 from solver_models.critical_path_search import polish
 from solver_models.evaluator import FAR, Net, peak_excess, play
-from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, Word
-from solver_models.search import Candidate, Searcher, decode, flatten, unflatten
+from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers, Word
+from solver_models.search import Candidate, Searcher, candidate_of, decode, solution_of
 from solver_models.split_placement import HALF, anneal_apart, net_apart, places
 
 
@@ -52,33 +52,25 @@ class ApartSearcher:
         self, candidate: ApartCandidate, *, iterations: int, heat: tuple[float, float], seed: int
     ) -> ApartCandidate:
         """Anneal from `candidate`."""
-        base, searcher = candidate.base, self.searcher
-        start, devices = flatten(base.groups)
-        stage_of, start, devices, recompute, preferences, policy_params, value = anneal_apart(
-            searcher.layers, searcher.rules, searcher.instance.pinned, base.stage_of, start, devices, base.recompute,
-            candidate.preferences, base.policy_params, iterations, np.array(heat), seed, searcher.by_span,
+        searcher, cooling = self.searcher, Cooling(steps=iterations, first=heat[0], last=heat[1], seed=seed)
+        found, preferences, worth = anneal_apart(
+            searcher.layers, searcher.rules, searcher.instance.pinned, solution_of(candidate.base),
+            candidate.preferences, cooling, searcher.by_span,
         )  # fmt: skip
-        found = Candidate(
-            stage_of=stage_of,
-            groups=unflatten(start, devices),
-            recompute=recompute,
-            policy_params=policy_params,
-            objective=int(value),
-        )
-        return ApartCandidate(base=found, preferences=preferences)
+        base = candidate_of(found, objective=int(worth.amount), fit=int(worth.fit))
+        return ApartCandidate(base=base, preferences=preferences)
 
     def order(self, candidate: ApartCandidate, *, iterations: int, heat: float, seed: int) -> ApartOrders | None:
         """The words of the policy, improved; None if they break the memory."""
         base, by_span = candidate.base, self.searcher.by_span
-        start, devices = flatten(base.groups)
-        own = self.searcher.layers, base.stage_of, start, devices, base.recompute, candidate.preferences
+        own = self.searcher.layers, solution_of(base), candidate.preferences
         net, extra = net_apart(*own)
         words = np.zeros((len(net.budget), longest_word(net)), np.int32)
         lengths = np.zeros(len(net.budget), np.int64)
         makespan, span, _ = play(
             net, make_policy(net, base.policy_params, len(base.groups)), words, lengths, False, FAR, None
         )
-        if makespan >= PENALTY or peak_excess(net, words, lengths) > 0:
+        if makespan >= FAR or peak_excess(net, words, lengths) > 0:
             return None
         value = span if by_span else makespan
         if iterations:
@@ -91,7 +83,7 @@ class ApartSearcher:
         )
 
     def _words(
-        self, net: Net, extra: Integers, *, words: Integers, lengths: Integers, num_stages: int
+        self, net: Net, extra: Integers, *, words: ShortIntegers, lengths: Integers, num_stages: int
     ) -> dict[int, Word]:
         """Without marks, and with the stages that the lanes belong to."""
         found: dict[int, Word] = {}

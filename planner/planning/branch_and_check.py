@@ -302,7 +302,7 @@ class ExactSearch:
             if rated.is_feasible:
                 steps = self.case_params.promising_steps
                 rated = self.searcher.polish(rated, iterations=steps, heat=0.002, seed=self.seed)
-            yield self._to_plan(rated) if rated.objective < self.below else None
+            yield self._to_plan(rated) if rated.is_feasible and rated.objective < self.below else None
 
     def _next_batch(self, cases: Sequence[_Case], *, effort: float) -> list[_Case]:
         """The open cases of least bound that have not been given so much effort yet, no two of them alike."""
@@ -375,16 +375,16 @@ class ExactSearch:
     def _solve(self, instance: ScheduleInstance, *, below: int, effort: float) -> ScheduleResult:
         """What CP-SAT makes of the orders of an instance."""
         # takes a second to import, and most problems never need it
+        from solver_models.schedule.effort import SolveEffort
         from solver_models.schedule.solve import solve_order
 
-        result = solve_order(
-            instance,
-            upper_bound=None if below == LATEST else below - 1,
+        solve_effort = SolveEffort(
             time_limit_s=max(0.1, self.seconds_left()),
             deterministic_limit=effort,
             seed=self.seed,
             should_stop=self._is_over,
         )
+        result = solve_order(instance, upper_bound=None if below == LATEST else below - 1, effort=solve_effort)
         self.solver, self.num_orders = result.solver, self.num_orders + 1
         return result
 

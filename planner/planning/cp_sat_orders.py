@@ -58,17 +58,16 @@ class SingleOrders:
 
         def solve() -> ScheduleResult:
             # takes a second to import, and most problems never need it
+            from solver_models.schedule.effort import SolveEffort
             from solver_models.schedule.solve import solve_order
 
-            return solve_order(
-                instance,
-                hint=hint,
-                upper_bound=below - 1,
+            effort = SolveEffort(
                 time_limit_s=max(0.1, limit_s),
                 deterministic_limit=self.params.work,
                 seed=run.limits.seed,
                 should_stop=run.should_stop,
             )
+            return solve_order(instance, hint=hint, upper_bound=below - 1, effort=effort)
 
         run.window.start([solve], lambda result, _: self._propose(stages, result))
 

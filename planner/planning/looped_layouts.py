@@ -18,8 +18,9 @@ from planner.export.looped_pipelines import as_looped
 from planner.plan import Plan, Stage
 from planner.planning.planning_params import LoopedParams
 from planner.planning.search_state import SearchState
+from solver_models.annealing import Cooling
 from solver_models.instance import Integers
-from solver_models.looped_construction import NO_ROOM, Loop, anneal_cut
+from solver_models.looped_construction import Loop, anneal_cut
 
 
 @dataclass(slots=True)
@@ -38,8 +39,8 @@ class Shape:
     """In integers."""
     cut: Integers
     """Bounds of the best stages so far."""
-    value: int = NO_ROOM
-    """Their makespan without the optimizer; from NO_ROOM on they do not fit."""
+    value: int | None = None
+    """Their makespan without the optimizer; None if none that was found fits."""
     turns: int = 0
     """Anneals that were started."""
     is_busy: bool = False
@@ -54,7 +55,8 @@ class LoopedSearch:
         self.layers = [self.problem.profile.by_name[name] for name in self.problem.profile.topological_order]
         self.rng = numpy.random.default_rng(run.limits.seed)
         self.shapes = list(self._shapes())
-        self.best, self.stale, self.turn_s = NO_ROOM, 0, 0.0
+        self.best: int | None = None
+        self.stale, self.turn_s = 0, 0.0
         """The best value of any shape, anneals since it was found, and seconds of the last one that was taken in."""
 
     def plans(self, *, share: float) -> Iterator[Plan]:
@@ -67,21 +69,21 @@ class LoopedSearch:
             if all(shape.is_busy for shape in self.shapes):
                 window.drain()
             self._start(self._choose())
-            if self.best < best:
+            if is_less(self.best, best):
                 best = self.best
-                yield self.plan_of(min(self.shapes, key=lambda shape: shape.value))
+                yield self.plan_of(min(self.shapes, key=_worth))
         window.drain()
-        if self.best < best:
-            yield self.plan_of(min(self.shapes, key=lambda shape: shape.value))
+        if is_less(self.best, best):
+            yield self.plan_of(min(self.shapes, key=_worth))
 
     def _start(self, shape: Shape) -> None:
         """Anneal the cut of a shape."""
 
-        def take(found: tuple[int, Integers], seconds: float) -> None:
+        def take(found: tuple[int | None, Integers], seconds: float) -> None:
             shape.is_busy, self.turn_s, self.stale = False, seconds, self.stale + 1
-            if found[0] < shape.value:
+            if is_less(found[0], shape.value):
                 shape.value, shape.cut = found
-            if shape.value < self.best:
+            if is_less(shape.value, self.best):
                 self.best, self.stale = shape.value, 0
 
         seed = int(self.rng.integers(1 << 31))
@@ -121,7 +123,7 @@ class LoopedSearch:
         fresh = [shape for shape in free if not shape.turns]
         if fresh:
             return fresh[0]
-        ranked = sorted(free, key=lambda shape: shape.value)
+        ranked = sorted(free, key=_worth)
         weights = self.params.rank_weight ** numpy.arange(len(ranked))
         return ranked[int(self.rng.choice(len(ranked), p=weights / weights.sum()))]
 
@@ -217,8 +219,18 @@ class LoopedSearch:
         return table
 
 
-def anneal(shape: Shape, *, cut: Integers, turn: int, seed: int, params: LoopedParams) -> tuple[int, Integers]:
-    """The best cut of one anneal: from the best known one, or, now and then, from an even one."""
+def is_less(found: int | None, best: int | None) -> bool:
+    """Whether a makespan is less than the best one so far; None stands for none at all."""
+    return found is not None and (best is None or found < best)
+
+
+def _worth(shape: Shape) -> tuple[bool, int]:
+    """Shapes with a cut that fits come first, the least makespan before all."""
+    return shape.value is None, shape.value or 0
+
+
+def anneal(shape: Shape, *, cut: Integers, turn: int, seed: int, params: LoopedParams) -> tuple[int | None, Integers]:
+    """The best cut of one anneal and its makespan, if it fits: from the best known one, now and then an even one."""
     cut = cut.copy()
     if turn % 4 == 1:
         stages, size = len(cut) - 1, shape.loop.times.shape[2] - 1
@@ -229,8 +241,9 @@ def anneal(shape: Shape, *, cut: Integers, turn: int, seed: int, params: LoopedP
     work = min(params.first_actions * (1 + turn), params.most_actions)
     iterations = min(params.max_steps, max(params.min_steps, work // actions))
     heat = params.heats[turn % len(params.heats)]
-    value = anneal_cut(shape.loop, cut, len(shape.ranks), iterations, heat, heat / 20, seed, False)
-    return int(value), cut
+    cooling = Cooling(steps=iterations, first=heat, last=heat / 20, seed=seed)
+    missing, value = anneal_cut(shape.loop, cut, len(shape.ranks), cooling, False)
+    return None if missing else int(value), cut
 
 
 def proportional_cut(loop: Loop, stages: int) -> Integers:

@@ -86,5 +86,5 @@ class ApartTurns:
 
 def _keep(pool: list[ApartCandidate], found: ApartCandidate, *, size: int) -> list[ApartCandidate]:
     """The best candidates, at most one per objective."""
-    others = [each for each in pool if each.base.objective != found.base.objective]
-    return sorted([*others, found], key=lambda each: each.base.objective)[:size]
+    others = [each for each in pool if each.base.worth != found.base.worth]
+    return sorted([*others, found], key=lambda each: each.base.worth)[:size]

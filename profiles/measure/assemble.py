@@ -51,6 +51,8 @@ class Origin:
     """Processor, system, versions."""
     notes: tuple[str, ...] = ()
     """More sentences."""
+    conditions: Literal["busy", "alone"] | None = None
+    """Whether other processes computed meanwhile; None: not known."""
 
 
 def make_profile(
@@ -62,7 +64,6 @@ def make_profile(
     origin: Origin,
     num_devices: int = 1,
     is_split: bool = True,
-    conditions: Literal["busy", "alone"] | None = None,
 ) -> ModelProfile:
     """The profile; `num_devices` share the optimizer's step; `is_split`: a backward may be split into I and W."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
@@ -75,7 +76,7 @@ def make_profile(
         microbatch_size=size,
         optimizer_ns=-(-step // num_devices),
         provenance=_provenance(records, asked=asked, origin=origin, num_devices=num_devices),
-        conditions=conditions,
+        conditions=origin.conditions,
     )
 
 

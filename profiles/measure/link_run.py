@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from profiles.measure.links import LinkTables, load_links
@@ -13,13 +14,24 @@ from profiles.measure.links import LinkTables, load_links
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceKind:
+    """What the processes run on, all of them on one kind."""
+
+    device: str = "cpu"
+    """As torch names it."""
+    device_type: str = ""
+    """What layer costs call it; empty: as torch does."""
+    memory_bytes: int = 0
+    """Of each device; 0: an equal part of what is free."""
+    cores: int = 1
+    """Of each process."""
+
+
 def measure_links(
     num_devices: int,
     *,
-    device: str = "cpu",
-    device_type: str = "",
-    memory_bytes: int = 0,
-    cores: int = 1,
+    kind: DeviceKind = DeviceKind(),
     repetitions: int = 7,
     largest_bytes: int = 1 << 24,
     timeout_s: float = 600.0,
@@ -32,10 +44,10 @@ def measure_links(
     with tempfile.TemporaryDirectory(prefix="pipeplan-links-") as folder:
         output, progress = Path(folder, "links.json"), Path(folder, "progress")
         settings = {
-            "--device": device,
-            "--device-type": device_type,
-            "--memory": memory_bytes,
-            "--cores": cores,
+            "--device": kind.device,
+            "--device-type": kind.device_type,
+            "--memory": kind.memory_bytes,
+            "--cores": kind.cores,
             "--repetitions": repetitions,
             "--largest": largest_bytes,
             "--rendezvous": f"file://{folder}/rendezvous",

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.annealing import overflow
-from solver_models.compiled import kernel
-from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, TAIL, Policy, peak_excess, play
-from solver_models.instance import Integers
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import FAR, MICROBATCHES, SPLIT, TAIL, Net, Policy, peak_excess, play
+from solver_models.instance import Integers, ShortIntegers
 from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
 from solver_models.joint.propagation import (
     AFTER,
@@ -22,6 +22,8 @@ from solver_models.joint.propagation import (
     MAX_JOBS,
     OPEN_PASS,
     TICKS_BETWEEN,
+    NetActions,
+    TimeWindows,
     fuse_pass,
     is_branched_on,
     is_late_as_one,
@@ -81,14 +83,23 @@ class Draft(NamedTuple):
     """[J] when they would start if they did."""
     cause: Integers
     """[J] the action that each waits for; -1 if none."""
-    words: Integers
+    words: ShortIntegers
     """[D, longest] the same in codes."""
     lengths: Integers
     """[D] how many."""
 
 
+class Incumbent(NamedTuple):
+    """The best order so far; zeros before the first."""
+
+    words: ShortIntegers
+    """[D, longest] lane * 4 + kind."""
+    lengths: Integers
+    """[D] actions."""
+
+
 @kernel
-def make_decisions(windows, most):
+def make_decisions(windows: TimeWindows, most: int) -> Decisions:
     """Room for so many decisions."""
     size, shape, ways = windows.start.shape[0], windows.prior.shape, windows.way.shape
     return Decisions(
@@ -101,11 +112,11 @@ def make_decisions(windows, most):
 
 
 @kernel
-def draft_order(net, jobs, windows, order):
+def draft_order(net: Net, jobs: NetActions, windows: TimeWindows, order: Integers) -> None:
     """The actions of every device by the middle of their windows, but none before what must come first."""
     key, total = np.empty(MAX_JOBS, np.int64), net.scalars[MICROBATCHES]
     for d in range(jobs.length.shape[0]):
-        count, done, glued = jobs.length[d], np.int64(0), -1
+        count, done, glued = jobs.length[d], int64(0), -1
         for x in range(count):
             job = jobs.own[d, x]
             key[x] = windows.start[job] + windows.end[job] - windows.time[job]
@@ -115,14 +126,14 @@ def draft_order(net, jobs, windows, order):
                 if not done >> y & 1 and windows.prior[d, y] & ~done == 0 and (best < 0 or key[y] < key[best]):
                     best = y
             order[d, x], glued = best, -1
-            done |= np.int64(1) << best
+            done |= int64(1) << best
             n, kind, k = jobs.own[d, best] // total // 3, jobs.own[d, best] // total % 3, jobs.own[d, best] % total
             if kind == 1 and windows.way[n, k] == FUSED_PASS:
                 glued = jobs.place[job_of(n, 2, k, total)]
 
 
 @kernel
-def write_words(net, jobs, windows, draft, may_fuse):
+def write_words(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, may_fuse: bool) -> None:
     """The codes of a draft; `may_fuse`: a pass of which nothing is known is one where that would not be late."""
     total = net.scalars[MICROBATCHES]
     for d in range(jobs.length.shape[0]):
@@ -146,7 +157,7 @@ def write_words(net, jobs, windows, draft, may_fuse):
 
 
 @kernel
-def time_of(net, windows, job, is_split):
+def time_of(net: Net, windows: TimeWindows, job: int, is_split: bool) -> int:
     """Ticks of an action; of a pass of which nothing is known, as two if `is_split`, else in the parts of one."""
     total = net.scalars[MICROBATCHES]
     n, kind, k = job // total // 3, job // total % 3, job % total
@@ -156,14 +167,14 @@ def time_of(net, windows, job, is_split):
 
 
 @kernel
-def run_draft(net, jobs, windows, draft, is_split):
+def run_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, is_split: bool) -> tuple[int, int]:
     """(end, last action) of a draft on links that nobody shares; FAR if it waits for itself. Fills `begin`, `cause`."""
     total, size = net.scalars[MICROBATCHES], jobs.place.shape[0]
     missing, position = np.zeros(size, np.int64), np.zeros(jobs.length.shape[0], np.int64)
     for x in range(jobs.arcs.shape[0]):
         missing[jobs.arcs[x, AFTER]] += 1
     draft.begin[:], draft.cause[:] = 0, -1
-    end, last, moved, left = np.int64(0), -1, True, jobs.length.sum()
+    end, last, moved, left = int64(0), -1, True, jobs.length.sum()
     while moved:
         moved = False
         for d in range(jobs.length.shape[0]):
@@ -187,18 +198,18 @@ def run_draft(net, jobs, windows, draft, is_split):
                 position[d] += 1
                 if position[d] < jobs.length[d]:
                     push(draft, job, jobs.own[d, draft.order[d, position[d]]], finish)
-    return (end if left == 0 else np.int64(FAR)), last
+    return (end if left == 0 else int64(FAR)), last
 
 
 @kernel
-def push(draft, job, target, moment):
+def push(draft: Draft, job: int, target: int, moment: int) -> None:
     """Let `target` wait for `job` until `moment`."""
     if moment > draft.begin[target]:
         draft.begin[target], draft.cause[target] = moment, job
 
 
 @kernel
-def open_pass(net, jobs, windows, draft, best, pair):
+def open_pass(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, best: int, pair: Integers) -> bool:
     """Fill `pair` (-1, lane, microbatch) with a pass that may be all that makes the draft late; False if none."""
     total, last = net.scalars[MICROBATCHES], best - net.scalars[TAIL]
     if jobs.fusible.sum() == 0:
@@ -216,7 +227,7 @@ def open_pass(net, jobs, windows, draft, best, pair):
 
 
 @kernel
-def any_pass(windows, pair):
+def any_pass(windows: TimeWindows, pair: Integers) -> bool:
     """Fill `pair` (-1, lane, microbatch) with a pass of which nothing is known; False if there is none."""
     for n in range(windows.way.shape[0]):
         for k in range(windows.way.shape[1]):
@@ -227,7 +238,7 @@ def any_pass(windows, pair):
 
 
 @kernel
-def open_pair(net, jobs, windows, pair):
+def open_pair(net: Net, jobs: NetActions, windows: TimeWindows, pair: Integers) -> bool:
     """Fill `pair` (device, first, second) with the open pair that has the least room left; False if none is open.
 
     Room counts for less where the two have often been left without a window.
@@ -235,9 +246,9 @@ def open_pair(net, jobs, windows, pair):
     found, least, has_fusible = False, 0.0, jobs.fusible.sum() > 0
     for d in range(jobs.length.shape[0]):
         count = jobs.length[d]
-        full = (np.int64(1) << count) - 1
+        full = (int64(1) << count) - 1
         for a in range(count):
-            rest = full & ~(windows.prior[d, a] | windows.after[d, a] | ((np.int64(2) << a) - 1))
+            rest = full & ~(windows.prior[d, a] | windows.after[d, a] | ((int64(2) << a) - 1))
             i = jobs.own[d, a]
             for b in range(a + 1, count if rest else 0):
                 if rest >> b & 1:
@@ -254,7 +265,7 @@ def open_pair(net, jobs, windows, pair):
 
 
 @kernel
-def decide(net, jobs, windows, what, is_one):
+def decide(net: Net, jobs: NetActions, windows: TimeWindows, what: Integers, is_one: int) -> bool:
     """Put a pair in order, or make a pass one or two; False if that contradicts what is known."""
     if what[0] >= 0:
         d = what[0]
@@ -266,7 +277,9 @@ def decide(net, jobs, windows, what, is_one):
 
 
 @kernel
-def go_down(net, jobs, windows, decisions, depth, best, pair):
+def go_down(
+    net: Net, jobs: NetActions, windows: TimeWindows, decisions: Decisions, depth: int, best: int, pair: Integers
+) -> bool:
     """Decide what `pair` says, the more likely way first; False if that contradicts what is known."""
     total = net.scalars[MICROBATCHES]
     decisions.start[depth], decisions.end[depth] = windows.start, windows.end
@@ -283,7 +296,7 @@ def go_down(net, jobs, windows, decisions, depth, best, pair):
 
 
 @kernel
-def take_back(windows, decisions, depth, best):
+def take_back(windows: TimeWindows, decisions: Decisions, depth: int, best: int) -> None:
     """Make the windows what they were before a decision, but for what is better since then."""
     windows.start[:], windows.end[:] = decisions.start[depth], decisions.end[depth] - (decisions.due[depth] - best)
     windows.time[:], windows.late[:] = decisions.time[depth], decisions.late[depth]
@@ -293,7 +306,7 @@ def take_back(windows, decisions, depth, best):
 
 
 @kernel
-def go_back(net, jobs, windows, decisions, depth, best):
+def go_back(net: Net, jobs: NetActions, windows: TimeWindows, decisions: Decisions, depth: int, best: int) -> bool:
     """Take the decision back and decide the other way; False if that contradicts what is known."""
     take_back(windows, decisions, depth, best)
     what = decisions.what[depth].copy()
@@ -303,7 +316,7 @@ def go_back(net, jobs, windows, decisions, depth, best):
 
 
 @kernel
-def play_draft(net, jobs, windows, draft, policy, best):
+def play_draft(net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, policy: Policy, best: int) -> int:
     """The best objective of orders made of the windows that fit into memory; at least `best` if none is better."""
     draft_order(net, jobs, windows, draft.order)
     write_words(net, jobs, windows, draft, False)
@@ -320,7 +333,9 @@ def play_draft(net, jobs, windows, draft, policy, best):
 
 
 @kernel
-def improve_drafts(net, jobs, windows, draft, best, words, lengths, is_quick):
+def improve_drafts(
+    net: Net, jobs: NetActions, windows: TimeWindows, draft: Draft, best: int, incumbent: Incumbent, is_quick: bool
+) -> tuple[int, bool]:
     """(best objective, whether any order below it is left): narrow, draft, and again below what the draft reaches.
 
     What is left after the last narrowing is always played, unless a pair is open and `is_quick`.
@@ -334,12 +349,12 @@ def improve_drafts(net, jobs, windows, draft, best, words, lengths, is_quick):
             return best, True
         windows.end[:] -= best - value
         best = value
-        words[:], lengths[:] = draft.words, draft.lengths
+        incumbent.words[:], incumbent.lengths[:] = draft.words, draft.lengths
     return best, False
 
 
 @kernel
-def longest_word(net):
+def longest_word(net: Net) -> int:
     """Most actions of a device, at least 1."""
     most = 1
     for d in range(net.budget.shape[0]):
@@ -348,7 +363,9 @@ def longest_word(net):
 
 
 @kernel
-def best_sequence(net, threshold, most_nodes, first_run, stop):
+def best_sequence(
+    net: Net, threshold: int, most_nodes: int, first_run: int, stop: Integers
+) -> tuple[int, ShortIntegers, Integers, int, bool]:
     """(objective, words, lengths, nodes, is_complete): the best order below the threshold, if the search finds one.
 
     The objective is the threshold where none was found; there is none if the search is complete.
@@ -370,6 +387,7 @@ def best_sequence(net, threshold, most_nodes, first_run, stop):
         np.zeros(jobs.own.shape, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), words.copy(),
         lengths.copy(),
     )  # fmt: skip
+    incumbent = Incumbent(words, lengths)
     alive, run, last, always_plays = True, first_run, first_run, jobs.fusible.sum() > 0
     while True:
         nodes += 1
@@ -382,7 +400,7 @@ def best_sequence(net, threshold, most_nodes, first_run, stop):
             last = nodes + run
         if alive:
             is_quick = not always_plays and nodes > first_run and nodes % PLAYED != 0
-            best, alive = improve_drafts(net, jobs, windows, draft, best, words, lengths, is_quick)
+            best, alive = improve_drafts(net, jobs, windows, draft, best, incumbent, is_quick)
         if alive and (
             open_pass(net, jobs, windows, draft, best, pair)
             or open_pair(net, jobs, windows, pair)

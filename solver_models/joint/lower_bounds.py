@@ -1,14 +1,27 @@
 """The schedule bound, compiled: what no order of a net beats, from heads, tails, memory and one-machine relaxations.
 
 The proofs are those of docs/bounds.md ("Schedule bound"): microbatches are told apart by their rank in time only.
+
+Heads run down the lanes and back up, tails the other way round, in passes until nothing changes. Where memory holds 2
+microbatches of lane 0, its third F waits for its first I, and so the round trip comes back into the heads:
+
+    lane 0   F0 --- F1       F2 <-----+         heads: earliest end of the k-th F, and of the k-th I
+              |      |                |         tails: what follows, at the least, an F or I after which k more come
+    lane 1    +-> F0 +-> F1           |
+                   |      |           |         head + tail of any action is a bound on the iteration
+    lane 1         I0     I1          |
+                   |                  |
+    lane 0         +-> I0 ------------+
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from solver_models.columns import GRADIENTS, HEAD, REST, RETURNING, TAIL_AFTER, WORK
-from solver_models.compiled import kernel
-from solver_models.evaluator import LINKS, MICROBATCHES, SPLIT, TAIL
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import LINKS, MICROBATCHES, SPLIT, TAIL, Net
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 
 NEVER = -(1 << 60)
 """Before every time that matters."""
@@ -32,8 +45,23 @@ INPUTS, OUTPUTS, RETURNS_FROM, RETURNS_TO = 0, 1, 2, 3
 """Indices into mates [4, N]: lanes of the same device (as bits) that a lane waits for, or that wait for it."""
 
 
+class LaneWork(NamedTuple):
+    """What lanes have to do between two events, by which heads and tails are raised."""
+
+    parts: Integers
+    """[2, N] `split_backward`."""
+    sums: Integers
+    """[5, N] `sum_colocated`."""
+    rounds: Integers
+    """[N, 5, M] how memory makes F, I and W of a lane take turns."""
+    shared: Integers
+    """[N, M] the forced work of `rounds`, with the I of the lanes on the same device that come before."""
+    in_flight: Integers
+    """[N] `most_in_flight`."""
+
+
 @kernel
-def split_backward(net):
+def split_backward(net: Net) -> Integers:
     """[2, N] ticks of the part of a backward pass before the gradient leaves, and of the rest, at least."""
     parts = np.zeros((2, net.lane_stage.shape[0]), np.int64)
     for n in range(parts.shape[1]):
@@ -50,7 +78,7 @@ def split_backward(net):
 
 
 @kernel
-def find_colocated(net):
+def find_colocated(net: Net) -> Integers:
     """[4, N] bits: lanes on the same device whose F come before (after), whose I come before (after) a lane's own."""
     num_lanes = net.lane_stage.shape[0]
     needs, serves = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
@@ -64,7 +92,7 @@ def find_colocated(net):
     for n in range(num_lanes):
         for m in range(num_lanes):
             if net.lane_device[m] == net.lane_device[n]:
-                bit = np.int64(1) << m
+                bit = int64(1) << m
                 colocated[INPUTS, n] |= needs[n] & bit
                 colocated[RETURNS_FROM, n] |= serves[n] & bit
                 if needs[m] >> n & 1:
@@ -75,9 +103,9 @@ def find_colocated(net):
 
 
 @kernel
-def total(values, bits):
+def total(values: Integers, bits: int) -> int:
     """The sum of the values whose bit is set."""
-    result = np.int64(0)
+    result = int64(0)
     for n in range(values.shape[0]):
         if bits >> n & 1:
             result += values[n]
@@ -85,14 +113,14 @@ def total(values, bits):
 
 
 @kernel
-def fill_forced(row, count, returning, rest, most, held, kept, budget):
+def fill_forced(row: Integers, returning: int, rest: int, most: int, held: int, kept: int, budget: int) -> None:
     """Per n: the least work of I and W before the n-th F, by memory alone."""
-    for n in range(count):
+    for n in range(row.shape[0]):
         least = max(n + 1 - most, 0)
         if rest == 0 or kept == 0:
             row[n] = least * returning
             continue
-        best = np.int64(-NEVER)
+        best = int64(-NEVER)
         for a in range(least, n + 1):
             excess = (n + 1 - a) * held + a * kept - budget
             finished = min(max(-((-excess) // kept), 0), a)
@@ -106,7 +134,7 @@ and the least synchronisation on its device."""
 
 
 @kernel
-def sum_colocated(net, parts, colocated):
+def sum_colocated(net: Net, parts: Integers, colocated: Integers) -> Integers:
     """[5, N] what a lane's mates add up to."""
     num_lanes = net.lane_stage.shape[0]
     sums = np.zeros((5, num_lanes), np.int64)
@@ -114,14 +142,14 @@ def sum_colocated(net, parts, colocated):
     for n in range(num_lanes):
         sums[FORWARD_STEP, n] = forward[n] + total(forward, colocated[INPUTS, n])
         sums[RETURN_STEP, n] = parts[RETURNING, n] + total(parts[RETURNING], colocated[RETURNS_FROM, n])
-        sums[RETURN_STEP, n] += total(forward, colocated[INPUTS, n] | colocated[RETURNS_FROM, n] | (np.int64(1) << n))
+        sums[RETURN_STEP, n] += total(forward, colocated[INPUTS, n] | colocated[RETURNS_FROM, n] | (int64(1) << n))
         both = colocated[OUTPUTS, n] | colocated[RETURNS_TO, n]
         sums[FORWARD_AFTER, n] = parts[RETURNING, n] + parts[REST, n] + total(forward, colocated[OUTPUTS, n])
         sums[FORWARD_AFTER, n] += total(parts[RETURNING], both) + total(parts[REST], both)
         sums[RETURN_AFTER, n] = total(parts[RETURNING], colocated[RETURNS_TO, n]) + total(
             parts[REST], colocated[RETURNS_TO, n]
         )
-        sums[LAST_SYNC, n] = np.int64(-NEVER)
+        sums[LAST_SYNC, n] = int64(-NEVER)
         for m in range(num_lanes):
             if net.lane_device[m] == net.lane_device[n]:
                 sums[LAST_SYNC, n] = min(sums[LAST_SYNC, n], net.synchronisation[net.lane_stage[m]])
@@ -129,7 +157,7 @@ def sum_colocated(net, parts, colocated):
 
 
 @kernel
-def make_rounds(net, parts, colocated, in_flight):
+def make_rounds(net: Net, parts: Integers, colocated: Integers, in_flight: Integers) -> tuple[Integers, Integers]:
     """[N, 5, M]: how memory makes F, I and W of a lane take turns; [N, M]: the same with the I of its mates."""
     num_lanes, count = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
     rounds = np.zeros((num_lanes, 5, count), np.int64)
@@ -138,11 +166,11 @@ def make_rounds(net, parts, colocated, in_flight):
         forward, returning, rest, most = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n], in_flight[n]
         held, kept = net.held[n], net.weight_stash[n]
         budget = net.budget[net.lane_device[n]] - net.workspace[n]
-        fill_forced(rounds[n, FORCED], count, returning, rest, most, held, kept, budget)
+        fill_forced(rounds[n, FORCED], returning, rest, most, held, kept, budget)
         both = returning + total(parts[RETURNING], colocated[RETURNS_FROM, n])
-        fill_forced(shared[n], count, both, rest, most, held, kept, budget)
+        fill_forced(shared[n], both, rest, most, held, kept, budget)
         for k in range(count):
-            finished = np.int64(0)
+            finished = int64(0)
             if rest > 0 and 0 < kept <= held and k >= most:
                 finished = rest * max(-((budget - held - k * kept) // kept), 0)
             rounds[n, TO_FORWARD, k] = (k + 1) * forward + rounds[n, FORCED, k]
@@ -154,7 +182,7 @@ def make_rounds(net, parts, colocated, in_flight):
 
 
 @kernel
-def most_in_flight(net, colocated):
+def most_in_flight(net: Net, colocated: Integers) -> Integers:
     """[N] F of a lane that may have started without their I having ended."""
     in_flight = np.empty(net.lane_stage.shape[0], np.int64)
     for n in range(in_flight.shape[0]):
@@ -167,7 +195,7 @@ def most_in_flight(net, colocated):
 
 
 @kernel
-def raise_after(end, starts, work, count):
+def raise_after(end: Integers, starts: Integers, work: Integers, count: int) -> None:
     """end[k] = max(end[k], starts[j] + work[k - j]) over j <= k."""
     for k in range(count):
         for j in range(k + 1):
@@ -175,15 +203,15 @@ def raise_after(end, starts, work, count):
 
 
 @kernel
-def raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, way):
+def raise_heads(net: Net, lane_work: LaneWork, times: Integers, n: int, way: int) -> None:
     """Raise the earliest ends of the F (way 0) or I (way 1) of lane n by memory, by its device and by its own queue.
 
     `times` holds, on entry, in row 4 + way the arrivals.
     """
-    count, most = net.scalars[MICROBATCHES], in_flight[n]
-    forward, returning = net.duration[n, FORWARD], parts[RETURNING, n]
+    count, most, rounds = net.scalars[MICROBATCHES], lane_work.in_flight[n], lane_work.rounds
+    forward, returning = net.duration[n, FORWARD], lane_work.parts[RETURNING, n]
     ready, end = times[4 + way, n], times[way, n]
-    base = np.int64(-NEVER)
+    base = int64(-NEVER)
     for m in range(net.lane_stage.shape[0]):
         if net.lane_device[m] == net.lane_device[n]:
             base = min(base, times[FORWARD_END, m, FIRST_RANK] - net.duration[m, FORWARD])
@@ -193,14 +221,14 @@ def raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, way):
             ready[k] = max(ready[k], times[RETURN_END, n, k - most])
         raise_after(end, ready, rounds[n, TO_FORWARD], count)
         raise_after(end, times[RETURN_END, n] - returning, rounds[n, RETURN_TO_FORWARD], count)
-        step = sums[FORWARD_STEP, n]
+        step = lane_work.sums[FORWARD_STEP, n]
         for k in range(count):
-            end[k] = max(end[k], base + (k + 1) * step + shared[n, k])
+            end[k] = max(end[k], base + (k + 1) * step + lane_work.shared[n, k])
         time = forward
     else:
         time = returning
         raise_after(end, times[FORWARD_END, n] - forward, rounds[n, TO_RETURN], count)
-        step = sums[RETURN_STEP, n]
+        step = lane_work.sums[RETURN_STEP, n]
         for k in range(count):
             end[k] = max(end[k], base + (k + 1) * step)
     for k in range(count):
@@ -214,7 +242,7 @@ def raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, way):
 
 
 @kernel
-def send_heads(net, times, n, way):
+def send_heads(net: Net, times: Integers, n: int, way: int) -> None:
     """Pass the ends of lane n on to the lanes that wait for them."""
     count = net.scalars[MICROBATCHES]
     for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
@@ -224,9 +252,10 @@ def send_heads(net, times, n, way):
 
 
 @kernel
-def raise_tails(net, parts, sums, in_flight, times, n, way):
+def raise_tails(net: Net, lane_work: LaneWork, times: Integers, n: int, way: int) -> None:
     """Raise what follows the F (way 0) or I (way 1) of lane n after which k more come."""
-    count, most = net.scalars[MICROBATCHES], in_flight[n]
+    count, most = net.scalars[MICROBATCHES], lane_work.in_flight[n]
+    parts, sums = lane_work.parts, lane_work.sums
     forward, returning, rest = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n]
     sync = net.synchronisation[net.lane_stage[n]]
     tail = times[2 + way, n]
@@ -253,17 +282,17 @@ def raise_tails(net, parts, sums, in_flight, times, n, way):
 
 
 @kernel
-def one_machine(jobs, count):
+def one_machine(jobs: Integers, count: int) -> int:
     """Least end, tails included, of jobs [., 3] (head, time, tail) on one resource, preemption allowed (Jackson)."""
     if count == 0:
-        return np.int64(0)
+        return int64(0)
     left = jobs[:count, WORK].copy()
-    now, result, open_jobs = np.int64(0), np.int64(0), count
+    now, result, open_jobs = int64(0), int64(0), count
     for x in range(count):
         if left[x] == 0:
             open_jobs -= 1
     while open_jobs > 0:
-        best, following = -1, np.int64(-NEVER)
+        best, following = -1, int64(-NEVER)
         for x in range(count):
             if left[x] > 0:
                 if jobs[x, HEAD] <= now:
@@ -284,7 +313,7 @@ def one_machine(jobs, count):
 
 
 @kernel
-def device_floor(net, parts, times, d, jobs):
+def device_floor(net: Net, parts: Integers, times: Integers, d: int, jobs: Integers) -> int:
     """The one-machine bound of a device."""
     count, size = net.scalars[MICROBATCHES], 0
     for x in range(net.device_start[d], net.device_start[d + 1]):
@@ -304,7 +333,7 @@ def device_floor(net, parts, times, d, jobs):
 
 
 @kernel
-def link_floor(net, parts, times, link, jobs):
+def link_floor(net: Net, parts: Integers, times: Integers, link: int, jobs: Integers) -> int:
     """The one-machine bound of a link."""
     count, size = net.scalars[MICROBATCHES], 0
     for n in range(net.lane_stage.shape[0]):
@@ -325,26 +354,28 @@ def link_floor(net, parts, times, link, jobs):
 
 
 @kernel
-def settle_times(net, parts, colocated, in_flight, threshold):
+def settle_times(
+    net: Net, parts: Integers, colocated: Integers, in_flight: Integers, threshold: int
+) -> tuple[Integers, int]:
     """[6, N, M] heads and tails, raised until nothing changes (rows 4 and 5: arrivals)."""
     num_lanes, count = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
     rounds, shared = make_rounds(net, parts, colocated, in_flight)
     times = np.full((6, num_lanes, count), NEVER, np.int64)
     times[4] = 0
-    sums = sum_colocated(net, parts, colocated)
+    lane_work = LaneWork(parts, sum_colocated(net, parts, colocated), rounds, shared, in_flight)
     for _ in range(MAX_PASSES):
         before = times[:4].sum()
         for n in range(num_lanes):
-            raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, 0)
+            raise_heads(net, lane_work, times, n, 0)
             send_heads(net, times, n, 0)
-            raise_tails(net, parts, sums, in_flight, times, n, 1)
+            raise_tails(net, lane_work, times, n, 1)
         for n in range(num_lanes - 1, -1, -1):
             for k in range(count):
                 times[4 + GRADIENTS, n, k] = max(times[4 + GRADIENTS, n, k], times[FORWARD_END, n, k])
-            raise_heads(net, parts, sums, rounds, shared, in_flight, times, n, 1)
+            raise_heads(net, lane_work, times, n, 1)
             send_heads(net, times, n, 1)
-            raise_tails(net, parts, sums, in_flight, times, n, 0)
-        worst = np.int64(0)
+            raise_tails(net, lane_work, times, n, 0)
+        worst = int64(0)
         for n in range(num_lanes):
             for k in range(count):
                 worst = max(worst, times[RETURN_END, n, k] + times[RETURN_TAIL, n, count - 1 - k])
@@ -354,7 +385,7 @@ def settle_times(net, parts, colocated, in_flight, threshold):
 
 
 @kernel
-def schedule_floor(net, threshold):
+def schedule_floor(net: Net, threshold: int) -> int:
     """Ticks of an iteration that no order of the net beats; from `threshold` on it need not be the best there is."""
     parts, colocated = split_backward(net), find_colocated(net)
     in_flight = most_in_flight(net, colocated)

@@ -22,8 +22,8 @@ from solver_models.columns import (
     STATED,
     TARGET,
 )
-from solver_models.compiled import kernel
-from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL, assemble, ceil_div, ticks_for, transfer_ticks
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL, Layers, assemble, ceil_div, ticks_for, transfer_ticks
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.joint.lower_bounds import MAX_LANES, MAX_RANKS, schedule_floor
 from solver_models.lower_bounds import net_floor
@@ -99,6 +99,36 @@ class Node(NamedTuple):
     """[S + 1, S, 2] units from an earlier stage, and back; -1 where nothing flows."""
 
 
+class Tree(NamedTuple):
+    """What is enumerated: all plans of a problem below a threshold."""
+
+    layers: Layers
+    """The problem."""
+    rules: Integers
+    """What `neighbourhood.is_allowed` enforces."""
+    pinned: Integers
+    """[L] device that must hold the layer, or -1."""
+    space: Space
+    """What the stages may be."""
+    by_span: bool
+    """Whether the span is bounded, not the makespan."""
+    threshold: int
+    """Only floors below it are listed."""
+
+
+class TreeLimits(NamedTuple):
+    """Where the enumeration ends, and which part of the tree it has."""
+
+    most_nodes: int
+    """Nodes that it looks at."""
+    most_cases: int
+    """Plans that it lists."""
+    share: Integers
+    """[2] which part, of how many: the choices of a first stage are dealt out to them in turn."""
+    stop: Integers
+    """[1] it ends once that is not 0."""
+
+
 NO_PLAN = 1 << 60
 """Floor of what breaks a rule or does not fit: above every threshold."""
 
@@ -128,14 +158,14 @@ LONGEST = 1 << 42
 
 
 @kernel
-def make_node(num_layers, num_stages, num_types, capacity):
+def make_node(num_layers: int, num_stages: int, num_types: int, capacity: Integers) -> Node:
     """A node without stages."""
     shape = (num_stages + 1, capacity.shape[0])
     node = Node(
         np.zeros((num_stages + 1, RECOMPUTES + 1), np.int64), np.full(num_layers, -1, np.int64),
         np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64), np.zeros(num_stages + 1, np.int64),
         np.zeros(shape, np.int64),
-        np.full(shape, np.int64(NO_PLAN)), np.full(shape, np.int64(NO_PLAN)), np.zeros(shape, np.int64),
+        np.full(shape, int64(NO_PLAN)), np.full(shape, int64(NO_PLAN)), np.zeros(shape, np.int64),
         np.zeros(shape, np.int64), np.zeros(shape, np.int64),
         np.zeros((num_stages + 1, num_types, REST_PART + 1), np.int64),
         np.zeros((num_stages + 1, SIZES_KEY + 1), np.int64), np.zeros(num_stages + 1, np.int64),
@@ -146,7 +176,7 @@ def make_node(num_layers, num_stages, num_types, capacity):
 
 
 @kernel
-def is_first_of_its_kind(space, node, s):
+def is_first_of_its_kind(space: Space, node: Node, s: int) -> bool:
     """Whether no permutation of alike devices makes the sets of stages 0 to s smaller, stage by stage."""
     for p in range(space.choice_image.shape[0]):
         for k in range(s + 1):
@@ -159,7 +189,7 @@ def is_first_of_its_kind(space, node, s):
 
 
 @kernel
-def is_first_order(space, node, s):
+def is_first_order(space: Space, node: Node, s: int) -> bool:
     """Whether no permutation of alike devices that keeps all sets makes the groups of stages 0 to s smaller."""
     for p in range(space.group_image.shape[0]):
         keeps, verdict = True, 0
@@ -174,7 +204,7 @@ def is_first_order(space, node, s):
 
 
 @kernel
-def owner_of(layers, node, s, device):
+def owner_of(layers: Layers, node: Node, s: int, device: int) -> int:
     """The group that stages 0 to s - 1 use a device in; the device itself if it is not in use."""
     for holder in range(layers.capacity.shape[0]):
         if node.held[s, holder] > 0 and is_member(layers, device, holder):
@@ -183,14 +213,14 @@ def owner_of(layers, node, s, device):
 
 
 @kernel
-def keeps_rules(layers, rules, pinned, space, node, s):
+def keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space, node: Node, s: int) -> bool:
     """Whether stage s may have its group and its layers, as far as the stages up to it tell."""
     g = node.group[s]
     r = space.group_size[g]
     if rules[GAPS]:
-        needed, table = np.int64(0), layers.table_of_replicas[r]
+        needed, table = int64(0), layers.table_of_replicas[r]
         for x in range(r):
-            needed |= np.int64(1) << layers.device_type[space.group[g, x]]
+            needed |= int64(1) << layers.device_type[space.group[g, x]]
         for y in range(node.stage_of.shape[0]):
             if node.stage_of[y] == s and needed & ~layers.measured[table, y]:
                 return False
@@ -220,14 +250,14 @@ def keeps_rules(layers, rules, pinned, space, node, s):
 
 
 @kernel
-def stage_work(layers, space, node, s, times, sizes):
+def stage_work(layers: Layers, space: Space, node: Node, s: int, times: Integers, sizes: Integers) -> None:
     """Fill times [T, 3] with F, the part of the backward that gradients wait for and the rest; sizes with units."""
     num_types, recompute, holder = times.shape[0], node.arc[s, RECOMPUTES], space.group[node.group[s], HEAD_DEVICE]
     r, v = space.group_size[node.group[s]], layers.width_row[holder]
     table = layers.table_of_replicas[r]
     times[:] = 0
     sizes[:] = 0
-    in_equal_parts = np.int64(0)
+    in_equal_parts = int64(0)
     has_weight = False
     fused = np.zeros(num_types, np.int64)
     for x in range(node.stage_of.shape[0]):
@@ -263,7 +293,7 @@ def stage_work(layers, space, node, s, times, sizes):
 
 
 @kernel
-def sum_traffic(layers, node, s):
+def sum_traffic(layers: Layers, node: Node, s: int) -> None:
     """Fill the traffic of stage s with the stages before it."""
     node.traffic[s] = -1
     for p in range(s):
@@ -282,20 +312,20 @@ def sum_traffic(layers, node, s):
 
 
 @kernel
-def least_transfer(layers, space, node, p, s, way):
+def least_transfer(layers: Layers, space: Space, node: Node, p: int, s: int, way: int) -> int:
     """Ticks that what stage p sends stage s (way 1: what comes back) takes at least; -1 if nothing does."""
     size = node.traffic[s, p, way]
     if size < 0:
-        return np.int64(-1)
+        return int64(-1)
     a, b = node.group[p], node.group[s]
     ra, rb = space.group_size[a], space.group_size[b]
     share = ceil_div(size, ra if ra == rb else ra * rb)
-    ticks = np.int64(NO_PLAN)
+    ticks = int64(NO_PLAN)
     for x in range(ra):
         for y in range(rb):
             source, target = space.group[a, x], space.group[b, y]
             if source == target:
-                return np.int64(0)
+                return int64(0)
             if way == 1:
                 source, target = target, source
             ticks = min(ticks, transfer_ticks(layers, source, target, share))
@@ -303,13 +333,13 @@ def least_transfer(layers, space, node, p, s, way):
 
 
 @kernel
-def sizes_key(layers, replicas, recompute, holder):
+def sizes_key(layers: Layers, replicas: int, recompute: int, holder: int) -> int:
     """What times and sizes of a stage depend on beside its layers."""
     return 2 * replicas + recompute + 1024 * layers.width_row[holder]
 
 
 @kernel
-def load_up(layers, space, node, s):
+def load_up(layers: Layers, space: Space, node: Node, s: int) -> int:
     """Put stage s (its layers and its group are set) on its devices, in row s + 1: the largest load, or `NO_PLAN`.
 
     Every device: all its work, and the units left on it.
@@ -324,7 +354,7 @@ def load_up(layers, space, node, s):
     for d in range(layers.capacity.shape[0]):
         node.load[s + 1, d], node.held[s + 1, d] = node.load[s, d], node.held[s, d]
         node.room[s + 1, d], node.need[s + 1, d] = node.room[s, d], node.need[s, d]
-    most = np.int64(0)
+    most = int64(0)
     for x in range(r):
         d = space.group[g, x]
         t = layers.device_type[d]
@@ -333,13 +363,13 @@ def load_up(layers, space, node, s):
         node.room[s + 1, d] -= sizes[STATE_UNITS]
         node.need[s + 1, d] = max(node.need[s, d], max(sizes[HELD_UNITS], sizes[STASH_UNITS]) + sizes[WORKSPACE_UNITS])
         if node.need[s + 1, d] > node.room[s + 1, d]:
-            return np.int64(NO_PLAN)
+            return int64(NO_PLAN)
         most = max(most, node.load[s + 1, d])
     return most
 
 
 @kernel
-def append(layers, space, node, s):
+def append(layers: Layers, space: Space, node: Node, s: int) -> int:
     """Fill in the times of stage s in row s + 1, after `load_up`; returns a bound on all plans that begin so.
 
     Every device: earliest start and least synchronisation; every stage: earliest end of its first F, its least I, and
@@ -348,7 +378,7 @@ def append(layers, space, node, s):
     g = node.group[s]
     r, count = space.group_size[g], layers.options[MICROBATCHES]
     times, sizes = node.times[s], node.sizes[s]
-    arrival, tail, sync = np.int64(0), np.int64(0), np.int64(0)
+    arrival, tail, sync = int64(0), int64(0), int64(0)
     for p in range(s):
         ticks = least_transfer(layers, space, node, p, s, 0)
         if ticks >= 0:
@@ -362,8 +392,8 @@ def append(layers, space, node, s):
             space.choice_ring[node.arc[s, CHOICE], RING_BANDWIDTH],
         )
         sync = ticks_for(2 * (r - 1) * sizes[GRADIENT_UNITS], r * bandwidth) + 2 * (r - 1) * latency
-    node.head[s], node.returning[s] = np.int64(NO_PLAN), np.int64(NO_PLAN)
-    floor, least_rest = np.int64(0), np.int64(NO_PLAN)
+    node.head[s], node.returning[s] = int64(NO_PLAN), int64(NO_PLAN)
+    floor, least_rest = int64(0), int64(NO_PLAN)
     for x in range(r):
         t = layers.device_type[space.group[g, x]]
         node.head[s] = min(node.head[s], arrival + times[t, FORWARD_PART])
@@ -386,17 +416,17 @@ def append(layers, space, node, s):
 
 
 @kernel
-def has_room(layers, rules, space, node, s, threshold, by_span):
+def has_room(layers: Layers, rules: Integers, space: Space, node: Node, s: int, threshold: int, by_span: bool) -> bool:
     """Whether the device time left below the threshold holds all layers that are not in stages 0 to s."""
     num_layers, num_devices = node.stage_of.shape[0], layers.capacity.shape[0]
     if threshold > LONGEST:
         return True
-    begin, tail, left, left_before = np.int64(NO_PLAN), np.int64(NO_PLAN), np.int64(0), np.int64(0)
+    begin, tail, left, left_before = int64(NO_PLAN), int64(NO_PLAN), int64(0), int64(0)
     for x in range(num_layers):
         if node.stage_of[x] < 0:
             left += space.least_work[ALL_WORK, x]
             left_before += space.least_work[WORK_BEFORE, x]
-            is_next, head, follow = True, np.int64(0), np.int64(0)
+            is_next, head, follow = True, int64(0), int64(0)
             for e in range(layers.edges.shape[0]):
                 if layers.edges[e, TARGET] == x:
                     p = node.stage_of[layers.edges[e, SOURCE]]
@@ -411,10 +441,10 @@ def has_room(layers, rules, space, node, s, threshold, by_span):
         return True
     end = threshold - 1 - layers.options[TAIL]
     if by_span:
-        begin, end = np.int64(0), threshold - 1
+        begin, end = int64(0), threshold - 1
     if by_span or space.all_gradients[0] == 0:
-        tail = np.int64(0)
-    offered, offered_before = np.int64(0), np.int64(0)
+        tail = int64(0)
+    offered, offered_before = int64(0), int64(0)
     for device in range(num_devices):
         if layers.member_start[device + 1] - layers.member_start[device] > 1:
             break  # groups come last; their time is that of their members
@@ -429,10 +459,14 @@ def has_room(layers, rules, space, node, s, threshold, by_span):
 
 
 @kernel
-def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span):
-    """A bound on every order of a complete plan; NO_PLAN if it breaks a rule or does not fit."""
+def leaf_floor(tree: Tree, node: Node, s: int, start: Integers, devices: Integers) -> int:
+    """A bound on every order of a complete plan; NO_PLAN if it breaks a rule or does not fit.
+
+    `start` and `devices` are scratch.
+    """
+    layers, rules, pinned, space, by_span, threshold = tree
     if not is_first_order(space, node, s):
-        return np.int64(NO_PLAN)
+        return int64(NO_PLAN)
     count = 0
     for k in range(s + 1):
         g = node.group[k]
@@ -442,10 +476,10 @@ def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices,
             count += 1
     start[s + 1] = count
     if not is_allowed(layers, rules, pinned, node.stage_of, start[: s + 2], devices[:count]):
-        return np.int64(NO_PLAN)
+        return int64(NO_PLAN)
     net = assemble(layers, node.stage_of, start[: s + 2], devices[:count], node.arc[: s + 1, RECOMPUTES].copy())
     if overflow(net) > 0:
-        return np.int64(NO_PLAN)
+        return int64(NO_PLAN)
     if by_span:
         return np.max(node.load[s + 1])
     floor = net_floor(net)
@@ -455,7 +489,7 @@ def leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices,
 
 
 @kernel
-def next_order(space, node, s):
+def next_order(space: Space, node: Node, s: int) -> bool:
     """Move on to the next order of the replicas of stages 0 to s; False, with all in their first, after the last."""
     for k in range(s + 1):
         first, count = space.choice[node.arc[k, CHOICE], BEGIN], space.choice[node.arc[k, CHOICE], COUNT]
@@ -467,22 +501,24 @@ def next_order(space, node, s):
 
 
 @kernel
-def is_promising(layers, rules, pinned, space, node, s, threshold, by_span):
+def is_promising(tree: Tree, node: Node, s: int) -> bool:
     """Whether a plan below the threshold may begin with stages 0 to s, before the rest is looked at."""
+    layers, rules, pinned, space, by_span, threshold = tree
     if not keeps_rules(layers, rules, pinned, space, node, s) or not is_first_of_its_kind(space, node, s):
         return False
     if load_up(layers, space, node, s) >= threshold:
         return False
-    return append(layers, space, node, s) < (np.int64(NO_PLAN) if by_span else threshold)
+    return append(layers, space, node, s) < (int64(NO_PLAN) if by_span else threshold)
 
 
 @kernel
-def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, most_cases, share, stop):
+def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
     """[cases, 1 + L + 2 S] floor, stage of every layer, group and flag per stage (-1: none); and nodes looked at.
 
-    `share` [2]: of the choices of a first stage, dealt out to so many searches in turn, those of one of them.
     The number of nodes is `most_nodes` if that, or `most_cases`, was not enough, or if `stop` was set.
     """
+    layers, rules, _, space, by_span, threshold = tree
+    most_nodes, most_cases, share, stop = limits
     num_layers, num_devices, last = layers.trainable.shape[0], layers.capacity.shape[0], space.downset.shape[0] - 1
     most_stages = min(num_layers, np.sum(layers.width_row == 0) * rules[MAX_STAGES])
     node = make_node(num_layers, most_stages, layers.work.shape[2], layers.capacity)
@@ -516,17 +552,17 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
                 t = layers.device_type[d]
                 work = times[s, t, FORWARD_PART] + times[s, t, GRADIENT_PART] + times[s, t, REST_PART]
                 fits = fits and load[s, d] + num_micro * work < threshold
-        if not fits or not is_promising(layers, rules, pinned, space, node, s, threshold, by_span):
+        if not fits or not is_promising(tree, node, s):
             continue
         reached = space.arc_end[node.arc[s, ARC]]
         if reached == last:
             while True:
-                floor = leaf_floor(layers, rules, pinned, space, node, s, threshold, start, devices, by_span)
+                floor = leaf_floor(tree, node, s, start, devices)
                 if floor < threshold:
                     if count == most_cases:
                         return found[:count], most_nodes
                     if count == found.shape[0]:
-                        found = np.concatenate((found, np.full(found.shape, np.int64(-1))))
+                        found = np.concatenate((found, np.full(found.shape, int64(-1))))
                     write_case(found[count], node, s, floor)
                     count += 1
                 nodes += 1
@@ -539,7 +575,7 @@ def find_cases(layers, rules, pinned, space, by_span, threshold, most_nodes, mos
 
 
 @kernel
-def open_stage(layers, rules, space, node, s, reached):
+def open_stage(layers: Layers, rules: Integers, space: Space, node: Node, s: int, reached: int) -> None:
     """Make stage s begin at a down-set, before its first choice."""
     node.arc[s, FROM], node.arc[s, ARC] = reached, space.arc_start[reached]
     node.arc[s, CHOICE] = space.choice_start[min(s, space.choice_start.shape[0] - 1), BEGIN] - 1
@@ -548,7 +584,7 @@ def open_stage(layers, rules, space, node, s, reached):
 
 
 @kernel
-def write_case(row, node, s, floor):
+def write_case(row: Integers, node: Node, s: int, floor: int) -> None:
     """Write the plan of stages 0 to s into a row of -1."""
     num_layers = node.stage_of.shape[0]
     most_stages = (row.shape[0] - 1 - num_layers) // 2
@@ -559,7 +595,7 @@ def write_case(row, node, s, floor):
 
 
 @kernel
-def place(layers, space, node, s):
+def place(layers: Layers, space: Space, node: Node, s: int) -> None:
     """Give stage s the layers of its arc."""
     new = space.downset[space.arc_end[node.arc[s, ARC]]] & ~space.downset[node.arc[s, FROM]]
     for x in range(node.stage_of.shape[0]):
@@ -570,7 +606,7 @@ def place(layers, space, node, s):
 
 
 @kernel
-def unplace(node, s):
+def unplace(node: Node, s: int) -> None:
     """Take the layers of stage s back."""
     for x in range(node.stage_of.shape[0]):
         if node.stage_of[x] == s:
@@ -578,7 +614,7 @@ def unplace(node, s):
 
 
 @kernel
-def next_choice(layers, rules, space, node, s, last_choice):
+def next_choice(layers: Layers, rules: Integers, space: Space, node: Node, s: int, last_choice: int) -> bool:
     """Move on to the next flag, group or arc of stage s; False if there is none left."""
     if rules[RECOMPUTE] and node.arc[s, RECOMPUTES] == 0:
         node.arc[s, RECOMPUTES] = 1

@@ -3,6 +3,19 @@
 *Suppose that some order ends below the threshold.* Every action then lies in a window, from its earliest start to its
 latest end. Of two actions of one device one comes first; what cannot come first comes second. Every rule below only
 removes what no such order does, so that an empty window refutes the supposition. docs/exact.md lists the rules.
+Of one device, with = for the ticks of an action from its earliest start on, and . for the rest of its window:
+
+    tick   0         10        20
+    I0     ===......                  F2 before I0 would let I0 end at 2 + 5 + 3 > 9, so that I0 comes first
+    F2       =====......              (`decide_pairs`)
+    F2        =====.....              and F2 starts after it (`wait_for_prior`)
+
+    x      ====......                 x, y and z need 4 + 4 + 3 > 10 ticks, so that z cannot be one of those that end
+    y      ====......                 by 10: it comes after both x and y (`find_edges`)
+    z      ===.................
+    z              ===.........
+
+Between devices, `follow_arcs` raises the starts of what waits for others, and lowers the ends of what others wait for.
 """
 
 from typing import NamedTuple
@@ -10,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.columns import REST, RETURNING
-from solver_models.compiled import kernel
-from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL
+from solver_models.compiled import int64, kernel
+from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL, Net
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.joint.lower_bounds import (
     FORWARD_END,
@@ -65,6 +78,17 @@ class NetActions(NamedTuple):
     """[N] 1 where B is shorter than I and W: then each of the lane's backward passes has the choice."""
 
 
+class Precedence(NamedTuple):
+    """What comes before what on one device."""
+
+    prior: Integers
+    """[X] bits: actions that come before."""
+    after: Integers
+    """[X] bits: actions that come after."""
+    num_actions: int
+    """Of the device."""
+
+
 class TimeWindows(NamedTuple):
     """What is known of every order that ends in time."""
 
@@ -90,13 +114,13 @@ class TimeWindows(NamedTuple):
 
 
 @kernel
-def job_of(n, kind, k, total):
+def job_of(n: int, kind: int, k: int, total: int) -> int:
     """The number of an action."""
     return (n * 3 + kind) * total + k
 
 
 @kernel
-def make_arcs(net, has_rest, fusible):
+def make_arcs(net: Net, has_rest: Integers, fusible: Integers) -> tuple[Integers, Integers]:
     """[A, 4] the arcs between actions, microbatch by microbatch: F downwards, I upwards, W; and [J, 2] which are whose.
 
     W come in order unless some may be parts of B, which need not be.
@@ -133,7 +157,7 @@ def make_arcs(net, has_rest, fusible):
 
 
 @kernel
-def make_jobs(net):
+def make_jobs(net: Net) -> NetActions:
     """The actions of a net; no device may have more than `MAX_JOBS`."""
     num_lanes, total = net.lane_stage.shape[0], net.scalars[MICROBATCHES]
     has_rest = net.has_weight * net.scalars[SPLIT]
@@ -149,18 +173,18 @@ def make_jobs(net):
             for k in range(total):
                 job = job_of(n, kind, k, total)
                 place[job], own[d, count[d]] = count[d], job
-                kinds[n, kind] |= np.int64(1) << count[d]
+                kinds[n, kind] |= int64(1) << count[d]
                 count[d] += 1
     arcs, span = make_arcs(net, has_rest, fusible)
     return NetActions(arcs, span, count, own, place, kinds, fusible)
 
 
 @kernel
-def put_before(prior, after, count, a, b):
+def put_before(prior: Integers, after: Integers, count: int, a: int, b: int) -> bool:
     """Let action a of a device come before b, with all that comes before a or after b; False if that is a circle."""
     if after[b] >> a & 1 or a == b:
         return False
-    first, second = prior[a] | (np.int64(1) << a), after[b] | (np.int64(1) << b)
+    first, second = prior[a] | (int64(1) << a), after[b] | (int64(1) << b)
     for x in range(count):
         if first >> x & 1:
             after[x] |= second
@@ -170,7 +194,7 @@ def put_before(prior, after, count, a, b):
 
 
 @kernel
-def make_windows(net, jobs, times, threshold):
+def make_windows(net: Net, jobs: NetActions, times: Integers, threshold: int) -> TimeWindows:
     """The windows that heads and tails leave below the threshold, and what comes before what in any case."""
     num_lanes, total, size = net.lane_stage.shape[0], net.scalars[MICROBATCHES], jobs.place.shape[0]
     last, parts, shape = threshold - 1 - net.scalars[TAIL], split_backward(net), jobs.own.shape
@@ -189,14 +213,14 @@ def make_windows(net, jobs, times, threshold):
             end[rest] = last - net.synchronisation[net.lane_stage[n]]
     windows = TimeWindows(
         start, end, time, np.zeros(size, np.int64), way, np.zeros(shape, np.int64), np.zeros(shape, np.int64),
-        np.full((2, shape[0]), np.int64(-1)), np.zeros(size, np.int64),
+        np.full((2, shape[0]), int64(-1)), np.zeros(size, np.int64),
     )  # fmt: skip
     put_in_order(net, jobs, windows)
     return windows
 
 
 @kernel
-def put_in_order(net, jobs, windows):
+def put_in_order(net: Net, jobs: NetActions, windows: TimeWindows) -> None:
     """What comes before what in any case: microbatches in order, F before I before W, and what feeds what."""
     num_lanes, total, colocated = net.lane_stage.shape[0], net.scalars[MICROBATCHES], find_colocated(net)
     for n in range(num_lanes):
@@ -217,7 +241,7 @@ def put_in_order(net, jobs, windows):
 
 
 @kernel
-def split_pass(net, jobs, windows, n, k):
+def split_pass(net: Net, jobs: NetActions, windows: TimeWindows, n: int, k: int) -> bool:
     """Let I and W of a backward pass be two actions; False if that contradicts what is known."""
     total, d = net.scalars[MICROBATCHES], net.lane_device[n]
     windows.way[n, k] = SPLIT_PASS
@@ -241,7 +265,7 @@ def split_pass(net, jobs, windows, n, k):
 
 
 @kernel
-def fuse_pass(net, windows, n, k):
+def fuse_pass(net: Net, windows: TimeWindows, n: int, k: int) -> None:
     """Let I and W of a backward pass be one action."""
     total = net.scalars[MICROBATCHES]
     windows.way[n, k] = FUSED_PASS
@@ -249,7 +273,7 @@ def fuse_pass(net, windows, n, k):
 
 
 @kernel
-def is_late_as_one(jobs, windows, job, rest, start):
+def is_late_as_one(jobs: NetActions, windows: TimeWindows, job: int, rest: int, start: int) -> bool:
     """Whether a B whose I starts at `start` is late for who waits for its gradient, or for its own end."""
     leave = start + windows.time[job] + windows.time[rest]
     if leave > windows.end[rest]:
@@ -265,7 +289,7 @@ def is_late_as_one(jobs, windows, job, rest, start):
 
 
 @kernel
-def is_branched_on(net, jobs, windows, i, j):
+def is_branched_on(net: Net, jobs: NetActions, windows: TimeWindows, i: int, j: int) -> bool:
     """Whether the order of two actions is worth deciding: not for W of one lane, nor for what is part of a B."""
     total = net.scalars[MICROBATCHES]
     n, m = i // total // 3, j // total // 3
@@ -276,7 +300,7 @@ def is_branched_on(net, jobs, windows, i, j):
 
 
 @kernel
-def keep_adjacent(windows, d, job, rest, a, b, count):
+def keep_adjacent(windows: TimeWindows, d: int, job: int, rest: int, a: int, b: int, count: int) -> bool:
     """Let nothing come between I and W of a B, which are a and b on their device; False if something must."""
     prior, after = windows.prior[d], windows.after[d]
     windows.start[job] = max(windows.start[job], windows.start[rest] - windows.time[job])
@@ -291,7 +315,7 @@ def keep_adjacent(windows, d, job, rest, a, b, count):
 
 
 @kernel
-def decide_passes(net, jobs, windows):
+def decide_passes(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
     """A backward pass is split if as one it would be late, or if something comes between; False if it cannot be."""
     total = net.scalars[MICROBATCHES]
     for n in range(jobs.fusible.shape[0]):
@@ -314,7 +338,7 @@ def decide_passes(net, jobs, windows):
 
 
 @kernel
-def follow_arcs(arcs, time, late, start, end):
+def follow_arcs(arcs: Integers, time: Integers, late: Integers, start: Integers, end: Integers) -> None:
     """Raise starts along the arcs, and lower ends against them."""
     for x in range(arcs.shape[0]):
         a, b = arcs[x, BEFORE], arcs[x, AFTER]
@@ -325,11 +349,11 @@ def follow_arcs(arcs, time, late, start, end):
 
 
 @kernel
-def decide_pairs(prior, after, count, release, due, time):
+def decide_pairs(prior: Integers, after: Integers, count: int, release: Integers, due: Integers, time: Integers) -> int:
     """Of two actions, the one that cannot come first comes second; one of them if neither can, else -1."""
-    full = (np.int64(1) << count) - 1
+    full = (int64(1) << count) - 1
     for a in range(count):
-        open_pairs = full & ~(prior[a] | after[a] | (np.int64(2) << a) - 1)
+        open_pairs = full & ~(prior[a] | after[a] | (int64(2) << a) - 1)
         for b in range(a + 1, count):
             if open_pairs >> b & 1 and not ((prior[a] | after[a]) >> b & 1):
                 both = time[a] + time[b]
@@ -342,7 +366,7 @@ def decide_pairs(prior, after, count, release, due, time):
 
 
 @kernel
-def sort_by(order, count, values):
+def sort_by(order: Integers, count: int, values: Integers) -> None:
     """Sort the first `count` entries of `order` by their values; nearly sorted ones are sorted fast."""
     for x in range(1, count):
         entry, y = order[x], x - 1
@@ -353,10 +377,12 @@ def sort_by(order, count, values):
 
 
 @kernel
-def wait_for_prior(prior, count, order, release, time, raised):
+def wait_for_prior(
+    prior: Integers, count: int, order: Integers, release: Integers, time: Integers, raised: Integers
+) -> None:
     """An action starts after all that come before it have run one by one; `order`: by release; `raised`: scratch."""
     for b in range(count):
-        first, now = prior[b], np.int64(-1) << 60
+        first, now = prior[b], int64(-1) << 60
         for x in range(count if first else 0):
             if first >> order[x] & 1:
                 now = max(now, release[order[x]]) + time[order[x]]
@@ -365,7 +391,9 @@ def wait_for_prior(prior, count, order, release, time, raised):
 
 
 @kernel
-def find_edges(count, order, release, due, time, later, raised):
+def find_edges(
+    count: int, order: Integers, release: Integers, due: Integers, time: Integers, later: Integers, raised: Integers
+) -> int:
     """What cannot run within a set of actions, before the set's last due, runs after them; -1, or the last of a set
     that is too long.
 
@@ -374,7 +402,7 @@ def find_edges(count, order, release, due, time, later, raised):
     raised[:count] = release[:count]
     for y in range(count):
         limit = due[order[y]]
-        work, latest = np.int64(0), np.int64(-1) << 60
+        work, latest = int64(0), int64(-1) << 60
         for x in range(count - 1, -1, -1):
             i = order[x]
             if due[i] <= limit:
@@ -383,7 +411,7 @@ def find_edges(count, order, release, due, time, later, raised):
                 if latest > limit:
                     return order[y]
             later[x] = latest
-        earlier = np.int64(-1) << 60
+        earlier = int64(-1) << 60
         for x in range(count):
             i = order[x]
             if due[i] <= limit:
@@ -399,7 +427,7 @@ def find_edges(count, order, release, due, time, later, raised):
 
 
 @kernel
-def num_bits(bits):
+def num_bits(bits: int) -> int:
     """How many bits are set; of numbers from 0."""
     bits = bits - (bits >> 1 & 0x5555555555555555)
     bits = (bits & 0x3333333333333333) + (bits >> 2 & 0x3333333333333333)
@@ -411,7 +439,7 @@ def num_bits(bits):
 
 
 @kernel
-def least_held(forwards, returns, rests, held, kept):
+def least_held(forwards: int, returns: int, rests: int, held: int, kept: int) -> int:
     """Least units of a lane of which so many F have started, and at most so many I and W have ended."""
     returns = min(returns, forwards)
     rests = min(rests, returns)
@@ -419,12 +447,13 @@ def least_held(forwards, returns, rests, held, kept):
 
 
 @kernel
-def make_room(net, lanes, bits, fusible, prior, after, count):
+def make_room(net: Net, jobs: NetActions, precedence: Precedence, lanes: Integers) -> bool:
     """What must have ended before an F, or there would be no room for it, comes before it; False if there is none.
 
-    `lanes`: those of the device; `bits` [N, 3]: their F, I and W.
+    `lanes`: those of the device.
     """
-    total, most, workspace = net.scalars[MICROBATCHES], np.int64(0), np.int64(0)
+    bits, (prior, after, count) = jobs.kinds, precedence
+    total, most, workspace = net.scalars[MICROBATCHES], int64(0), int64(0)
     for n in lanes:
         most += total * max(net.held[n], net.weight_stash[n])
         workspace = max(workspace, net.workspace[n])
@@ -449,19 +478,19 @@ def make_room(net, lanes, bits, fusible, prior, after, count):
                 return False
             for x in range(lanes.shape[0]):
                 m = lanes[x]
-                if not force_room(net, m, m == n, bits, fusible[m], prior, after, count, a, used[x] + room):
+                if not force_room(net, jobs, precedence, m, a, used[x] + room):
                     return False
     return True
 
 
 @kernel
-def force_room(net, m, is_own, bits, fusible, prior, after, count, a, room):
+def force_room(net: Net, jobs: NetActions, precedence: Precedence, m: int, a: int, room: int) -> bool:
     """Put as many I and W of lane m before action a as it takes for the lane to hold no more than `room` then.
 
     Of a lane that gains by B, the W need not come in order: none is put anywhere.
     """
-    total = net.scalars[MICROBATCHES]
-    forwards = num_bits(prior[a] & bits[m, F_BITS]) + is_own
+    total, bits, (prior, after, count) = net.scalars[MICROBATCHES], jobs.kinds, precedence
+    forwards = num_bits(prior[a] & bits[m, F_BITS]) + (bits[m, F_BITS] >> a & 1)
     if forwards * net.held[m] <= room and bits[m, W_BITS] == 0:
         return True
     returns = total - num_bits(after[a] & bits[m, I_BITS])
@@ -472,8 +501,8 @@ def force_room(net, m, is_own, bits, fusible, prior, after, count, a, room):
         least_returns -= 1
     while least_rests > 0 and least_held(forwards, returns, least_rests - 1, net.held[m], kept) <= room:
         least_rests -= 1
-    if not bits[m, W_BITS] or fusible:
-        least_rests = np.int64(0)
+    if not bits[m, W_BITS] or jobs.fusible[m]:
+        least_rests = int64(0)
     for kind in range(1, 3):
         wanted, seen = least_returns if kind == 1 else least_rests, 0
         for b in range(count):
@@ -485,7 +514,7 @@ def force_room(net, m, is_own, bits, fusible, prior, after, count, a, room):
 
 
 @kernel
-def mark_of(jobs, windows, d):
+def mark_of(jobs: NetActions, windows: TimeWindows, d: int) -> int:
     """A number that grows with all that is known of a device, and with nothing else."""
     mark = windows.prior[d].sum()
     for x in range(jobs.length[d]):
@@ -495,7 +524,9 @@ def mark_of(jobs, windows, d):
 
 
 @kernel
-def narrow_ends(count, order, bounds, due, time, scratch, has_edges):
+def narrow_ends(
+    count: int, order: Integers, bounds: Integers, due: Integers, time: Integers, scratch: Integers, has_edges: bool
+) -> int:
     """The rule on sums, and that on edges if wanted, on releases, or on dues seen from the other end; as `find_edges`.
 
     `bounds`: what comes before an action; `scratch` [6, X]: releases first.
@@ -510,7 +541,7 @@ def narrow_ends(count, order, bounds, due, time, scratch, has_edges):
 
 
 @kernel
-def narrow_device(net, jobs, windows, d, scratch, has_edges):
+def narrow_device(net: Net, jobs: NetActions, windows: TimeWindows, d: int, scratch: Integers, has_edges: bool) -> int:
     """Apply the rules of one device once, edges if wanted; an action that is left without a window, else -1."""
     lanes = net.device_lanes[net.device_start[d] : net.device_start[d + 1]]
     count, own, prior, after = jobs.length[d], jobs.own[d], windows.prior[d], windows.after[d]
@@ -522,7 +553,7 @@ def narrow_device(net, jobs, windows, d, scratch, has_edges):
     lost = decide_pairs(prior, after, count, release, due, time)
     if lost >= 0:
         return lost
-    if not make_room(net, lanes, jobs.kinds, jobs.fusible, prior, after, count):
+    if not make_room(net, jobs, Precedence(prior, after, count), lanes):
         return 0
     lost = narrow_ends(count, order, prior, due, time, scratch, has_edges)
     if lost >= 0:
@@ -539,7 +570,7 @@ def narrow_device(net, jobs, windows, d, scratch, has_edges):
 
 
 @kernel
-def narrow_devices(net, jobs, windows, scratch, has_edges):
+def narrow_devices(net: Net, jobs: NetActions, windows: TimeWindows, scratch: Integers, has_edges: bool) -> int:
     """Apply the rules of all devices where something is new: how many these are, or -1 if no order is left."""
     count, seen = 0, windows.seen[1 if has_edges else 0]
     for d in range(jobs.length.shape[0]):
@@ -554,7 +585,7 @@ def narrow_devices(net, jobs, windows, scratch, has_edges):
 
 
 @kernel
-def narrow(net, jobs, windows):
+def narrow(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
     """Apply all rules until nothing changes, edges where the others tell nothing new; False if no order is left."""
     scratch, has_choice, has_edges = np.empty((6, MAX_JOBS), np.int64), jobs.fusible.sum() > 0, False
     for _ in range(MAX_NARROWINGS):

@@ -5,8 +5,8 @@ search below: worth its price at the root of a long one.
 """
 
 from solver_models.compiled import kernel
-from solver_models.evaluator import MICROBATCHES
-from solver_models.joint.propagation import OPEN_PASS, TimeWindows, is_branched_on, narrow, put_before
+from solver_models.evaluator import MICROBATCHES, Net
+from solver_models.joint.propagation import OPEN_PASS, NetActions, TimeWindows, is_branched_on, narrow, put_before
 
 STARTS_EARLY, ENDS_LATE, COMES_FIRST = 0, 1, 2
 """What is supposed of an action: it starts in the first part of its room, ends in the last, or comes before another."""
@@ -16,7 +16,7 @@ SHARE = 8
 
 
 @kernel
-def copy_of(windows):
+def copy_of(windows: TimeWindows) -> TimeWindows:
     """The same windows in arrays of their own, but weighted degrees in the same."""
     return TimeWindows(
         windows.start.copy(), windows.end.copy(), windows.time.copy(), windows.late.copy(), windows.way.copy(),
@@ -25,7 +25,7 @@ def copy_of(windows):
 
 
 @kernel
-def copy_into(spare, windows):
+def copy_into(spare: TimeWindows, windows: TimeWindows) -> None:
     """Make `spare` the same as `windows`."""
     spare.start[:], spare.end[:], spare.time[:], spare.late[:] = windows.start, windows.end, windows.time, windows.late
     spare.prior[:], spare.after[:] = windows.prior, windows.after
@@ -33,7 +33,7 @@ def copy_into(spare, windows):
 
 
 @kernel
-def is_open(net, jobs, windows, what, d, a, b):
+def is_open(net: Net, jobs: NetActions, windows: TimeWindows, what: int, d: int, a: int, b: int) -> bool:
     """Whether a supposition on action a of a device (and b) would tell something.
 
     An action whose ticks are open is left alone: that it does not end by a time would not say when it starts.
@@ -47,7 +47,7 @@ def is_open(net, jobs, windows, what, d, a, b):
 
 
 @kernel
-def suppose(jobs, windows, what, d, a, b, holds):
+def suppose(jobs: NetActions, windows: TimeWindows, what: int, d: int, a: int, b: int, holds: bool) -> bool:
     """Let a supposition hold, or not; False if that contradicts what is known."""
     if what == COMES_FIRST:
         one, two = (a, b) if holds else (b, a)
@@ -63,7 +63,7 @@ def suppose(jobs, windows, what, d, a, b, holds):
 
 
 @kernel
-def shave(net, jobs, windows):
+def shave(net: Net, jobs: NetActions, windows: TimeWindows) -> tuple[int, bool]:
     """(trials, whether any order is left): all suppositions on all actions, each until it may hold."""
     trials, spare = 0, copy_of(windows)
     for what in range(3):

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver_models.evaluator import Layers
 from solver_models.instance import Integers
 from solver_models.interruptible import run_stoppable
-from solver_models.joint.partition_enumeration import Space, find_cases
+from solver_models.joint.partition_enumeration import Space, Tree, TreeLimits, find_cases
 from solver_models.search import LATEST, Searcher
 from solver_models.task_window import TaskWindow
 
@@ -48,12 +47,13 @@ def open_cases(
     _load(searcher, space)
     params = searcher.params.tree
     most_cases = params.max_cases if most_cases is None else most_cases
-    given, stop, looked_at = _given(searcher, space), np.zeros(1, np.int64), [0] * params.parts
+    tree, stop, looked_at = _tree(searcher, space, threshold=threshold), np.zeros(1, np.int64), [0] * params.parts
     most_of_part = max(1, int(params.largest_part * most_nodes))
 
     def search(number: int) -> Integers:
         share = np.array([number, params.parts], np.int64)
-        table, looked_at[number] = find_cases(*given, threshold, most_of_part, most_cases, share, stop)
+        limits = TreeLimits(most_nodes=most_of_part, most_cases=most_cases, share=share, stop=stop)
+        table, looked_at[number] = find_cases(tree, limits)
         if looked_at[number] >= most_of_part or sum(looked_at) >= most_nodes:
             stop[0] = 1  # then nobody wants what the others find
         return np.array(table, np.int64)
@@ -65,9 +65,16 @@ def open_cases(
     return _read(searcher, space, table=np.concatenate(found))
 
 
-def _given(searcher: Searcher, space: Space) -> tuple[Layers, Integers, Integers, Space, bool]:
+def _tree(searcher: Searcher, space: Space, *, threshold: int) -> Tree:
     """What every part of the tree is searched for."""
-    return searcher.layers, searcher.rules, searcher.instance.pinned, space, searcher.by_span
+    return Tree(
+        layers=searcher.layers,
+        rules=searcher.rules,
+        pinned=searcher.instance.pinned,
+        space=space,
+        by_span=searcher.by_span,
+        threshold=threshold,
+    )
 
 
 def _load(searcher: Searcher, space: Space) -> None:
@@ -75,7 +82,9 @@ def _load(searcher: Searcher, space: Space) -> None:
 
     One that was left behind at the end of the process brought it down, and the next process compiled again.
     """
-    find_cases(*_given(searcher, space), 0, 1, 1, np.array([0, 1], np.int64), np.ones(1, np.int64))
+    share, stop = np.array([0, 1], np.int64), np.ones(1, np.int64)
+    limits = TreeLimits(most_nodes=1, most_cases=1, share=share, stop=stop)
+    find_cases(_tree(searcher, space, threshold=0), limits)
 
 
 def _read(searcher: Searcher, space: Space, *, table: Integers) -> tuple[OpenCase, ...]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.columns import ACTIVATIONS, GRADIENTS
-from solver_models.compiled import kernel
+from solver_models.compiled import int64, kernel
 from solver_models.evaluator import ceil_div, ticks_for
 from solver_models.instance import Integers
 
@@ -35,47 +35,47 @@ class Tables(NamedTuple):
 
 
 @kernel
-def part(t, kind, i, j, c, r):
+def part(t: Tables, kind: int, i: int, j: int, c: int, r: int) -> int:
     """Ticks of one kind of work (0 F, 1 what others wait for, 2 backward) on each of r replicas of layers i to j."""
     own = t.work[t.table_of_replicas[r], kind, c]
     return ceil_div(own[j] - own[i], r)
 
 
 @kernel
-def rest(t, i, j, c, r):
+def rest(t: Tables, i: int, j: int, c: int, r: int) -> int:
     """Ticks of the part of the backward that no other stage waits for."""
     return max(0, part(t, 2, i, j, c, r) - part(t, 1, i, j, c, r))
 
 
 @kernel
-def work(t, i, j, c, r):
+def work(t: Tables, i: int, j: int, c: int, r: int) -> int:
     """Ticks of a microbatch on each replica."""
     return part(t, 0, i, j, c, r) + max(part(t, 1, i, j, c, r), part(t, 2, i, j, c, r))
 
 
 @kernel
-def synchronisation(t, i, j, c, r):
+def synchronisation(t: Tables, i: int, j: int, c: int, r: int) -> int:
     """Ticks of the all-reduce of layers i to j over r replicas."""
     size = t.gradient[j] - t.gradient[i]
     if r == 1 or size == 0:
-        return np.int64(0)
+        return int64(0)
     return ticks_for(2 * (r - 1) * size, r * t.ring[c, r, RING_BANDWIDTH]) + 2 * (r - 1) * t.ring[c, r, RING_LATENCY]
 
 
 @kernel
-def own_load(t, i, j, c, r):
+def own_load(t: Tables, i: int, j: int, c: int, r: int) -> int:
     """Ticks per microbatch that keep a replica busy, its share of the all-reduce included."""
     return work(t, i, j, c, r) + ceil_div(synchronisation(t, i, j, c, r), t.num_microbatches[0])
 
 
 @kernel
-def load(t, i, j, c, r):
+def load(t: Tables, i: int, j: int, c: int, r: int) -> int:
     """Ticks per microbatch that keep a replica, or the link into it, busy."""
     return max(own_load(t, i, j, c, r), ceil_div(max(t.cut_ticks[ACTIVATIONS, i], t.cut_ticks[GRADIENTS, i]), r))
 
 
 @kernel
-def largest_workspace(t, i, j):
+def largest_workspace(t: Tables, i: int, j: int) -> int:
     """Largest workspace of layers i to j (sparse table)."""
     level = 0
     while (2 << level) <= j - i:
@@ -84,21 +84,21 @@ def largest_workspace(t, i, j):
 
 
 @kernel
-def room(t, i, j, c, r):
+def room(t: Tables, i: int, j: int, c: int, r: int) -> int:
     """Units left for stashes on each replica of layers i to j."""
     buffers = ceil_div(t.cut_units[ACTIVATIONS, i] + t.cut_units[GRADIENTS, j], r)
     return t.capacity[c] - (t.state[j] - t.state[i]) - largest_workspace(t, i, j) - buffers
 
 
 @kernel
-def fits(t, i, j, c, r, after):
+def fits(t: Tables, i: int, j: int, c: int, r: int, after: int) -> bool:
     """Whether layers i to j fit in memory with `after` stages after them."""
     in_flight = t.in_flight[min(after, t.in_flight.shape[0] - 1)]
     return in_flight * ceil_div(t.stash[j] - t.stash[i], r) <= room(t, i, j, c, r)
 
 
 @kernel
-def furthest(t, j, c, r, after, limit):
+def furthest(t: Tables, j: int, c: int, r: int, after: int, limit: int) -> int:
     """Least i such that layers i to j make a stage within `limit`; j if there is none.
 
     Work, all-reduce, state and stash only grow with the interval; transfers and buffers at the cut need not, so from
@@ -120,7 +120,7 @@ def furthest(t, j, c, r, after, limit):
 
 
 @kernel
-def reach(t, limit, allowed, stride, most_stages):
+def reach(t: Tables, limit: int, allowed: Integers, stride: Integers, most_stages: int) -> tuple[Integers, Integers]:
     """[K + 1, U] least layer from which k stages on the devices u reach the end, every load within `limit`; and the
     last step to it as class * (R + 1) + replicas. `u` counts the devices used per class, in mixed radix `stride`.
 
@@ -150,7 +150,7 @@ def reach(t, limit, allowed, stride, most_stages):
 
 
 @kernel
-def reach_in_order(t, order, limit):
+def reach_in_order(t: Tables, order: Integers, limit: int) -> Integers:
     """[S + 1] first layers of the stages when each, from the last on, takes all it can within `limit`; the end is L.
 
     The first entry is above 0 if they do not reach the first layer; stages that are not needed are empty.
@@ -164,7 +164,7 @@ def reach_in_order(t, order, limit):
 
 
 @kernel
-def latest_starts(t, order, limit):
+def latest_starts(t: Tables, order: Integers, limit: int) -> Integers:
     """[S + 1] the last layer at which each stage of `order` can start if the work of those before is within `limit`."""
     num_stages, num_layers = order.shape[0], t.state.shape[0] - 1
     latest = np.zeros(num_stages + 1, np.int64)
@@ -182,7 +182,9 @@ def latest_starts(t, order, limit):
 
 
 @kernel
-def allowances(t, order, limit, drain_percent, by_bound, lowest, highest):
+def allowances(
+    t: Tables, order: Integers, limit: int, drain_percent: int, by_bound: bool, lowest: Integers, highest: Integers
+) -> tuple[Integers, Integers]:
     """[S + 1, L + 1] latest start of stage s at layer i such that stages s, s + 1, ... of `order` end within `limit`.
 
     Below 0 there is none. Also [S, L], the end of stage s then. `order` [S, 2] is class and replicas.
@@ -222,7 +224,7 @@ def allowances(t, order, limit, drain_percent, by_bound, lowest, highest):
 
 
 @kernel
-def columns(t, limit, allowed):
+def columns(t: Tables, limit: int, allowed: Integers) -> Integers:
     """[N, 6] every stage with a load within `limit`: first, end, class, replicas, load, most stages after it.
 
     With more stages after it, it no longer fits in memory; the last index of `in_flight` stands for any number.

@@ -3,10 +3,13 @@
 A *suffix* is a set of layers closed under consumers; a stage is the difference of two suffixes (a *pair*).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from solver_models.columns import SOURCE, TARGET
 from solver_models.compiled import kernel
+from solver_models.instance import Flags, Floats, Integers, ShortIntegers
 
 PLAIN, RECOMPUTED = 0, 1
 """Variants of a layer: without and with recomputation."""
@@ -33,8 +36,66 @@ BIG = 1 << 30
 """More devices than any problem has."""
 
 
+class LayerCosts(NamedTuple):
+    """What layers cost at every width: seconds and bytes per sample."""
+
+    seconds: Floats
+    """[W, 2, L] compute, without and with recomputation."""
+    extra: Floats
+    """[W, L] more seconds with recomputation; inf where that was not measured."""
+    growing: Floats
+    """[W, 2, L] bytes per microbatch in flight."""
+    fixed: Floats
+    """[W, 2, L] bytes held in any case."""
+    weights: Floats
+    """[W, L] bytes that replicas synchronise."""
+
+
+class RecomputationChoices(NamedTuple):
+    """Which layers may recompute at every width, and in which order."""
+
+    order: Integers
+    """[W, X] layers by group, then by extra seconds."""
+    num_ordered: Integers
+    """[W] how many of them there are."""
+    group: Integers
+    """[W, L] layers of a group save the same bytes."""
+    most_points: int
+    """Combinations of recomputing layers that a stage may have."""
+
+
+class StageBoundaries(NamedTuple):
+    """What moves between stages, and between the replicas of one."""
+
+    edges: Integers
+    """[E, 2] producer and consumer."""
+    crossing: Floats
+    """[W, 2, E] bytes that the producer's stage and the consumer's stage move."""
+    seconds_per_byte: float
+    """Of what crosses a boundary."""
+    seconds_per_weight: float
+    """Of a byte that replicas synchronise."""
+
+
+class PairTables(NamedTuple):
+    """What the P pairs of suffixes cost as stages."""
+
+    pairs: Integers
+    """[P, 2] a suffix and a smaller one inside it, by the first."""
+    first_pair: Integers
+    """[I + 1] where the pairs of a suffix begin."""
+    base: Floats
+    """[P, W, 2] seconds that shrink with the replicas, and seconds of their synchronisation; inf: not measured."""
+    start: Integers
+    """[P * W + 1] where the rows of a pair and a width begin in `rows`."""
+    rows: Floats
+    """[., 2] extra seconds and the most microbatches in flight that they buy (`deepest`)."""
+
+
 @kernel
-def stage_points(inside, order, group, extra, growing, fixed, most_points):
+def stage_points(
+    inside: Flags, order: Integers, group: Integers, extra: Floats, growing: Floats, fixed: Floats, most_points: int
+) -> Floats:
     """[points, 3] extra seconds, growing and fixed bytes of every sensible choice of layers that recompute.
 
     Layers of one group save the same bytes, so that the cheapest of them go first: a choice is a count per group.
@@ -71,7 +132,7 @@ def stage_points(inside, order, group, extra, growing, fixed, most_points):
 
 
 @kernel
-def deepest(points, memory, most):
+def deepest(points: Floats, memory: float, most: int) -> Floats:
     """[kept, 2] extra seconds and the most microbatches in flight that they buy, both strictly increasing."""
     kept = np.empty((points.shape[0], 2), np.float64)
     count, best = 0, 0
@@ -90,14 +151,19 @@ def deepest(points, memory, most):
 
 @kernel
 def pair_tables(
-    member, pairs, order, num_ordered, group, extra, seconds, growing, fixed, weights, edges, crossing, scale, memory,
-    most, most_points,
-):  # fmt: skip
-    """Per pair and width: [P, W, 2] seconds that shrink with the replicas and seconds of their synchronisation.
+    member: Flags,
+    pairs: Integers,
+    costs: LayerCosts,
+    choices: RecomputationChoices,
+    boundaries: StageBoundaries,
+    memory: float,
+    most: int,
+) -> tuple[Floats, Integers, Floats, bool]:
+    """`base`, `start` and `rows` of `PairTables`, and whether no stage had too many points.
 
-    Also where the rows of `deepest` begin ([P * W + 1]), those rows, and whether any stage had too many points.
-    `scale` = seconds per byte that crosses a boundary, and per byte of weights.
+    `member` [I, L]: whether a layer is in a suffix; `most`: microbatches in flight.
     """
+    seconds, edges, crossing = costs.seconds, boundaries.edges, boundaries.crossing
     num_pairs, num_widths, num_layers = pairs.shape[0], seconds.shape[0], seconds.shape[2]
     base = np.full((num_pairs, num_widths, 2), np.inf)
     start = np.zeros(num_pairs * num_widths + 1, np.int64)
@@ -112,17 +178,19 @@ def pair_tables(
             for x in range(num_layers):
                 if inside[x]:
                     compute += seconds[w, PLAIN, x]
-                    synchronised += weights[w, x]
+                    synchronised += costs.weights[w, x]
             for e in range(edges.shape[0]):
                 if inside[edges[e, SOURCE]] and not inside[edges[e, TARGET]]:
                     moved += crossing[w, PRODUCER_SIDE, e]
                 elif inside[edges[e, TARGET]] and not inside[edges[e, SOURCE]]:
                     moved += crossing[w, CONSUMER_SIDE, e]
             if compute < np.inf:
-                base[p, w, SHRINKING], base[p, w, SYNCHRONISING] = compute + moved * scale[0], synchronised * scale[1]
+                base[p, w, SHRINKING] = compute + moved * boundaries.seconds_per_byte
+                base[p, w, SYNCHRONISING] = synchronised * boundaries.seconds_per_weight
                 points = stage_points(
-                    inside, order[w, : num_ordered[w]], group[w], extra[w], growing[w], fixed[w], most_points
-                )
+                    inside, choices.order[w, : choices.num_ordered[w]], choices.group[w],
+                    costs.extra[w], costs.growing[w], costs.fixed[w], choices.most_points,
+                )  # fmt: skip
                 is_complete = is_complete and points.shape[0] > 0
                 found = deepest(points, memory, most)
                 while count + found.shape[0] > rows.shape[0]:
@@ -134,7 +202,7 @@ def pair_tables(
 
 
 @kernel
-def deepest_within(rows, first, end, allowance):
+def deepest_within(rows: Floats, first: int, end: int, allowance: float) -> int:
     """Most microbatches in flight that at most `allowance` extra seconds buy."""
     low, high = first, end
     while low < high:
@@ -147,13 +215,22 @@ def deepest_within(rows, first, end, allowance):
 
 
 @kernel
-def cover(limit, first_pair, pairs, base, start, rows, widths, replicas, work_before, num_devices, most_replicas):
+def cover(
+    limit: float,
+    tables: PairTables,
+    widths: Integers,
+    replicas: Integers,
+    work_before: Floats,
+    num_devices: int,
+    most_replicas: int,
+) -> tuple[Integers, ShortIntegers]:
     """The fewest devices for every suffix, by its sum of replicas, if no stage may take longer than `limit` per sample.
 
     Returns [I, S + 1] devices (BIG where a smaller sum is as good or there is no way), and [I, S + 1, 4] pair, width,
     replicas and the sum before of the stage that was put in front. Suffixes whose producers cannot fit any more into
     the other devices, by their work alone (`work_before` [I] device seconds), are left out.
     """
+    pairs, first_pair, base, start, rows = tables
     num_suffixes, num_widths = work_before.shape[0], widths.shape[0]
     need = np.full((num_suffixes, most_replicas + 1), BIG, np.int64)
     choice = np.full((num_suffixes, most_replicas + 1, SUM_BEFORE + 1), -1, np.int32)

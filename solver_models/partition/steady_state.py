@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solver_models.instance import Integers
+from solver_models.instance import Floats, Integers
 from solver_models.partition.steady_kernels import (
     INNER,
     OUTER,
@@ -31,11 +30,13 @@ from solver_models.partition.steady_kernels import (
     RECOMPUTED,
     SHRINKING,
     SYNCHRONISING,
+    LayerCosts,
+    PairTables,
+    RecomputationChoices,
+    StageBoundaries,
     cover,
     pair_tables,
 )
-
-Floats = NDArray[np.float64]
 
 MOST_SUFFIXES = 1500
 """Largest number of suffixes that is tried (a chain of L layers has L + 1)."""
@@ -131,7 +132,7 @@ class _Search:
         self.replicas = np.array([r for r in counts if r <= instance.num_devices], dtype=np.int64)
         self.most_replicas = min(instance.num_microbatches, instance.num_devices)
         self.work_before = self._work_before()
-        self.base, self.start, self.rows = self._tables()
+        self.tables = self._tables()
 
     def _group_layers(self) -> tuple[Integers, list[Integers]]:
         """[W, L] layers that save alike, and per width the layers with two variants by group and extra time."""
@@ -155,7 +156,7 @@ class _Search:
         total = float(least.sum())
         return np.array([total - sum(float(least[x]) for x in suffix) for suffix in self.suffixes])
 
-    def _tables(self) -> tuple[Floats, Integers, Floats]:
+    def _tables(self) -> PairTables:
         instance = self.instance
         member = np.zeros((len(self.suffixes), instance.seconds.shape[2]), np.bool_)
         for i, suffix in enumerate(self.suffixes):
@@ -164,17 +165,28 @@ class _Search:
         for w, layers in enumerate(self.order):
             order[w, : len(layers)] = layers
         num_ordered = np.array([len(layers) for layers in self.order], dtype=np.int64)
-        scale = np.array([1 / instance.bandwidth, 4 / (instance.num_microbatches * instance.bandwidth)])
+        costs = LayerCosts(
+            seconds=self.seconds,
+            extra=self.extra,
+            growing=self.growing,
+            fixed=self.fixed,
+            weights=instance.weights,
+        )
+        choices = RecomputationChoices(order=order, num_ordered=num_ordered, group=self.group, most_points=MOST_POINTS)
+        boundaries = StageBoundaries(
+            edges=instance.edges,
+            crossing=instance.crossing,
+            seconds_per_byte=1 / instance.bandwidth,
+            seconds_per_weight=4 / (instance.num_microbatches * instance.bandwidth),
+        )
         base, start, rows, is_complete = pair_tables(
-            member, self.pairs, order, num_ordered, self.group, self.extra, self.seconds, self.growing, self.fixed,
-            instance.weights, instance.edges, instance.crossing, scale, instance.memory, self.most_replicas + 1,
-            MOST_POINTS,
-        )  # fmt: skip
+            member, self.pairs, costs, choices, boundaries, instance.memory, self.most_replicas + 1
+        )
         if not is_complete:
             raise ValueError(
                 f"a stage has more than {MOST_POINTS:,} combinations of layers that recompute; merge alike layers"
             )
-        return base, start, rows
+        return PairTables(pairs=self.pairs, first_pair=self.first_pair, base=base, start=start, rows=rows)
 
     def run(self) -> SteadyPlan | None:
         """Raise and lower the limit until it is tight."""
@@ -202,9 +214,8 @@ class _Search:
     def try_limit(self, limit: float) -> SteadyPlan | None:
         """A plan whose stages take at most `limit` per sample, if there is one."""
         need, choice = cover(
-            limit, self.first_pair, self.pairs, self.base, self.start, self.rows,
-            np.array(self.instance.widths, dtype=np.int64), self.replicas, self.work_before, self.instance.num_devices,
-            self.most_replicas,
+            limit, self.tables, np.array(self.instance.widths, dtype=np.int64), self.replicas, self.work_before,
+            self.instance.num_devices, self.most_replicas,
         )  # fmt: skip
         last = len(self.suffixes) - 1
         replicas = int(np.argmin(need[last]))
@@ -224,7 +235,7 @@ class _Search:
         layers = sorted(self.suffixes[self.pairs[pair, OUTER]] - self.suffixes[self.pairs[pair, INNER]])
         extra, chosen = self._cheapest_recompute(layers, w, in_flight=in_flight)
         seconds = (
-            self.base[pair, w, SHRINKING] + self.base[pair, w, SYNCHRONISING] * (replicas - 1) + extra
+            self.tables.base[pair, w, SHRINKING] + self.tables.base[pair, w, SYNCHRONISING] * (replicas - 1) + extra
         ) / replicas
         stage = SteadyStage(
             layers=tuple(layers), width=self.instance.widths[w], replicas=replicas, recompute=tuple(sorted(chosen))

@@ -1,6 +1,5 @@
 """A better order within a stretch of time, all else kept in order: for schedules that are too large for CP-SAT."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +7,7 @@ from ortools.sat.python import cp_model
 
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleInstance, Word
 from solver_models.interruptible import run_stoppable
+from solver_models.schedule.effort import SolveEffort
 from solver_models.schedule.evaluation import TimedOrders, duration_of, in_order, play
 from solver_models.schedule.tails import Key, Tails
 
@@ -33,10 +33,7 @@ def improve_window(
     *,
     start: int,
     end: int,
-    time_limit_s: float = 2.0,
-    work_limit: float | None = None,
-    seed: int = 0,
-    should_stop: Callable[[], bool] | None = None,
+    effort: SolveEffort = SolveEffort(time_limit_s=2.0),
 ) -> Better | None:
     """Words in which what starts from `start` to `end` may be in another order; None if there are none as good.
 
@@ -49,7 +46,7 @@ def improve_window(
     window = _Window(played, in_order(words), start=start, end=end)
     if not window.free or window.total > _SAFE // MAKESPAN_WEIGHT:
         return None
-    found = window.solve(time_limit_s=time_limit_s, work_limit=work_limit, seed=seed, should_stop=should_stop)
+    found = window.solve(effort)
     again = None if found is None else play(instance, found)
     if found is None or again is None or again.makespan > played.makespan:
         return None
@@ -187,23 +184,21 @@ class _Window:
                 self.model.add(makespan >= self._end(key) + self.tails.after(key))
         self.model.minimize(MAKESPAN_WEIGHT * makespan + sum(ends))
 
-    def solve(
-        self, *, time_limit_s: float, work_limit: float | None, seed: int, should_stop: Callable[[], bool] | None
-    ) -> dict[int, Word] | None:
+    def solve(self, effort: SolveEffort) -> dict[int, Word] | None:
         """The words with the best order of the window; None if the solver had no time for one."""
         solver = cp_model.CpSolver()
-        solver.parameters.max_time_in_seconds = time_limit_s
-        if work_limit is not None:
-            solver.parameters.max_deterministic_time = work_limit
-        solver.parameters.random_seed = seed
-        solver.parameters.num_workers = 1
+        solver.parameters.max_time_in_seconds = effort.time_limit_s
+        if effort.deterministic_limit is not None:
+            solver.parameters.max_deterministic_time = effort.deterministic_limit
+        solver.parameters.random_seed = effort.seed
+        solver.parameters.num_workers = effort.num_workers
         solver.parameters.linearization_level = 0
         solver.parameters.use_dynamic_precedence_in_disjunctive = True
         status = run_stoppable(
             lambda: solver.solve(self.model),
             stop=solver.stop_search,
-            should_stop=should_stop,
-            deadline_s=time_limit_s + 1,
+            should_stop=effort.should_stop,
+            deadline_s=effort.time_limit_s + 1,
         )
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from solver_models.instance import ScheduleInstance, Word
 from solver_models.schedule.cp_neighbourhood import Better, improve_window
+from solver_models.schedule.effort import SolveEffort
 from solver_models.schedule.evaluation import in_order, play
 from solver_models.search_params import CpWindowParams
 
@@ -41,10 +42,12 @@ def sweep(
             best.words,
             start=starts[first],
             end=starts[last] + 1,
-            time_limit_s=min(window_limit_s, max(0.05, deadline - time.monotonic())),
-            work_limit=params.work,
-            seed=choice.randrange(2**31),
-            should_stop=should_stop,
+            effort=SolveEffort(
+                time_limit_s=min(window_limit_s, max(0.05, deadline - time.monotonic())),
+                deterministic_limit=params.work,
+                seed=choice.randrange(2**31),
+                should_stop=should_stop,
+            ),
         )
         best = found or best
     return best

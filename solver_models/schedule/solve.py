@@ -1,7 +1,6 @@
 """The best order of actions for a fixed partition and mapping, and a bound on it, as CP-SAT claims them."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
@@ -12,6 +11,7 @@ from solver_models.interruptible import run_stoppable
 from solver_models.result import ScheduleResult, Status
 from solver_models.schedule.constraints import Rules
 from solver_models.schedule.decode import decode
+from solver_models.schedule.effort import SolveEffort
 from solver_models.schedule.evaluation import in_order, play
 from solver_models.schedule.memory_check import fits
 from solver_models.schedule.scale import Scaled, horizon_of, scaled
@@ -56,22 +56,6 @@ class OrderModel:
     """What every schedule takes if the model is infeasible: one tick more than its upper bound."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SolveEffort:
-    """How long and how to search."""
-
-    time_limit_s: float
-    """Wall-clock seconds."""
-    deterministic_limit: float | None
-    """The solver's own measure of work, the same on every machine."""
-    seed: int
-    """Seed of its random choices."""
-    num_workers: int
-    """Threads."""
-    should_stop: Callable[[], bool] | None
-    """Asked several times a second."""
-
-
 def estimate_size(instance: ScheduleInstance) -> int:
     """Actions and queued transfers of the order model."""
     kinds = sum(3 if lane.has_weight_grad and instance.can_split else 2 for lane in instance.lanes)
@@ -106,33 +90,23 @@ def solve_order(
     *,
     hint: dict[int, Word] | None = None,
     upper_bound: int | None = None,
-    time_limit_s: float = 10.0,
-    deterministic_limit: float | None = None,
-    seed: int = 0,
-    num_workers: int = 1,
-    should_stop: Callable[[], bool] | None = None,
+    effort: SolveEffort = SolveEffort(),
 ) -> ScheduleResult:
-    """The best order found within the limits, starting from `hint`; `infeasible` if none is at most `upper_bound`.
+    """The best order found with an effort, starting from `hint`; `infeasible` if none is at most `upper_bound`.
 
     Half of the limits go to better orders, half to a better bound. Links may take transfers in any order here, so the
     bound holds for the rule by readiness as well, and the words must be replayed. With one worker the same seed gives
-    the same answer if only `deterministic_limit` stops it. Models above `MAX_SIZE` are refused as `unknown`.
+    the same answer if only the deterministic limit stops it. Models above `MAX_SIZE` are refused as `unknown`.
     """
     if estimate_size(instance) > MAX_SIZE:
         return _no_answer("unknown")
-    start = time.monotonic()
-    effort = SolveEffort(
-        time_limit_s=time_limit_s / 2,
-        deterministic_limit=None if deterministic_limit is None else deterministic_limit / 2,
-        seed=seed,
-        num_workers=num_workers,
-        should_stop=should_stop,
-    )
+    start, work = time.monotonic(), effort.deterministic_limit
+    half = replace(effort, time_limit_s=effort.time_limit_s / 2, deterministic_limit=None if work is None else work / 2)
     order = make_model(instance, hint=hint, upper_bound=upper_bound)
-    found = _run(order, effort, style=IMPROVE)
-    if found.status in ("optimal", "infeasible") or (should_stop is not None and should_stop()):
+    found = _run(order, half, style=IMPROVE)
+    if found.status in ("optimal", "infeasible") or (effort.should_stop is not None and effort.should_stop()):
         return found
-    rest = replace(effort, time_limit_s=max(0.0, start + time_limit_s - time.monotonic()))
+    rest = replace(half, time_limit_s=max(0.0, start + effort.time_limit_s - time.monotonic()))
     order = make_model(instance, hint=found.words or hint, upper_bound=found.objective or upper_bound)
     if found.bound is not None:
         order.model.add(order.variables.objective >= found.bound // order.scaled.ticks)

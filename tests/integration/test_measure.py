@@ -18,7 +18,7 @@ from planner.plan import Stage
 from profiles.analytic import BlockShape, DeviceSheet, transformer_block
 from profiles.cluster import Cluster, Device
 from profiles.load import load_workload
-from profiles.measure.link_run import measure_links
+from profiles.measure.link_run import DeviceKind, measure_links
 from profiles.measure.links import dump_links, infer_cluster, load_links
 from tests.long_runs import IS_LONG
 
@@ -296,7 +296,7 @@ def test_mistakes_are_refused(answers: Any, name: str):
 
 def test_links_of_real_processes(tmp_path: Path):
     """Tests that three gloo processes give a full table, a document that reads back, and a cluster to plan on."""
-    tables = measure_links(3, repetitions=2, largest_bytes=1 << 17, memory_bytes=2**30, timeout_s=300)
+    tables = measure_links(3, kind=DeviceKind(memory_bytes=2**30), repetitions=2, largest_bytes=1 << 17, timeout_s=300)
     assert [(pair.a, pair.b) for pair in tables.pairs] == [(0, 1), (0, 2), (1, 2)]
     assert all([size for size, _ in pair.one_way] == [1 << 10, 1 << 14, 1 << 17] for pair in tables.pairs)
     assert all(pair.both_ways_ns for pair in tables.pairs)
@@ -316,7 +316,7 @@ def test_links_of_real_processes(tmp_path: Path):
 def test_a_process_that_dies_ends_the_sweep():
     """Tests that a device that does not exist ends in one message, not in a wait."""
     with pytest.raises(ValueError, match=r"links: process \d ended with 2: .*invalid choice: 'abacus'"):
-        measure_links(1, device="abacus", timeout_s=120)
+        measure_links(1, kind=DeviceKind(device="abacus"), timeout_s=120)
 
 
 def test_measured_costs_are_planned_with(folder: Path):

@@ -136,7 +136,7 @@ def test_improved_orders_are_what_they_say():
     problem = make_network_problem(NETWORKS["VGG11"], 4)
     searcher = Searcher(make_instance(problem, CostModel(problem)))
     apart = ApartSearcher(searcher)
-    start = min(make_seeds(searcher), key=lambda seed: seed.objective)
+    start = min(make_seeds(searcher), key=lambda seed: seed.worth)
     found = apart.anneal(apart.begin(start), iterations=300, heat=(0.03, 0.001), seed=1)
     assert found.base.objective <= start.objective
     plain = apart.order(found, iterations=0, heat=0.0, seed=1)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.problem import PinnedLayer
+from solver_models.annealing import UNRATED
 from solver_models.construction import balanced_cut, make_seeds
-from solver_models.search import PENALTY
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.nets import Case, is_ordered, random_exact_problem, random_restrictions
 
@@ -25,7 +25,7 @@ def test_seeds_are_sound(rng: Random):
         assert is_ordered(case.instance, seed.stage_of)
         assert len(seed.groups) == len(seed.recompute) == seed.stage_of.max() + 1
         assert all(group and len(set(group)) == len(group) for group in seed.groups)
-        assert (seed.objective < 4 * PENALTY) == case.searcher.is_allowed(seed)
+        assert (seed.fit != UNRATED) == case.searcher.is_allowed(seed)
 
 
 @given(randoms)

@@ -13,7 +13,7 @@ from solver_models.evaluator import FAR, Net, ceil_div, peak_excess, ticks_for
 from solver_models.event_heap import heap_pop, heap_push
 from solver_models.instance import Transfer
 from solver_models.lower_bounds import net_floor
-from solver_models.search import PENALTY
+from solver_models.neighbourhood import Solution
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage, picture
 from tests.solver_models.nets import Case, random_case, random_policy_params
 from tests.strategies import random_schedule
@@ -98,7 +98,7 @@ def test_excess_is_what_exceeds_the_memory(rng: Random):
     codes, lengths = encode(case.net, words)
     assert peak_excess(case.net, codes, lengths) == excess
     _, objective = case.searcher.words(case.candidate(words=words))
-    assert objective == (2 * PENALTY if excess else timeline.objective_ns(case.problem.options.objective))
+    assert objective == (None if excess else timeline.objective_ns(case.problem.options.objective))
 
 
 def encode(net: Net, words: dict[int, list[tuple[int, int, int]]]) -> tuple[np.ndarray, np.ndarray]:
@@ -129,10 +129,10 @@ def test_plays_end_early_only_if_they_are_too_late(rng: Random):
     searcher, candidate = case.searcher, case.candidate(policy_params=random_policy_params(rng))
     start = np.cumsum([0, *(len(group) for group in candidate.groups)]).astype(np.int64)
     devices = np.array([device for group in candidate.groups for device in group], np.int64)
-    parts = candidate.stage_of, start, devices, candidate.recompute, candidate.policy_params
-    whole, _ = evaluate(searcher.layers, *parts, FAR, False, False)
+    solution = Solution(candidate.stage_of, start, devices, candidate.recompute, candidate.policy_params)
+    whole = evaluate(searcher.layers, solution, FAR, False, False).amount
     for threshold in (whole - 1, whole, whole + 1, whole * rng.randint(1, 200) // 100):
-        early, _ = evaluate(searcher.layers, *parts, threshold, False, False)
+        early = evaluate(searcher.layers, solution, threshold, False, False).amount
         assert early == whole if whole < threshold else early >= threshold
 
 
@@ -158,7 +158,7 @@ def test_deadlocks_take_for_ever():
     case = two_by_two()
     wait = [(0, 0, 0), (0, 2, 0), (1, 2, 0), (2, 2, 0), (1, 0, 0), (2, 0, 0)]
     cross = [(0, 3, 0), (0, 1, 0), (1, 3, 0), (2, 3, 0), (1, 1, 0), (2, 1, 0)]
-    assert case.searcher.words(case.candidate(words={0: wait, 1: cross}))[1] == FAR
+    assert case.searcher.words(case.candidate(words={0: wait, 1: cross}))[1] is None
 
 
 def letters(case: Case, policy_params: tuple[int, int, int, int]) -> str:

@@ -10,7 +10,7 @@ from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 from profiles.model_profile import Layer, LayerCost
-from solver_models.annealing import PENALTY
+from solver_models.annealing import UNRATED
 from solver_models.construction import make_seeds
 from solver_models.recomputing import greedy_flags, recompute_variants
 from tests.planner.builders import make_link, make_problem, make_stage
@@ -54,7 +54,7 @@ def test_greedy_recomputation_leaves_nothing_to_free(seed: int):
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices), num_microbatches=6)
     case = Case(problem, ())
     for seed_candidate in make_seeds(case.searcher):
-        if seed_candidate.objective >= 4 * PENALTY or seed_candidate.recompute.any():
+        if seed_candidate.fit == UNRATED or seed_candidate.recompute.any():
             continue
         flags = greedy_flags(case.searcher, seed_candidate)
         names = problem.profile.topological_order
@@ -100,4 +100,4 @@ def test_seeds_hold_a_greedy_choice():
     whole_pipeline = [c for c in make_seeds(case.searcher) if c.groups == ((0,), (1,), (2,), (3,))]
     flags = {tuple(candidate.recompute.tolist()) for candidate in whole_pipeline if candidate.is_feasible}
     assert (1, 0, 0, 0) in flags
-    assert np.all([candidate.objective < PENALTY for candidate in whole_pipeline])
+    assert np.all([candidate.is_feasible for candidate in whole_pipeline])

@@ -31,6 +31,7 @@ from solver_models.instance import (
 )
 from solver_models.schedule import estimate_size, solve_order
 from solver_models.schedule.constraints import Rules
+from solver_models.schedule.effort import SolveEffort
 from solver_models.schedule.evaluation import in_order, play
 from solver_models.schedule.scale import scaled
 from solver_models.schedule.serial_schedule import one_by_one
@@ -377,7 +378,7 @@ def test_hint_is_returned_without_search():
     """Tests that with next to no effort the answer is at least as good as the hint."""
     problem = big()
     hint = one_by_one(problem)
-    result = solve_order(problem, hint=hint, deterministic_limit=0.02)
+    result = solve_order(problem, hint=hint, effort=SolveEffort(deterministic_limit=0.02))
     assert result.status == "feasible"
     assert result.objective is not None
     assert result.objective <= play(problem, hint).objective
@@ -435,7 +436,9 @@ def test_stop_is_obeyed_within_half_a_second():
         asked.append(time.process_time())
         return len(asked) > 40
 
-    result = solve_order(problem, hint=one_by_one(problem), time_limit_s=60, should_stop=should_stop)
+    result = solve_order(
+        problem, hint=one_by_one(problem), effort=SolveEffort(time_limit_s=60, should_stop=should_stop)
+    )
     assert time.process_time() - asked[40] < 0.5
     assert result.words is not None
     assert result.bound is not None
@@ -447,14 +450,14 @@ def test_keyboard_interrupt_is_heard():
     timer.start()
     start = time.process_time()
     with pytest.raises(KeyboardInterrupt):
-        solve_order(big(), hint=one_by_one(big()), time_limit_s=60)
+        solve_order(big(), hint=one_by_one(big()), effort=SolveEffort(time_limit_s=60))
     assert time.process_time() - start < 2
 
 
 def test_time_limit_is_kept():
     """Tests that the answer comes soon after the time limit, with a bound below the objective."""
     start = time.process_time()
-    result = solve_order(big(), hint=one_by_one(big()), time_limit_s=1)
+    result = solve_order(big(), hint=one_by_one(big()), effort=SolveEffort(time_limit_s=1))
     assert time.process_time() - start < 2
     assert result.status == "feasible"
     assert 0 < result.bound < result.objective
@@ -464,7 +467,10 @@ def test_same_seed_same_words():
     """Tests that one worker under a deterministic limit gives the same answer twice."""
     problem = big(stages=4, microbatches=12, budget=2)
     first, second = (
-        solve_order(problem, hint=one_by_one(problem), deterministic_limit=0.2, seed=5, time_limit_s=60) for _ in "ab"
+        solve_order(
+            problem, hint=one_by_one(problem), effort=SolveEffort(deterministic_limit=0.2, seed=5, time_limit_s=60)
+        )
+        for _ in "ab"
     )
     assert first == second
 
@@ -523,7 +529,7 @@ def test_a_hundred_actions_are_proved_in_a_second():
         problem = big(stages=4, microbatches=8, budget=budget)
         solve_order(TINY["even"])
         start = time.process_time()
-        result = solve_order(problem, hint=one_by_one(problem), time_limit_s=20)
+        result = solve_order(problem, hint=one_by_one(problem), effort=SolveEffort(time_limit_s=20))
         assert result.status == "optimal"
         assert time.process_time() - start < 5  # a second on an idle core
 
@@ -565,7 +571,7 @@ def test_words_play_in_the_simulator(shape: str, memory_bytes: int):
         for s, device in enumerate(shape)
     )
     costs = CostModel(problem)
-    result = solve_order(make_schedule_instance(problem, stages, costs=costs), time_limit_s=20)
+    result = solve_order(make_schedule_instance(problem, stages, costs=costs), effort=SolveEffort(time_limit_s=20))
     if result.words is None:
         assert result.status == "infeasible"
         assert memory_bytes < 24

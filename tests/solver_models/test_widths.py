@@ -20,15 +20,16 @@ from planner.progress import Limits
 from planner.verify import verify
 from profiles.cluster import Device
 from profiles.model_profile import ModelProfile
+from solver_models.annealing import FITS
 from solver_models.construction import make_seeds
 from solver_models.joint.search_space import automorphisms, make_space
 from solver_models.joint.subproblems import open_cases
 from solver_models.multistart import JointSearch
 from solver_models.neighbourhood import neighbour
-from solver_models.search import Searcher
+from solver_models.search import Searcher, candidate_of, solution_of
 from tests.long_runs import examples, shortened
 from tests.planner.oracle import brute_force
-from tests.solver_models.nets import Case, flatten, random_exact_cluster, random_exact_problem, random_policy_params
+from tests.solver_models.nets import Case, random_exact_cluster, random_exact_problem, random_policy_params
 from tests.strategies import AMPLE, random_edges, random_layer
 
 randoms = st.randoms(use_true_random=False)
@@ -134,18 +135,9 @@ def test_moves_change_widths(rng: Random):
     num_holders = len(problem.cluster.devices) + len(list_groups(problem))
     np.random.seed(rng.randrange(10**6))
     for _ in range(60):
-        start, devices = flatten(candidate.groups)
-        step = neighbour(
-            searcher.layers,
-            searcher.rules,
-            candidate.stage_of,
-            start,
-            devices,
-            candidate.recompute,
-            candidate.policy_params,
-        )
-        groups = tuple(tuple(step[2][a:b].tolist()) for a, b in pairwise(step[1]))
-        moved = replace(candidate, stage_of=step[0], groups=groups, recompute=step[3], policy_params=step[4])
+        step = neighbour(searcher.layers, searcher.rules, solution_of(candidate))
+        moved = candidate_of(step, objective=0, fit=FITS)
+        groups = moved.groups
         assert {holder for group in groups for holder in group} <= set(range(num_holders))
         if searcher.is_allowed(moved):
             stages = make_stages(problem, moved.stage_of, groups=moved.groups, recompute=moved.recompute)
@@ -218,8 +210,8 @@ def test_symmetries_take_groups_to_groups(rng: Random):
             assert sorted(moved) == sorted(instance.members_of(target))
         for case in cases[:10]:
             groups = tuple(tuple(image[holder] for holder in group) for group in case.groups)
-            before = searcher.rate(case.stage_of, case.groups, recompute=case.recompute).objective
-            assert searcher.rate(case.stage_of, groups, recompute=case.recompute).objective == before
+            before = searcher.rate(case.stage_of, case.groups, recompute=case.recompute).worth
+            assert searcher.rate(case.stage_of, groups, recompute=case.recompute).worth == before
 
 
 def test_alike_devices_have_symmetries():
