@@ -97,13 +97,14 @@ def is_complete(method: str) -> bool:
 
 def require_answerable(question: Question, limits: Limits) -> None:
     """Raise ValueError, with the remedy, where a solver cannot be asked: it is not here, or the model is none."""
-    if is_complete(limits.method) and isinstance(question, BatchProblem):
+    if not is_complete(limits.method):
+        return
+    if isinstance(question, BatchProblem):
         raise ValueError(
             f"limits: method = {limits.method} answers problems with a given number of microbatches; give "
             "num_microbatches instead of global_batch_size, or use method auto"
         )
-    if is_complete(limits.method):
-        require_covered(question)
+    require_covered(question)
     if limits.method == "ilp":
         require_solver(limits.solver or DEFAULT_SOLVER)
 

@@ -73,8 +73,7 @@ class SearchState:
         params: SearchParams = SearchParams(),
     ) -> None:
         self.problem, self.limits, self.params = problem, limits, params
-        self.on_progress, self.should_stop = on_progress, should_stop
-        self.fit = fit
+        self.on_progress, self.should_stop, self.fit = on_progress, should_stop, fit
         self.fits_stages = fits_stages
         """Whether `fit` looks at stages only, so that the same ones need not be looked at twice."""
         self.seen_stages: set[tuple[Stage, ...]] = set()
@@ -103,7 +102,7 @@ class SearchState:
         self.start: Plan | None = None
         """The plan that the search begins with, if the caller gave one that fits."""
         self.timeline: Timeline | None = None
-        self.source = ""
+        self.source = self.stopped_by = ""
         self.verdict: Verdict | None = None
         self.offer_s = 0.0
         """Seconds that the last look at a plan took."""
@@ -119,7 +118,6 @@ class SearchState:
         self.played: list[Plan] = []
         """The baselines that fit."""
         self.rejected: Verdict | None = None
-        self.stopped_by = ""
         self.solvers: dict[str, str] = {}
         self.witness: Witness | None = None
         """Sees every plan that the verifier passed, better or not, where somebody asks for more than the best."""
