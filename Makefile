@@ -63,15 +63,10 @@ lint: setup ## style, types and import contracts
 	$(BIN)/mypy --strict api planner profiles solver_models
 	$(BIN)/lint-imports
 
-# No network once it is set up, no root, no servers: the contract, the judge, the core's costs and play, documents and exporters;
-# of the search and the bounds what is cheap and goes far.
-QUICK := $(addprefix tests/,profiles test_house_rules.py test_documents.py) $(addprefix tests/planner/,judge export execute launch fidelity \
-  replanning what_if test_actions.py test_bounds.py test_certificate.py test_costs.py test_document.py test_explain.py test_lowering.py \
-  test_planning.py test_problem.py test_simulate.py test_verify.py) $(addprefix tests/planner/baselines/test_,drawings.py layer_pipe.py \
-  partitions.py recomputing.py sequential.py weight_grads.py zero_bubble_figures.py) $(addprefix tests/solver_models/test_,construction.py \
-  device_arrangement.py evaluator.py joint.py partition_dynamic.py partition_ilp.py recorded_play.py repetend.py steady_state.py)
+# No network once it is set up, no root, no servers, no torch: the tests that take most branches in little time.
+QUICK := $(shell cut -d: -f1 tests/quick_tests.txt | uniq)
 quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, costs and play, documents, exporters
-	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick -m 'not slow' $(QUICK)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick --quick only $(QUICK)
 
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
 # tests/api and tests/integration; by the number of tests, which is the default, some of them would come last.
@@ -79,9 +74,9 @@ BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # The quick tests come first and are watched, which costs half as much time again; watching all would take a quarter of an hour.
 test: setup browser slurm parsers database lint ## every check and every test, two files at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not slow' --cov --cov-report= $(QUICK)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
 	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent
-	$(BIN)/python -m pytest $(BY_FILE) $(QUICK:%=--only-slow %) tests
+	$(BIN)/python -m pytest $(BY_FILE) --quick never tests
 
 branches: setup ## the branches that all tests of planner, solver_models and profiles take, against their floor
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= tests/planner tests/profiles tests/solver_models

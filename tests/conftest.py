@@ -8,6 +8,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.long_runs import examples
 
+QUICK_TESTS = Path(__file__).with_name("quick_tests.txt")
+"""The tests that take most branches in little time (`python -m tests.choose_quick`)."""
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # No deadline: the first example may compile a kernel. Derandomized: the same commit always gives the same verdict.
@@ -28,22 +31,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make test` runs the quick tests first, and everything else behind them."""
-    parser.addoption(
-        "--only-slow", action="append", default=[], metavar="PATH", help="of the tests below PATH, those marked slow"
-    )
+    """`make quick` runs the tests that tests/quick_tests.txt names, `make test` those first and then all others."""
+    parser.addoption("--quick", choices=("only", "never"), help="of the tests in quick_tests.txt: these only, or never")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what `--only-slow` says."""
-    folders = [ROOT / path for path in config.getoption("--only-slow")]
-    left_out = {
-        item
-        for item in items
-        if item.get_closest_marker("slow") is None and any(item.path.is_relative_to(folder) for folder in folders)
-    }
-    config.hook.pytest_deselected(items=[*left_out])
-    items[:] = [item for item in items if item not in left_out]
+    """Leaves out what `--quick` says."""
+    wish = config.getoption("--quick")
+    if wish is None:
+        return
+    listed = set(QUICK_TESTS.read_text(encoding="utf-8").split())
+    names = {item: item.nodeid.partition("[")[0] for item in items}
+    left_out = [item for item in items if is_listed(names[item], listed) != (wish == "only")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if is_listed(names[item], listed) == (wish == "only")]
+
+
+def is_listed(name: str, listed: set[str]) -> bool:
+    """Whether a test, or its whole file, is in the list."""
+    return name in listed or name.partition("::")[0] in listed
 
 
 @pytest.fixture(scope="session")

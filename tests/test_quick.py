@@ -1,0 +1,34 @@
+"""The tests that `make quick` runs."""
+
+from pathlib import Path
+
+from tests.choose_quick import choose
+from tests.conftest import QUICK_TESTS, is_listed
+
+
+def test_every_quick_test_exists(repository_root: Path):
+    """Tests that the list of quick tests names files and functions that there are, in order and once each."""
+    lines = QUICK_TESTS.read_text(encoding="utf-8").split()
+    assert lines == sorted(set(lines))
+    for line in lines:
+        path, _, function = line.partition("::")
+        assert (repository_root / path).is_file(), f"{line}: no such file; choose again with tests/choose_quick.py"
+        if function:
+            text = (repository_root / path).read_text(encoding="utf-8")
+            assert f"def {function}(" in text, f"{line}: no such test; choose again with tests/choose_quick.py"
+
+
+def test_a_file_or_a_function_is_listed():
+    """Tests that a whole file stands for all of its tests."""
+    listed = {"tests/test_a.py", "tests/test_b.py::test_one"}
+    assert is_listed("tests/test_a.py::test_any", listed)
+    assert is_listed("tests/test_b.py::test_one", listed)
+    assert not is_listed("tests/test_b.py::test_two", listed)
+
+
+def test_what_tells_most_per_second_is_chosen():
+    """Tests that branches that are known count no more, and that what is long and tells little is left out."""
+    arcs = [("a.py", line, line + 1) for line in range(100)]
+    branches = {"": set(arcs[:10]), "wide": set(arcs[:50]), "inside": set(arcs[5:40]), "long": set(arcs[:52])}
+    assert list(choose(branches, {"wide": 1.0, "inside": 0.9, "long": 20.0})) == ["wide"]
+    assert list(choose(branches, {"wide": 1.0, "inside": 0.1, "long": 3.0})) == ["inside", "wide", "long"]
