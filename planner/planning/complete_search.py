@@ -135,8 +135,10 @@ def longest(problem: Problem) -> int:
         return max((cluster.route(a, b, num_bytes=size).duration_ns(size) for a, b in pairs), default=0)
 
     overhead = sum(max(profile.overhead_ns(each, kind) for each in cluster.device_types) for kind in "FIW")
+    exchange = max(profile.exchange_ns(each) for each in cluster.device_types)
     times = [
         max(c.forward_ns + c.input_grad_ns + c.weight_grad_ns + c.recompute_ns for c in layer.costs)
+        + (layer.forward_exchanges + layer.backward_exchanges) * exchange
         for layer in profile.layers
     ]
     flows = sum(slowest_ns(edge.bytes) + slowest_ns(edge.backward_bytes) for edge in profile.edges)
