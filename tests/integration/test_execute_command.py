@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -252,9 +252,10 @@ def test_a_hanging_rank_is_found_within_the_timeout(tmp_path: Path):
 @pytest.mark.parametrize(("model", "where"), [("greedy", "failed in 1F[0-3]"), ("too_large", "failed")])
 def test_a_rank_without_memory_is_named(tmp_path: Path, model: str, where: str):
     """Tests that running out of memory, for weights or on the way, is called that, beside what the plan expected."""
-    evidence = dict.fromkeys(Evidence.__dataclass_fields__)
-    evidence |= {"peak_bytes": {"d0": 10, "d1": 4_000}, "makespan_ns": 10, "timings": {}}
-    evidence |= {"baselines": (), "interpolated_costs": (), "search_params": {}, "improvers": ()}
+    evidence: dict[str, object] = {
+        each.name: None for each in fields(Evidence) if each.default is each.default_factory is MISSING
+    }
+    evidence |= {"peak_bytes": {"d0": 10, "d1": 4_000}, "makespan_ns": 10, "baselines": (), "interpolated_costs": ()}
     plan = replace(PLAN, evidence=Evidence(**evidence))  # type: ignore[arg-type]
     answers = run(write(plan, tmp_path / "plan.json"), model)
     assert [code for code, _ in answers] == [1, 1]
