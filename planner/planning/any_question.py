@@ -1,7 +1,6 @@
 """The door: a problem, or a global batch whose microbatches may have any size that was measured."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Unpack
 
 from planner.batch_problem import BatchProblem
@@ -17,8 +16,10 @@ from planner.progress import Limits, Progress
 def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[driver.PlanningOptions]) -> tuple[Plan, ...]:
     """The best plan and the best of other kinds; see `planner.planning.driver.make_plans`.
 
-    Raises ValueError if more than one is asked for with a global batch.
+    Raises ValueError if more than one is asked for with a global batch, TypeError for options that there are not.
     """
+    if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
+        raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
     if isinstance(problem, Problem):
         return driver.make_plans(problem, top=top, **how)
     if top > 1:
@@ -36,12 +37,19 @@ def make_plan(
     target: Target | None = None,
     params: SearchParams = SearchParams(),
 ) -> Plan:
-    """The best verified plan within the limits; see `planner.planning.driver.make_plan` and `make_batch_plan`."""
-    if isinstance(problem, BatchProblem):
-        make: Callable[..., Plan] = partial(make_batch_plan, problem)
-    else:
-        make = partial(driver.make_plan, problem)
-    return make(
+    """The best verified plan found within the limits, never worse than any baseline that fits, nor than `start`.
+
+    `start` may answer a similar question: if its stages and orders pass the verifier here, the search begins with them.
+    `target`: the program that is to run the plan; only plans that it can run are ever returned, and where it runs
+    stages in a loop in the order of 1F1B alone, chunks and cuts are searched for that order. `params`: what steers the
+    search (docs/search.md). `on_progress` hears of every step; `should_stop` is asked several times a second and ends
+    the search early.
+    Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
+    PlanError if our own verifier rejects every plan found.
+    """
+    best, *_ = make_plans(
+        problem,
+        top=1,
         limits=limits,
         start=start,
         on_progress=on_progress,
@@ -49,3 +57,4 @@ def make_plan(
         target=target,
         params=params,
     )
+    return best

@@ -13,47 +13,43 @@ best has 7/12. Where the sizes of a heat are closed early, those that were left 
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Unpack
 
 from planner.batch_problem import BatchProblem
 from planner.certificate import least_over_sizes
 from planner.errors import InfeasibleProblemError
-from planner.export.targets import Target
 from planner.plan import Plan
 from planner.planning.complete_search import require_answerable
-from planner.planning.driver import ignore, never
+from planner.planning.driver import PlanningOptions, ignore, never
 from planner.planning.evidence import Conclusion, finish
 from planner.planning.planning_params import SearchParams
 from planner.planning.size_run import SizeRun
 from planner.progress import Limits, Progress
 
 
-def make_batch_plan(
-    question: BatchProblem,
-    *,
-    limits: Limits | None = None,
-    start: Plan | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    target: Target | None = None,
-    params: SearchParams = SearchParams(),
-) -> Plan:
+def make_batch_plan(question: BatchProblem, **how: Unpack[PlanningOptions]) -> Plan:
     """The best verified plan over all sizes of microbatches, never worse than any baseline that fits at any of them.
 
     `limits.max_rounds` counts the rounds of the size that has most. Otherwise as `planner.planning.make_plan`.
     """
-    limits = limits or Limits()
+    limits, params = how.get("limits") or Limits(), how.get("params", SearchParams())
     require_answerable(question, limits)
-    sizes = _Sizes(limits, on_progress=on_progress or ignore, should_stop=should_stop or never)
+    sizes = _Sizes(limits, on_progress=how.get("on_progress") or ignore, should_stop=how.get("should_stop") or never)
     share = replace(limits, time_limit_s=limits.time_limit_s / len(question.sizes))
     with ExitStack() as stack:
         for problem in question.candidates:
             run = SizeRun(
-                problem, share, on_progress=sizes.hear, should_stop=sizes.should_stop, target=target, params=params
+                problem,
+                share,
+                on_progress=sizes.hear,
+                should_stop=sizes.should_stop,
+                target=how.get("target"),
+                params=params,
             )
             run.state.num_runs = len(question.sizes)
             sizes.runs.append(stack.enter_context(run))
         stack.enter_context(sizes.runs[0].state.collected_rarely())
-        sizes.make_first_plans(start, share=params.first_plans.no_plan_share)
+        sizes.make_first_plans(how.get("start"), share=params.first_plans.no_plan_share)
         sizes.bound()
         sizes.search()
         return sizes.finish()

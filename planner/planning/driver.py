@@ -36,41 +36,8 @@ BASELINES, START = "baselines", "the plan to start from"
 """What all baselines together, and the plan that the caller gives, are called among the improvers."""
 
 
-def make_plan(
-    problem: Problem,
-    *,
-    limits: Limits | None = None,
-    start: Plan | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    target: Target | None = None,
-    params: SearchParams = SearchParams(),
-) -> Plan:
-    """The best verified plan found within the limits, never worse than any baseline that fits, nor than `start`.
-
-    `start` may answer a similar question: if its stages and orders pass the verifier here, the search begins with them.
-    `target`: the program that is to run the plan; only plans that it can run are ever returned, and where it runs
-    stages in a loop in the order of 1F1B alone, chunks and cuts are searched for that order. `params`: what steers the
-    search (docs/search.md). `on_progress` hears of every step; `should_stop` is asked several times a second and ends
-    the search early.
-    Raises InfeasibleProblemError if no plan can exist, NoPlanFoundError if none was found,
-    PlanError if our own verifier rejects every plan found.
-    """
-    kinds = make_plans(
-        problem,
-        top=1,
-        limits=limits,
-        start=start,
-        on_progress=on_progress,
-        should_stop=should_stop,
-        target=target,
-        params=params,
-    )
-    return kinds[0]
-
-
 class PlanningOptions(TypedDict, total=False):
-    """What `make_plan` takes beside the problem."""
+    """What `planner.planning.make_plan`, which says what they mean, takes beside the problem."""
 
     limits: Limits | None
     start: Plan | None
@@ -81,7 +48,7 @@ class PlanningOptions(TypedDict, total=False):
 
 
 def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
-    """The plan that `make_plan` returns, and behind it the best found of other kinds (`planner.plan_kind`).
+    """The plan that `planner.planning.make_plan` returns, and behind it the best of other kinds (`planner.plan_kind`).
 
     At most `top` in all, the fastest first, no two of one kind, each verified and with evidence of its own; fewer where
     the run came by fewer kinds. Raises as `make_plan` does.

@@ -6,6 +6,7 @@ import pytest
 
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, describe_kind, differences, kind_of
+from planner.planning import make_plans
 from planner.problem import Problem
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 
@@ -114,3 +115,9 @@ def test_differences(change: dict[str, object], phrase: str):
 def test_replicas(best: tuple[int, int], other: tuple[int, int], phrase: str):
     """Tests that fewer, more and otherwise shared replicas are told apart."""
     assert list(differences(replace(PLAIN, replicas=best), replace(PLAIN, replicas=other))) == [phrase]
+
+
+def test_options_that_there_are_not_are_refused():
+    """Tests that a misspelt option is an error, not ignored."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'limit'"):
+        make_plans(two_devices(), top=2, limit=None)  # type: ignore[call-arg]

@@ -11,7 +11,7 @@ from planner.errors import PipeplanError
 from planner.execute.layout import make_layout
 from planner.export.targets import TARGETS, fitted, restrict_problem
 from planner.plan import Plan
-from planner.planning.driver import make_plan
+from planner.planning import make_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
