@@ -4,7 +4,7 @@ Durations are rounded up to whole nanoseconds, byte counts to whole bytes (MODEL
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -12,7 +12,7 @@ from functools import cache
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Problem
 from planner.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of
-from profiles.model_profile import Layer, LayerCost, WidthBytes
+from profiles.model_profile import Edge, Layer, LayerCost, WidthBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,25 +282,12 @@ class CostModel:
     def traffic(self, stages: Sequence[Stage]) -> dict[tuple[int, int], StageTraffic]:
         """Traffic for every pair (producing, consuming stage) that an edge connects, in order of their first edge."""
         stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
-        sent: dict[tuple[int, int], dict[str, tuple[int, int, bool]]] = {}
+        between: dict[tuple[int, int], list[Edge]] = {}
         for edge in self.problem.profile.edges:
             pair = stage_of[edge.producer], stage_of[edge.consumer]
             if pair[0] != pair[1]:
-                outputs = sent.setdefault(pair, {})
-                forward, backward, has_gradient = outputs.get(edge.producer, (0, 0, False))
-                outputs[edge.producer] = (
-                    max(forward, edge.bytes),
-                    max(backward, edge.backward_bytes),
-                    has_gradient or edge.has_gradient,
-                )
-        return {
-            pair: StageTraffic(
-                forward_bytes=sum(size[0] for size in outputs.values()),
-                backward_bytes=sum(size[1] for size in outputs.values()),
-                has_gradient=any(size[2] for size in outputs.values()),
-            )
-            for pair, outputs in sent.items()
-        }
+                between.setdefault(pair, []).append(edge)
+        return {pair: stage_traffic(edges) for pair, edges in between.items()}
 
     def find_routes(self, stages: Sequence[Stage]) -> None:
         """Look for the routes of all transfers between the stages at once."""
@@ -452,6 +439,21 @@ class CostModel:
     def _input_grad_parts(self, stage: Stage) -> list[SplitPart]:
         """The parts that share I of a stage with split placement."""
         return [part for part in self.parts(stage) if part.share] if stage.is_split else []
+
+
+def stage_traffic(edges: Iterable[Edge]) -> StageTraffic:
+    """What the edges between two stages carry: of every producer the most that any of its consumers takes."""
+    outputs: dict[str, tuple[int, int]] = {}
+    has_gradient = False
+    for edge in edges:
+        forward, backward = outputs.get(edge.producer, (0, 0))
+        outputs[edge.producer] = max(forward, edge.bytes), max(backward, edge.backward_bytes)
+        has_gradient = has_gradient or edge.has_gradient
+    return StageTraffic(
+        forward_bytes=sum(forward for forward, _ in outputs.values()),
+        backward_bytes=sum(backward for _, backward in outputs.values()),
+        has_gradient=has_gradient,
+    )
 
 
 def overlap(i: int, j: int, *, num_senders: int, num_receivers: int) -> tuple[int, int]:

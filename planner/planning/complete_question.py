@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import permutations, product
 from math import perm
 
-from planner.costs import CostModel, overlap
+from planner.costs import CostModel, overlap, stage_traffic
 from planner.plan import Stage
 from planner.problem import Problem
 from profiles.model_profile import Edge
@@ -223,7 +223,7 @@ class _Question:
             for b, second in enumerate(members):
                 arriving = [edge for _, consumer, edge in leaving if consumer in second]
                 if arriving and not first & second:
-                    between[a, b] = found.setdefault(_add_up(arriving), len(found))
+                    between[a, b] = found.setdefault(_traffic(arriving), len(found))
         return list(found), between
 
     def _make_legs(
@@ -245,14 +245,9 @@ class _Question:
         return TransferLeg(duration, frozenset(route.links) if duration else frozenset())
 
 
-def _add_up(edges: Sequence[Edge]) -> Traffic:
-    """What the edges between two stages carry: of every producer the most that any of its consumers takes."""
-    largest: dict[str, tuple[int, int]] = {}
-    for edge in edges:
-        forward, backward = largest.get(edge.producer, (0, 0))
-        largest[edge.producer] = max(forward, edge.bytes), max(backward, edge.backward_bytes)
-    forward, backward = map(sum, zip(*largest.values(), strict=True))
-    return Traffic(forward, backward, any(edge.has_gradient for edge in edges))
+def _traffic(edges: Sequence[Edge]) -> Traffic:
+    flow = stage_traffic(edges)
+    return Traffic(forward=flow.forward_bytes, backward=flow.backward_bytes, has_gradient=flow.has_gradient)
 
 
 def _convex_sets(problem: Problem) -> list[tuple[int, ...]]:
