@@ -1,5 +1,6 @@
-"""What every test shares: where the repository is, how long hypothesis may think, and that Ctrl+C is heard."""
+"""What every test shares: where the repository is, how long hypothesis may think, that Ctrl+C is heard, and a width."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -28,6 +29,9 @@ settings.load_profile("house")
 
 # A shell starts background jobs with the interrupt ignored, and processes pass that on to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Whoever starts the tests may have set a terminal's width: what is printed then breaks elsewhere.
+os.environ.pop("COLUMNS", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -20,8 +20,6 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture
 def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
     """A command line in an empty folder that holds `workload.json` and `plan.json`."""
-    # whoever starts the tests may have set a terminal's width
-    monkeypatch.delenv("COLUMNS", raising=False)
     shell = Shell(tmp_path, capsys, monkeypatch)
     shell.write_world()
     return shell
