@@ -1,0 +1,270 @@
+"""Time windows and orders of the actions of many cases at once: what a deadline leaves, in integers.
+
+A case has its stages on its devices. Every device has `C` places for stage replicas, and every place an F, an I (what
+precedes the gradient) and a W (the rest of the backward pass) of `M` microbatches: `Y = 3 C M` actions per device,
+numbered (place, kind, microbatch). A place without a stage has actions without duration, which change nothing.
+docs/bounds.md says why each rule is sound; links are taken as free, so that every order of the case obeys them.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.bounds.minimum_costs import Integers
+
+Bits = NDArray[numpy.bool_]
+
+NEVER = -(1 << 61)
+"""Less than any time, also with a time added to it."""
+
+MAX_PASSES = 40
+"""Passes over the rules; each leaves valid windows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """`K` cases of `D` devices with `C` places; place (d, c) is the lane d C + c of `L = D C`."""
+
+    time: Integers
+    """[K, D, Y] duration of every action."""
+    forward: Integers
+    """[K, L, L] time of a transfer from lane to lane, of one activation; `NEVER` where nothing flows."""
+    backward: Integers
+    """[K, L, L] the same for gradients."""
+    tail: Integers
+    """[K, L] synchronisation after the last action of a lane."""
+    held: Integers
+    """[K, D, C] bytes of a microbatch from F to I."""
+    kept: Integers
+    """[K, D, C] bytes of a microbatch from I to W."""
+    room: Integers
+    """[K, D, C] bytes left for them while F runs."""
+    count: int
+    """M"""
+
+    def take(self, rows: Integers) -> "Cases":
+        """The cases of these numbers."""
+        arrays = {each.name: getattr(self, each.name)[rows] for each in fields(self) if each.name != "count"}
+        return Cases(**arrays, count=self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What is known of the orders of `N` nodes, each of a case."""
+
+    case: Integers
+    """[N] number of its case."""
+    node: Integers
+    """[N] number of the node itself."""
+    start: Integers
+    """[N, D, Y] no action starts sooner."""
+    end: Integers
+    """[N, D, Y] none ends later."""
+    before: Bits
+    """[N, D, Y, Y] whether the first action is known to precede the second."""
+
+    def take(self, rows: Integers) -> "Orders":
+        """These nodes."""
+        return Orders(self.case[rows], self.node[rows], self.start[rows], self.end[rows], self.before[rows])
+
+
+def begin(cases: Cases, rows: Integers, deadline: int) -> Orders:
+    """All orders of these cases that end by `deadline`: microbatches in order, F before I before W."""
+    shape = (len(rows), *cases.time.shape[1:])
+    places, count = cases.held.shape[2], cases.count
+    chain = numpy.zeros((places, 3, count, places, 3, count), dtype=bool)
+    rank = numpy.arange(count)
+    for place in range(places):
+        for kind in range(3):
+            for later in range(kind, 3):
+                chain[place, kind, :, place, later, :] = rank[:, None] < rank[None, :] + (later > kind)
+    size = shape[2]
+    tail = numpy.repeat(cases.tail[rows].reshape(*shape[:2], places), 3 * count, axis=2)
+    return Orders(
+        rows,
+        rows,
+        numpy.zeros(shape, dtype=numpy.int64),
+        deadline - tail,
+        numpy.broadcast_to(chain.reshape(size, size), (*shape, size)).copy(),
+    )
+
+
+def screen(cases: Cases, rows: Integers, deadline: int) -> Integers:
+    """Those of these cases that the quick rules leave: arcs, microbatches in order, and how much a device can run."""
+    own = cases.take(rows)
+    start = numpy.zeros(own.time.shape, dtype=numpy.int64)
+    tail = numpy.repeat(own.tail.reshape(*own.held.shape), 3 * own.count, axis=2)
+    end = deadline - tail
+    for _ in range(2):
+        _follow(start, own)
+        _follow_back(end, own)
+        _keep_sequence(start, end, own)
+    dead = (start + own.time > end).any(axis=(1, 2))
+    rows, start, end, time = (values[~dead] for values in (rows, start, end, own.time))
+    return rows[~_is_too_much(start, end, time)]
+
+
+def _keep_sequence(start: Integers, end: Integers, cases: Cases) -> None:
+    """Actions of a kind run one after the other, microbatch by microbatch."""
+    begin, due, time = _lanes(start, cases), _lanes(end, cases), _lanes(cases.time, cases)
+    before = numpy.cumsum(time, axis=3) - time
+    begin[...] = numpy.maximum.accumulate(begin - before, axis=3) + before
+    after = before + time
+    due[...] = numpy.minimum.accumulate((due - after)[..., ::-1], axis=3)[..., ::-1] + after
+
+
+def narrow(orders: Orders, cases: Cases, *, passes: int = MAX_PASSES) -> Orders:
+    """The nodes that the rules leave, with all that they entail; the arrays given may be overwritten."""
+    alive = numpy.ones(len(orders.case), dtype=bool)
+    active = numpy.arange(len(orders.case))
+    for _ in range(passes):
+        if not len(active):
+            break
+        part = orders.take(active)
+        own = cases.take(part.case)
+        before = part.start.copy(), part.end.copy(), part.before.copy()
+        is_dead = _pass(part, own)
+        orders.start[active], orders.end[active], orders.before[active] = part.start, part.end, part.before
+        is_new = numpy.zeros(len(active), dtype=bool)
+        for old, new in zip(before, (part.start, part.end, part.before), strict=True):
+            is_new |= (old != new).reshape(len(active), -1).any(axis=1)
+        alive[active[is_dead]] = False
+        active = active[is_new & ~is_dead]
+    return orders.take(numpy.flatnonzero(alive))
+
+
+def _pass(orders: Orders, cases: Cases) -> Bits:
+    """Every rule once; [N] whether a node has no order left."""
+    _follow(orders.start, cases)
+    _follow_back(orders.end, cases)
+    dead = _is_crossed(orders, cases)
+    dead |= _order_pairs(orders, cases)
+    dead |= _make_room(orders, cases)
+    _close(orders.before)
+    _wait(orders.start, orders.before, cases.time)
+    _precede(orders.end, orders.before, cases.time)
+    dead |= _is_crossed(orders, cases) | _is_too_much(orders.start, orders.end, cases.time)
+    size = orders.before.shape[-1]
+    both: Bits = (orders.before & orders.before.swapaxes(2, 3)).reshape(len(dead), -1, size * size)
+    return numpy.asarray(dead | both.any(axis=(1, 2)))
+
+
+def _is_crossed(orders: Orders, cases: Cases) -> Bits:
+    """Whether an action has no room between its start and its end."""
+    crossed: Bits = (orders.start + cases.time > orders.end).any(axis=(1, 2))
+    return crossed
+
+
+def _lanes(values: Integers, cases: Cases) -> Integers:
+    """[N, L, 3, M] a view of figures per action."""
+    return values.reshape(len(values), cases.tail.shape[1], 3, cases.count)
+
+
+def _follow(start: Integers, cases: Cases) -> None:
+    """Arcs: an action starts once what it waits for has ended and has come over."""
+    begin, time = _lanes(start, cases), _lanes(cases.time, cases)
+    forward, backward = cases.forward[..., None], cases.backward[..., None]
+    for _ in range(begin.shape[1] + 1):
+        old = begin.copy()
+        arrival = ((begin[:, :, 0] + time[:, :, 0])[:, :, None] + forward).max(axis=1)
+        numpy.maximum(begin[:, :, 0], arrival, out=begin[:, :, 0])
+        arrival = ((begin[:, :, 1] + time[:, :, 1])[:, :, None] + backward).max(axis=1)
+        numpy.maximum(begin[:, :, 1], arrival, out=begin[:, :, 1])
+        for kind in (1, 2):
+            ready = begin[:, :, kind - 1] + time[:, :, kind - 1]
+            numpy.maximum(begin[:, :, kind], ready, out=begin[:, :, kind])
+        if (old == begin).all():
+            return
+
+
+def _follow_back(end: Integers, cases: Cases) -> None:
+    """Arcs: an action ends before the latest start of what waits for it."""
+    due, time = _lanes(end, cases), _lanes(cases.time, cases)
+    forward, backward = cases.forward[..., None], cases.backward[..., None]
+    for _ in range(due.shape[1] + 1):
+        old = due.copy()
+        for kind in (1, 0):
+            numpy.minimum(due[:, :, kind], due[:, :, kind + 1] - time[:, :, kind + 1], out=due[:, :, kind])
+        for kind, lag in ((1, backward), (0, forward)):
+            latest = ((due[:, :, kind] - time[:, :, kind])[:, None] - lag).min(axis=2)
+            numpy.minimum(due[:, :, kind], latest, out=due[:, :, kind])
+        if (old == due).all():
+            return
+
+
+def _order_pairs(orders: Orders, cases: Cases) -> Bits:
+    """Pairs: where an action cannot precede another one of its device, it follows it."""
+    soonest = orders.start + cases.time
+    is_late = soonest[..., :, None] + cases.time[..., None, :] > orders.end[..., None, :]
+    size = is_late.shape[-1]
+    is_late &= ~numpy.eye(size, dtype=bool)
+    orders.before[...] |= is_late.swapaxes(2, 3)
+    return numpy.asarray((is_late & is_late.swapaxes(2, 3)).any(axis=(1, 2, 3)))
+
+
+def _close(before: Bits) -> None:
+    """What precedes an action precedes what follows it."""
+    shape = before.shape
+    flat = before.reshape(-1, *shape[2:]).astype(numpy.float32)
+    before |= (flat @ flat > 0).reshape(shape)
+
+
+def _wait(start: Integers, before: Bits, time: Integers) -> None:
+    """Sums: an action starts after all that precedes it has run one by one, by release."""
+    order = numpy.argsort(-start, axis=2, kind="stable")
+    sorted_start, sorted_time = (numpy.take_along_axis(values, order, axis=2) for values in (start, time))
+    precedes = numpy.take_along_axis(before, order[..., None], axis=2)
+    work = numpy.cumsum(numpy.where(precedes, sorted_time[..., None], 0), axis=2)
+    ready = numpy.where(precedes, sorted_start[..., None] + work, 0).max(axis=2)
+    numpy.maximum(start, ready, out=start)
+
+
+def _precede(end: Integers, before: Bits, time: Integers) -> None:
+    """Sums: an action ends early enough for all that follows it to run one by one, by due time."""
+    order = numpy.argsort(end, axis=2, kind="stable")
+    sorted_end, sorted_time = (numpy.take_along_axis(values, order, axis=2) for values in (end, time))
+    follows = numpy.take_along_axis(before.swapaxes(2, 3), order[..., None], axis=2)
+    work = numpy.cumsum(numpy.where(follows, sorted_time[..., None], 0), axis=2)
+    latest = numpy.where(follows, sorted_end[..., None] - work, 1 << 61).min(axis=2)
+    numpy.minimum(end, latest, out=end)
+
+
+def _is_too_much(start: Integers, end: Integers, time: Integers) -> Bits:
+    """Whether actions that must run between two moments take longer than that."""
+    order = numpy.argsort(-start, axis=2, kind="stable")
+    start, end, work = (numpy.take_along_axis(values, order, axis=2) for values in (start, end, time))
+    is_within = end[..., :, None] <= end[..., None, :]
+    total = numpy.cumsum(numpy.where(is_within, work[..., None], 0), axis=2)
+    return numpy.asarray((is_within & (start[..., None] + total > end[..., None, :])).any(axis=(1, 2, 3)))
+
+
+def _make_room(orders: Orders, cases: Cases) -> Bits:
+    """Room: stashes that are known to be held when an F starts fit; what has to end before, to that end, does."""
+    num, devices, places = cases.held.shape
+    count = cases.count
+    before = orders.before.reshape(num, devices, places, 3, count, places, 3, count)
+    dead = numpy.zeros(num, dtype=bool)
+    for place in range(places):
+        forwards = before[..., place, 0, :].sum(axis=4)[:, :, :, 0].copy()  # [N, D, C, M] F known to precede
+        forwards[:, :, place] += 1
+        later = before[:, :, place, 0].sum(axis=-1)  # [N, D, M, C, 3] known to follow
+        returns, rests = (count - later[..., kind].swapaxes(2, 3) for kind in (1, 2))
+        least = _least_held(cases, forwards, returns, rests)
+        total, room = least.sum(axis=2), cases.room[:, :, place, None]
+        dead |= (total > room).any(axis=(1, 2))
+        for kind in (1, 2):
+            fewer = returns - (kind == 1), rests - (kind == 2)
+            more = total[:, :, None] - least + _least_held(cases, forwards, *fewer)
+            number = (returns, rests)[kind - 1] - 1
+            where = numpy.nonzero((more > room[:, :, None]) & (number >= 0))
+            before[where[0], where[1], where[2], kind, number[where], place, 0, where[3]] = True
+    return dead
+
+
+def _least_held(cases: Cases, forwards: Integers, returns: Integers, rests: Integers) -> Integers:
+    """[N, D, C, M] bytes that are held after so many F, and at most so many I and W."""
+    held, kept = cases.held[..., None], cases.kept[..., None]
+    ended = numpy.minimum(returns, forwards)
+    ended = numpy.where(kept > held, numpy.minimum(ended, rests), ended)
+    return held * (forwards - ended) + kept * (ended - numpy.minimum(rests, ended))

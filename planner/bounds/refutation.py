@@ -1,0 +1,274 @@
+"""Refutations: no plan of a small problem ends by a deadline, shown case by case.
+
+All partitions and mappings are gone through (`case_enumeration`); those that no quick rule closes are closed by the
+windows of their actions, or by a tree over the order of two actions: a node is closed by its windows, or has two nodes,
+one for either order. The certificate holds the trees; everything else is derived again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from planner.bounds.case_enumeration import CaseEnumeration
+from planner.bounds.case_tables import MAX_DEADLINE_NS, CaseTables, TooLargeError
+from planner.bounds.minimum_costs import Integers
+from planner.bounds.open_cases import CaseMaker
+from planner.bounds.order_windows import Cases, Orders, begin, narrow, screen
+from planner.clock import HasTime, always
+from planner.costs import CostModel
+from planner.problem import Problem
+
+MAX_STATES, MAX_NODES = 1_000_000, 60_000
+"""Beginnings of plans, and nodes of all trees, that a certificate may need; what states more is refused."""
+
+BATCH_CELLS = 1_500_000
+"""Pairs of actions that are looked at together."""
+
+ORDER_BATCH = 4_000
+"""Partitions and mappings, with an order of replicas each, that are made together."""
+
+FIELDS = ("states", "trees")
+"""What a certificate has besides its kind and its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refutation:
+    """Why no plan ends by a deadline."""
+
+    num_states: int
+    """Beginnings of plans that are looked at."""
+    trees: tuple[tuple[int, ...], ...]
+    """For every case that is open, in order: nodes in preorder, 0 if closed, or 1 + the code of a pair."""
+
+
+def refute(
+    problem: Problem,
+    costs: CostModel,
+    value: int,
+    *,
+    max_states: int = MAX_STATES,
+    max_nodes: int = MAX_NODES,
+    has_time: HasTime = always,
+) -> Refutation | None:
+    """A proof that no plan has a makespan below `value`; None if none was found within these limits."""
+    try:
+        proof = _Proof(problem, costs, value, max_states=min(max_states, MAX_STATES))
+    except TooLargeError:
+        return None
+    search = _TreeSearch(max_nodes=min(max_nodes, MAX_NODES), has_time=has_time)
+    try:
+        for cases, orders in proof.open_cases():
+            if not has_time() or not search.close(cases, orders):
+                return None
+    except TooLargeError:
+        return None
+    return Refutation(num_states=proof.enumeration.num_states, trees=tuple(search.trees))
+
+
+def check(problem: Problem, costs: CostModel, *, value: int, states: int, trees: Sequence[Sequence[int]]) -> bool:
+    """Whether the trees show, with what is derived here, that no plan has a makespan below `value`.
+
+    Raises ValueError if they do not fit the cases.
+    """
+    proof = _Proof(problem, costs, value, max_states=states)
+    replay = _TreeCheck(trees)
+    for cases, orders in proof.open_cases():
+        if not replay.close(cases, orders):
+            return False
+    return replay.is_used_up and proof.enumeration.num_states == states
+
+
+def read(certificate: Mapping[str, Any]) -> tuple[int, list[list[int]]]:
+    """Number of states and trees as stated; raises ValueError before anything is done that takes time."""
+    states, trees = certificate["states"], certificate["trees"]
+    if type(states) is not int or not 0 <= states <= MAX_STATES:
+        raise ValueError(f"certificate: states is not an integer from 0 to {MAX_STATES:,}; make the bound again")
+    if not isinstance(trees, list) or not all(isinstance(tree, list) for tree in trees):
+        raise ValueError("certificate: trees are no lists; make the bound again")
+    if sum(map(len, trees)) > MAX_NODES or len(trees) > MAX_NODES:
+        raise ValueError(f"certificate: trees have more than {MAX_NODES:,} nodes; make the bound again")
+    if not all(type(code) is int and 0 <= code < 1 << 30 for tree in trees for code in tree):
+        raise ValueError("certificate: trees have nodes that are no integers from 0; make the bound again")
+    return states, trees
+
+
+class _Proof:
+    """The cases of a problem that are open below a value."""
+
+    def __init__(self, problem: Problem, costs: CostModel, value: int, *, max_states: int) -> None:
+        self.deadline = value - 1 - problem.profile.optimizer_ns
+        if not 0 <= self.deadline < MAX_DEADLINE_NS:
+            raise TooLargeError("certificate: its value leaves the range of a refutation")
+        tables = CaseTables(problem, costs)
+        self.enumeration = CaseEnumeration(tables, self.deadline, most=max_states)
+        self.maker = CaseMaker(tables)
+
+    def open_cases(self) -> Iterator[tuple[Cases, Orders]]:
+        """Cases that windows leave open, and the windows; as many at a time as are looked at together."""
+        for segments, seats in self.enumeration.cases():
+            for part in self._batches(segments, seats):
+                cases, rows = self.maker.make(*part)
+                rows = screen(cases, rows, self.deadline)
+                size = batch_size(cases)
+                for first in range(0, len(rows), size):
+                    orders = narrow(begin(cases, rows[first : first + size], self.deadline), cases)
+                    if len(orders.case):
+                        yield cases, orders
+
+    def _batches(self, segments: Integers, seats: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
+        """Segments, seats and orders of replicas, as many at a time as are made together."""
+        waiting: list[tuple[Integers, Integers, Integers]] = []
+        count = 0
+        for part in self.maker.in_every_order(segments, seats):
+            waiting.append(part)
+            count += len(part[0])
+            if count >= ORDER_BATCH:
+                yield _joined(waiting)
+                waiting, count = [], 0
+        if waiting:
+            yield _joined(waiting)
+
+
+def _joined(parts: list[tuple[Integers, Integers, Integers]]) -> tuple[Integers, Integers, Integers]:
+    segments, seats, orders = (numpy.concatenate(column) for column in zip(*parts, strict=True))
+    return segments, seats, orders
+
+
+def batch_size(cases: Cases) -> int:
+    """Nodes that are looked at together."""
+    _, devices, actions = cases.time.shape
+    return max(1, BATCH_CELLS // (devices * actions * actions))
+
+
+class _TreeSearch:
+    """Makes a tree for every open case."""
+
+    def __init__(self, *, max_nodes: int, has_time: HasTime) -> None:
+        self.max_nodes, self.has_time = max_nodes, has_time
+        self.trees: list[tuple[int, ...]] = []
+        self.num_nodes = 0
+
+    def close(self, cases: Cases, roots: Orders) -> bool:
+        """Append the trees of these roots; False if one is out of reach."""
+        children: dict[int, tuple[int, int, int]] = {}
+        roots.node[...] = numpy.arange(len(roots.node))
+        ahead, number, size = [roots], len(roots.node), batch_size(cases)
+        is_narrowed = True
+        while ahead:
+            if not self.has_time() or self.num_nodes + number > self.max_nodes:
+                return False
+            orders = ahead.pop()
+            orders = orders if is_narrowed else narrow(orders, cases)
+            is_narrowed = False
+            if not len(orders.node):
+                continue
+            pairs = choose(orders, cases)
+            if (pairs < 0).any():
+                return False
+            nodes = number + numpy.arange(2 * len(pairs))
+            for node, code, first, second in zip(
+                orders.node.tolist(), pairs.tolist(), nodes[::2].tolist(), nodes[1::2].tolist(), strict=True
+            ):
+                children[node] = code, first, second
+            number += len(nodes)
+            both = decide(orders, pairs, nodes[::2], nodes[1::2])
+            ahead += [both.take(numpy.arange(first, min(first + size, len(nodes)))) for first in
+                      range(0, len(nodes), size)]
+        self.trees += [tuple(_preorder(children, root)) for root in range(len(roots.node))]
+        self.num_nodes += number
+        return True
+
+
+def _preorder(children: Mapping[int, tuple[int, int, int]], root: int) -> Iterator[int]:
+    ahead = [root]
+    while ahead:
+        code, *following = children.get(ahead.pop(), (-1,))
+        yield code + 1
+        ahead += reversed(following)
+
+
+class _TreeCheck:
+    """Holds the trees of a certificate against the open cases, in their order."""
+
+    def __init__(self, trees: Sequence[Sequence[int]]) -> None:
+        self.first = numpy.cumsum([0, *map(len, trees)])[:-1]
+        self.codes = numpy.array([code for tree in trees for code in tree], dtype=numpy.int64)
+        self.skip = numpy.array([size for tree in trees for size in _sizes(tree)], dtype=numpy.int64)
+        self.used = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether every tree was asked for."""
+        return self.used == len(self.first)
+
+    def close(self, cases: Cases, roots: Orders) -> bool:
+        """Whether the next trees close these cases."""
+        count, size = len(roots.node), batch_size(cases)
+        if self.used + count > len(self.first):
+            return False
+        roots.node[...] = self.first[self.used : self.used + count]
+        self.used += count
+        ahead, is_narrowed = [roots], True
+        while ahead:
+            orders = ahead.pop()
+            left = orders if is_narrowed else narrow(orders, cases)
+            is_narrowed = False
+            pairs = self.codes[left.node] - 1
+            if (pairs < 0).any() or not is_sound(pairs, cases):
+                return False
+            second = left.node + 1 + self.skip[numpy.minimum(left.node + 1, len(self.skip) - 1)]
+            both = decide(left, pairs, left.node + 1, second)
+            total = len(both.node)
+            ahead += [both.take(numpy.arange(a, min(a + size, total))) for a in range(0, total, size)]
+        return True
+
+
+def _sizes(tree: Sequence[int]) -> list[int]:
+    """Nodes of the subtree that begins at every place; raises ValueError if the tree is none."""
+    sizes, done = [0] * len(tree), list[int]()
+    for place in range(len(tree) - 1, -1, -1):
+        if not tree[place]:
+            sizes[place] = 1
+        elif len(done) < 2:
+            raise ValueError("certificate: one of its trees ends too soon; make the bound again")
+        else:
+            sizes[place] = 1 + done.pop() + done.pop()
+        done.append(sizes[place])
+    if len(done) != 1:
+        raise ValueError("certificate: one of its trees has nodes that lead nowhere; make the bound again")
+    return sizes
+
+
+def is_sound(pairs: Integers, cases: Cases) -> bool:
+    """Whether these codes name two actions of a device."""
+    _, devices, actions = cases.time.shape
+    first, second = pairs // actions % actions, pairs % actions
+    return bool(((pairs < devices * actions * actions) & (first != second)).all())
+
+
+def choose(orders: Orders, cases: Cases) -> Integers:
+    """[N] code of the pair of least room in either order; -1 where all are in order."""
+    time = cases.time[orders.case]
+    room = orders.end[..., None, :] - (orders.start + time)[..., :, None] - time[..., None, :]
+    other = room.swapaxes(2, 3)
+    size = room.shape[-1]
+    is_open = ~(orders.before | orders.before.swapaxes(2, 3)) & ~numpy.eye(size, dtype=bool)
+    is_open &= (time[..., :, None] > 0) & (time[..., None, :] > 0)
+    score = numpy.where(is_open, room.astype(float) * other + room + other, numpy.inf).reshape(len(room), -1)
+    best = score.argmin(axis=1)
+    is_none = numpy.isinf(score[numpy.arange(len(best)), best])
+    return numpy.where(is_none, -1, best)
+
+
+def decide(orders: Orders, pairs: Integers, first: Integers, second: Integers) -> Orders:
+    """Two nodes for each, in turns: the pair in the order given, and in the other."""
+    count, (_, _, actions) = len(pairs), orders.start.shape
+    both = orders.take(numpy.repeat(numpy.arange(count), 2))
+    device, a, b = pairs // (actions * actions), pairs // actions % actions, pairs % actions
+    rows = numpy.arange(count)
+    both.before[2 * rows, device, a, b] = True
+    both.before[2 * rows + 1, device, b, a] = True
+    both.node[2 * rows], both.node[2 * rows + 1] = first, second
+    return both
