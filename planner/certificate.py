@@ -13,6 +13,7 @@ from planner.bounds import (
     packing_search,
     paths,
     pipeline_bound,
+    refutation,
     schedule,
     windows,
     work,
@@ -49,6 +50,7 @@ __all__ = [
     "least_over_sizes",
     "make_bound",
     "prove_infeasible",
+    "refute",
     "schedule_bound",
 ]
 
@@ -106,6 +108,33 @@ def make_bound(
     if make_covering is None or not has_time():
         return best
     return _pack(least, best, make=make_covering, seconds=time_limit_s, params=params)
+
+
+def refute(
+    problem: Problem,
+    costs: CostModel,
+    value: int,
+    *,
+    has_time: HasTime = always,
+    params: BoundParams = BoundParams(),
+) -> Bound | None:
+    """A bound of `value`, an objective that some plan has, by going through all cases; None if one stays open.
+
+    The work is counted; where it takes longer, `has_time` ends it.
+    """
+    found = refutation.refute(
+        problem,
+        costs,
+        value,
+        max_states=params.refuted_states,
+        max_nodes=params.refuted_nodes,
+        has_time=has_time,
+    )
+    if found is None:
+        return None
+    trees = [list(tree) for tree in found.trees]
+    certificate = {"kind": "refutation", "value_ns": value, "states": found.num_states, "trees": trees}
+    return Bound(kind="refutation", value_ns=value, certificate=certificate)
 
 
 def _count(least: Least, best: Bound, *, reached: int | None) -> Bound:
@@ -414,6 +443,15 @@ def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
     return stated
 
 
+def _refutation(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if every case of partition, mapping and order is closed below it."""
+    stated = _positive(certificate)
+    states, trees = refutation.read(certificate)
+    is_out = refutation.check(least.problem, least.costs, value=stated, states=states, trees=trees)
+    _require_ruled_out(stated, is_out=is_out)
+    return stated
+
+
 def _positive(certificate: Mapping[str, Any]) -> int:
     stated = _stated(certificate)
     if not stated:
@@ -472,6 +510,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "classes": _classes,
     "packing": _packing,
     "counting": _counting,
+    "refutation": _refutation,
 }
 
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -484,5 +523,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "classes": ("classes",),
     "packing": ("cases",),
     "counting": ("unit", "special"),
+    "refutation": refutation.FIELDS,
 }
 """What a certificate of every kind has besides its kind and its value."""

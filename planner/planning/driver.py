@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypedDict, Unpack
 
 from planner.baselines.registry import make_baselines, play_baseline
-from planner.certificate import make_bound, prove_infeasible
+from planner.certificate import make_bound, prove_infeasible, refute
 from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
 from planner.export.targets import Target, fitted
@@ -32,8 +32,8 @@ from solver_models.large_construction import large_seeds
 from solver_models.precompile import FIRST, JOINT
 from solver_models.search import Searcher
 
-BASELINES, START = "baselines", "the plan to start from"
-"""What all baselines together, and the plan that the caller gives, are called among the improvers."""
+BASELINES, START, REFUTATION = "baselines", "the plan to start from", "refutation"
+"""What all baselines together, the plan that the caller gives, and the last proof are called among the improvers."""
 
 
 class PlanningOptions(TypedDict, total=False):
@@ -241,6 +241,25 @@ def add_class_layouts(run: SearchState) -> None:
         run.layouts += run.near_bound[: params.seed_layouts]
 
 
+def certify(run: SearchState) -> None:
+    """Where a gap is open after the search of a small problem: a certificate that there is nothing below the incumbent.
+
+    What the complete search closed, a reader has to believe; a refutation is derived again by whoever checks the plan.
+    """
+    below = run.threshold_ns
+    if below is None or run.lower_bound is None or run.lower_bound.value_ns >= below or run.should_stop():
+        return
+    is_claimed = run.solver_bound_ns is not None and run.solver_bound_ns >= below
+    if not is_claimed or is_complete(run.limits.method):
+        return
+    with run.turn_of(REFUTATION):
+        found = refute(run.problem, run.costs, below, has_time=run.time_until(1.0), params=run.params.bound)
+    if found is not None:
+        run.lower_bound = found
+        run.stopped_by = "proof"
+        run.report("bound")
+
+
 def search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> None:
     """The best numbers of chunks and cuts for programs whose order is fixed, up to a part of the time limit."""
     with run.turn_of("looped layouts"):
@@ -263,6 +282,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
                 yield
             if run.stopped_by == "time":
                 run.window.drain()
+        certify(run)
         if isinstance(run.witness, Archive) and loop is not None:
             run.witness.take(run, loop)
     except PipeplanError:
