@@ -126,14 +126,13 @@ def refute(
         problem,
         costs,
         value,
-        max_states=params.refuted_states,
-        max_nodes=params.refuted_nodes,
+        effort=params.refuted_effort,
         has_time=has_time,
     )
     if found is None:
         return None
     trees = [list(tree) for tree in found.trees]
-    certificate = {"kind": "refutation", "value_ns": value, "states": found.num_states, "trees": trees}
+    certificate = {"kind": "refutation", "value_ns": value, "effort": found.effort, "trees": trees}
     return Bound(kind="refutation", value_ns=value, certificate=certificate)
 
 
@@ -446,8 +445,8 @@ def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
 def _refutation(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if every case of partition, mapping and order is closed below it."""
     stated = _positive(certificate)
-    states, trees = refutation.read(certificate)
-    is_out = refutation.check(least.problem, least.costs, value=stated, states=states, trees=trees)
+    effort, trees = refutation.read(certificate)
+    is_out = refutation.check(least.problem, least.costs, value=stated, effort=effort, trees=trees)
     _require_ruled_out(stated, is_out=is_out)
     return stated
 

@@ -42,10 +42,8 @@ class BoundParams:
     """Columns per round, at most. Not measured."""
     packing_enough: Annotated[float, (0.0, 1.0)] = 0.9
     """Another round of prices is worth its while if the last one left fewer stages than this part. Not measured."""
-    refuted_states: Annotated[int, (0, 10**9)] = 300_000
-    """Beginnings of plans that a refutation may look at; 0: none is tried. Not measured."""
-    refuted_nodes: Annotated[int, (0, 10**9)] = 20_000
-    """Nodes of its trees over orders. Not measured."""
+    refuted_effort: Annotated[int, (0, 10**9)] = 400_000
+    """Units of work that a refutation may take, of some 20 microseconds each; 0: none is tried. Not measured."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy
 
-from planner.bounds.case_tables import FORWARD, HELD, REST, RETURNING, STATE, WORKSPACE, CaseTables, TooLargeError
+from planner.bounds.case_tables import FORWARD, HELD, REST, RETURNING, STATE, WORKSPACE, CaseTables, Effort
 from planner.bounds.minimum_costs import Integers, Least
 from planner.bounds.order_windows import NEVER, Bits
 from planner.bounds.work import find_weights
@@ -58,10 +58,9 @@ class States:
 class CaseEnumeration:
     """The cases of a problem that end by a deadline, as far as quick rules see."""
 
-    def __init__(self, tables: CaseTables, deadline: int, *, most: int) -> None:
-        """`most`: states that may be looked at."""
-        self.tables, self.deadline, self.most = tables, deadline, most
-        self.num_states = 0
+    def __init__(self, tables: CaseTables, deadline: int, *, effort: Effort) -> None:
+        """`effort`: a unit is spent for every state."""
+        self.tables, self.deadline, self.effort = tables, deadline, effort
         self.count = tables.problem.num_microbatches
         self.places = min(tables.problem.options.max_stages_per_device, len(tables.names))
         self.full = len(tables.downsets) - 1
@@ -69,7 +68,7 @@ class CaseEnumeration:
     def cases(self) -> Iterator[tuple[Integers, Integers]]:
         """([N, stages] segments, [N, stages] seats) of whole plans that are left, some at a time.
 
-        Raises TooLargeError as soon as more states are looked at than there may be.
+        Raises TooLargeError as soon as that takes more effort than there may be.
         """
         ahead = [self._root()]
         while ahead:
@@ -112,9 +111,7 @@ class CaseEnumeration:
             seat = numpy.tile(seats, len(way) // len(seats))
             kept = self._is_possible(states, rows, segments[way], seat)
             rows, way, seat = rows[kept], way[kept], seat[kept]
-            self.num_states += len(rows)
-            if self.num_states > self.most:
-                raise TooLargeError(f"certificate: more than {self.most:,} partitions and mappings to look at")
+            self.effort.spend(len(rows))
             parts.append(self._append(states.take(rows), segments[way], seat, ends[way]))
         names = [each.name for each in fields(States)]
         return States(**{name: numpy.concatenate([getattr(part, name) for part in parts]) for name in names})
@@ -174,7 +171,7 @@ class CaseEnumeration:
             ready=numpy.where(inside, ready[:, None], states.ready),
             back=numpy.where(inside, back[:, None], states.back),
             seat_of=numpy.where(inside, seat[:, None], states.seat_of),
-            is_same=states.is_same & (tables.images[:, seat].T == seat[:, None]),
+            is_same=states.is_same & (seat[:, None] == tables.images[:, seat].T),
         )
         kept &= self._has_capacity(following)
         return following.take(numpy.flatnonzero(kept))
@@ -219,7 +216,7 @@ class CaseEnumeration:
         least = Least(self.tables.problem, self.tables.costs)
         types = [device.type for device in self.tables.problem.cluster.devices]
         found = []
-        for weights in ({name: 1 for name in least.types}, find_weights(least)):
+        for weights in (dict.fromkeys(least.types, 1), find_weights(least)):
             scale = max(1, max(weights.values()) >> 6)
             coarse = {name: max(1, weight // scale) for name, weight in weights.items()}
             column = numpy.array([coarse[name] for name in types], dtype=numpy.int64)
@@ -253,5 +250,3 @@ class CaseEnumeration:
             is_open[:, consumer] &= ~left[:, producer]
         soonest: Integers = numpy.where(is_open, head, -NEVER).min(axis=1)
         return numpy.where(soonest == -NEVER, 0, soonest)
-
-

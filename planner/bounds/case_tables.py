@@ -35,6 +35,19 @@ class TooLargeError(ValueError):
     """A problem has more cases than are looked at."""
 
 
+class Effort:
+    """Work that is counted, so that it is the same everywhere: a unit takes some 20 microseconds."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.spent = most, 0
+
+    def spend(self, units: int) -> None:
+        """Count work that is about to begin; raises TooLargeError if it is more than there may be."""
+        self.spent += units
+        if self.spent > self.most:
+            raise TooLargeError(f"certificate: it takes more than the {self.most:,} units of work that there may be")
+
+
 class CaseTables:
     """Segments (sets of layers) and seats (sets of devices, with or without recomputation) of a problem's stages."""
 
@@ -60,8 +73,7 @@ class CaseTables:
         number = {mask: row for row, mask in enumerate(masks)}
         self.segments = masks
         self.ways = [
-            [(b, number[self.downsets[b] & ~low]) for a_, b in pairs if a_ == a]
-            for a, low in enumerate(self.downsets)
+            [(b, number[self.downsets[b] & ~low]) for a_, b in pairs if a_ == a] for a, low in enumerate(self.downsets)
         ]
         flags = (False, True) if options.recompute else (False,)
         self.seats = [
@@ -147,7 +159,9 @@ class CaseTables:
     @cached_property
     def usable(self) -> Integers:
         """[devices] bytes that a plan may use."""
-        return numpy.array([min(device.usable_bytes, MAX_BYTES << 8) for device in self.problem.cluster.devices], dtype=numpy.int64)
+        return numpy.array(
+            [min(device.usable_bytes, MAX_BYTES << 8) for device in self.problem.cluster.devices], dtype=numpy.int64
+        )
 
     @cached_property
     def images(self) -> Integers:
@@ -162,9 +176,7 @@ class CaseTables:
         pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
         orders = [tuple(range(count))]
         if all((self.devices[a], self.devices[b]) in direct for a, b in pairs):
-            routes = {
-                (a, b): cluster.route(self.devices[a], self.devices[b], num_bytes=0) for a, b in pairs
-            }
+            routes = {(a, b): cluster.route(self.devices[a], self.devices[b], num_bytes=0) for a, b in pairs}
             speed = {pair: (route.latency_ns, route.bandwidth_bytes_per_s) for pair, route in routes.items()}
             orders = [
                 order

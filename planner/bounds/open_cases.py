@@ -1,7 +1,8 @@
-"""Whole partitions and mappings as cases whose orders are open: durations, transfers and memory per place of a device."""
+"""Whole partitions and mappings as cases whose orders are open: durations, transfers and memory per place."""
 
 from collections.abc import Iterator
-from itertools import permutations, product
+from itertools import combinations, permutations, product
+from math import prod
 
 import numpy
 
@@ -14,6 +15,7 @@ from planner.bounds.case_tables import (
     STATE,
     WORKSPACE,
     CaseTables,
+    Effort,
     for_each,
 )
 from planner.bounds.minimum_costs import Integers
@@ -24,8 +26,9 @@ from planner.costs import overlaps
 class CaseMaker:
     """Cases of so many stages each, made from segments and seats."""
 
-    def __init__(self, tables: CaseTables) -> None:
-        self.tables = tables
+    def __init__(self, tables: CaseTables, *, effort: Effort) -> None:
+        """`effort`: a unit is spent for every order of replicas."""
+        self.tables, self.effort = tables, effort
         self.problem = tables.problem
         self.places = min(self.problem.options.max_stages_per_device, len(tables.names))
         orders: list[tuple[int, ...]] = []
@@ -42,7 +45,9 @@ class CaseMaker:
     def in_every_order(self, segments: Integers, seats: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
         """The same, and [N, stages] an order of replicas for every stage: all combinations."""
         for row in range(len(segments)):
-            ways = numpy.array(list(product(*(self.orders_of[seat] for seat in seats[row].tolist()))))
+            choices = [self.orders_of[seat] for seat in seats[row].tolist()]
+            self.effort.spend(prod(map(len, choices)))
+            ways = numpy.array(list(product(*choices)))
             yield (
                 numpy.broadcast_to(segments[row], ways.shape),
                 numpy.broadcast_to(seats[row], ways.shape),
@@ -59,7 +64,7 @@ class CaseMaker:
         backward = forward.copy()
         static = figures[..., STATE].reshape(num, devices, self.places).sum(axis=2)
         replicas = self.tables.replicas[seats]
-        for a, b in ((a, b) for b in range(stages) for a in range(b)):
+        for a, b in combinations(range(stages), 2):
             sizes = self._traffic(stage_of, a, b)
             ends = (orders[:, a], orders[:, b]), (lane[:, a], lane[:, b]), (replicas[:, a], replicas[:, b])
             self._connect((forward, backward), sizes, *ends)

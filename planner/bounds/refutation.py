@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from planner.bounds.case_enumeration import CaseEnumeration
-from planner.bounds.case_tables import MAX_DEADLINE_NS, CaseTables, TooLargeError
+from planner.bounds.case_tables import MAX_DEADLINE_NS, CaseTables, Effort, TooLargeError
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.open_cases import CaseMaker
 from planner.bounds.order_windows import Cases, Orders, begin, narrow, screen
@@ -20,8 +20,11 @@ from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.problem import Problem
 
-MAX_STATES, MAX_NODES = 1_000_000, 60_000
-"""Beginnings of plans, and nodes of all trees, that a certificate may need; what states more is refused."""
+MAX_EFFORT, MAX_NODES = 2_000_000, 200_000
+"""Units of work, and nodes of all trees, that a certificate may need; what states more is refused."""
+
+UNIT_CELLS = 80
+"""Pairs of actions of a node that cost a unit of work."""
 
 BATCH_CELLS = 1_500_000
 """Pairs of actions that are looked at together."""
@@ -29,7 +32,7 @@ BATCH_CELLS = 1_500_000
 ORDER_BATCH = 4_000
 """Partitions and mappings, with an order of replicas each, that are made together."""
 
-FIELDS = ("states", "trees")
+FIELDS = ("effort", "trees")
 """What a certificate has besides its kind and its value."""
 
 
@@ -37,73 +40,67 @@ FIELDS = ("states", "trees")
 class Refutation:
     """Why no plan ends by a deadline."""
 
-    num_states: int
-    """Beginnings of plans that are looked at."""
+    effort: int
+    """Units of work that it takes to check."""
     trees: tuple[tuple[int, ...], ...]
     """For every case that is open, in order: nodes in preorder, 0 if closed, or 1 + the code of a pair."""
 
 
 def refute(
-    problem: Problem,
-    costs: CostModel,
-    value: int,
-    *,
-    max_states: int = MAX_STATES,
-    max_nodes: int = MAX_NODES,
-    has_time: HasTime = always,
+    problem: Problem, costs: CostModel, value: int, *, effort: int = MAX_EFFORT, has_time: HasTime = always
 ) -> Refutation | None:
-    """A proof that no plan has a makespan below `value`; None if none was found within these limits."""
+    """A proof that no plan has a makespan below `value`; None if none was found within so many units of work."""
+    spent = Effort(min(effort, MAX_EFFORT))
     try:
-        proof = _Proof(problem, costs, value, max_states=min(max_states, MAX_STATES))
-    except TooLargeError:
-        return None
-    search = _TreeSearch(max_nodes=min(max_nodes, MAX_NODES), has_time=has_time)
-    try:
+        proof = _Proof(problem, costs, value, effort=spent)
+        search = _TreeSearch(effort=spent, has_time=has_time)
         for cases, orders in proof.open_cases():
             if not has_time() or not search.close(cases, orders):
                 return None
     except TooLargeError:
         return None
-    return Refutation(num_states=proof.enumeration.num_states, trees=tuple(search.trees))
+    return Refutation(effort=spent.spent, trees=tuple(search.trees))
 
 
-def check(problem: Problem, costs: CostModel, *, value: int, states: int, trees: Sequence[Sequence[int]]) -> bool:
+def check(problem: Problem, costs: CostModel, *, value: int, effort: int, trees: Sequence[Sequence[int]]) -> bool:
     """Whether the trees show, with what is derived here, that no plan has a makespan below `value`.
 
-    Raises ValueError if they do not fit the cases.
+    Raises ValueError if they do not fit the cases, or take more work than stated.
     """
-    proof = _Proof(problem, costs, value, max_states=states)
-    replay = _TreeCheck(trees)
+    spent = Effort(effort)
+    proof = _Proof(problem, costs, value, effort=spent)
+    replay = _TreeCheck(trees, effort=spent)
     for cases, orders in proof.open_cases():
         if not replay.close(cases, orders):
             return False
-    return replay.is_used_up and proof.enumeration.num_states == states
+    return replay.is_used_up and spent.spent == effort
 
 
 def read(certificate: Mapping[str, Any]) -> tuple[int, list[list[int]]]:
-    """Number of states and trees as stated; raises ValueError before anything is done that takes time."""
-    states, trees = certificate["states"], certificate["trees"]
-    if type(states) is not int or not 0 <= states <= MAX_STATES:
-        raise ValueError(f"certificate: states is not an integer from 0 to {MAX_STATES:,}; make the bound again")
-    if not isinstance(trees, list) or not all(isinstance(tree, list) for tree in trees):
-        raise ValueError("certificate: trees are no lists; make the bound again")
-    if sum(map(len, trees)) > MAX_NODES or len(trees) > MAX_NODES:
+    """Work and trees as stated; raises ValueError before anything is done that takes time."""
+    effort, trees = certificate["effort"], certificate["trees"]
+    if type(effort) is not int or not 0 <= effort <= MAX_EFFORT:
+        raise ValueError(f"certificate: effort is not an integer from 0 to {MAX_EFFORT:,}; make the bound again")
+    if not isinstance(trees, list) or len(trees) > MAX_NODES or not all(isinstance(tree, list) for tree in trees):
+        raise ValueError("certificate: trees are no lists, or too many; make the bound again")
+    if sum(map(len, trees)) > MAX_NODES:
         raise ValueError(f"certificate: trees have more than {MAX_NODES:,} nodes; make the bound again")
     if not all(type(code) is int and 0 <= code < 1 << 30 for tree in trees for code in tree):
         raise ValueError("certificate: trees have nodes that are no integers from 0; make the bound again")
-    return states, trees
+    return effort, trees
 
 
 class _Proof:
     """The cases of a problem that are open below a value."""
 
-    def __init__(self, problem: Problem, costs: CostModel, value: int, *, max_states: int) -> None:
+    def __init__(self, problem: Problem, costs: CostModel, value: int, *, effort: Effort) -> None:
+        self.effort = effort
         self.deadline = value - 1 - problem.profile.optimizer_ns
         if not 0 <= self.deadline < MAX_DEADLINE_NS:
             raise TooLargeError("certificate: its value leaves the range of a refutation")
         tables = CaseTables(problem, costs)
-        self.enumeration = CaseEnumeration(tables, self.deadline, most=max_states)
-        self.maker = CaseMaker(tables)
+        self.enumeration = CaseEnumeration(tables, self.deadline, effort=effort)
+        self.maker = CaseMaker(tables, effort=effort)
 
     def open_cases(self) -> Iterator[tuple[Cases, Orders]]:
         """Cases that windows leave open, and the windows; as many at a time as are looked at together."""
@@ -113,7 +110,9 @@ class _Proof:
                 rows = screen(cases, rows, self.deadline)
                 size = batch_size(cases)
                 for first in range(0, len(rows), size):
-                    orders = narrow(begin(cases, rows[first : first + size], self.deadline), cases)
+                    part_rows = rows[first : first + size]
+                    self.effort.spend(units(cases) * len(part_rows))
+                    orders = narrow(begin(cases, part_rows, self.deadline), cases)
                     if len(orders.case):
                         yield cases, orders
 
@@ -142,11 +141,17 @@ def batch_size(cases: Cases) -> int:
     return max(1, BATCH_CELLS // (devices * actions * actions))
 
 
+def units(cases: Cases) -> int:
+    """Work that a node takes."""
+    _, devices, actions = cases.time.shape
+    return 1 + devices * actions * actions // UNIT_CELLS
+
+
 class _TreeSearch:
     """Makes a tree for every open case."""
 
-    def __init__(self, *, max_nodes: int, has_time: HasTime) -> None:
-        self.max_nodes, self.has_time = max_nodes, has_time
+    def __init__(self, *, effort: Effort, has_time: HasTime) -> None:
+        self.effort, self.has_time = effort, has_time
         self.trees: list[tuple[int, ...]] = []
         self.num_nodes = 0
 
@@ -157,11 +162,9 @@ class _TreeSearch:
         ahead, number, size = [roots], len(roots.node), batch_size(cases)
         is_narrowed = True
         while ahead:
-            if not self.has_time() or self.num_nodes + number > self.max_nodes:
+            if not self.has_time() or self.num_nodes + number > MAX_NODES:
                 return False
-            orders = ahead.pop()
-            orders = orders if is_narrowed else narrow(orders, cases)
-            is_narrowed = False
+            orders, is_narrowed = _next(ahead, cases, is_narrowed=is_narrowed, effort=self.effort), False
             if not len(orders.node):
                 continue
             pairs = choose(orders, cases)
@@ -174,11 +177,19 @@ class _TreeSearch:
                 children[node] = code, first, second
             number += len(nodes)
             both = decide(orders, pairs, nodes[::2], nodes[1::2])
-            ahead += [both.take(numpy.arange(first, min(first + size, len(nodes)))) for first in
-                      range(0, len(nodes), size)]
+            ahead += _parts(both, size)
         self.trees += [tuple(_preorder(children, root)) for root in range(len(roots.node))]
         self.num_nodes += number
         return True
+
+
+def _next(ahead: list[Orders], cases: Cases, *, is_narrowed: bool, effort: Effort) -> Orders:
+    """What is left of the next nodes; roots are narrowed already."""
+    orders = ahead.pop()
+    if is_narrowed:
+        return orders
+    effort.spend(units(cases) * len(orders.node))
+    return narrow(orders, cases)
 
 
 def _preorder(children: Mapping[int, tuple[int, int, int]], root: int) -> Iterator[int]:
@@ -192,7 +203,8 @@ def _preorder(children: Mapping[int, tuple[int, int, int]], root: int) -> Iterat
 class _TreeCheck:
     """Holds the trees of a certificate against the open cases, in their order."""
 
-    def __init__(self, trees: Sequence[Sequence[int]]) -> None:
+    def __init__(self, trees: Sequence[Sequence[int]], *, effort: Effort) -> None:
+        self.effort = effort
         self.first = numpy.cumsum([0, *map(len, trees)])[:-1]
         self.codes = numpy.array([code for tree in trees for code in tree], dtype=numpy.int64)
         self.skip = numpy.array([size for tree in trees for size in _sizes(tree)], dtype=numpy.int64)
@@ -212,16 +224,13 @@ class _TreeCheck:
         self.used += count
         ahead, is_narrowed = [roots], True
         while ahead:
-            orders = ahead.pop()
-            left = orders if is_narrowed else narrow(orders, cases)
-            is_narrowed = False
+            left, is_narrowed = _next(ahead, cases, is_narrowed=is_narrowed, effort=self.effort), False
             pairs = self.codes[left.node] - 1
             if (pairs < 0).any() or not is_sound(pairs, cases):
                 return False
             second = left.node + 1 + self.skip[numpy.minimum(left.node + 1, len(self.skip) - 1)]
             both = decide(left, pairs, left.node + 1, second)
-            total = len(both.node)
-            ahead += [both.take(numpy.arange(a, min(a + size, total))) for a in range(0, total, size)]
+            ahead += _parts(both, size)
         return True
 
 
@@ -239,6 +248,11 @@ def _sizes(tree: Sequence[int]) -> list[int]:
     if len(done) != 1:
         raise ValueError("certificate: one of its trees has nodes that lead nowhere; make the bound again")
     return sizes
+
+
+def _parts(orders: Orders, size: int) -> list[Orders]:
+    total = len(orders.node)
+    return [orders.take(numpy.arange(first, min(first + size, total))) for first in range(0, total, size)]
 
 
 def is_sound(pairs: Integers, cases: Cases) -> bool:
