@@ -128,7 +128,7 @@ class CaseEnumeration:
     def _work(self) -> Integers:
         """[segments, seats, devices] time of all actions."""
         figures = self.tables.figures
-        return self.count * figures[..., [FORWARD, RETURNING, REST]].sum(axis=-1)
+        return numpy.asarray(self.count * figures[..., [FORWARD, RETURNING, REST]].sum(axis=-1))
 
     def _is_possible(self, states: States, rows: Integers, segment: Integers, seat: Integers) -> Bits:
         """Whether a stage may come next as far as loads, memory, places and symmetries say."""
@@ -142,7 +142,7 @@ class CaseEnumeration:
         possible &= (state + numpy.maximum(states.running[rows], running) <= self.tables.usable).all(axis=1)
         images = self.tables.images[:, seat].T
         possible &= ~(states.is_same[rows] & (images < seat[:, None])).any(axis=1)
-        return possible
+        return numpy.asarray(possible)
 
     def _append(self, states: States, segment: Integers, seat: Integers, done: Integers) -> States:
         """The states with one stage more; those that cannot end by the deadline are left out."""
@@ -227,7 +227,7 @@ class CaseEnumeration:
     def _left(self) -> Bits:
         """[sets of layers done, layers] the layers that are in no stage."""
         layers = numpy.arange(len(self.tables.names))
-        return numpy.array(self.tables.downsets, dtype=numpy.int64)[:, None] >> layers & 1 == 0
+        return numpy.asarray(numpy.array(self.tables.downsets, dtype=numpy.int64)[:, None] >> layers & 1 == 0)
 
     def _has_capacity(self, states: States) -> Bits:
         """Whether the time that is left on all devices suffices for the layers that are left."""

@@ -144,16 +144,14 @@ def _pass(orders: Orders, cases: Cases) -> Bits:
     _close(orders.before)
     _wait(orders.start, orders.before, cases.time)
     _precede(orders.end, orders.before, cases.time)
-    dead |= _is_crossed(orders, cases) | _is_too_much(orders.start, orders.end, cases.time)
-    size = orders.before.shape[-1]
-    both: Bits = (orders.before & orders.before.swapaxes(2, 3)).reshape(len(dead), -1, size * size)
-    return numpy.asarray(dead | both.any(axis=(1, 2)))
+    dead |= _find_edges(orders, cases.time) | _is_crossed(orders, cases)
+    both = orders.before & orders.before.swapaxes(2, 3)
+    return numpy.asarray(dead | both.any(axis=(1, 2, 3)))
 
 
 def _is_crossed(orders: Orders, cases: Cases) -> Bits:
     """Whether an action has no room between its start and its end."""
-    crossed: Bits = (orders.start + cases.time > orders.end).any(axis=(1, 2))
-    return crossed
+    return numpy.asarray((orders.start + cases.time > orders.end).any(axis=(1, 2)))
 
 
 def _lanes(values: Integers, cases: Cases) -> Integers:
@@ -232,11 +230,39 @@ def _precede(end: Integers, before: Bits, time: Integers) -> None:
 
 def _is_too_much(start: Integers, end: Integers, time: Integers) -> Bits:
     """Whether actions that must run between two moments take longer than that."""
-    order = numpy.argsort(-start, axis=2, kind="stable")
-    start, end, work = (numpy.take_along_axis(values, order, axis=2) for values in (start, end, time))
-    is_within = end[..., :, None] <= end[..., None, :]
-    total = numpy.cumsum(numpy.where(is_within, work[..., None], 0), axis=2)
-    return numpy.asarray((is_within & (start[..., None] + total > end[..., None, :])).any(axis=(1, 2, 3)))
+    return _after_sets(start, end, time)[0]
+
+
+def _after_sets(start: Integers, end: Integers, time: Integers) -> tuple[Bits, Integers]:
+    """Edges: [N] whether a set of actions does not fit between two moments; [N, D, Y] starts behind sets.
+
+    A set is all actions that start no sooner than one of them and end no later than another. If it does not fit
+    together with one more, between the least start and the set's last end, that one comes after the whole set.
+    """
+    order = numpy.argsort(start, axis=2, kind="stable")
+    first, last, work = (numpy.take_along_axis(values, order, axis=2) for values in (start, end, time))
+    due = last[..., None, :]
+    is_within = last[..., :, None] <= due
+    total = numpy.cumsum(numpy.where(is_within, work[..., None], 0)[:, :, ::-1], axis=2)[:, :, ::-1]
+    done = numpy.where(is_within, first[..., None] + total, NEVER)
+    dead = numpy.asarray((done > due).any(axis=(1, 2, 3)))
+    behind = numpy.maximum.accumulate(done[:, :, ::-1], axis=2)[:, :, ::-1]
+    ahead = numpy.maximum.accumulate(done, axis=2)
+    own = ~is_within & (first[..., None] + total + work[..., None] > due)
+    whole = ~is_within & (ahead + work[..., None] > due)
+    soonest = numpy.where(own, behind, NEVER)
+    numpy.maximum(soonest, numpy.where(whole, behind[:, :, :1], NEVER), out=soonest)
+    found = numpy.empty_like(start)
+    numpy.put_along_axis(found, order, numpy.maximum(first, soonest.max(axis=3)), axis=2)
+    return dead, found
+
+
+def _find_edges(orders: Orders, time: Integers) -> Bits:
+    """Sets of actions that come before one action, and in the mirror, behind one."""
+    dead, start = _after_sets(orders.start, orders.end, time)
+    mirrored, end = _after_sets(-orders.end, -orders.start, time)
+    orders.start[...], orders.end[...] = start, -end
+    return dead | mirrored
 
 
 def _make_room(orders: Orders, cases: Cases) -> Bits:
@@ -267,4 +293,4 @@ def _least_held(cases: Cases, forwards: Integers, returns: Integers, rests: Inte
     held, kept = cases.held[..., None], cases.kept[..., None]
     ended = numpy.minimum(returns, forwards)
     ended = numpy.where(kept > held, numpy.minimum(ended, rests), ended)
-    return held * (forwards - ended) + kept * (ended - numpy.minimum(rests, ended))
+    return numpy.asarray(held * (forwards - ended) + kept * (ended - numpy.minimum(rests, ended)))

@@ -138,13 +138,13 @@ def _joined(parts: list[tuple[Integers, Integers, Integers]]) -> tuple[Integers,
 def batch_size(cases: Cases) -> int:
     """Nodes that are looked at together."""
     _, devices, actions = cases.time.shape
-    return max(1, BATCH_CELLS // (devices * actions * actions))
+    return max(1, BATCH_CELLS // int(devices * actions * actions))
 
 
 def units(cases: Cases) -> int:
     """Work that a node takes."""
     _, devices, actions = cases.time.shape
-    return 1 + devices * actions * actions // UNIT_CELLS
+    return int(1 + devices * actions * actions // UNIT_CELLS)
 
 
 class _TreeSearch:
