@@ -113,8 +113,8 @@ def make_bound(
 def refute(
     problem: Problem,
     costs: CostModel,
-    value: int,
     *,
+    value: int,
     has_time: HasTime = always,
     params: BoundParams = BoundParams(),
 ) -> Bound | None:
@@ -125,7 +125,7 @@ def refute(
     found = refutation.refute(
         problem,
         costs,
-        value,
+        value=value,
         effort=params.refuted_effort,
         has_time=has_time,
     )

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy
 
-from planner.bounds.case_tables import FORWARD, HELD, REST, RETURNING, STATE, WORKSPACE, CaseTables, Effort
+from planner.bounds.case_tables import FORWARD, HELD, REST, RETURNING, STATE, WORKSPACE, CaseTables, WorkCount
 from planner.bounds.minimum_costs import Integers, Least
 from planner.bounds.order_windows import NEVER, Bits
 from planner.bounds.work import find_weights
@@ -58,7 +58,7 @@ class States:
 class CaseEnumeration:
     """The cases of a problem that end by a deadline, as far as quick rules see."""
 
-    def __init__(self, tables: CaseTables, deadline: int, *, effort: Effort) -> None:
+    def __init__(self, tables: CaseTables, deadline: int, *, effort: WorkCount) -> None:
         """`effort`: a unit is spent for every state."""
         self.tables, self.deadline, self.effort = tables, deadline, effort
         self.count = tables.problem.num_microbatches
@@ -68,7 +68,7 @@ class CaseEnumeration:
     def cases(self) -> Iterator[tuple[Integers, Integers]]:
         """([N, stages] segments, [N, stages] seats) of whole plans that are left, some at a time.
 
-        Raises TooLargeError as soon as that takes more effort than there may be.
+        Raises TooManyCasesError as soon as that takes more effort than there may be.
         """
         ahead = [self._root()]
         while ahead:
@@ -109,10 +109,10 @@ class CaseEnumeration:
             rows = numpy.repeat(parents[begin : begin + size], len(seats))
             way = numpy.repeat(ways[begin : begin + size], len(seats))
             seat = numpy.tile(seats, len(way) // len(seats))
-            kept = self._is_possible(states, rows, segments[way], seat)
+            kept = self._is_possible(states, rows, segment=segments[way], seat=seat)
             rows, way, seat = rows[kept], way[kept], seat[kept]
             self.effort.spend(len(rows))
-            parts.append(self._append(states.take(rows), segments[way], seat, ends[way]))
+            parts.append(self._append(states.take(rows), segments[way], seat=seat, done=ends[way]))
         names = [each.name for each in fields(States)]
         return States(**{name: numpy.concatenate([getattr(part, name) for part in parts]) for name in names})
 
@@ -130,7 +130,7 @@ class CaseEnumeration:
         figures = self.tables.figures
         return numpy.asarray(self.count * figures[..., [FORWARD, RETURNING, REST]].sum(axis=-1))
 
-    def _is_possible(self, states: States, rows: Integers, segment: Integers, seat: Integers) -> Bits:
+    def _is_possible(self, states: States, rows: Integers, *, segment: Integers, seat: Integers) -> Bits:
         """Whether a stage may come next as far as loads, memory, places and symmetries say."""
         members = self.tables.members[seat]
         load = states.load[rows] + self._work[segment, seat]
@@ -144,11 +144,11 @@ class CaseEnumeration:
         possible &= ~(states.is_same[rows] & (images < seat[:, None])).any(axis=1)
         return numpy.asarray(possible)
 
-    def _append(self, states: States, segment: Integers, seat: Integers, done: Integers) -> States:
+    def _append(self, states: States, segment: Integers, *, seat: Integers, done: Integers) -> States:
         """The states with one stage more; those that cannot end by the deadline are left out."""
         tables, figures = self.tables, self.tables.figures[segment, seat]
         members, inside = tables.members[seat] > 0, tables.layers[segment] > 0
-        head, tail = self._surroundings(states, inside, seat)
+        head, tail = self._surroundings(states, inside, seat=seat)
         forward, returning = figures[..., FORWARD], figures[..., RETURNING]
         ready = head + numpy.where(members, forward, -NEVER).min(axis=1)
         back = tail + numpy.where(members, returning, -NEVER).min(axis=1)
@@ -176,7 +176,7 @@ class CaseEnumeration:
         kept &= self._has_capacity(following)
         return following.take(numpy.flatnonzero(kept))
 
-    def _surroundings(self, states: States, inside: Bits, seat: Integers) -> tuple[Integers, Integers]:
+    def _surroundings(self, states: States, inside: Bits, *, seat: Integers) -> tuple[Integers, Integers]:
         """When the first F of a stage may start, and what follows an I of it upstream."""
         head = numpy.zeros(len(seat), dtype=numpy.int64)
         tail = numpy.zeros(len(seat), dtype=numpy.int64)

@@ -27,32 +27,32 @@ MAX_DEADLINE_NS = 1 << 53
 MAX_BYTES = 1 << 50
 """Layers that hold more are refused; devices that do are taken to hold 2 to the 58."""
 
-FORWARD, RETURNING, REST, STATE, HELD, KEPT, WORKSPACE = range(7)
-"""Figures of a replica: the parts of its time (docs/bounds.md), and its bytes."""
+FORWARD, RETURNING, REST, STATE, HELD, KEPT, WORKSPACE, INPUT, WEIGHT, FUSED = range(10)
+"""Figures of a replica: the parts of its time (docs/bounds.md), its bytes, and I, W and B if that is less than both."""
 
 
-class TooLargeError(ValueError):
+class TooManyCasesError(ValueError):
     """A problem has more cases than are looked at."""
 
 
-class Effort:
+class WorkCount:
     """Work that is counted, so that it is the same everywhere: a unit takes some 20 microseconds."""
 
     def __init__(self, most: int) -> None:
         self.most, self.spent = most, 0
 
     def spend(self, units: int) -> None:
-        """Count work that is about to begin; raises TooLargeError if it is more than there may be."""
+        """Count work that is about to begin; raises TooManyCasesError if it is more than there may be."""
         self.spent += units
         if self.spent > self.most:
-            raise TooLargeError(f"certificate: it takes more than the {self.most:,} units of work that there may be")
+            raise TooManyCasesError(f"certificate: it takes more than {self.most:,} units of work, which is the limit")
 
 
 class CaseTables:
     """Segments (sets of layers) and seats (sets of devices, with or without recomputation) of a problem's stages."""
 
     def __init__(self, problem: Problem, costs: CostModel) -> None:
-        """Raises TooLargeError where a problem has too many of either, or a rule that is not known here."""
+        """Raises TooManyCasesError where a problem has too many of either, or a rule that is not known here."""
         self.problem, self.costs = problem, costs
         self.devices = [device.name for device in problem.cluster.devices]
         profile, options = problem.profile, problem.options
@@ -68,7 +68,7 @@ class CaseTables:
             if low & ~high == 0 and low != high
         ]
         if len(pairs) > MAX_SEGMENTS:
-            raise TooLargeError(f"certificate: {len(pairs):,} sets of layers, above the limit of {MAX_SEGMENTS:,}")
+            raise TooManyCasesError(f"certificate: {len(pairs):,} sets of layers, above the limit of {MAX_SEGMENTS:,}")
         masks = sorted({self.downsets[b] & ~self.downsets[a] for a, b in pairs})
         number = {mask: row for row, mask in enumerate(masks)}
         self.segments = masks
@@ -97,7 +97,7 @@ class CaseTables:
                     found.add(high)
                     ahead.append(high)
             if len(found) > MAX_DOWNSETS:
-                raise TooLargeError(f"certificate: more than {MAX_DOWNSETS} sets of layers may be done first")
+                raise TooManyCasesError(f"certificate: more than {MAX_DOWNSETS} sets of layers may be done first")
         return sorted(found, key=lambda mask: (mask.bit_count(), mask))
 
     @cached_property
@@ -119,8 +119,8 @@ class CaseTables:
 
     @cached_property
     def figures(self) -> Integers:
-        """[segments, seats, devices, 7] what a replica of the segment costs on a device of the seat; 0 elsewhere."""
-        table = numpy.zeros((len(self.segments), len(self.seats), len(self.devices), 7), dtype=numpy.int64)
+        """[segments, seats, devices, 10] what a replica of the segment costs on a device of the seat; 0 elsewhere."""
+        table = numpy.zeros((len(self.segments), len(self.seats), len(self.devices), 10), dtype=numpy.int64)
         known: dict[tuple[int, bool, str], list[int]] = {}
         for row in range(len(self.segments)):
             known.clear()
@@ -136,15 +136,17 @@ class CaseTables:
     def _figures(self, stage: Stage) -> list[int]:
         kind, count = self.costs.group_type(stage.replicas[0]), len(stage.replicas)
         if any(self.costs.layer_work(name, kind, width=1, replicas=count) is None for name in stage.layers):
-            return [IMPOSSIBLE_NS, 0, 0, 0, 0, 0, 0]
+            return [IMPOSSIBLE_NS, *[0] * 9]
         cost = self.costs.stage_cost(stage, 0)
         backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
         can_split = self.problem.options.split_backward or not cost.has_weight_grad
         returning = min(cost.input_grad_ns, backward) if can_split else backward
         rest = backward - returning if cost.has_weight_grad else 0
+        has_gain = can_split and cost.has_weight_grad and backward < cost.input_grad_ns + cost.weight_grad_ns
         return [
             cost.forward_ns, returning, rest,
             cost.state_bytes, cost.held_bytes, cost.weight_stash_bytes, cost.workspace_bytes,
+            cost.input_grad_ns, cost.weight_grad_ns, cost.backward_ns if has_gain else 0,
         ]  # fmt: skip
 
     def stage(self, segment: int, members: Iterable[int], *, recompute: bool = False) -> Stage:
@@ -191,7 +193,7 @@ class CaseTables:
         ]
         return numpy.array(rows, dtype=numpy.int64)
 
-    def duration(self, source: Integers, target: Integers, size: Integers) -> Integers:
+    def duration(self, source: Integers, target: Integers, *, size: Integers) -> Integers:
         """Time of transfers between devices (numbers), of so many bytes; 0 on one device. All of one shape."""
         names, cluster = self.devices, self.problem.cluster
 
@@ -213,9 +215,9 @@ def _require_small(problem: Problem) -> None:
     """Refuse what the cases do not cover, and what would take too long."""
     options, profile = problem.options, problem.profile
     if options.objective != "makespan" or options.split_placement:
-        raise TooLargeError("certificate: a refutation holds for the makespan, without split placement")
+        raise TooManyCasesError("certificate: a refutation holds for the makespan, without split placement")
     if options.max_width > 1 and any(cost.width > 1 for layer in profile.layers for cost in layer.costs):
-        raise TooLargeError("certificate: a refutation holds for devices, not for groups of several")
+        raise TooManyCasesError("certificate: a refutation holds for devices, not for groups of several")
     sizes = {
         "layers": (len(profile.layers), MAX_LAYERS),
         "devices": (len(problem.cluster.devices), MAX_DEVICES),
@@ -224,11 +226,11 @@ def _require_small(problem: Problem) -> None:
     }
     for name, (size, most) in sizes.items():
         if size > most:
-            raise TooLargeError(f"certificate: a refutation of {size} {name} is above the limit of {most}")
+            raise TooManyCasesError(f"certificate: a refutation of {size} {name} is above the limit of {most}")
     longest = sum(max(cost.forward_ns + 2 * cost.fused_backward_ns for cost in layer.costs) for layer in profile.layers)
     largest = max(max(_bytes_of(layer)) for layer in profile.layers)
     if longest * problem.num_microbatches * problem.replica_limit >= MAX_DEADLINE_NS or largest >= MAX_BYTES:
-        raise TooLargeError("certificate: times or bytes leave the range of a refutation")
+        raise TooManyCasesError("certificate: times or bytes leave the range of a refutation")
 
 
 def _bytes_of(layer: Layer) -> tuple[int, ...]:

@@ -8,14 +8,17 @@ import numpy
 
 from planner.bounds.case_tables import (
     FORWARD,
+    FUSED,
     HELD,
+    INPUT,
     KEPT,
     REST,
     RETURNING,
     STATE,
+    WEIGHT,
     WORKSPACE,
     CaseTables,
-    Effort,
+    WorkCount,
     for_each,
 )
 from planner.bounds.minimum_costs import Integers
@@ -26,7 +29,7 @@ from planner.costs import overlaps
 class CaseMaker:
     """Cases of so many stages each, made from segments and seats."""
 
-    def __init__(self, tables: CaseTables, *, effort: Effort) -> None:
+    def __init__(self, tables: CaseTables, *, effort: WorkCount) -> None:
         """`effort`: a unit is spent for every order of replicas."""
         self.tables, self.effort = tables, effort
         self.problem = tables.problem
@@ -54,22 +57,23 @@ class CaseMaker:
                 ways,
             )
 
-    def make(self, segments: Integers, seats: Integers, orders: Integers) -> tuple[Cases, Integers]:
+    def make(self, segments: Integers, seats: Integers, *, orders: Integers) -> tuple[Cases, Integers]:
         """The cases, and the numbers of those that may fit into memory."""
         num, stages = segments.shape
         devices, lanes = len(self.tables.devices), len(self.tables.devices) * self.places
-        lane, figures = self._seat_all(segments, seats, orders)
+        lane, figures = self._seat_all(segments, seats, orders=orders)
         stage_of = self._stage_of(segments)
         forward = numpy.full((num, lanes, lanes), NEVER, dtype=numpy.int64)
         backward = forward.copy()
         static = figures[..., STATE].reshape(num, devices, self.places).sum(axis=2)
         replicas = self.tables.replicas[seats]
         for a, b in combinations(range(stages), 2):
-            sizes = self._traffic(stage_of, a, b)
-            ends = (orders[:, a], orders[:, b]), (lane[:, a], lane[:, b]), (replicas[:, a], replicas[:, b])
-            self._connect((forward, backward), sizes, *ends)
-            self._add_buffers(static, sizes, *ends[::2])
-        tail, bucket = self._synchronise(segments, orders, lane)
+            sizes = self._traffic(stage_of, sender=a, receiver=b)
+            both, counts = (orders[:, a], orders[:, b]), (replicas[:, a], replicas[:, b])
+            lanes_of = lane[:, a], lane[:, b]
+            self._connect((forward, backward), sizes, orders=both, lanes=lanes_of, replicas=counts)
+            self._add_buffers(static, sizes, orders=both, replicas=counts)
+        tail, bucket = self._synchronise(segments, orders, lane=lane)
         static += bucket
         shape = (num, devices, self.places)
         held, kept, workspace = (figures[..., name].reshape(shape) for name in (HELD, KEPT, WORKSPACE))
@@ -78,12 +82,13 @@ class CaseMaker:
         count = self.problem.num_microbatches
         cases = Cases(
             time=numpy.repeat(times[..., None], count, axis=3).reshape(num, devices, -1),
+            returning=figures[..., INPUT], rest=figures[..., WEIGHT], fused=figures[..., FUSED],
             forward=forward, backward=backward, tail=tail, held=held, kept=kept, room=room, count=count,
         )  # fmt: skip
         return cases, numpy.flatnonzero((room >= held).all(axis=(1, 2)))
 
-    def _seat_all(self, segments: Integers, seats: Integers, orders: Integers) -> tuple[Integers, Integers]:
-        """[N, stages, devices] the lane of every replica (-1: none), and [N, lanes, 7] what it costs."""
+    def _seat_all(self, segments: Integers, seats: Integers, *, orders: Integers) -> tuple[Integers, Integers]:
+        """[N, stages, devices] the lane of every replica (-1: none), and [N, lanes, 10] what it costs."""
         num, stages = segments.shape
         devices = len(self.tables.devices)
         lane = numpy.full((num, stages, devices), -1, dtype=numpy.int64)
@@ -105,7 +110,7 @@ class CaseMaker:
         stages: Integers = inside.argmax(axis=1)
         return stages
 
-    def _traffic(self, stage_of: Integers, a: int, b: int) -> tuple[Integers, Integers, Integers]:
+    def _traffic(self, stage_of: Integers, *, sender: int, receiver: int) -> tuple[Integers, Integers, Integers]:
         """[N] bytes of activations and gradients from stage to stage, and whether a gradient flows, and -1 if nothing.
 
         Of every producer the most that any consumer of the stage takes.
@@ -118,7 +123,7 @@ class CaseMaker:
             for producer, consumer, edge in self.tables.edges:
                 if producer != layer:
                     continue
-                crosses = (stage_of[:, producer] == a) & (stage_of[:, consumer] == b)
+                crosses = (stage_of[:, producer] == sender) & (stage_of[:, consumer] == receiver)
                 has_edge |= crosses
                 has_gradient |= crosses & edge.has_gradient
                 for way, size in enumerate((edge.bytes, edge.backward_bytes)):
@@ -130,6 +135,7 @@ class CaseMaker:
         self,
         flows: tuple[Integers, Integers],
         sizes: tuple[Integers, Integers, Integers],
+        *,
         orders: tuple[Integers, Integers],
         lanes: tuple[Integers, Integers],
         replicas: tuple[Integers, Integers],
@@ -141,15 +147,16 @@ class CaseMaker:
                 a, b = self.orders[orders[0][rows], i], self.orders[orders[1][rows], j]
                 source, target = lanes[0][rows, i], lanes[1][rows, j]
                 part = -(-sizes[0][rows] * share // whole)
-                flows[0][rows, source, target] = self.tables.duration(a, b, part)
+                flows[0][rows, source, target] = self.tables.duration(a, b, size=part)
                 part = -(-sizes[1][rows] * share // whole)
-                time = self.tables.duration(b, a, part)
+                time = self.tables.duration(b, a, size=part)
                 flows[1][rows, target, source] = numpy.where(sizes[2][rows] > 0, time, NEVER)
 
     def _add_buffers(
         self,
         static: Integers,
         sizes: tuple[Integers, Integers, Integers],
+        *,
         orders: tuple[Integers, Integers],
         replicas: tuple[Integers, Integers],
     ) -> None:
@@ -163,7 +170,7 @@ class CaseMaker:
                 rows = numpy.flatnonzero((device >= 0) & ~is_alone)
                 static[rows, device[rows]] += each[rows]
 
-    def _synchronise(self, segments: Integers, orders: Integers, lane: Integers) -> tuple[Integers, Integers]:
+    def _synchronise(self, segments: Integers, orders: Integers, *, lane: Integers) -> tuple[Integers, Integers]:
         """[N, lanes] time after the last action, and [N, devices] bytes of buckets."""
         costs = self.tables.costs
         tail = numpy.zeros((len(segments), lane.shape[2] * self.places), dtype=numpy.int64)

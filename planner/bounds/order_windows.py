@@ -6,6 +6,7 @@ numbered (place, kind, microbatch). A place without a stage has actions without 
 docs/bounds.md says why each rule is sound; links are taken as free, so that every order of the case obeys them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy
@@ -18,8 +19,15 @@ Bits = NDArray[numpy.bool_]
 NEVER = -(1 << 61)
 """Less than any time, also with a time added to it."""
 
+FIRST, RETURN, LAST = range(3)
+"""Kinds of actions: F, I and W, as far as they are told apart here."""
+
 MAX_PASSES = 40
 """Passes over the rules; each leaves valid windows."""
+
+
+CHANGING = ("start", "end", "time", "is_open", "before")
+"""What is learnt of a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +35,13 @@ class Cases:
     """`K` cases of `D` devices with `C` places; place (d, c) is the lane d C + c of `L = D C`."""
 
     time: Integers
-    """[K, D, Y] duration of every action."""
+    """[K, D, Y] duration of every action, while it is open whether a backward pass is one piece."""
+    returning: Integers
+    """[K, L] duration of I where I and W run apart."""
+    rest: Integers
+    """[K, L] duration of W there."""
+    fused: Integers
+    """[K, L] duration of B if that is less than both; 0 where it is not, so that nothing is open."""
     forward: Integers
     """[K, L, L] time of a transfer from lane to lane, of one activation; `NEVER` where nothing flows."""
     backward: Integers
@@ -43,14 +57,18 @@ class Cases:
     count: int
     """M"""
 
+    def by_lane(self, values: Integers) -> Integers:
+        """[N, L, 3, M] a view of figures per action, [N, D, Y]."""
+        return values.reshape(len(values), self.tail.shape[1], 3, self.count)
+
     def take(self, rows: Integers) -> "Cases":
         """The cases of these numbers."""
         arrays = {each.name: getattr(self, each.name)[rows] for each in fields(self) if each.name != "count"}
         return Cases(**arrays, count=self.count)
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderNodes:
     """What is known of the orders of `N` nodes, each of a case."""
 
     case: Integers
@@ -61,15 +79,19 @@ class Orders:
     """[N, D, Y] no action starts sooner."""
     end: Integers
     """[N, D, Y] none ends later."""
+    time: Integers
+    """[N, D, Y] its duration at the least."""
+    is_open: Bits
+    """[N, L, M] whether a backward pass may be one piece or two."""
     before: Bits
     """[N, D, Y, Y] whether the first action is known to precede the second."""
 
-    def take(self, rows: Integers) -> "Orders":
+    def take(self, rows: Integers) -> "OrderNodes":
         """These nodes."""
-        return Orders(self.case[rows], self.node[rows], self.start[rows], self.end[rows], self.before[rows])
+        return OrderNodes(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
 
-def begin(cases: Cases, rows: Integers, deadline: int) -> Orders:
+def begin(cases: Cases, rows: Integers, *, deadline: int) -> OrderNodes:
     """All orders of these cases that end by `deadline`: microbatches in order, F before I before W."""
     shape = (len(rows), *cases.time.shape[1:])
     places, count = cases.held.shape[2], cases.count
@@ -81,40 +103,51 @@ def begin(cases: Cases, rows: Integers, deadline: int) -> Orders:
                 chain[place, kind, :, place, later, :] = rank[:, None] < rank[None, :] + (later > kind)
     size = shape[2]
     tail = numpy.repeat(cases.tail[rows].reshape(*shape[:2], places), 3 * count, axis=2)
-    return Orders(
-        rows,
-        rows,
-        numpy.zeros(shape, dtype=numpy.int64),
-        deadline - tail,
-        numpy.broadcast_to(chain.reshape(size, size), (*shape, size)).copy(),
+    is_open = cases.fused[rows] > 0
+    before = numpy.broadcast_to(chain.reshape(size, size), (*shape, size)).copy()
+    rests = before.reshape(len(rows), shape[1], places, 3, count, places, 3, count)
+    for place in range(places):  # a B may overtake a W: where there is one, W are in no order
+        rests[:, :, place, LAST, :, place, LAST] &= ~is_open.reshape(*shape[:2], places)[:, :, place, None, None]
+    return OrderNodes(
+        case=rows,
+        node=rows.copy(),
+        start=numpy.zeros(shape, dtype=numpy.int64),
+        end=deadline - tail,
+        time=cases.time[rows].copy(),
+        is_open=numpy.repeat(is_open[..., None], count, axis=2),
+        before=before,
     )
 
 
-def screen(cases: Cases, rows: Integers, deadline: int) -> Integers:
+def screen(cases: Cases, rows: Integers, *, deadline: int) -> Integers:
     """Those of these cases that the quick rules leave: arcs, microbatches in order, and how much a device can run."""
     own = cases.take(rows)
     start = numpy.zeros(own.time.shape, dtype=numpy.int64)
     tail = numpy.repeat(own.tail.reshape(*own.held.shape), 3 * own.count, axis=2)
     end = deadline - tail
     for _ in range(2):
-        _follow(start, own)
-        _follow_back(end, own)
-        _keep_sequence(start, end, own)
+        _follow(start, own.time, cases=own)
+        _follow_back(end, own.time, cases=own)
+        _keep_sequence(start, end, cases=own)
     dead = (start + own.time > end).any(axis=(1, 2))
     rows, start, end, time = (values[~dead] for values in (rows, start, end, own.time))
-    return rows[~_is_too_much(start, end, time)]
+    return rows[~_is_too_much(start, end, time=time)]
 
 
-def _keep_sequence(start: Integers, end: Integers, cases: Cases) -> None:
+def _keep_sequence(start: Integers, end: Integers, *, cases: Cases) -> None:
     """Actions of a kind run one after the other, microbatch by microbatch."""
-    begin, due, time = _lanes(start, cases), _lanes(end, cases), _lanes(cases.time, cases)
+    begin, due, time = cases.by_lane(start), cases.by_lane(end), cases.by_lane(cases.time)
     before = numpy.cumsum(time, axis=3) - time
     begin[...] = numpy.maximum.accumulate(begin - before, axis=3) + before
     after = before + time
     due[...] = numpy.minimum.accumulate((due - after)[..., ::-1], axis=3)[..., ::-1] + after
 
 
-def narrow(orders: Orders, cases: Cases, *, passes: int = MAX_PASSES) -> Orders:
+Settle = Callable[[OrderNodes, Cases], None]
+"""Decides what is left of open backward passes."""
+
+
+def narrow(orders: OrderNodes, cases: Cases, *, settle: Settle, passes: int = MAX_PASSES) -> OrderNodes:
     """The nodes that the rules leave, with all that they entail; the arrays given may be overwritten."""
     alive = numpy.ones(len(orders.case), dtype=bool)
     active = numpy.arange(len(orders.case))
@@ -123,45 +156,42 @@ def narrow(orders: Orders, cases: Cases, *, passes: int = MAX_PASSES) -> Orders:
             break
         part = orders.take(active)
         own = cases.take(part.case)
-        before = part.start.copy(), part.end.copy(), part.before.copy()
+        before = [getattr(part, name).copy() for name in CHANGING]
         is_dead = _pass(part, own)
-        orders.start[active], orders.end[active], orders.before[active] = part.start, part.end, part.before
+        settle(part, own)
         is_new = numpy.zeros(len(active), dtype=bool)
-        for old, new in zip(before, (part.start, part.end, part.before), strict=True):
+        for name, old in zip(CHANGING, before, strict=True):
+            new = getattr(part, name)
+            getattr(orders, name)[active] = new
             is_new |= (old != new).reshape(len(active), -1).any(axis=1)
         alive[active[is_dead]] = False
         active = active[is_new & ~is_dead]
     return orders.take(numpy.flatnonzero(alive))
 
 
-def _pass(orders: Orders, cases: Cases) -> Bits:
+def _pass(orders: OrderNodes, cases: Cases) -> Bits:
     """Every rule once; [N] whether a node has no order left."""
-    _follow(orders.start, cases)
-    _follow_back(orders.end, cases)
-    dead = _is_crossed(orders, cases)
-    dead |= _order_pairs(orders, cases)
+    _follow(orders.start, orders.time, cases=cases)
+    _follow_back(orders.end, orders.time, cases=cases)
+    dead = _is_crossed(orders)
+    dead |= _order_pairs(orders)
     dead |= _make_room(orders, cases)
     _close(orders.before)
-    _wait(orders.start, orders.before, cases.time)
-    _precede(orders.end, orders.before, cases.time)
-    dead |= _find_edges(orders, cases.time) | _is_crossed(orders, cases)
+    _wait(orders.start, orders.before, time=orders.time)
+    _precede(orders.end, orders.before, time=orders.time)
+    dead |= _find_edges(orders) | _is_crossed(orders)
     both = orders.before & orders.before.swapaxes(2, 3)
     return numpy.asarray(dead | both.any(axis=(1, 2, 3)))
 
 
-def _is_crossed(orders: Orders, cases: Cases) -> Bits:
+def _is_crossed(orders: OrderNodes) -> Bits:
     """Whether an action has no room between its start and its end."""
-    return numpy.asarray((orders.start + cases.time > orders.end).any(axis=(1, 2)))
+    return numpy.asarray((orders.start + orders.time > orders.end).any(axis=(1, 2)))
 
 
-def _lanes(values: Integers, cases: Cases) -> Integers:
-    """[N, L, 3, M] a view of figures per action."""
-    return values.reshape(len(values), cases.tail.shape[1], 3, cases.count)
-
-
-def _follow(start: Integers, cases: Cases) -> None:
+def _follow(start: Integers, duration: Integers, *, cases: Cases) -> None:
     """Arcs: an action starts once what it waits for has ended and has come over."""
-    begin, time = _lanes(start, cases), _lanes(cases.time, cases)
+    begin, time = cases.by_lane(start), cases.by_lane(duration)
     forward, backward = cases.forward[..., None], cases.backward[..., None]
     for _ in range(begin.shape[1] + 1):
         old = begin.copy()
@@ -176,9 +206,9 @@ def _follow(start: Integers, cases: Cases) -> None:
             return
 
 
-def _follow_back(end: Integers, cases: Cases) -> None:
+def _follow_back(end: Integers, duration: Integers, *, cases: Cases) -> None:
     """Arcs: an action ends before the latest start of what waits for it."""
-    due, time = _lanes(end, cases), _lanes(cases.time, cases)
+    due, time = cases.by_lane(end), cases.by_lane(duration)
     forward, backward = cases.forward[..., None], cases.backward[..., None]
     for _ in range(due.shape[1] + 1):
         old = due.copy()
@@ -191,10 +221,17 @@ def _follow_back(end: Integers, cases: Cases) -> None:
             return
 
 
-def _order_pairs(orders: Orders, cases: Cases) -> Bits:
+def due_gradients(orders: OrderNodes, cases: Cases) -> Integers:
+    """[N, L, M] when the gradient of a pass has to leave at the latest."""
+    due, time = cases.by_lane(orders.end), cases.by_lane(orders.time)
+    latest = (due[:, :, 1] - time[:, :, 1])[:, None] - cases.backward[..., None]
+    return numpy.asarray(latest.min(axis=2))
+
+
+def _order_pairs(orders: OrderNodes) -> Bits:
     """Pairs: where an action cannot precede another one of its device, it follows it."""
-    soonest = orders.start + cases.time
-    is_late = soonest[..., :, None] + cases.time[..., None, :] > orders.end[..., None, :]
+    soonest = orders.start + orders.time
+    is_late = soonest[..., :, None] + orders.time[..., None, :] > orders.end[..., None, :]
     size = is_late.shape[-1]
     is_late &= ~numpy.eye(size, dtype=bool)
     orders.before[...] |= is_late.swapaxes(2, 3)
@@ -208,7 +245,7 @@ def _close(before: Bits) -> None:
     before |= (flat @ flat > 0).reshape(shape)
 
 
-def _wait(start: Integers, before: Bits, time: Integers) -> None:
+def _wait(start: Integers, before: Bits, *, time: Integers) -> None:
     """Sums: an action starts after all that precedes it has run one by one, by release."""
     order = numpy.argsort(-start, axis=2, kind="stable")
     sorted_start, sorted_time = (numpy.take_along_axis(values, order, axis=2) for values in (start, time))
@@ -218,7 +255,7 @@ def _wait(start: Integers, before: Bits, time: Integers) -> None:
     numpy.maximum(start, ready, out=start)
 
 
-def _precede(end: Integers, before: Bits, time: Integers) -> None:
+def _precede(end: Integers, before: Bits, *, time: Integers) -> None:
     """Sums: an action ends early enough for all that follows it to run one by one, by due time."""
     order = numpy.argsort(end, axis=2, kind="stable")
     sorted_end, sorted_time = (numpy.take_along_axis(values, order, axis=2) for values in (end, time))
@@ -228,12 +265,12 @@ def _precede(end: Integers, before: Bits, time: Integers) -> None:
     numpy.minimum(end, latest, out=end)
 
 
-def _is_too_much(start: Integers, end: Integers, time: Integers) -> Bits:
+def _is_too_much(start: Integers, end: Integers, *, time: Integers) -> Bits:
     """Whether actions that must run between two moments take longer than that."""
-    return _after_sets(start, end, time)[0]
+    return _after_sets(start, end, time=time)[0]
 
 
-def _after_sets(start: Integers, end: Integers, time: Integers) -> tuple[Bits, Integers]:
+def _after_sets(start: Integers, end: Integers, *, time: Integers) -> tuple[Bits, Integers]:
     """Edges: [N] whether a set of actions does not fit between two moments; [N, D, Y] starts behind sets.
 
     A set is all actions that start no sooner than one of them and end no later than another. If it does not fit
@@ -257,15 +294,15 @@ def _after_sets(start: Integers, end: Integers, time: Integers) -> tuple[Bits, I
     return dead, found
 
 
-def _find_edges(orders: Orders, time: Integers) -> Bits:
+def _find_edges(orders: OrderNodes) -> Bits:
     """Sets of actions that come before one action, and in the mirror, behind one."""
-    dead, start = _after_sets(orders.start, orders.end, time)
-    mirrored, end = _after_sets(-orders.end, -orders.start, time)
+    dead, start = _after_sets(orders.start, orders.end, time=orders.time)
+    mirrored, end = _after_sets(-orders.end, -orders.start, time=orders.time)
     orders.start[...], orders.end[...] = start, -end
     return dead | mirrored
 
 
-def _make_room(orders: Orders, cases: Cases) -> Bits:
+def _make_room(orders: OrderNodes, cases: Cases) -> Bits:
     """Room: stashes that are known to be held when an F starts fit; what has to end before, to that end, does."""
     num, devices, places = cases.held.shape
     count = cases.count
@@ -276,19 +313,25 @@ def _make_room(orders: Orders, cases: Cases) -> Bits:
         forwards[:, :, place] += 1
         later = before[:, :, place, 0].sum(axis=-1)  # [N, D, M, C, 3] known to follow
         returns, rests = (count - later[..., kind].swapaxes(2, 3) for kind in (1, 2))
-        least = _least_held(cases, forwards, returns, rests)
+        least = _least_held(cases, forwards, returns=returns, rests=rests)
         total, room = least.sum(axis=2), cases.room[:, :, place, None]
         dead |= (total > room).any(axis=(1, 2))
         for kind in (1, 2):
-            fewer = returns - (kind == 1), rests - (kind == 2)
-            more = total[:, :, None] - least + _least_held(cases, forwards, *fewer)
+            more = (
+                total[:, :, None]
+                - least
+                + _least_held(cases, forwards, returns=returns - (kind == 1), rests=rests - (kind == 2))
+            )
             number = (returns, rests)[kind - 1] - 1
-            where = numpy.nonzero((more > room[:, :, None]) & (number >= 0))
+            is_forced = (more > room[:, :, None]) & (number >= 0)
+            if kind == 2:  # which W comes last is known only where they are in order
+                is_forced &= ~(cases.fused > 0).reshape(num, devices, places, 1)
+            where = numpy.nonzero(is_forced)
             before[where[0], where[1], where[2], kind, number[where], place, 0, where[3]] = True
     return dead
 
 
-def _least_held(cases: Cases, forwards: Integers, returns: Integers, rests: Integers) -> Integers:
+def _least_held(cases: Cases, forwards: Integers, *, returns: Integers, rests: Integers) -> Integers:
     """[N, D, C, M] bytes that are held after so many F, and at most so many I and W."""
     held, kept = cases.held[..., None], cases.kept[..., None]
     ended = numpy.minimum(returns, forwards)

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy
 
+from planner.bounds.backward_passes import ONE, SPLIT, settle, settle_passes
 from planner.bounds.case_enumeration import CaseEnumeration
-from planner.bounds.case_tables import MAX_DEADLINE_NS, CaseTables, Effort, TooLargeError
+from planner.bounds.case_tables import MAX_DEADLINE_NS, CaseTables, TooManyCasesError, WorkCount
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.open_cases import CaseMaker
-from planner.bounds.order_windows import Cases, Orders, begin, narrow, screen
+from planner.bounds.order_windows import Cases, OrderNodes, begin, narrow, screen
 from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.problem import Problem
@@ -37,7 +38,7 @@ FIELDS = ("effort", "trees")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refutation:
+class CaseRefutation:
     """Why no plan ends by a deadline."""
 
     effort: int
@@ -47,19 +48,19 @@ class Refutation:
 
 
 def refute(
-    problem: Problem, costs: CostModel, value: int, *, effort: int = MAX_EFFORT, has_time: HasTime = always
-) -> Refutation | None:
+    problem: Problem, costs: CostModel, *, value: int, effort: int = MAX_EFFORT, has_time: HasTime = always
+) -> CaseRefutation | None:
     """A proof that no plan has a makespan below `value`; None if none was found within so many units of work."""
-    spent = Effort(min(effort, MAX_EFFORT))
+    spent = WorkCount(min(effort, MAX_EFFORT))
     try:
-        proof = _Proof(problem, costs, value, effort=spent)
+        proof = _Proof(problem, costs, value=value, effort=spent)
         search = _TreeSearch(effort=spent, has_time=has_time)
         for cases, orders in proof.open_cases():
             if not has_time() or not search.close(cases, orders):
                 return None
-    except TooLargeError:
+    except TooManyCasesError:
         return None
-    return Refutation(effort=spent.spent, trees=tuple(search.trees))
+    return CaseRefutation(effort=spent.spent, trees=tuple(search.trees))
 
 
 def check(problem: Problem, costs: CostModel, *, value: int, effort: int, trees: Sequence[Sequence[int]]) -> bool:
@@ -67,8 +68,8 @@ def check(problem: Problem, costs: CostModel, *, value: int, effort: int, trees:
 
     Raises ValueError if they do not fit the cases, or take more work than stated.
     """
-    spent = Effort(effort)
-    proof = _Proof(problem, costs, value, effort=spent)
+    spent = WorkCount(effort)
+    proof = _Proof(problem, costs, value=value, effort=spent)
     replay = _TreeCheck(trees, effort=spent)
     for cases, orders in proof.open_cases():
         if not replay.close(cases, orders):
@@ -93,26 +94,26 @@ def read(certificate: Mapping[str, Any]) -> tuple[int, list[list[int]]]:
 class _Proof:
     """The cases of a problem that are open below a value."""
 
-    def __init__(self, problem: Problem, costs: CostModel, value: int, *, effort: Effort) -> None:
+    def __init__(self, problem: Problem, costs: CostModel, *, value: int, effort: WorkCount) -> None:
         self.effort = effort
         self.deadline = value - 1 - problem.profile.optimizer_ns
         if not 0 <= self.deadline < MAX_DEADLINE_NS:
-            raise TooLargeError("certificate: its value leaves the range of a refutation")
+            raise TooManyCasesError("certificate: its value leaves the range of a refutation")
         tables = CaseTables(problem, costs)
         self.enumeration = CaseEnumeration(tables, self.deadline, effort=effort)
         self.maker = CaseMaker(tables, effort=effort)
 
-    def open_cases(self) -> Iterator[tuple[Cases, Orders]]:
+    def open_cases(self) -> Iterator[tuple[Cases, OrderNodes]]:
         """Cases that windows leave open, and the windows; as many at a time as are looked at together."""
         for segments, seats in self.enumeration.cases():
             for part in self._batches(segments, seats):
-                cases, rows = self.maker.make(*part)
-                rows = screen(cases, rows, self.deadline)
+                cases, rows = self.maker.make(*part[:2], orders=part[2])
+                rows = screen(cases, rows, deadline=self.deadline)
                 size = batch_size(cases)
                 for first in range(0, len(rows), size):
                     part_rows = rows[first : first + size]
                     self.effort.spend(units(cases) * len(part_rows))
-                    orders = narrow(begin(cases, part_rows, self.deadline), cases)
+                    orders = narrow(begin(cases, part_rows, deadline=self.deadline), cases, settle=settle_passes)
                     if len(orders.case):
                         yield cases, orders
 
@@ -150,12 +151,12 @@ def units(cases: Cases) -> int:
 class _TreeSearch:
     """Makes a tree for every open case."""
 
-    def __init__(self, *, effort: Effort, has_time: HasTime) -> None:
+    def __init__(self, *, effort: WorkCount, has_time: HasTime) -> None:
         self.effort, self.has_time = effort, has_time
         self.trees: list[tuple[int, ...]] = []
         self.num_nodes = 0
 
-    def close(self, cases: Cases, roots: Orders) -> bool:
+    def close(self, cases: Cases, roots: OrderNodes) -> bool:
         """Append the trees of these roots; False if one is out of reach."""
         children: dict[int, tuple[int, int, int]] = {}
         roots.node[...] = numpy.arange(len(roots.node))
@@ -167,7 +168,7 @@ class _TreeSearch:
             orders, is_narrowed = _next(ahead, cases, is_narrowed=is_narrowed, effort=self.effort), False
             if not len(orders.node):
                 continue
-            pairs = choose(orders, cases)
+            pairs = choose(orders)
             if (pairs < 0).any():
                 return False
             nodes = number + numpy.arange(2 * len(pairs))
@@ -176,20 +177,20 @@ class _TreeSearch:
             ):
                 children[node] = code, first, second
             number += len(nodes)
-            both = decide(orders, pairs, nodes[::2], nodes[1::2])
+            both = decide(orders, pairs, nodes=(nodes[::2], nodes[1::2]), cases=cases)
             ahead += _parts(both, size)
         self.trees += [tuple(_preorder(children, root)) for root in range(len(roots.node))]
         self.num_nodes += number
         return True
 
 
-def _next(ahead: list[Orders], cases: Cases, *, is_narrowed: bool, effort: Effort) -> Orders:
+def _next(ahead: list[OrderNodes], cases: Cases, *, is_narrowed: bool, effort: WorkCount) -> OrderNodes:
     """What is left of the next nodes; roots are narrowed already."""
     orders = ahead.pop()
     if is_narrowed:
         return orders
     effort.spend(units(cases) * len(orders.node))
-    return narrow(orders, cases)
+    return narrow(orders, cases, settle=settle_passes)
 
 
 def _preorder(children: Mapping[int, tuple[int, int, int]], root: int) -> Iterator[int]:
@@ -203,7 +204,7 @@ def _preorder(children: Mapping[int, tuple[int, int, int]], root: int) -> Iterat
 class _TreeCheck:
     """Holds the trees of a certificate against the open cases, in their order."""
 
-    def __init__(self, trees: Sequence[Sequence[int]], *, effort: Effort) -> None:
+    def __init__(self, trees: Sequence[Sequence[int]], *, effort: WorkCount) -> None:
         self.effort = effort
         self.first = numpy.cumsum([0, *map(len, trees)])[:-1]
         self.codes = numpy.array([code for tree in trees for code in tree], dtype=numpy.int64)
@@ -215,7 +216,7 @@ class _TreeCheck:
         """Whether every tree was asked for."""
         return self.used == len(self.first)
 
-    def close(self, cases: Cases, roots: Orders) -> bool:
+    def close(self, cases: Cases, roots: OrderNodes) -> bool:
         """Whether the next trees close these cases."""
         count, size = len(roots.node), batch_size(cases)
         if self.used + count > len(self.first):
@@ -226,10 +227,10 @@ class _TreeCheck:
         while ahead:
             left, is_narrowed = _next(ahead, cases, is_narrowed=is_narrowed, effort=self.effort), False
             pairs = self.codes[left.node] - 1
-            if (pairs < 0).any() or not is_sound(pairs, cases):
+            if (pairs < 0).any() or not is_sound(pairs, left):
                 return False
             second = left.node + 1 + self.skip[numpy.minimum(left.node + 1, len(self.skip) - 1)]
-            both = decide(left, pairs, left.node + 1, second)
+            both = decide(left, pairs, nodes=(left.node + 1, second), cases=cases)
             ahead += _parts(both, size)
         return True
 
@@ -250,39 +251,51 @@ def _sizes(tree: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _parts(orders: Orders, size: int) -> list[Orders]:
+def _parts(orders: OrderNodes, size: int) -> list[OrderNodes]:
     total = len(orders.node)
     return [orders.take(numpy.arange(first, min(first + size, total))) for first in range(0, total, size)]
 
 
-def is_sound(pairs: Integers, cases: Cases) -> bool:
-    """Whether these codes name two actions of a device."""
-    _, devices, actions = cases.time.shape
-    first, second = pairs // actions % actions, pairs % actions
-    return bool(((pairs < devices * actions * actions) & (first != second)).all())
+def is_sound(codes: Integers, orders: OrderNodes) -> bool:
+    """Whether these codes name two actions of a device each, or a backward pass that is open."""
+    _, devices, actions = orders.start.shape
+    pairs = devices * actions * actions
+    is_pass, place = codes >= pairs, codes - pairs
+    size = orders.is_open.shape[1] * orders.is_open.shape[2]
+    is_known, rows = place < size, numpy.arange(len(codes))
+    is_open = orders.is_open.reshape(len(codes), size)[rows, numpy.where(is_pass & is_known, place, 0)]
+    is_pair = codes // actions % actions != codes % actions
+    return bool(numpy.where(is_pass, is_known & is_open, is_pair).all())
 
 
-def choose(orders: Orders, cases: Cases) -> Integers:
-    """[N] code of the pair of least room in either order; -1 where all are in order."""
-    time = cases.time[orders.case]
+def choose(orders: OrderNodes) -> Integers:
+    """[N] code of the pair of least room in either order, then of an open backward pass; -1 where nothing is open."""
+    time = orders.time
     room = orders.end[..., None, :] - (orders.start + time)[..., :, None] - time[..., None, :]
     other = room.swapaxes(2, 3)
-    size = room.shape[-1]
+    size, num = room.shape[-1], len(room)
     is_open = ~(orders.before | orders.before.swapaxes(2, 3)) & ~numpy.eye(size, dtype=bool)
     is_open &= (time[..., :, None] > 0) & (time[..., None, :] > 0)
-    score = numpy.where(is_open, room.astype(float) * other + room + other, numpy.inf).reshape(len(room), -1)
+    score = numpy.where(is_open, room.astype(float) * other + room + other, numpy.inf).reshape(num, room[:1].size)
     best = score.argmin(axis=1)
-    is_none = numpy.isinf(score[numpy.arange(len(best)), best])
-    return numpy.where(is_none, -1, best)
+    passes = orders.is_open.reshape(num, orders.is_open.shape[1] * orders.is_open.shape[2])
+    either = numpy.where(passes.any(axis=1), score.shape[1] + passes.argmax(axis=1), -1)
+    return numpy.where(numpy.isinf(score[numpy.arange(num), best]), either, best)
 
 
-def decide(orders: Orders, pairs: Integers, first: Integers, second: Integers) -> Orders:
-    """Two nodes for each, in turns: the pair in the order given, and in the other."""
-    count, (_, _, actions) = len(pairs), orders.start.shape
-    both = orders.take(numpy.repeat(numpy.arange(count), 2))
-    device, a, b = pairs // (actions * actions), pairs // actions % actions, pairs % actions
-    rows = numpy.arange(count)
-    both.before[2 * rows, device, a, b] = True
-    both.before[2 * rows + 1, device, b, a] = True
-    both.node[2 * rows], both.node[2 * rows + 1] = first, second
+def decide(orders: OrderNodes, codes: Integers, *, nodes: tuple[Integers, Integers], cases: Cases) -> OrderNodes:
+    """Two nodes for each, in turns: a pair in the order given, and in the other; or a pass in one piece, and split."""
+    num, devices, actions = orders.start.shape
+    both = orders.take(numpy.repeat(numpy.arange(num), 2))
+    both.node[::2], both.node[1::2] = nodes
+    is_pass = codes >= devices * actions * actions
+    rows = numpy.flatnonzero(~is_pass)
+    device, a, b = codes // (actions * actions), codes // actions % actions, codes % actions
+    both.before[2 * rows, device[rows], a[rows], b[rows]] = True
+    both.before[2 * rows + 1, device[rows], b[rows], a[rows]] = True
+    rows = numpy.flatnonzero(is_pass)
+    place = codes[rows] - devices * actions * actions
+    own = cases.take(both.case)
+    for what in (ONE, SPLIT):
+        settle(both, own, rows=(2 * rows + what, place // cases.count, place % cases.count), what=what)
     return both

@@ -253,7 +253,7 @@ def certify(run: SearchState) -> None:
     if not is_claimed or is_complete(run.limits.method):
         return
     with run.turn_of(REFUTATION):
-        found = refute(run.problem, run.costs, below, has_time=run.time_until(1.0), params=run.params.bound)
+        found = refute(run.problem, run.costs, value=below, has_time=run.time_until(1.0), params=run.params.bound)
     if found is not None:
         run.lower_bound = found
         run.stopped_by = "proof"

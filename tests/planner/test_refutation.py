@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.bounds.case_enumeration import CaseEnumeration
-from planner.bounds.case_tables import CaseTables, Effort
+from planner.bounds.case_tables import CaseTables, WorkCount
 from planner.bounds.refutation import MAX_EFFORT, MAX_NODES
 from planner.certificate import Bound, check_certificate, refute
 from planner.check_evidence import rederive
@@ -34,7 +34,7 @@ def hard() -> Problem:
 
 def proved(problem: Problem, value: int) -> Bound | None:
     """The refutation of everything below `value`."""
-    return refute(problem, CostModel(problem), value)
+    return refute(problem, CostModel(problem), value=value)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_no_plan_is_refuted():
         problem = replace(problem, options=replace(problem.options, objective="makespan", max_width=1))
         plan = random_plan(rng, problem)
         value = simulate(problem, plan).makespan_ns
-        assert refute(problem, CostModel(problem), value + 1) is None, f"seed {seed}"
+        assert refute(problem, CostModel(problem), value=value + 1) is None, f"seed {seed}"
 
 
 def test_every_sequence_of_stages_is_looked_at():
@@ -89,7 +89,7 @@ def test_every_sequence_of_stages_is_looked_at():
     problem = make_chain(TIMES, num_devices=3, num_microbatches=1, options=options)
     tables = CaseTables(problem, CostModel(problem))
     assert len(tables.images) == 6
-    found = CaseEnumeration(tables, 10**9, effort=Effort(10**6)).cases()
+    found = CaseEnumeration(tables, 10**9, effort=WorkCount(10**6)).cases()
     lengths = [row.shape[1] for rows, _ in found for row in rows[:, None]]
     assert [lengths.count(stages) for stages in (1, 2, 3)] == [1, 3, 3]
 
@@ -102,7 +102,7 @@ def test_unlike_devices_are_not_taken_for_each_other():
     cluster = replace(problem.cluster, links=(slow, *problem.cluster.links[1:]))
     tables = CaseTables(replace(problem, cluster=cluster), CostModel(replace(problem, cluster=cluster)))
     assert len(tables.images) == 2
-    found = [len(rows) for rows, _ in CaseEnumeration(tables, 10**9, effort=Effort(10**6)).cases()]
+    found = [len(rows) for rows, _ in CaseEnumeration(tables, 10**9, effort=WorkCount(10**6)).cases()]
     assert sum(found) == 2 + 3 * 3 + 3 * 3
 
 
