@@ -15,6 +15,9 @@ from profiles.model_profile import Layer
 MAX_LAYERS, MAX_DEVICES, MAX_MICROBATCHES, MAX_PLACES = 16, 5, 16, 2
 """Problems beyond are refused before work begins."""
 
+MAX_REPLICATING_DEVICES = 2
+"""With more devices and replicas, a plan was found below a refuted value; the cases of those are not complete."""
+
 MAX_DOWNSETS, MAX_SEGMENTS = 300, 4_000
 """Sets of layers that stages may end with, and sets that a stage may hold."""
 
@@ -216,6 +219,8 @@ def _require_small(problem: Problem) -> None:
     options, profile = problem.options, problem.profile
     if options.objective != "makespan" or options.split_placement:
         raise TooManyCasesError("certificate: a refutation holds for the makespan, without split placement")
+    if problem.max_replicas > 1 and len(problem.cluster.devices) > MAX_REPLICATING_DEVICES:
+        raise TooManyCasesError("certificate: with replicas, a refutation holds for two devices at most")
     if options.max_width > 1 and any(cost.width > 1 for layer in profile.layers for cost in layer.costs):
         raise TooManyCasesError("certificate: a refutation holds for devices, not for groups of several")
     sizes = {
