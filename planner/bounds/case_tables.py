@@ -219,8 +219,6 @@ def _require_small(problem: Problem) -> None:
     options, profile = problem.options, problem.profile
     if options.objective != "makespan" or options.split_placement:
         raise TooManyCasesError("certificate: a refutation holds for the makespan, without split placement")
-    if problem.max_replicas > 1 and len(problem.cluster.devices) > MAX_REPLICATING_DEVICES:
-        raise TooManyCasesError("certificate: with replicas, a refutation holds for two devices at most")
     if options.max_width > 1 and any(cost.width > 1 for layer in profile.layers for cost in layer.costs):
         raise TooManyCasesError("certificate: a refutation holds for devices, not for groups of several")
     sizes = {
@@ -232,6 +230,8 @@ def _require_small(problem: Problem) -> None:
     for name, (size, most) in sizes.items():
         if size > most:
             raise TooManyCasesError(f"certificate: a refutation of {size} {name} is above the limit of {most}")
+    if problem.max_replicas > 1 and len(problem.cluster.devices) > MAX_REPLICATING_DEVICES:
+        raise TooManyCasesError("certificate: with replicas, a refutation holds for two devices at most")
     longest = sum(max(cost.forward_ns + 2 * cost.fused_backward_ns for cost in layer.costs) for layer in profile.layers)
     largest = max(max(_bytes_of(layer)) for layer in profile.layers)
     if longest * problem.num_microbatches * problem.replica_limit >= MAX_DEADLINE_NS or largest >= MAX_BYTES:
