@@ -95,7 +95,8 @@ test-crash: setup database ## kill solvers, workers, services and databases, a h
 
 # Each table has a module of its own; their docstrings say what is measured.
 TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sequential families large fidelity fidelity_upper_limit does_it_pay \
-  seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency service
+  seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency service \
+  plays threads time_limits judge search_params
 
 bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)
 	@$(BIN)/python -m benchmarks.run --time-limit 20 -o docs/benchmarks/workloads.md
