@@ -37,7 +37,8 @@ $(PLANNER): pyproject.toml constraints.txt
 $(STAMP): pyproject.toml constraints.txt
 	@echo 'Setting up .venv (a minute or two the first time)'
 	$(NEW_VENV)
-	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) setuptools numpy numba
+	@nohup $(BIN)/python -m solver_models.precompile >/dev/null 2>&1 &
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces,models]'
 	@touch $(PLANNER) $(TESTED) $@
 
