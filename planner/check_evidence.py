@@ -11,12 +11,14 @@ from typing import Any
 
 from planner.baselines.registry import NO_TIME, make_baselines, play_baseline
 from planner.certificate import bounds_of_sizes, check_certificate, schedule_bound
+from planner.cost_bound import check_subsets
 from planner.costs import CostModel
 from planner.embedded_document import KEY
 from planner.embedded_problem import enclosed_problem
 from planner.judge.evidence import TOLERANCE
 from planner.plan import BaselineResult, Evidence, Plan, SizeResult
 from planner.problem import Problem
+from planner.rented import problem_on
 from planner.simulate import Timeline
 from planner.verify import Verdict, verify
 
@@ -74,12 +76,19 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
     if evidence is None:
         missing = Difference(field="evidence", stated=None, derived=None, message="The plan states no evidence.")
         return _blank(verdict, missing)
-    value, complaints = _prove(problem, evidence)
+    try:
+        asked = problem if evidence.rental is None else problem_on(problem, evidence.rental.devices)
+    except _UNREADABLE as error:
+        stated = _shown(evidence.rental.devices) if evidence.rental is not None else None
+        message = f"No question can be asked of the devices said to be rented: {error}."
+        return _blank(verdict, Difference(field="rental.devices", stated=stated, derived=None, message=message))
+    value, complaints = _prove(asked, evidence)
+    complaints += _check_rental(problem, evidence)
     if verdict.timeline is None:
         return _blank(verdict, *complaints)
     if with_baselines is None:
         with_baselines = sum(map(len, plan.schedule.values())) <= CHEAP_ACTIONS
-    check = _EvidenceCheck(problem, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=value)
+    check = _EvidenceCheck(asked, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=value)
     found = [
         *complaints,
         *check.check_bound(),
@@ -125,6 +134,19 @@ def _prove(problem: Problem, evidence: Evidence) -> tuple[int | None, list[Diffe
                 field="certificate", stated=bound.get("value_ns"), derived=text.rpartition(": ")[2], message=message
             )
         ]
+
+
+def _check_rental(problem: Problem, evidence: Evidence) -> list[Difference]:
+    """The bound on money is one: its certificate covers all subsets of the devices."""
+    if evidence.rental is None or problem.options.objective != "cost":
+        return []
+    stated = evidence.rental.certificate.get("value")
+    try:
+        derived = check_subsets(problem, evidence.rental.certificate)
+    except _UNREADABLE as error:
+        message = f"The certificate of the cost is rejected: {str(error) or type(error).__name__}."
+        return [Difference(field="rental.certificate", stated=stated, derived=None, message=message)]
+    return list(_compare("rental.certificate.value", stated=stated, derived=derived))
 
 
 def _compare(field: str, *, stated: object, derived: object) -> Iterator[Difference]:
