@@ -276,7 +276,7 @@ class _EvidenceCheck:
         left_out = tuple(name for name, row in stated.items() if row.makespan_ns is None and row.note == NO_TIME)
         stated = {name: row for name, row in stated.items() if name not in left_out}
         for baseline in make_baselines(self.problem, self.costs):
-            if left_out and baseline.name.startswith(left_out):
+            if baseline.name not in stated and baseline.name.startswith(left_out):
                 continue
             derived, _ = play_baseline(self.problem, baseline, costs=self.costs)
             if baseline.name in stated:

@@ -156,7 +156,7 @@ class SubsetField(Heats[SubsetRun]):
         for run in self.runs:
             run.close()
         if self.best is None:
-            self._give_up()
+            self.give_up()
         assert self.best is not None
         return answer(self.question, self.best, self.subsets, stopped_by=self.reason(self.best))
 
@@ -166,7 +166,7 @@ class SubsetField(Heats[SubsetRun]):
         is_fastest = run.objective_ns is not None and run.objective_ns <= (run.lower_bound_ns or 0)
         return "gap" if why == "proof" and not is_fastest else why
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """Raise what is known: that no plan fits, or only that none was found."""
         if self.subsets.lower_bound is None:
             deadline = self.question.options.deadline_ns

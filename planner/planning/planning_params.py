@@ -304,6 +304,8 @@ class SubsetParams(ParamGroup):
 
     runs_per_wave: Count = 4
     """Subsets that are planned for at once. Not measured."""
+    runs_on_front: Count = 8
+    """Subsets that are planned for where the front of time and money is asked for. Not measured."""
     max_boxes: Count = 192
     """Boxes of subsets that are told apart at most; each has a bound in the certificate. Not measured."""
     branch_share: Share = 0.1

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import prod
 
 from planner.certificate import Bound, make_bound, prove_infeasible
 from planner.clock import HasTime
@@ -39,6 +40,17 @@ class Subsets:
     def lower_bound(self) -> int | None:
         """What no plan costs less than; None if none fits on any subset."""
         return money_bound(self.kinds, self.boxes, deadline_ns=self.deadline_ns)
+
+    @property
+    def num_subsets(self) -> int:
+        """Subsets that there are, alike ones counted once."""
+        ranges = zip(self.kinds.fewest, self.kinds.all, strict=True)
+        return prod(most - fewest + 1 for fewest, most in ranges) - (not any(self.kinds.fewest))
+
+    def least_ns(self, money: int) -> int:
+        """No plan that costs at most so much is faster."""
+        found = [(self.money(box), box.time_ns) for box in self.boxes]
+        return min(time_ns for least, time_ns in found if least is not None and least <= money and time_ns is not None)
 
     def open(self, below: int | None) -> list[Box]:
         """Boxes that may have a plan that costs less, the most promising first; of equals those with more devices."""
