@@ -12,7 +12,7 @@ from planner.problem import Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import PRICE_DECIMALS
 
-MICROS = 10**PRICE_DECIMALS
+MICROS: int = 10**PRICE_DECIMALS
 """Parts of the currency in which prices are counted."""
 
 PER_UNIT = MICROS * 3600 * 10**9
