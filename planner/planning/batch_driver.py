@@ -42,8 +42,8 @@ def make_batch_plan(question: BatchProblem, **how: Unpack[PlanningOptions]) -> P
             run.state.num_runs = len(question.sizes)
             sizes.runs.append(stack.enter_context(run))
         stack.enter_context(sizes.runs[0].state.collected_rarely())
-        sizes.make_first_plans(how.get("start"), share=params.first_plans.no_plan_share)
-        sizes.bound()
+        sizes.make_first_plans(sizes.runs, how.get("start"), share=params.first_plans.no_plan_share)
+        sizes.bound(sizes.runs)
         sizes.search()
         return sizes.finish()
 

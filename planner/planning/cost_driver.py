@@ -36,9 +36,7 @@ def make_cheapest_plan(question: Problem, **how: Unpack[PlanningOptions]) -> Pla
         field = SubsetField(question, stack, **how)
         field.branch()
         for wave in range(2):
-            field.enter(field.subsets.candidates(field.best_money), most=field.params.subsets.runs_per_wave)
-            field.make_first_plans(how.get("start"), share=field.params.first_plans.no_plan_share)
-            field.bound()
+            field.begin(field.subsets.candidates(field.best_money), most=field.params.subsets.runs_per_wave)
             if wave == 0:
                 field.branch()
         field.search()
@@ -127,8 +125,13 @@ class SubsetField(Heats[SubsetRun]):
                 has_time=lambda: self.limits.max_rounds is not None or self.elapsed_s + passed_s() < until,
             )
 
-    def enter(self, candidates: Iterator[Counts], *, most: int) -> None:
-        """Runs for the first candidates that have none yet."""
+    def begin(self, candidates: Iterator[Counts], *, most: int) -> None:
+        """Baselines and bounds of the first candidates that have no run yet."""
+        runs = self._enter(candidates, most=most)
+        self.make_first_plans(runs, self.how.get("start"), share=self.params.first_plans.no_plan_share)
+        self.bound(runs)
+
+    def _enter(self, candidates: Iterator[Counts], *, most: int) -> list[SubsetRun]:
         known = {run.counts for run in self.runs}
         chosen = [counts for counts in candidates if counts not in known][:most]
         share = replace(self.limits, time_limit_s=self.limits.time_limit_s / max(1, len(chosen) + len(known)))
@@ -144,6 +147,7 @@ class SubsetField(Heats[SubsetRun]):
             )
             run.state.num_runs = len(chosen) + len(known)
             self.runs.append(self.stack.enter_context(run))
+        return self.runs[len(known) :]
 
     def take_up(self, run: SubsetRun, step: Callable[[SubsetRun], object]) -> None:
         """What the step proves of its devices holds for all boxes of which they are the largest subset."""

@@ -11,7 +11,7 @@ have their time.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from planner.plan import Plan
@@ -88,17 +88,17 @@ class Heats(ABC, Generic[Run]):
         """A run's plan as an answer to the question that all of them share."""
         return plan
 
-    def make_first_plans(self, start: Plan | None, *, share: float) -> None:
-        """Baselines of all, or only the proofs that some are closed once that part of the time is over."""
-        for run in reversed(self.runs):
+    def make_first_plans(self, runs: Sequence[Run], start: Plan | None, *, share: float) -> None:
+        """Baselines of some runs, or only the proofs that some are closed once that part of the time is over."""
+        for run in reversed(runs):
             if self.is_late(share):
                 self.take_up(run, lambda each: each.rule_out())
             else:
                 self.take_up(run, lambda each: each.make_first_plans(start))
 
-    def bound(self) -> None:
-        """The bounds of all; what of them is quick once the time is over."""
-        for run in reversed(self.runs):
+    def bound(self, runs: Sequence[Run]) -> None:
+        """The bounds of some runs; what of them is quick once the time is over."""
+        for run in reversed(runs):
             if self.is_late(1.0):
                 self.take_up(run, lambda each: each.bound_quickly())
             else:

@@ -1,13 +1,14 @@
 """The front of time and money: plans on subsets of the devices of which none is both faster and cheaper than another.
 
 branch       boxes of subsets, those that differ most in price first
-runs         one per subset that may have a point of the front, if there are not too many; equal slices for all
+runs         one per subset that may have a point of the front, if there are not too many, in two waves: the second
+             has what the plans of the first leave possible; then equal slices for all
 points       every plan left is the answer to a question of its own: the least cost by the time at which it ends
 """
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Unpack
 
 from planner.cost_bound import Box
 from planner.plan import Plan
@@ -62,9 +63,8 @@ def make_pareto(problem: Problem, **how: Unpack[PlanningOptions]) -> ParetoFront
     with ExitStack() as stack:
         field = _Front(question, stack, **how)
         field.branch()
-        field.enter(iter(field.promising()), most=field.params.subsets.runs_on_front)
-        field.make_first_plans(how.get("start"), share=field.params.first_plans.no_plan_share)
-        field.bound()
+        for _ in range(2):
+            field.begin(iter(field.promising()), most=field.params.subsets.runs_on_front)
         field.search()
         return field.front()
 
@@ -98,13 +98,21 @@ class _Front(SubsetField):
 
     def promising(self) -> list[Counts]:
         """Subsets that would be on the front if every bound were reached; of many, some from each part of it."""
-        boxes = {box.most: box for box in self.subsets.open(None)}.values()
+        known = [run.counts for run in self.runs]
+        found = [box for box in self.subsets.open(None) if box.most not in known and not self._is_beaten(box)]
+        boxes = {box.most: box for box in found}.values()
         front = [box for box in boxes if not any(_is_behind(self.subsets, box, other) for other in boxes)]
         ordered = sorted(front, key=lambda box: (box.time_ns or 0, box.most))
         most = self.params.subsets.runs_on_front
         if len(ordered) <= most:
             return [box.most for box in ordered]
         return [ordered[number * (len(ordered) - 1) // max(1, most - 1)].most for number in range(most)]
+
+    def _is_beaten(self, box: Box) -> bool:
+        """Whether a plan is as fast and as cheap as the bounds of the box's largest subset would let one be."""
+        time_ns, money = _least(self.subsets, box)
+        points = (_time_and_money(run) for run in self.runs if self.money(run) is not None)
+        return any(each[0] <= time_ns and each[1] <= money for each in points)
 
     def search(self) -> None:
         """Equal slices of what is left for all open runs, until none is open or has anything left to do."""
@@ -166,7 +174,7 @@ def _is_behind(subsets: Subsets, box: Box, other: Box) -> bool:
     return ours != theirs and all(a >= b for a, b in zip(ours, theirs, strict=True))
 
 
-def _least(subsets: Subsets, box: Box) -> tuple[Any, ...]:
+def _least(subsets: Subsets, box: Box) -> tuple[int, int]:
     """What the largest subset of a box takes and costs at least."""
     time_ns = box.time_ns or 0
     return time_ns, max(subsets.kinds.price(box.most) * time_ns, box.work)
