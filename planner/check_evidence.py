@@ -77,7 +77,7 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         missing = Difference(field="evidence", stated=None, derived=None, message="The plan states no evidence.")
         return _blank(verdict, missing)
     try:
-        asked = problem if evidence.rental is None else problem_on(problem, evidence.rental.devices)
+        asked = _planned_for(problem, plan, evidence)
     except _UNREADABLE as error:
         stated = _shown(evidence.rental.devices) if evidence.rental is not None else None
         message = f"No question can be asked of the devices said to be rented: {error}."
@@ -134,6 +134,15 @@ def _prove(problem: Problem, evidence: Evidence) -> tuple[int | None, list[Diffe
                 field="certificate", stated=bound.get("value_ns"), derived=text.rpartition(": ")[2], message=message
             )
         ]
+
+
+def _planned_for(problem: Problem, plan: Plan, evidence: Evidence) -> Problem:
+    """The question that bound, gap and baselines are about: where money is minimised, that of the devices rented."""
+    if evidence.rental is None:
+        return problem
+    if others := set(plan.devices) - set(evidence.rental.devices):
+        raise ValueError(f"the plan uses {min(others)} as well")
+    return problem_on(problem, evidence.rental.devices)
 
 
 def _check_rental(problem: Problem, evidence: Evidence) -> list[Difference]:
