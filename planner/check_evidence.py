@@ -77,7 +77,7 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         missing = Difference(field="evidence", stated=None, derived=None, message="The plan states no evidence.")
         return _blank(verdict, missing)
     try:
-        asked = _planned_for(problem, plan, evidence)
+        asked = _planned_for(problem, plan, evidence=evidence)
     except _UNREADABLE as error:
         stated = _shown(evidence.rental.devices) if evidence.rental is not None else None
         message = f"No question can be asked of the devices said to be rented: {error}."
@@ -136,7 +136,7 @@ def _prove(problem: Problem, evidence: Evidence) -> tuple[int | None, list[Diffe
         ]
 
 
-def _planned_for(problem: Problem, plan: Plan, evidence: Evidence) -> Problem:
+def _planned_for(problem: Problem, plan: Plan, *, evidence: Evidence) -> Problem:
     """The question that bound, gap and baselines are about: where money is minimised, that of the devices rented."""
     if evidence.rental is None:
         return problem

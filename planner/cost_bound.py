@@ -48,10 +48,10 @@ class Box:
         """What no plan of it costs less than; None if none fits, or none by the deadline."""
         if self.time_ns is None or (deadline_ns is not None and self.time_ns > deadline_ns):
             return None
-        return max(least_price(kinds, self.fewest, self.most) * self.time_ns, self.work)
+        return max(least_price(kinds, fewest=self.fewest, most=self.most) * self.time_ns, self.work)
 
 
-def least_price(kinds: DeviceKinds, fewest: Counts, most: Counts) -> int:
+def least_price(kinds: DeviceKinds, *, fewest: Counts, most: Counts) -> int:
     """Of a subset that has a device at all, in millionths per hour."""
     if any(fewest):
         return kinds.price(fewest)

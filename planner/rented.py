@@ -66,7 +66,7 @@ class DeviceKinds:
         ends, meshed = _ends(cluster), _is_meshed(cluster)
         classes = list[list[Device]]()
         for device in cluster.devices:
-            alike = (names for names in classes if self._is_twin(device, names[0], ends))
+            alike = (names for names in classes if self._is_twin(device, names[0], ends=ends))
             found = next(alike, None) if device.name not in self.required else None
             if found is None:
                 classes.append([device])
@@ -76,7 +76,7 @@ class DeviceKinds:
         parts = [part for names in classes for part in _parts([each.name for each in names], ends, is_meshed=meshed)]
         return tuple(sorted(parts, key=lambda names: order[names[0]]))
 
-    def _is_twin(self, device: Device, other: Device, ends: Mapping[str, Mapping[str, Link]]) -> bool:
+    def _is_twin(self, device: Device, other: Device, *, ends: Mapping[str, Mapping[str, Link]]) -> bool:
         """Whether they differ by name only, and have equal links to everything but each other."""
         if other.name in self.required or replace(other, name=device.name) != device:
             return False

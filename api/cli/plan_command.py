@@ -172,8 +172,8 @@ def _require_front(question: "Question", files: PlanFiles, *, server: str | None
 
 def _plan_front(question: Any, effort: "Effort", *, files: PlanFiles, target: "Target | None") -> None:
     """Plan the front, write its plans and its picture, then say what was made."""
+    from api.front_report import render_front, render_picture, summarise_front
     from api.other_kinds import file_names
-    from api.pareto import render_front, render_picture, summarise_front
     from api.planning_run import run_pareto
     from planner.document import render_plan
 

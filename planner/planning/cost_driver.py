@@ -35,10 +35,11 @@ def make_cheapest_plan(question: Problem, **how: Unpack[PlanningOptions]) -> Pla
     with ExitStack() as stack:
         field = SubsetField(question, stack, **how)
         field.branch()
-        for wave in range(2):
-            field.begin(field.subsets.candidates(field.best_money), most=field.params.subsets.runs_per_wave)
-            if wave == 0:
-                field.branch()
+        most = field.params.subsets.runs_per_wave
+        field.begin(field.subsets.candidates(None), most=most)
+        if not field.is_late(field.params.subsets.second_wave_share):
+            field.branch()
+            field.begin(field.subsets.candidates(field.best_money), most=most)
         field.search()
         return field.finish()
 
@@ -162,7 +163,7 @@ class SubsetField(Heats[SubsetRun]):
         if self.best is None:
             self.give_up()
         assert self.best is not None
-        return answer(self.question, self.best, self.subsets, stopped_by=self.reason(self.best))
+        return answer(self.question, self.best, subsets=self.subsets, stopped_by=self.reason(self.best))
 
     def reason(self, run: SubsetRun) -> str:
         """Why the search ended; a proof about money is none about the time on the devices of a run."""

@@ -63,8 +63,10 @@ def make_pareto(problem: Problem, **how: Unpack[PlanningOptions]) -> ParetoFront
     with ExitStack() as stack:
         field = _Front(question, stack, **how)
         field.branch()
-        for _ in range(2):
-            field.begin(iter(field.promising()), most=field.params.subsets.runs_on_front)
+        most = field.params.subsets.runs_on_front
+        field.begin(iter(field.promising()), most=most)
+        if not field.is_late(field.params.subsets.second_wave_share):
+            field.begin(iter(field.promising()), most=max(1, most // 2))
         field.search()
         return field.front()
 
@@ -101,7 +103,7 @@ class _Front(SubsetField):
         known = [run.counts for run in self.runs]
         found = [box for box in self.subsets.open(None) if box.most not in known and not self._is_beaten(box)]
         boxes = {box.most: box for box in found}.values()
-        front = [box for box in boxes if not any(_is_behind(self.subsets, box, other) for other in boxes)]
+        front = [box for box in boxes if not any(_is_behind(self.subsets, box, other=other) for other in boxes)]
         ordered = sorted(front, key=lambda box: (box.time_ns or 0, box.most))
         most = self.params.subsets.runs_on_front
         if len(ordered) <= most:
@@ -149,7 +151,7 @@ class _Front(SubsetField):
         time_ns, money = _time_and_money(run)
         options = replace(self.question.options, deadline_ns=time_ns)
         problem = replace(self.question, options=options)
-        plan = answer(problem, run, self.subsets, stopped_by=self.reason(run))
+        plan = answer(problem, run, subsets=self.subsets, stopped_by=self.reason(run))
         assert plan.evidence is not None
         assert plan.evidence.rental is not None
         return ParetoPoint(
@@ -168,7 +170,7 @@ def _time_and_money(run: SubsetRun) -> tuple[int, int]:
     return run.objective_ns, run.money
 
 
-def _is_behind(subsets: Subsets, box: Box, other: Box) -> bool:
+def _is_behind(subsets: Subsets, box: Box, *, other: Box) -> bool:
     """Whether by their bounds another subset is faster and no dearer, or cheaper and no slower."""
     ours, theirs = _least(subsets, box), _least(subsets, other)
     return ours != theirs and all(a >= b for a, b in zip(ours, theirs, strict=True))

@@ -55,7 +55,7 @@ class SubsetRun(PausableRun):
         return -(-money // self.price) if self.price else None
 
 
-def answer(question: Problem, run: SubsetRun, subsets: Subsets, *, stopped_by: str) -> Plan:
+def answer(question: Problem, run: SubsetRun, *, subsets: Subsets, stopped_by: str) -> Plan:
     """The best plan of a run as the answer to the question, with the bound on money over all subsets."""
     if run.state.lower_bound is None:
         run.bound_quickly()
@@ -69,7 +69,7 @@ def answer(question: Problem, run: SubsetRun, subsets: Subsets, *, stopped_by: s
         evidence=replace(
             evidence,
             certificate={**bound, **enclose(question)},
-            rental=_rental(question, alone, evidence, run=run, subsets=subsets),
+            rental=_rental(question, alone, evidence=evidence, run=run, subsets=subsets),
         ),
     )
     verdict = verify(question, whole)
@@ -78,7 +78,7 @@ def answer(question: Problem, run: SubsetRun, subsets: Subsets, *, stopped_by: s
     return whole
 
 
-def _rental(question: Problem, plan: Plan, evidence: Evidence, *, run: SubsetRun, subsets: Subsets) -> RentalResult:
+def _rental(question: Problem, plan: Plan, *, evidence: Evidence, run: SubsetRun, subsets: Subsets) -> RentalResult:
     cost = cost_of(question, plan, makespan_ns=evidence.makespan_ns)
     deadline_ns = question.options.deadline_ns
     certificate = write_boxes(subsets.kinds, subsets.boxes, deadline_ns=deadline_ns)

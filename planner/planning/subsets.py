@@ -1,6 +1,6 @@
 """Branching over subsets of the devices: boxes of counts per class, each with a bound on time and on money."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -76,7 +76,7 @@ class Subsets:
             self._cut(max(wide, key=lambda box: self.kinds.price(box.most) / max(1, self._least_price(box))))
 
     def _least_price(self, box: Box) -> int:
-        return least_price(self.kinds, box.fewest, box.most)
+        return least_price(self.kinds, fewest=box.fewest, most=box.most)
 
     def _cut(self, box: Box) -> None:
         """In the middle of the class that decides most about its price."""
@@ -89,19 +89,17 @@ class Subsets:
         _, index = max(ranges)
         middle = (box.fewest[index] + box.most[index]) // 2
         parts = [
-            (box.fewest, _with(box.most, index, middle)),
-            (_with(box.fewest, index, middle + 1), box.most),
+            (box.fewest, _with(box.most, index, count=middle)),
+            (_with(box.fewest, index, count=middle + 1), box.most),
         ]
         self.boxes.remove(box)
         self.boxes += [self._box(fewest, most) for fewest, most in parts if any(most)]
 
     def learn(self, counts: Counts, time: Bound) -> None:
         """A better bound on the makespan of a subset, for all boxes of which it is the largest."""
-        self._improve(counts, lambda known: isinstance(known, str) or known.value_ns >= time.value_ns, time)
-
-    def _improve(self, counts: Counts, is_known: Callable[[Bound | str], bool], time: Bound) -> None:
-        if counts in self._known and not is_known(self._known[counts][0]):
-            self._known[counts] = time, self._known[counts][1]
+        known, work = self._known[counts]
+        if not isinstance(known, str) and known.value_ns < time.value_ns:
+            self._known[counts] = time, work
             self.boxes = [replace(box, time=time) if box.most == counts else box for box in self.boxes]
 
     def candidates(self, below: int | None) -> Iterator[Counts]:
@@ -109,5 +107,5 @@ class Subsets:
         yield from dict.fromkeys(box.most for box in self.open(below))
 
 
-def _with(counts: Counts, index: int, count: int) -> Counts:
+def _with(counts: Counts, index: int, *, count: int) -> Counts:
     return (*counts[:index], count, *counts[index + 1 :])

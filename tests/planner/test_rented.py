@@ -11,7 +11,7 @@ from planner.certificate import make_bound
 from planner.cost_bound import check_subsets, write_boxes
 from planner.costs import CostModel
 from planner.planning import SearchParams
-from planner.planning.planning_params import SubsetParams
+from planner.planning.planning_params import SubsetsParams
 from planner.planning.subsets import Subsets
 from planner.problem import Options, PinnedLayer, Problem
 from planner.rented import DeviceKinds, micro_per_hour, price_of, problem_on
@@ -151,14 +151,14 @@ def least_cost(problem: Problem) -> int | None:
 
 
 def test_bound_on_money_against_brute_force():
-    """Tests on random problems that no plan on any subset is below the bound, which its certificate proves anew."""
+    """Tests that, on random problems, no plan on any subset is below the bound, which its certificate proves anew."""
     rng, num_tight = Random(5), 0
     for _ in range(shortened(40, whole=1000)):
         problem = small_problem(rng)
         if rng.random() < 0.4:
             problem = replace(problem, options=replace(problem.options, deadline_ns=rng.randint(5, 120)))
         least = least_cost(problem)
-        subsets = Subsets(problem, SearchParams(subsets=SubsetParams(max_boxes=rng.randint(1, 9))))
+        subsets = Subsets(problem, SearchParams(subsets=SubsetsParams(max_boxes=rng.randint(1, 9))))
         subsets.branch_evenly(has_time=lambda: True)
         if subsets.lower_bound is None:
             assert least is None
