@@ -151,7 +151,7 @@ def least_cost(problem: Problem) -> int | None:
 
 
 def test_bound_on_money_against_brute_force():
-    """Tests that, on random problems, no plan on any subset is below the bound, which its certificate proves anew."""
+    """Tests that no plan on any subset of a random problem is below the bound, which its certificate proves anew."""
     rng, num_tight = Random(5), 0
     for _ in range(shortened(40, whole=1000)):
         problem = small_problem(rng)
