@@ -18,7 +18,7 @@ from planner.embedded_problem import enclosed_problem
 from planner.judge.evidence import TOLERANCE
 from planner.plan import BaselineResult, Evidence, Plan, SizeResult
 from planner.problem import Problem
-from planner.rented import problem_on
+from planner.rented import PER_UNIT, problem_on
 from planner.simulate import Timeline
 from planner.verify import Verdict, verify
 
@@ -58,6 +58,9 @@ class Rederivation:
     """The value that it proves, None if it proves none."""
     gap: float | None
     """(objective - that value) / objective."""
+    least_cost: float | None = None
+    """Money per iteration that no plan on any devices costs less than, as the certificate of the cost proves it; None
+    if it proves none, or the question is not about money."""
     has_baselines: bool
     """Whether the baselines were made and played again."""
     differences: tuple[Difference, ...]
@@ -83,7 +86,8 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         message = f"No question can be asked of the devices said to be rented: {error}."
         return _blank(verdict, Difference(field="rental.devices", stated=stated, derived=None, message=message))
     value, complaints = _prove(asked, evidence)
-    complaints += _check_rental(problem, evidence)
+    least_cost, doubts = _check_rental(problem, evidence)
+    complaints += doubts
     if verdict.timeline is None:
         return _blank(verdict, *complaints)
     if with_baselines is None:
@@ -103,6 +107,7 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         bound_kind=None if value is None else str(evidence.certificate["kind"]),
         lower_bound_ns=value,
         gap=check.gap,
+        least_cost=None if least_cost is None else least_cost / PER_UNIT,
         has_baselines=with_baselines,
         differences=tuple(found),
     )
@@ -145,17 +150,17 @@ def _planned_for(problem: Problem, plan: Plan, *, evidence: Evidence) -> Problem
     return problem_on(problem, evidence.rental.devices)
 
 
-def _check_rental(problem: Problem, evidence: Evidence) -> list[Difference]:
-    """The bound on money is one: its certificate covers all subsets of the devices."""
+def _check_rental(problem: Problem, evidence: Evidence) -> tuple[int | None, list[Difference]]:
+    """The bound on money that its certificate proves for all subsets of the devices, or why it proves none."""
     if evidence.rental is None or problem.options.objective != "cost":
-        return []
-    stated = evidence.rental.certificate.get("value")
+        return None, []
     try:
-        derived = check_subsets(problem, evidence.rental.certificate)
+        return check_subsets(problem, evidence.rental.certificate), []
     except _UNREADABLE as error:
         message = f"The certificate of the cost is rejected: {str(error) or type(error).__name__}."
-        return [Difference(field="rental.certificate", stated=stated, derived=None, message=message)]
-    return list(_compare("rental.certificate.value", stated=stated, derived=derived))
+        return None, [
+            Difference(field="rental.certificate", stated=evidence.rental.lower_bound, derived=None, message=message)
+        ]
 
 
 def _compare(field: str, *, stated: object, derived: object) -> Iterator[Difference]:

@@ -65,6 +65,7 @@ def test_evidence_is_derived_again(problem: Problem, plan: Plan):
     assert enclosed == problem
     outcome = rederive(enclosed, again)
     assert (outcome.passed, outcome.differences) == (True, ())
+    assert outcome.least_cost == rental_of(plan).lower_bound
 
 
 def spoilt(plan: Plan, **fields: Any) -> Plan:
