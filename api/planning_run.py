@@ -67,10 +67,7 @@ class Effort:
 
     def is_missed_by(self, plan: Plan) -> bool:
         """Whether a gap was asked for that the plan does not reach."""
-        if self.gap is None or plan.evidence is None:
-            return False
-        rental = plan.evidence.rental
-        return (plan.evidence.gap if rental is None else rental.gap) > self.gap
+        return self.gap is not None and plan.evidence is not None and plan.evidence.objective_gap > self.gap
 
 
 def run_plan(

@@ -237,6 +237,11 @@ class Evidence:
     rental: RentalResult | None = None
     """Where money is minimised: what it costs, with the bound over all subsets of devices."""
 
+    @property
+    def objective_gap(self) -> float:
+        """What is open below the figure that the question minimises: of the cost where it is that."""
+        return self.gap if self.rental is None else self.rental.gap
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

@@ -52,6 +52,7 @@ def test_cheap_and_slow_is_chosen(problem: Problem, plan: Plan):
     assert rental.price_per_hour == 3.5
     assert rental.cost == 3_500_000 * plan.evidence.makespan_ns / PER_UNIT
     assert 0 < rental.lower_bound <= rental.cost
+    assert plan.evidence.objective_gap == rental.gap
     alone = make_plan(problem_on(problem, ["a", "b"]), limits=ROUNDS)
     assert 4.0 * alone.evidence.makespan_ns > 3.5 * plan.evidence.makespan_ns
 
