@@ -14,6 +14,7 @@ from planner.plan import (
     ImproverTally,
     Plan,
     ProblemReference,
+    RentalResult,
     Share,
     SizeResult,
     Stage,
@@ -93,6 +94,7 @@ def _evidence_to_plain(evidence: Evidence) -> dict[str, Any]:
         "bucket_bytes": evidence.bucket_bytes or None,
         "improvers": [_stated_fields(tally) for tally in evidence.improvers] or None,
         "sizes": [_stated_fields(row) for row in evidence.sizes] or None,
+        "rental": None if evidence.rental is None else _fields(evidence.rental),
     }
     return {key: value for key, value in plain.items() if value is not None or key not in _LEFT_OUT}
 
@@ -110,6 +112,7 @@ _LEFT_OUT = {
     "search_params",
     "improvers",
     "sizes",
+    "rental",
 }
 """Fields of the evidence that are left out where there is nothing to say."""
 
@@ -222,6 +225,8 @@ def _read_evidence(reader: "_DocumentReader") -> Evidence:
         values["improvers"] = tuple(_read_tally(item) for item in improvers.items(dict))
     if (sizes := reader.optional("sizes", list)) is not None:
         values["sizes"] = tuple(_read_size(item) for item in sizes.items(dict))
+    if (rental := reader.optional("rental", dict)) is not None:
+        values["rental"] = _read_rental(rental)
     values["baselines"] = tuple(_read_baseline(item) for item in reader.get("baselines", list).items(dict))
     values["interpolated_costs"] = tuple(item.value for item in reader.get("interpolated_costs", list).items(str))
     return Evidence(**values)
@@ -250,6 +255,16 @@ def _read_size(reader: "_DocumentReader") -> SizeResult:
             "num_microbatches": reader.get("num_microbatches", int).value,
             "state": reader.get("state", str).value,
         }
+    )
+
+
+def _read_rental(reader: "_DocumentReader") -> RentalResult:
+    """Figures are taken as they stand, as all evidence is."""
+    figures = {name: reader.get(name, object).value for name in ("price_per_hour", "cost", "lower_bound", "gap")}
+    return RentalResult(
+        devices=tuple(item.value for item in reader.get("devices", list).items(str)),
+        certificate=reader.get("certificate", dict).value,
+        **figures,
     )
 
 

@@ -331,7 +331,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
         synchronisation=tuple(costs.synchronisation_ns(stage) for stage in stages),
         tail=problem.profile.optimizer_ns,
         can_split=problem.options.split_backward,
-        objective=problem.options.objective,
+        objective="span" if problem.options.objective == "span" else "makespan",
     )
 
 

@@ -361,7 +361,7 @@ class ModelProfile:
         counts = any(layer.forward_exchanges or layer.backward_exchanges for layer in self.layers)
         return counts and any(each.exchange_ns for each in self.action_overhead_ns)
 
-    @property
+    @cached_property
     def has_one_size(self) -> bool:
         """Whether all costs were measured at the size of a microbatch."""
         sizes = {cost.microbatch_size for layer in self.layers for cost in layer.costs}
