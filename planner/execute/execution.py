@@ -25,6 +25,7 @@ from planner.execute.route_check import check_routed_rows
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.routes import Cell, lower, make_routes
 from planner.execute.runtime import PlanRuntime, PlanStage, StepRuntime
+from planner.execute.shard_check import require_sharding
 from planner.execute.sharding import ShardedReduction, ShardPiece
 from planner.execute.stage_module import StageModule, StageShape, fingerprint, make_layer, trace_stages
 from planner.execute.table_check import check_compute_table, check_replicas
@@ -317,6 +318,7 @@ class Execution:
         self.preparation, self.device = preparation, device
         self.plan, self.training, self.layout = preparation.plan, preparation.training, preparation.layout
         self.rank = distributed.get_rank()
+        require_sharding(self.plan, self.training, device=device)
         self.log = log or make_log(device)
         self.log.needs = describe_needs(self.layout, preparation.edges, rank=self.rank)
         self.groups = _Groups(self.layout, is_routed=preparation.rows is not None)

@@ -377,6 +377,14 @@ FOUR = methods(4, 6, 8) | {
         "0/1 1/2/3", cut=(2, 2), num_microbatches=3, model="clipped_tied", steps=3
     ),
     "1 to 2 to 1, sharded, GPT tied": sharded("0 1/2 3", cut=(1, 2, 1), num_microbatches=4, model="tied_gpt", steps=3),
+    "from 2 to 3 sharded replicas": sharded(
+        "0/1/2 3",
+        cut=(2, 2),
+        num_microbatches=2,
+        steps=3,
+        model="tied",
+        then=make_random_plan("0/1 1/2/3", cut=(1, 3), num_microbatches=2),
+    ),
     "two replicas, branches": drawn(
         "0/1 0/1 2/3 0/1", cut=(1, 2, 1, 1), num_microbatches=3, model="branching", edges=BRANCHES
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.document import render_plan
-from tests.integration.test_execute import Case, drawn, run_ranks
+from tests.integration.test_execute import Case, drawn, run_ranks, sharded
 from tests.planner.execute.orders import make_random_plan
 
 EXACT = {
@@ -45,6 +45,35 @@ EXACT = {
     "tokens that count, accumulating": drawn("0/1 1", num_microbatches=3, model="counted_accumulating", steps=4),
     "loss scaled": drawn("0 1", num_microbatches=3, model="loss_scaled", steps=3),
     "loss scaled, two replicas": drawn("0/1 1", num_microbatches=3, model="loss_scaled", steps=3),
+    "sharded": sharded("0/1", cut=(3,), num_microbatches=3, steps=3),
+    "sharded, two stages in different orders": sharded("0/1 1/0", num_microbatches=3, seed=3),
+    "sharded, gradients accumulate": sharded("0/1 0/1", num_microbatches=3, model="accumulating", steps=4),
+    "sharded, gradients accumulate, tied and clipped": sharded(
+        "0/1 1", num_microbatches=3, model="accumulating_tied", steps=4
+    ),
+    "sharded, tied within a stage": sharded("0/1", cut=(3,), num_microbatches=3, model="tied"),
+    "sharded, a schedule and rates by name": sharded("0/1 1", num_microbatches=3, model="scheduled", steps=3),
+    "sharded, tokens that count": sharded("0 0/1", num_microbatches=3, model="counted"),
+    "sharded, loss scaled": sharded("0/1 1", num_microbatches=3, model="loss_scaled", steps=3),
+    "sharded, frozen in front": sharded("0/1", kinds="fnw", cut=(3,), num_microbatches=3),
+    "sharded, native split": sharded("0/1 0/1", num_microbatches=3, split="native"),
+    "sharded, batch norm by plain averages": sharded("0/1", cut=(2,), num_microbatches=3, model="normed"),
+    "sharded, goes on without": sharded(
+        "0/1",
+        cut=(3,),
+        num_microbatches=3,
+        model="scheduled",
+        steps=3,
+        then=make_random_plan("1 0 1", num_microbatches=3),
+    ),
+    "not sharded, goes on sharded": drawn(
+        "0 1",
+        cut=(1, 2),
+        num_microbatches=3,
+        model="scheduled",
+        steps=3,
+        then=sharded("0/1 1", cut=(2, 1), num_microbatches=3).plan,
+    ),
 }
 """Trained as one process trains it."""
 
