@@ -193,7 +193,119 @@ def own_loop(folder: Path, *, rank: int) -> Any:
     return {"expected": expected, "found": [by_hand.step(training.batch(number)).losses for number in range(3)]}
 
 
+class Scaled(models.Block):
+    """A block with a single number, and with fewer than there are replicas."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.tensor([0.25]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * super().forward(x) + self.shift
+
+
+def sharded_alike(folder: Path, *, rank: int) -> Any:
+    """With two replicas a sum has one order: with and without sharding, bit by bit, in buckets of three numbers."""
+
+    def halves(parameters: list[Any]) -> tuple[torch.optim.Optimizer, ...]:
+        return adam(parameters[:1]), torch.optim.RMSprop(parameters[1:], momentum=0.5)
+
+    trainings = {
+        "AdamW": dropping(),
+        "several": changed(models.vectors("ww", num_microbatches=COUNT), optimizer=halves),
+        "bfloat16": changed(models.float32_gradients("ww", num_microbatches=COUNT), optimizer=adam),
+        "scalar": models.every_layer("ww", Scaled, num_microbatches=COUNT),
+    }
+    found = {}
+    for name, training in trainings.items():
+        whole, sharded = start(folder, training, "c"), start(folder, training, "s", check_every=1)
+        for reduction in sharded.sharded.values():
+            reduction.bucket_bytes = 3 * 2 * 2 * 8
+        told = [[execution.step(number).losses for number in range(3)] for execution in (whole, sharded)]
+        found[name] = {
+            "alike": told[0] == told[1] and weights(whole) == weights(sharded),
+            "bytes": [state_bytes(whole), state_bytes(sharded)],
+            "moved": weights(whole) != weights(start(folder, training, "c")),
+        }
+    return found
+
+
+def state_bytes(execution: Execution) -> int:
+    """Of all tensors of more than one number that the optimizers hold."""
+    states = [state for optimizer in execution.update.optimizers for state in optimizer.state.values()]
+    tensors = [
+        value for state in states for value in state.values() if isinstance(value, torch.Tensor) and value.numel() > 1
+    ]
+    return sum(value.numel() * value.element_size() for value in tensors)
+
+
+def sharded_resumes(folder: Path, *, rank: int) -> Any:
+    """Four iterations in one go; two, a checkpoint, and two more with sharding, without, and on one replica."""
+    whole = start(folder, dropping(), "s")
+    expected = [whole.step(number).losses for number in range(4)]
+    first = start(folder, dropping(), "s")
+    for number in range(2):
+        first.step(number)
+    write_numbered(first, folder / "sharded", iteration=2, num_kept=1)
+    newest = find_newest(folder / "sharded")
+    assert newest is not None
+    found = {}
+    for name in ("s", "c"):
+        resumed = start(folder, dropping(), name)
+        assert load_checkpoint(resumed, newest) == 2
+        found[name] = [resumed.step(number).losses for number in (2, 3)] == expected[2:]
+        found[name] &= weights(resumed) == weights(whole)
+    return found
+
+
+class Normalised(torch.optim.SGD):
+    """Every parameter moves by a step of one length."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad /= parameter.grad.norm() + 1e-12
+        super().step(closure)
+
+
+class Columned(torch.optim.SGD):
+    """Keeps a number per column."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["columns"] = torch.zeros(parameter.shape[-1] + 1)
+
+
+def sharded_refused(folder: Path, *, rank: int) -> Any:
+    """Optimizers that look at whole parameters."""
+    kinds: list[Any] = [torch.optim.Adafactor, partial(Normalised, lr=0.1), partial(Columned, lr=0.1)]
+    if hasattr(torch.optim, "Muon"):
+        kinds.append(lambda every: torch.optim.Muon([each for each in every if each.dim() == 2]))
+    said = []
+    for kind in kinds:
+        training = changed(models.vectors("ww", num_microbatches=COUNT), optimizer=kind)
+        start(folder, training, "c")
+        try:
+            start(folder, training, "s")
+        except ExecutionError as error:
+            said.append(str(error))
+    return said
+
+
+def sharded_nan_stops(folder: Path, *, rank: int) -> Any:
+    execution = start(folder, poisoned(at=1, microbatch=2), "s")
+    execution.step(0)
+    return execution.step(1)
+
+
 SCENARIOS = [
+    sharded_alike,
+    sharded_resumes,
+    sharded_refused,
+    sharded_nan_stops,
     other_batches,
     other_targets,
     nan_stops,

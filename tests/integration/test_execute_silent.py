@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.document import render_plan
-from tests.integration.test_execute import Case, drawn, run_ranks, sharded
+from tests.integration.test_execute import Case, drawn, run_ranks, shard, sharded
 from tests.planner.execute.orders import make_random_plan
 
 EXACT = {
@@ -57,7 +57,7 @@ EXACT = {
     "sharded, loss scaled": sharded("0/1 1", num_microbatches=3, model="loss_scaled", steps=3),
     "sharded, frozen in front": sharded("0/1", kinds="fnw", cut=(3,), num_microbatches=3),
     "sharded, native split": sharded("0/1 0/1", num_microbatches=3, split="native"),
-    "sharded, batch norm by plain averages": sharded("0/1", cut=(2,), num_microbatches=3, model="normed"),
+    "sharded, batch norm": sharded("0/1", cut=(2,), num_microbatches=3, model="normed"),
     "sharded, goes on without": sharded(
         "0/1",
         cut=(3,),
@@ -156,6 +156,8 @@ STOPPED = {
     "other_targets": "iteration 1: target of rank 1 (d1) differs from those of rank 0 (d0), so outputs would be held",
     "nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the first to "
     f"give it; {UNTOUCHED}",
+    "sharded_nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the "
+    f"first to give it; {UNTOUCHED}",
     "nan_in_gradient_stops": "iteration 0: all losses are finite, but the gradient of l1:weight on rank 1 (d1), summed "
     f"over all microbatches, is not; {UNTOUCHED}",
     "failing_optimizer": "the optimizer's step (Failing) raised KeyError: 'momentum' (execute_run_worker.py, line ",
@@ -171,6 +173,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     for name, placement, cut in [("a", "0 1", (1, 1)), ("b", "1 0", (1, 1)), ("c", "0/1", (2,))]:
         plan = make_random_plan(placement, cut=cut, num_microbatches=3)
         (folder / f"{name}.json").write_text(render_plan(plan))
+    (folder / "s.json").write_text(render_plan(shard(plan)))
     run_ranks(folder, 2, worker=Path(__file__).with_name("execute_run_worker.py"))
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
@@ -219,3 +222,32 @@ def test_a_loop_of_ones_own_trains_alike(runs):
     for rank in runs:
         assert rank["own_loop"]["found"] == rank["own_loop"]["expected"]
     assert any(rank["own_loop"]["found"][0] for rank in runs)
+
+
+def test_sharding_changes_nothing_but_the_memory(runs):
+    """Tests that weights are the same to the bit with two replicas, and that each holds its half of the state."""
+    for name, made in {
+        name: [rank["sharded_alike"][name] for rank in runs] for name in runs[0]["sharded_alike"]
+    }.items():
+        assert all(each["alike"] and each["moved"] for each in made), (name, made)
+        whole, most = made[0]["bytes"][0], max(each["bytes"][1] for each in made)
+        assert sum(each["bytes"][1] for each in made) == whole
+        assert most <= 0.51 * whole, (name, made)
+
+
+def test_sharded_state_goes_on_to_the_bit(runs):
+    """Tests that a checkpoint of divided state goes on under the same plan and under one that does not divide it."""
+    for rank in runs:
+        assert rank["sharded_resumes"] == {"s": True, "c": True}
+
+
+def test_optimizers_that_look_at_whole_parameters_are_refused(runs):
+    """Tests that norms, factored moments and odd states are found before anything runs, in the same words."""
+    first, second = (rank["sharded_refused"] for rank in runs)
+    assert first == second
+    start = "stage 0 is planned with shard = 'optimizer', but its optimizer "
+    kinds = ["(Adafactor) moves a part of l0:", "(Normalised) moves a part of l0:", "keeps 'columns' of l0:"]
+    kinds.append("(Muon) moves a part of l0:inner.weight otherwise than the whole of it; use one that works element by")
+    assert len(first) == len(kinds)
+    for said, kind in zip(first, kinds, strict=True):
+        assert said.startswith(start + kind), said
