@@ -55,7 +55,7 @@ def _gather(
     mine = torch.zeros(piece.size, dtype=value.dtype, device=piece.whole.device)
     mine[: value.numel()] = value.reshape(-1)
     every = mine.new_empty(reduction.num_replicas * piece.size)
-    distributed.all_gather_into_tensor(every, mine, group=reduction.group)
+    distributed.all_gather_single(every, mine, group=reduction.group)
     return every[: piece.whole.numel()].view(piece.whole.shape).cpu() if is_kept else None
 
 

@@ -127,7 +127,7 @@ class ShardedReduction(StageReduction):
                 values = stretch.piece.parameter.detach().reshape(-1)[stretch.start : stretch.stop]
                 mine[at : at + values.numel()] = values
             every = mine.new_empty(self.num_replicas * mine.numel())
-            distributed.all_gather_into_tensor(every, mine, group=self.group)
+            distributed.all_gather_single(every, mine, group=self.group)
             for replica, row in enumerate(every.view(self.num_replicas, -1)):
                 for at, (piece, start, stop) in _placed(stretches):
                     place = piece.part(piece.whole.detach(), replica=replica, start=start, stop=stop)

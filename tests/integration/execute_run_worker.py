@@ -205,7 +205,7 @@ class Scaled(models.Block):
 
 
 def sharded_alike(folder: Path, *, rank: int) -> Any:
-    """With two replicas a sum has one order: with and without sharding, bit by bit, in buckets of three numbers."""
+    """With two replicas a sum has one order: with and without sharding, bit by bit, in messages of 23 numbers."""
 
     def halves(parameters: list[Any]) -> tuple[torch.optim.Optimizer, ...]:
         return adam(parameters[:1]), torch.optim.RMSprop(parameters[1:], momentum=0.5)
@@ -220,7 +220,7 @@ def sharded_alike(folder: Path, *, rank: int) -> Any:
     for name, training in trainings.items():
         whole, sharded = start(folder, training, "c"), start(folder, training, "s", check_every=1)
         for reduction in sharded.sharded.values():
-            reduction.bucket_bytes = 3 * 2 * 2 * 8
+            reduction.bucket_bytes = 23 * 2 * 2 * 8
         told = [[execution.step(number).losses for number in range(3)] for execution in (whole, sharded)]
         found[name] = {
             "alike": told[0] == told[1] and weights(whole) == weights(sharded),
