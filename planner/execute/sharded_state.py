@@ -14,7 +14,7 @@ def gather_states(execution: Execution) -> dict[int, dict[str, Any]]:
 
     Tensors of the parameter's shape are on the host. Empty where another replica speaks for the stage.
     """
-    found = {}
+    found: dict[int, dict[str, Any]] = {}
     for number, reduction in sorted(execution.sharded.items()):
         states = _gather_stage(execution, reduction, is_kept=execution.is_keeper(number))
         found |= states if execution.is_keeper(number) else {}

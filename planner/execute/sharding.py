@@ -6,6 +6,7 @@ to all replicas. Gloo's own reduce-scatter is an all-reduce whose result is thro
 whose parts are added up here sends half as much, in the order of the replicas, and is the same on every backend.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ import torch
 from torch import distributed, nn
 
 from planner.execute.reduction import BUCKET_BYTES, StageReduction, gradient_of
+
+IN_FLIGHT = 2
+"""Messages of a reduction under way at once: one is added up while the next one travels."""
 
 
 class ShardPiece:
@@ -81,33 +85,29 @@ class ShardedReduction(StageReduction):
         """By the parameter's identity."""
         self._scattered = [piece for key, piece in self.pieces.items() if key not in apart]
         self._messages: Iterator[list[_Stretch]] = iter(())
-        self._first: tuple[list[_Stretch], torch.Tensor, Any] | None = None
+        self._travelling: deque[tuple[list[_Stretch], torch.Tensor, Any]] = deque()
 
     @torch.no_grad()
     def start(self) -> None:
-        """As far as the bytes of one bucket go; the rest is sent by `finish`, so that no more is held twice."""
+        """As many messages as one bucket has room for; `finish` sends the others, so that no more is held twice."""
         super().start()
         if not self.is_due:
             return
         for piece in self._scattered:
             piece.whole.grad = gradient_of(piece.whole).contiguous()
         self._messages = self._stretches(self._scattered, lambda each: each.grad_dtype or each.dtype)
-        if (stretches := next(self._messages, None)) is not None:
-            self._first = (stretches, *self._exchange(stretches))
+        for _ in range(IN_FLIGHT):
+            self._send_next()
 
     @torch.no_grad()
     def finish(self, divisor: float) -> None:
         """Also the gradients of the pieces here are divided; what is left of the others' means nothing."""
         super().finish(divisor)
-        if self._first is not None:
-            stretches, received, work = self._first
-            self._first = None
+        while self._travelling:
+            stretches, received, work = self._travelling.popleft()
             work.wait()
             self._add_up(stretches, received)
-        for stretches in self._messages:
-            received, work = self._exchange(stretches)
-            work.wait()
-            self._add_up(stretches, received)
+            self._send_next()
         for piece in self._scattered if divisor != 1 else ():
             piece.cut(gradient_of(piece.whole)).div_(divisor)
 
@@ -133,8 +133,11 @@ class ShardedReduction(StageReduction):
                     place = piece.part(piece.whole.detach(), replica=replica, start=start, stop=stop)
                     place.copy_(row[at : at + place.numel()])
 
-    def _exchange(self, stretches: Sequence[_Stretch]) -> tuple[torch.Tensor, Any]:
+    def _send_next(self) -> None:
         """Every replica is sent its part; what comes has a row per replica."""
+        stretches = next(self._messages, None)
+        if stretches is None:
+            return
         like = gradient_of(stretches[0].piece.whole)
         sent = like.new_zeros((self.num_replicas, _length(stretches)))
         for replica, row in enumerate(sent):
@@ -142,7 +145,8 @@ class ShardedReduction(StageReduction):
                 part = piece.part(gradient_of(piece.whole), replica=replica, start=start, stop=stop)
                 row[at : at + part.numel()] = part
         received = torch.empty_like(sent)
-        return received, distributed.all_to_all_single(received, sent, group=self.group, async_op=True)
+        work = distributed.all_to_all_single(received, sent, group=self.group, async_op=True)
+        self._travelling.append((stretches, received, work))
 
     def _add_up(self, stretches: Sequence[_Stretch], received: torch.Tensor) -> None:
         """In the order of the replicas, into the gradient of the piece here."""
@@ -156,12 +160,12 @@ class ShardedReduction(StageReduction):
     def _stretches(
         self, pieces: Iterable[ShardPiece], kind_of: Callable[[nn.Parameter], torch.dtype]
     ) -> Iterator[list[_Stretch]]:
-        """Messages of numbers of one type; what is sent and what comes are one bucket together."""
+        """Messages of numbers of one type; what is sent and what comes, of all in flight, is a bucket at most."""
         kinds: dict[torch.dtype, list[ShardPiece]] = {}
         for piece in pieces:
             kinds.setdefault(kind_of(piece.whole), []).append(piece)
         for kind, alike in kinds.items():
-            most = max(1, self.bucket_bytes // (2 * self.num_replicas * kind.itemsize))
+            most = max(1, self.bucket_bytes // (2 * IN_FLIGHT * self.num_replicas * kind.itemsize))
             found, room = list[_Stretch](), most
             for piece in alike:
                 start = 0
