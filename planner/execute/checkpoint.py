@@ -120,7 +120,7 @@ def load_checkpoint(execution: Execution, folder: Path) -> int:
     for key, (parameter, name, _) in kept.items():
         if (optimizer := execution.update.optimizer_of(parameter)) is not None:
             stepped = execution.update.stepped_for(parameter)
-            optimizer.state[stepped][name] = cut_state(execution, parameter, state[key])
+            optimizer.state[stepped][name] = cut_state(execution, parameter, value=state[key])
     if all(f"update/{name}" in state for name in _update_state(execution)):
         execution.update.go_on({name: float(state[f"update/{name}"]) for name in _update_state(execution)})
     told = {key.removeprefix("settings/"): value for key, value in state.items() if key.startswith("settings/")}

@@ -59,7 +59,7 @@ def _gather(
     return every[: piece.whole.numel()].view(piece.whole.shape).cpu() if is_kept else None
 
 
-def cut_state(execution: Execution, parameter: torch.nn.Parameter, value: Any) -> Any:
+def cut_state(execution: Execution, parameter: torch.nn.Parameter, *, value: Any) -> Any:
     """What of a state's whole value belongs here."""
     piece = execution.update.pieces.get(id(parameter))
     if piece is None or not isinstance(value, torch.Tensor) or value.shape != parameter.shape:

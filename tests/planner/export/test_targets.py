@@ -222,7 +222,7 @@ def replicated(problem: Problem, *shards: str) -> Plan:
 
 
 def test_divided_optimizer_state_is_asked_for_by_each_programs_own_name():
-    """Tests Megatron's flag and DeepSpeed's stage where every stage divides, and neither where none does."""
+    """Tests that Megatron's flag and DeepSpeed's stage 1 are set where every stage divides, and not where none does."""
     problem = language_model(num_devices=4)
     for shard, flags, stage in (("optimizer", [("--use-distributed-optimizer",)], 1), ("none", [], 0)):
         plan = replicated(problem, shard, shard)
