@@ -104,9 +104,7 @@ class ShardedReduction(StageReduction):
         """Also the gradients of the pieces here are divided; what is left of the others' means nothing."""
         super().finish(divisor)
         while self._travelling:
-            stretches, received, work = self._travelling.popleft()
-            work.wait()
-            self._add_up(stretches, received)
+            self._take_next()
             self._send_next()
         for piece in self._scattered if divisor != 1 else ():
             piece.cut(gradient_of(piece.whole)).div_(divisor)
@@ -148,8 +146,10 @@ class ShardedReduction(StageReduction):
         work = distributed.all_to_all_single(received, sent, group=self.group, async_op=True)
         self._travelling.append((stretches, received, work))
 
-    def _add_up(self, stretches: Sequence[_Stretch], received: torch.Tensor) -> None:
-        """In the order of the replicas, into the gradient of the piece here."""
+    def _take_next(self) -> None:
+        """What came is added up, in the order of the replicas, into the gradients of the pieces here."""
+        stretches, received, work = self._travelling.popleft()
+        work.wait()
         total = received[0]
         for row in received[1:]:
             total += row
