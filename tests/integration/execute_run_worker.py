@@ -101,9 +101,9 @@ def nan_is_skipped(folder: Path, *, rank: int) -> Any:
 class Root(nn.Module):
     """Its gradient at nothing is not finite, its value is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, num_roots: int = models.WIDTH) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(models.WIDTH))
+        self.weight = nn.Parameter((torch.arange(models.WIDTH) < models.WIDTH - num_roots).float())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.weight.abs().sqrt()
@@ -118,9 +118,13 @@ def nan_in_gradient_stops(folder: Path, *, rank: int) -> Any:
 def overflow_lowers_the_scale(folder: Path, *, rank: int) -> Any:
     training = models.vectors("ww", num_microbatches=COUNT)
     scale = models.LossScale(initial=2.0**1023, backoff=2.0**-900, interval=2)
-    execution = start(folder, changed(training, loss_scale=scale, loss=lambda y, t: 1e3 * ((y - t) ** 2).sum()))
-    steps = [execution.step(number).is_updated for number in range(4)]
-    return {"updated": steps, "scale": math.log2(execution.update.scale)}
+    training = changed(training, loss_scale=scale, loss=lambda y, t: 1e3 * ((y - t) ** 2).sum())
+    found = {}
+    for name in ("a", "s"):
+        execution = start(folder, training, name)
+        steps = [execution.step(number).is_updated for number in range(4)]
+        found[name] = {"updated": steps, "scale": math.log2(execution.update.scale)}
+    return found
 
 
 def failing_optimizer(folder: Path, *, rank: int) -> Any:
@@ -279,6 +283,14 @@ class Columned(torch.optim.SGD):
                 self.state[parameter]["columns"] = torch.zeros(parameter.shape[-1] + 1)
 
 
+class Turned(models.Block):
+    """A weight that lies in memory by columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner.weight = nn.Parameter(self.inner.weight.detach().t().contiguous().t())
+
+
 def sharded_refused(folder: Path, *, rank: int) -> Any:
     """Optimizers that look at whole parameters."""
     kinds: list[Any] = [torch.optim.Adafactor, partial(Normalised, lr=0.1), partial(Columned, lr=0.1)]
@@ -292,6 +304,10 @@ def sharded_refused(folder: Path, *, rank: int) -> Any:
             start(folder, training, "s")
         except ExecutionError as error:
             said.append(str(error))
+    try:
+        start(folder, models.every_layer("ww", Turned, num_microbatches=COUNT), "s")
+    except ExecutionError as error:
+        said.append(str(error))
     return said
 
 
@@ -301,11 +317,19 @@ def sharded_nan_stops(folder: Path, *, rank: int) -> Any:
     return execution.step(1)
 
 
+def sharded_nan_in_gradient_stops(folder: Path, *, rank: int) -> Any:
+    """Only the last number's gradient is not finite, and only the last replica has it."""
+    training = models.vectors("ww", num_microbatches=COUNT)
+    layers = dict(training.layers) | {"l1": lambda: Root(num_roots=1).double()}
+    return start(folder, changed(training, layers=layers), "s").step(0)
+
+
 SCENARIOS = [
     sharded_alike,
     sharded_resumes,
     sharded_refused,
     sharded_nan_stops,
+    sharded_nan_in_gradient_stops,
     other_batches,
     other_targets,
     nan_stops,
