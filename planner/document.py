@@ -197,7 +197,7 @@ def _read_shard(reader: "_DocumentReader", *, num_replicas: int) -> Shard:
     given = reader.optional("shard", str)
     found: Shard | None = "none" if given is None else next((each for each in SHARDS if each == given.value), None)
     if given is not None and found is None:
-        raise given.error(f"is none of {', '.join(SHARDS)}; leave it out where replicas divide nothing")
+        raise given.error(f"is none of {', '.join(SHARDS)}; leave it out where nothing is sharded")
     if given is not None and found != "none" and num_replicas == 1:
         raise given.error("wants several replicas, and the stage has one; leave it out")
     assert found is not None

@@ -9,7 +9,7 @@ from planner.actions import Action
 ProvedBy = Literal["certificate", "complete search"]
 
 Shard = Literal["none", "optimizer"]
-"""What the replicas of a stage divide among themselves: nothing, or the optimizer's state (ZeRO-1)."""
+"""What is sharded over the replicas of a stage: nothing, or the optimizer's state (ZeRO-1)."""
 
 SHARDS: tuple[Shard, ...] = get_args(Shard)
 
@@ -47,7 +47,7 @@ class Stage:
     recompute: bool = False
     """Whether activations are recomputed in the backward pass."""
     shard: Shard = "none"
-    """What its replicas divide among themselves, where there are several."""
+    """What is sharded over its replicas, where there are several."""
     input_grad_replicas: tuple[Share, ...] = ()
     """Split placement: who runs I; empty: the stage's own replicas."""
     weight_grad_replicas: tuple[Share, ...] = ()

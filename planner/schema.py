@@ -79,7 +79,7 @@ _WITH_SHARDS: JsonSchema = {
     "if": {"properties": {"shard": {"const": "optimizer"}}, "required": ["shard"]},
     "then": {"properties": {"replicas": {"minItems": 2}}},
 }
-"""One replica has nobody to divide with."""
+"""One replica has nobody to shard with."""
 
 _RANGES: dict[str, tuple[int, int | None, str]] = {
     "num_microbatches": (1, None, "microbatches"),

@@ -152,7 +152,7 @@ def _parameters(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[s
 def _optimizer_state(
     execution: Execution, layers: Sequence[str], *, whole: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[tuple[str, Any]]:
-    """`whole`: of parameters whose state is divided, by their identity."""
+    """`whole`: of parameters whose state is sharded, by their identity."""
     for prefix, parameter in _parameters(execution, layers):
         optimizer = execution.update.optimizer_of(parameter)
         held = {} if optimizer is None else optimizer.state.get(parameter, {})

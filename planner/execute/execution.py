@@ -414,7 +414,7 @@ class Execution:
 
     @property
     def sharded(self) -> dict[int, ShardedReduction]:
-        """Of those stages here whose replicas divide the optimizer's state."""
+        """Of those stages here whose replicas shard the optimizer's state."""
         found = {stage.stage_index: stage.reduction for stage in self.stages}
         return {number: each for number, each in found.items() if isinstance(each, ShardedReduction)}
 

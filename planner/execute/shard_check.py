@@ -1,4 +1,4 @@
-"""Whether an optimizer moves every element of a parameter for itself, so that replicas may divide its state.
+"""Whether an optimizer moves every element of a parameter for itself, so that replicas may shard its state.
 
 Nothing that an optimizer says about itself tells, so it is tried: on small stand-ins for the parameters, once whole
 and once in pieces, with the same gradients.
@@ -25,7 +25,7 @@ _REMEDY = "use one that works element by element (SGD, Adam, AdamW, ...), or pla
 
 
 def require_sharding(plan: Plan, training: Training, *, device: torch.device) -> None:
-    """Raise ExecutionError, the same on every process, if a stage cannot divide its optimizer's state as planned."""
+    """Raise ExecutionError, the same on every process, if a stage cannot shard its optimizer's state as planned."""
     for number, stage in enumerate(plan.stages):
         if stage.shard != "none":
             named = {

@@ -1,4 +1,4 @@
-"""Optimizer state that replicas divide, put together for a checkpoint, which knows nothing of pieces."""
+"""Sharded optimizer state, put together for a checkpoint, which knows nothing of pieces."""
 
 from typing import Any
 

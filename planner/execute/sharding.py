@@ -1,4 +1,4 @@
-"""Optimizer state that the replicas of a stage divide among themselves (ZeRO-1).
+"""Optimizer state that is sharded over the replicas of a stage (ZeRO-1).
 
 Every parameter is cut, as one row of numbers, into as many pieces as the stage has replicas. Gradients are added up
 piece by piece on the replica that has it, that replica's optimizer knows nothing but its pieces, and the new values go
@@ -44,7 +44,7 @@ class ShardPiece:
 
 
 def is_cut(parameter: nn.Parameter) -> bool:
-    """Whether its state is divided: a single number is not."""
+    """Whether its state is sharded: a single number is not."""
     return parameter.requires_grad and parameter.numel() > 1
 
 
@@ -57,7 +57,7 @@ class _Stretch(NamedTuple):
 
 
 class ShardedReduction(StageReduction):
-    """The gradients of a stage whose replicas divide the optimizer's state: a reduce-scatter, and afterwards an
+    """The gradients of a stage whose replicas shard the optimizer's state: a reduce-scatter, and afterwards an
     all-gather of the parameters.
     """
 
@@ -70,7 +70,7 @@ class ShardedReduction(StageReduction):
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         """`tied`: those whose gradients other stages want as well: they are added up whole on every replica, and their
-        state is divided nevertheless.
+        state is sharded nevertheless.
         """
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         apart = {id(parameter) for parameter in tied}

@@ -27,7 +27,7 @@ ACTIVATION_CHECKPOINT_INTERVAL = {interval}
 NUM_MICROBATCHES = {num_microbatches}
 """`gradient_accumulation_steps` of the configuration."""
 ZERO_OPTIMIZATION = {{"stage": {zero_stage}}}
-"""`zero_optimization` of the configuration: at stage 1 the replicas divide the optimizer's state."""
+"""`zero_optimization` of the configuration: at stage 1 the replicas shard the optimizer's state."""
 RANKS = {ranks}
 """The device of every global rank: replicas first, then along the pipeline."""
 

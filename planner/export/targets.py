@@ -86,7 +86,7 @@ TARGETS = {
         Target(
             name="executor",
             runs="any chunks and order, I and W apart, recomputation per stage, any replicas, with optimizer state "
-            "divided or not, skip edges",
+            "sharded or not, skip edges",
             limits={"max_width": 1, "split_placement": False},
             fit=_fit_executor,
         ),
@@ -105,7 +105,7 @@ TARGETS = {
         Target(
             name="megatron",
             runs="any cut of a chain; chunks in a loop; 1F1B or interleaved; whole backward; replicas of whole "
-            "pipelines; recomputation, and divided optimizer state, in all stages or none",
+            "pipelines; recomputation, and sharded optimizer state, in all stages or none",
             limits={**_SINGLE, "split_backward": False, "uneven_replication": False},
             fit=_fit_megatron,
             is_looped=True,
@@ -114,7 +114,7 @@ TARGETS = {
         Target(
             name="deepspeed",
             runs="any cut of a chain; one stage per device; 1F1B; whole backward; replicas of whole pipelines; "
-            "recomputation, and divided optimizer state, in all stages or none",
+            "recomputation, and sharded optimizer state, in all stages or none",
             limits={**_SINGLE, "max_stages_per_device": 1, "split_backward": False, "uneven_replication": False},
             fit=_fit_deepspeed,
             is_looped=True,

@@ -36,11 +36,11 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
 
 
 def require_whole_state(plan: Plan) -> None:
-    """Raise ValueError if replicas are to divide the optimizer's state and nothing else."""
+    """Raise ValueError if replicas are to shard the optimizer's state and nothing else."""
     for number, stage in enumerate(plan.stages):
         if stage.shard != "none":
             raise ValueError(
-                f"stage {number} has shard = {stage.shard!r}, but torchtitan's data_parallel_shard_degree divides "
+                f"stage {number} has shard = {stage.shard!r}, but torchtitan's data_parallel_shard_degree shards "
                 "parameters and gradients too (FSDP2), which the plan does not count on; plan with --target torchtitan"
             )
 

@@ -92,14 +92,14 @@ def drawn(placement: str, *, kinds: str = "", cut: tuple[int, ...] | None = None
 
 
 def sharded(*arguments: Any, **more: Any) -> Case:
-    """As `drawn`; replicas divide the optimizer's state."""
+    """As `drawn`; replicas shard the optimizer's state."""
     case = drawn(*arguments, **more)
     then = None if case.then is None else shard(case.then)
     return replace(case, plan=shard(case.plan), then=then)
 
 
 def shard(plan: Plan) -> Plan:
-    """The same plan with every replicated stage's optimizer state divided."""
+    """The same plan with every replicated stage's optimizer state sharded."""
     stages = tuple(replace(each, shard="optimizer" if len(each.replicas) > 1 else "none") for each in plan.stages)
     return replace(plan, stages=stages)
 

@@ -101,8 +101,8 @@ def test_a_loop_of_ones_own_with_several_optimizers(tmp_path: Path):
 
 @pytest.mark.usefixtures("_models")
 def test_a_sharded_plan_runs_by_the_command(tmp_path: Path):
-    """Tests that losses with divided optimizer state are those without, to the bit, across a checkpoint, and that an
-    optimizer that cannot be divided ends all ranks in the same words before anything is trained.
+    """Tests that losses with sharded optimizer state are those without, to the bit, across a checkpoint, and that an
+    optimizer that cannot be sharded ends all ranks in the same words before anything is trained.
     """
     whole = make_random_plan("0/1", cut=(4,), num_microbatches=4)
     plans = {"whole": write(whole, tmp_path / "whole.json"), "sharded": write(shard(whole), tmp_path / "sharded.json")}

@@ -239,7 +239,7 @@ def test_sharding_changes_nothing_but_the_memory(runs):
 
 
 def test_sharded_state_goes_on_to_the_bit(runs):
-    """Tests that a checkpoint of divided state goes on under the same plan and under one that does not divide it."""
+    """Tests that a checkpoint of sharded state goes on under the same plan and under one that does not shard it."""
     for rank in runs:
         assert rank["sharded_resumes"] == {"s": True, "c": True}
 

@@ -221,8 +221,8 @@ def replicated(problem: Problem, *shards: str) -> Plan:
     return as_looped(problem, replace(plan, stages=stages))
 
 
-def test_divided_optimizer_state_is_asked_for_by_each_programs_own_name():
-    """Tests that Megatron's flag and DeepSpeed's stage 1 are set where every stage divides, and not where none does."""
+def test_sharded_optimizer_state_is_asked_for_by_each_programs_own_name():
+    """Tests that Megatron's flag and DeepSpeed's stage 1 are set where every stage shards, and not where none does."""
     problem = language_model(num_devices=4)
     for shard, flags, stage in (("optimizer", [("--use-distributed-optimizer",)], 1), ("none", [], 0)):
         plan = replicated(problem, shard, shard)
@@ -237,7 +237,7 @@ def test_divided_optimizer_state_is_asked_for_by_each_programs_own_name():
             assert "    use_distributed_optimizer: bool = False" in path.read_text()
 
 
-def test_what_a_program_cannot_divide_is_refused():
+def test_what_a_program_cannot_shard_is_refused():
     """Tests that a switch for all stages is not turned for some, and that FSDP2 is not taken for less than it does."""
     problem = language_model(num_devices=4)
     mixed = replicated(problem, "none", "optimizer")
