@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from planner.actions import Action
 
 ProvedBy = Literal["certificate", "complete search"]
+
+Shard = Literal["none", "optimizer"]
+"""What is sharded over the replicas of a stage: nothing, or the optimizer's state (ZeRO-1)."""
+
+SHARDS: tuple[Shard, ...] = get_args(Shard)
 
 PLAN_FORMAT = "pipeline-plan/1"
 
@@ -41,6 +46,8 @@ class Stage:
     """The device groups; each takes an equal share of every microbatch."""
     recompute: bool = False
     """Whether activations are recomputed in the backward pass."""
+    shard: Shard = "none"
+    """What is sharded over its replicas, where there are several."""
     input_grad_replicas: tuple[Share, ...] = ()
     """Split placement: who runs I; empty: the stage's own replicas."""
     weight_grad_replicas: tuple[Share, ...] = ()
