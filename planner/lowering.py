@@ -45,6 +45,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         table_of_replicas=tables.of_replicas,
         overhead=_overhead_table(problem),
         measured=numpy.ascontiguousarray(tables.measured[:, :num_types]),
+        optimizer=_step_table(problem) if profile.has_layer_steps else None,
         can_halve=_can_halve(problem, costs),
         gradient=_column(layer.gradient_bytes for layer in layers),
         state=_column(layer.state_bytes for layer in layers),
@@ -197,6 +198,11 @@ def _overhead_table(problem: Problem) -> Integers:
     return numpy.array(rows, dtype=numpy.int64)
 
 
+def _step_table(problem: Problem) -> Integers:
+    layers = [problem.profile.by_name[name] for name in problem.profile.topological_order]
+    return numpy.array([[layer.optimizer_ns(t) for layer in layers] for t in problem.cluster.device_types], numpy.int64)
+
+
 def _edge_table(problem: Problem) -> Integers:
     index = {name: number for number, name in enumerate(problem.profile.topological_order)}
     rows = [
@@ -329,7 +335,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
         flows=tuple(_make_flows(problem, stages, costs=costs, lane_of=lane_of)),
         budgets=tuple(budgets.values()),
         synchronisation=tuple(costs.synchronisation_ns(stage) for stage in stages),
-        tail=problem.profile.optimizer_ns,
+        tail=costs.optimizer_ns(stages),
         can_split=problem.options.split_backward,
         objective=problem.options.objective,
     )

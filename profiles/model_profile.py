@@ -60,6 +60,9 @@ class LayerCost:
     """B: both gradients in one fused call, at most I + W; None: I + W (no fusion gain measured)."""
     recompute_ns: Nanoseconds = 0
     """Extra time before I or B when the stage recomputes its activations."""
+    optimizer_ns: Nanoseconds = 0
+    """The optimizer's step on all weights of the layer, once per iteration: one number per device type, whatever the
+    width and the number of samples; 0 for a layer without trainable weights."""
 
     def __post_init__(self) -> None:
         owner = f"cost on {self.device_type!r}"
@@ -148,12 +151,27 @@ class Layer:
         )
         require_distinct(f"{owner}: wider entry of width", (str(w.width) for w in self.wider))
         if not self.is_trainable:
-            for cost in self.costs:
-                if cost.weight_grad_ns:
+            for cost, field in itertools.product(self.costs, ("weight_grad_ns", "optimizer_ns")):
+                if getattr(cost, field):
                     raise ValueError(
-                        f"{owner}: weight_grad_ns = {cost.weight_grad_ns}, but the layer has no trainable weights; "
+                        f"{owner}: {field} = {getattr(cost, field)}, but the layer has no trainable weights; "
                         "set it to 0, or give parameter_bytes and frozen = false"
                     )
+        self._require_one_step(owner)
+
+    def _require_one_step(self, owner: str) -> None:
+        """The optimizer's step is stated once per device type, or the same each time."""
+        stated: dict[str, int] = {}
+        for cost in self.costs:
+            if cost.optimizer_ns and stated.setdefault(cost.device_type, cost.optimizer_ns) != cost.optimizer_ns:
+                raise ValueError(
+                    f"{owner}: optimizer_ns = {cost.optimizer_ns} and {stated[cost.device_type]} on "
+                    f"{cost.device_type!r}; it depends on neither width nor samples: state one number per device type"
+                )
+
+    def optimizer_ns(self, device_type: str) -> int:
+        """The optimizer's step on the layer's weights on one device of a type; 0 where it is not stated."""
+        return max((cost.optimizer_ns for cost in self.costs if cost.device_type == device_type), default=0)
 
     @property
     def is_trainable(self) -> bool:
@@ -292,7 +310,8 @@ class ModelProfile:
     """What costs are outside the measured sizes; None (documents of version 1): `linear` where no layer was measured at
     several sizes on one type and width, otherwise `measured`."""
     optimizer_ns: Nanoseconds = 0
-    """Time of the optimizer step on every device, after the last gradient is synchronised."""
+    """Time on every device after the last gradient is synchronised, whatever the device holds; what depends on the
+    layers stands with their costs, and is added."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
     measurements: tuple[Measurement, ...] = ()
@@ -354,6 +373,11 @@ class ModelProfile:
             return self.scaling == "linear"
         kinds = [(layer.name, cost.device_type, cost.width) for layer in self.layers for cost in layer.costs]
         return len(set(kinds)) == len(kinds)
+
+    @cached_property
+    def has_layer_steps(self) -> bool:
+        """Whether the optimizer's step is stated for any layer."""
+        return any(cost.optimizer_ns for layer in self.layers for cost in layer.costs)
 
     @cached_property
     def has_exchanges(self) -> bool:
