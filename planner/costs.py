@@ -377,7 +377,7 @@ class CostModel:
     def gradient_bytes(self, stage: Stage) -> int:
         """Gradient bytes that the replicas of a stage synchronise (per device of a group)."""
         layers, width = [self.problem.profile.by_name[name] for name in stage.layers], len(stage.replicas[0])
-        stated = [(layer.gradient_bytes_at(width), layer.gradient_bytes) for layer in layers]
+        stated = [(layer.synchronised_bytes_at(width), layer.synchronised_bytes) for layer in layers]
         in_equal_parts = sum(whole for size, whole in stated if size is None)
         return sum(size for size, _ in stated if size is not None) + _ceil(in_equal_parts, width)
 

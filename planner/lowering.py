@@ -47,7 +47,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         measured=numpy.ascontiguousarray(tables.measured[:, :num_types]),
         optimizer=_step_table(problem) if profile.has_layer_steps else None,
         can_halve=_can_halve(problem, costs),
-        gradient=_column(layer.gradient_bytes for layer in layers),
+        gradient=_column(layer.synchronised_bytes for layer in layers),
         state=_column(layer.state_bytes for layer in layers),
         stash=_column(layer.stash_bytes for layer in layers),
         weight_stash=_column(layer.weight_stash_bytes for layer in layers),
@@ -100,11 +100,11 @@ def _make_wide(problem: Problem, tables: "_Tables", *, groups: tuple[DeviceGroup
     sizes = [
         [[getattr(layer.bytes_at(width), field, 0) for layer in layers] for field in _SIZE_FIELDS] for width in widths
     ]
-    stated = [[layer.gradient_bytes_at(width) for layer in layers] for width in widths]
+    stated = [[layer.synchronised_bytes_at(width) for layer in layers] for width in widths]
     gradient = [
         [
             [size or 0 for size in row],
-            [layer.gradient_bytes if size is None else 0 for layer, size in zip(layers, row, strict=True)],
+            [layer.synchronised_bytes if size is None else 0 for layer, size in zip(layers, row, strict=True)],
         ]
         for row in stated
     ]

@@ -199,8 +199,8 @@ class Least:
         """Per layer: gradient bytes that a device of a replicated stage synchronises, at least, rounded down."""
 
         def least(layer: Layer) -> int:
-            stated = [(layer.gradient_bytes_at(width), width) for width in self.widths]
-            return min(layer.gradient_bytes // width if size is None else size for size, width in stated)
+            stated = [(layer.synchronised_bytes_at(width), width) for width in self.widths]
+            return min(layer.synchronised_bytes // width if size is None else size for size, width in stated)
 
         return [least(layer) for layer in self.layers]
 

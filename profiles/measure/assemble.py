@@ -91,6 +91,7 @@ def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked, is_sp
         name=name,
         costs=tuple(costs),
         parameter_bytes=sizes.trained or sizes.parameters,
+        optimizer_bytes=sizes.optimizer if sizes.trained else None,
         state_bytes=sizes.state,
         stash_bytes=stash,
         weight_stash_bytes=sizes.weight_saved if sizes.trained else 0,
@@ -105,15 +106,19 @@ def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked, is_sp
 
 def _wider(sizes: LayerBytes, *, width: int) -> WidthBytes:
     """Cores of one host hold a layer once, so each of them counts for its part of it."""
-    stash = max(sizes.saved, sizes.weight_saved)
+    stash, state, optimizer = max(sizes.saved, sizes.weight_saved), _ceil(sizes.state, width), None
+    if sizes.trained and sizes.optimizer is not None:
+        optimizer = sizes.optimizer // width
+        state = max(state, 2 * _ceil(sizes.trained, width) + optimizer)  # weights and gradients are rounded up, too
     return WidthBytes(
         width=width,
-        state_bytes=_ceil(sizes.state, width),
+        state_bytes=state,
         stash_bytes=_ceil(stash, width),
         weight_stash_bytes=_ceil(sizes.weight_saved if sizes.trained else 0, width),
         checkpoint_bytes=_ceil(min(stash, sizes.inputs), width),
         workspace_bytes=_ceil(sizes.workspace, width),
         parameter_bytes=_ceil(sizes.trained or sizes.parameters, width),
+        optimizer_bytes=optimizer,
     )
 
 

@@ -251,9 +251,15 @@ class Reading:
         """What the replicas of a stage synchronise, per device."""
         width = len(self.stages[stage].replicas[0])
         trained = [x for x in self.layers[stage] if x.parameter_bytes and not x.frozen]
-        stated = {x.name: w.parameter_bytes for x in trained for w in x.wider if w.width == width}
+        stated, whole = dict[str, int | None](), dict[str, int]()
+        for x in trained:
+            whole[x.name] = x.parameter_bytes if x.gradient_bytes is None else x.gradient_bytes
+            for w in x.wider:
+                if w.width == width:
+                    as_weights = w.parameter_bytes if x.gradient_bytes is None else None
+                    stated[x.name] = as_weights if w.gradient_bytes is None else w.gradient_bytes
         size = sum(stated.get(x.name) or 0 for x in trained)
-        return size + ceil(Fraction(sum(x.parameter_bytes for x in trained if stated.get(x.name) is None), width))
+        return size + ceil(Fraction(sum(whole[x.name] for x in trained if stated.get(x.name) is None), width))
 
     def size(self, stage: int, field: str) -> int:
         """Bytes of a stage per device: state undivided, everything that grows with the batch over the replicas."""

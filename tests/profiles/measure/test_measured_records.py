@@ -87,7 +87,7 @@ def test_a_layer_without_weights_has_no_w():
 def test_a_layer_trained_in_part_synchronises_that_part():
     """Tests that adapters beside frozen weights count with their own bytes, and the state with all."""
     layer = profile_of(make_record(trained=30)).layers[0]
-    assert (layer.gradient_bytes, layer.state_bytes, layer.frozen) == (30, 400, False)
+    assert (layer.synchronised_bytes, layer.state_bytes, layer.frozen) == (30, 400, False)
 
 
 def test_edges_without_gradient_say_so():
