@@ -399,13 +399,13 @@ class CostModel:
         return _ceil(2 * (replicas - 1) * size * 10**9, replicas * slowest) + 2 * (replicas - 1) * latency
 
     def steps_ns(self, stages: Sequence[Stage]) -> dict[str, int]:
-        """What every device that holds a stage does after the last synchronisation: the profile's time, and its steps.
+        """What every device of a plan does after the last synchronisation: the profile's time, and its steps.
 
         A device takes the steps of all layers that it holds; a group of several takes each stage's in equal parts.
         With split placement the owner takes it.
         """
         profile = self.problem.profile
-        found = {device: profile.optimizer_ns for stage in stages for group in stage.replicas for device in group}
+        found = {device: profile.optimizer_ns for stage in stages for group in stage.groups for device in group}
         if profile.has_layer_steps:
             for stage, group in ((each, group) for each in stages for group in each.replicas):
                 whole = sum(profile.by_name[name].optimizer_ns(self.group_type(group)) for name in stage.layers)
