@@ -369,7 +369,6 @@ def _assemble(
             notes=notes,
             conditions=findings.conditions if findings.survey.sheet is None else None,
         ),
-        num_devices=len(cluster.devices) if cluster is not None else wanted.devices or 1,
         is_split=not wanted.no_split,
     )
     options: dict[str, object] = {}
@@ -459,7 +458,7 @@ def summarise_profile(outcome: ProfilingResult, *, output: str | None) -> dict[s
         "num_microbatches": outcome.workload.num_microbatches,
         "global_batch_size": outcome.workload.global_batch_size,
         **sums,
-        "optimizer_ns": profile.optimizer_ns,
+        "optimizer_ns": profile.optimizer_ns + sum(x.optimizer_ns(x.costs[0].device_type) for x in profile.layers),
         "parameter_bytes": sum(layer.parameter_bytes for layer in profile.layers),
         "stash_bytes": sum(layer.stash_bytes for layer in profile.layers),
         "worst_spread": outcome.worst_spread,

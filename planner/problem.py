@@ -189,7 +189,8 @@ class Problem:
             + exchange * (layer.forward_exchanges + layer.backward_exchanges)
             for layer in self.profile.layers
         )
-        if longest * self.num_microbatches >= MOST_NS:
+        steps = sum(max(cost.optimizer_ns for cost in layer.costs) for layer in self.profile.layers)
+        if longest * self.num_microbatches + steps >= MOST_NS:
             raise ValueError(
                 f"problem: num_microbatches = {self.num_microbatches} of up to {longest:,} ns each add up to more than "
                 f"{MOST_NS:,} ns; use fewer microbatches, or check the unit of the profile's times"

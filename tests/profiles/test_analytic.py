@@ -52,8 +52,8 @@ def test_less_training_costs_less():
     assert full.weight_stash_bytes > lora.weight_stash_bytes > frozen.weight_stash_bytes == 0
     assert full.costs[0].weight_grad_ns > lora.costs[0].weight_grad_ns > frozen.costs[0].weight_grad_ns == 0
     assert frozen.costs[0].input_grad_ns > silent.costs[0].input_grad_ns == 0
-    assert lora.gradient_bytes == 2 * 2 * 16 * (3 * 64 + 32)
-    assert (frozen.gradient_bytes, silent.gradient_bytes) == (0, 0)
+    assert lora.synchronised_bytes == 2 * 2 * 16 * (3 * 64 + 32)
+    assert (frozen.synchronised_bytes, silent.synchronised_bytes) == (0, 0)
     assert full.costs[0].forward_ns == frozen.costs[0].forward_ns == silent.costs[0].forward_ns
 
 
