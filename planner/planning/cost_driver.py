@@ -190,9 +190,10 @@ class SubsetField(Heats[SubsetRun]):
             raise InfeasibleProblemError(f"no plan fits on any subset of the devices: {'; '.join(sorted(reasons))}")
         late_ns = min((run.objective_ns for run in self.runs if run.objective_ns is not None), default=None)
         if late_ns is not None:
+            deadline = self.question.options.deadline_ns
             raise NoPlanFoundError(
-                f"no plan found in {self.elapsed_s:.0f} s ends by deadline_ns = {self.question.options.deadline_ns}; the "
-                f"fastest takes {late_ns} ns: allow more time for the search, or a later deadline"
+                f"no plan found in {self.elapsed_s:.0f} s ends by deadline_ns = {deadline}; the fastest takes "
+                f"{late_ns} ns: allow more time for the search, or a later deadline"
             )
         raise NoPlanFoundError(
             f"no plan was found in {self.elapsed_s:.0f} s on any of {len(self.runs)} subsets of the devices; no limit "
