@@ -8,7 +8,7 @@ bounds       what a run proves of its subset goes into the boxes
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Unpack
@@ -36,10 +36,10 @@ def make_cheapest_plan(question: Problem, **how: Unpack[PlanningOptions]) -> Pla
         field = SubsetField(question, stack, **how)
         field.branch()
         most = field.params.subsets.runs_per_wave
-        field.begin(field.subsets.candidates(None), most=most)
+        field.begin(field.promising(), most=most)
         if not field.is_late(field.params.subsets.second_wave_share):
             field.branch()
-            field.begin(field.subsets.candidates(field.best_money), most=most)
+            field.begin(field.promising(), most=most)
         field.search()
         return field.finish()
 
@@ -120,19 +120,27 @@ class SubsetField(Heats[SubsetRun]):
         params = self.params.subsets
         until = self.elapsed_s + params.branch_share * self.limits.time_limit_s
         with self._branching() as passed_s:
-            self.subsets.branch(
-                below=self.best_money,
-                wanted=params.runs_per_wave,
-                has_time=lambda: self.limits.max_rounds is not None or self.elapsed_s + passed_s() < until,
-            )
 
-    def begin(self, candidates: Iterator[Counts], *, most: int) -> None:
+            def has_time() -> bool:
+                return self.limits.max_rounds is not None or self.elapsed_s + passed_s() < until
+
+            self.subsets.propose(has_time=has_time)
+            self.subsets.branch(below=self.best_money, wanted=params.runs_per_wave, has_time=has_time)
+
+    def promising(self) -> list[Counts]:
+        """Subsets that may have a cheaper plan; those fastest by their bounds if there is none in time so far."""
+        found = self.subsets.prospects(self.best_money)
+        if self.runs and self.best is None:
+            found.sort(key=lambda each: each.time_ns)
+        return [each.counts for each in found]
+
+    def begin(self, candidates: Sequence[Counts], *, most: int) -> None:
         """Baselines and bounds of the first candidates that have no run yet."""
         runs = self._enter(candidates, most=most)
         self.make_first_plans(runs, self.how.get("start"), share=self.params.first_plans.no_plan_share)
         self.bound(runs)
 
-    def _enter(self, candidates: Iterator[Counts], *, most: int) -> list[SubsetRun]:
+    def _enter(self, candidates: Sequence[Counts], *, most: int) -> list[SubsetRun]:
         known = {run.counts for run in self.runs}
         chosen = [counts for counts in candidates if counts not in known][:most]
         share = replace(self.limits, time_limit_s=self.limits.time_limit_s / max(1, len(chosen) + len(known)))
@@ -180,9 +188,16 @@ class SubsetField(Heats[SubsetRun]):
             if late:
                 reasons.add(f"deadline_ns = {deadline}, but no plan is faster than {min(late)} ns; allow more time")
             raise InfeasibleProblemError(f"no plan fits on any subset of the devices: {'; '.join(sorted(reasons))}")
+        late_ns = min((run.objective_ns for run in self.runs if run.objective_ns is not None), default=None)
+        if late_ns is not None:
+            deadline = self.question.options.deadline_ns
+            raise NoPlanFoundError(
+                f"no plan found in {self.elapsed_s:.0f} s ends by deadline_ns = {deadline}; the fastest takes "
+                f"{late_ns} ns: allow more time for the search, or a later deadline"
+            )
         raise NoPlanFoundError(
             f"no plan was found in {self.elapsed_s:.0f} s on any of {len(self.runs)} subsets of the devices; no limit "
-            "was proved to rule one out: allow more time, a later deadline, recomputation or more stages per device"
+            "was proved to rule one out: allow more time, recomputation or more stages per device"
         )
 
     @contextmanager

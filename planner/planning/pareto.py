@@ -10,13 +10,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Unpack
 
-from planner.cost_bound import Box
 from planner.plan import Plan
 from planner.planning.complete_search import require_answerable
 from planner.planning.cost_driver import SubsetField
 from planner.planning.driver import PlanningOptions
 from planner.planning.subset_run import SubsetRun, answer
-from planner.planning.subsets import Subsets
+from planner.planning.subsets import Prospect
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.rented import PER_UNIT, Counts
@@ -64,9 +63,9 @@ def make_pareto(problem: Problem, **how: Unpack[PlanningOptions]) -> ParetoFront
         field = _Front(question, stack, **how)
         field.branch()
         most = field.params.subsets.runs_on_front
-        field.begin(iter(field.promising()), most=most)
+        field.begin(field.promising(), most=most)
         if not field.is_late(field.params.subsets.second_wave_share):
-            field.begin(iter(field.promising()), most=max(1, most // 2))
+            field.begin(field.promising(), most=max(1, most // 2))
         field.search()
         return field.front()
 
@@ -94,27 +93,30 @@ class _Front(SubsetField):
         params = self.params.subsets
         until = 2 * params.branch_share * self.limits.time_limit_s
         with self._branching() as passed_s:
-            self.subsets.branch_evenly(
-                has_time=lambda: self.limits.max_rounds is not None or self.elapsed_s + passed_s() < until
-            )
+
+            def has_time() -> bool:
+                return self.limits.max_rounds is not None or self.elapsed_s + passed_s() < until
+
+            self.subsets.propose(has_time=has_time)
+            self.subsets.branch_evenly(has_time=has_time)
 
     def promising(self) -> list[Counts]:
         """Subsets that would be on the front if every bound were reached; of many, some from each part of it."""
         known = [run.counts for run in self.runs]
-        found = [box for box in self.subsets.open(None) if box.most not in known and not self._is_beaten(box)]
-        boxes = {box.most: box for box in found}.values()
-        front = [box for box in boxes if not any(_is_behind(self.subsets, box, other=other) for other in boxes)]
-        ordered = sorted(front, key=lambda box: (box.time_ns or 0, box.most))
+        found = [
+            each for each in self.subsets.prospects(None) if each.counts not in known and not self._is_beaten(each)
+        ]
+        front = [each for each in found if not any(_is_behind(each, other) for other in found)]
+        ordered = sorted(front, key=lambda each: each.time_ns)
         most = self.params.subsets.runs_on_front
         if len(ordered) <= most:
-            return [box.most for box in ordered]
-        return [ordered[number * (len(ordered) - 1) // max(1, most - 1)].most for number in range(most)]
+            return [each.counts for each in ordered]
+        return [ordered[number * (len(ordered) - 1) // max(1, most - 1)].counts for number in range(most)]
 
-    def _is_beaten(self, box: Box) -> bool:
-        """Whether a plan is as fast and as cheap as the bounds of the box's largest subset would let one be."""
-        time_ns, money = _least(self.subsets, box)
+    def _is_beaten(self, prospect: Prospect) -> bool:
+        """Whether a plan is as fast and as cheap as the bounds of a subset would let one of it be."""
         points = (_time_and_money(run) for run in self.runs if self.money(run) is not None)
-        return any(each[0] <= time_ns and each[1] <= money for each in points)
+        return any(each[0] <= prospect.time_ns and each[1] <= prospect.money for each in points)
 
     def search(self) -> None:
         """Equal slices of what is left for all open runs, until none is open or has anything left to do."""
@@ -170,13 +172,7 @@ def _time_and_money(run: SubsetRun) -> tuple[int, int]:
     return run.objective_ns, run.money
 
 
-def _is_behind(subsets: Subsets, box: Box, *, other: Box) -> bool:
+def _is_behind(prospect: Prospect, other: Prospect) -> bool:
     """Whether by their bounds another subset is faster and no dearer, or cheaper and no slower."""
-    ours, theirs = _least(subsets, box), _least(subsets, other)
-    return ours != theirs and all(a >= b for a, b in zip(ours, theirs, strict=True))
-
-
-def _least(subsets: Subsets, box: Box) -> tuple[int, int]:
-    """What the largest subset of a box takes and costs at least."""
-    time_ns = box.time_ns or 0
-    return time_ns, max(subsets.kinds.price(box.most) * time_ns, box.work)
+    ours, theirs = (prospect.time_ns, prospect.money), (other.time_ns, other.money)
+    return ours != theirs and ours[0] >= theirs[0] and ours[1] >= theirs[1]

@@ -1,8 +1,9 @@
 """Branching over subsets of the devices: boxes of counts per class, each with a bound on time and on money."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 from planner.certificate import Bound, make_bound, prove_infeasible
 from planner.clock import HasTime
@@ -11,6 +12,14 @@ from planner.costs import CostModel
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.rented import Counts, DeviceKinds
+
+
+class Prospect(NamedTuple):
+    """A subset with the least that it may take and cost."""
+
+    counts: Counts
+    time_ns: int
+    money: int
 
 
 class Subsets:
@@ -23,14 +32,18 @@ class Subsets:
         self.boxes = [self._box(self.kinds.fewest, self.kinds.all)]
 
     def _box(self, fewest: Counts, most: Counts) -> Box:
+        time, work = self._look_at(most)
+        return Box(fewest=fewest, most=most, time=time, work=work)
+
+    def _look_at(self, most: Counts) -> tuple[Bound | str, int]:
+        """The quick bounds of a subset on time and on the money for its work, or why no plan of it fits."""
         if most not in self._known:
             problem = self.kinds.on(most)
             costs = CostModel(problem)
             reason = prove_infeasible(problem, costs)
             time = reason or make_bound(problem, costs, time_limit_s=0.0, params=self.params.bound)
             self._known[most] = time, 0 if reason else work_money(problem)
-        time, work = self._known[most]
-        return Box(fewest=fewest, most=most, time=time, work=work)
+        return self._known[most]
 
     def money(self, box: Box) -> int | None:
         """What no plan of the box costs less than; None if none fits by the deadline."""
@@ -102,9 +115,43 @@ class Subsets:
             self._known[counts] = time, work
             self.boxes = [replace(box, time=time) if box.most == counts else box for box in self.boxes]
 
-    def candidates(self, below: int | None) -> Iterator[Counts]:
-        """The largest subsets of the open boxes, each once, the most promising first."""
-        yield from dict.fromkeys(box.most for box in self.open(below))
+    def propose(self, *, has_time: HasTime) -> None:
+        """Look at subsets that are likely: whole classes one after the other, those first whose work costs least."""
+        numbers = range(len(self.kinds.members))
+        by_type: dict[tuple[str, int], list[int]] = {}
+        for index in numbers:
+            by_type.setdefault(self._type_of(index), []).append(index)
+        least = {key: work_money(self.kinds.on(self._chosen(chosen))) for key, chosen in by_type.items() if has_time()}
+        ranked = sorted(least, key=lambda key: least[key])
+        for order in ([index for key in ranked for index in by_type[key]], *(by_type[key] for key in ranked)):
+            for length in range(1, len(order) + 1):
+                if not has_time():
+                    return
+                self._look_at(self._chosen(order[:length]))
+
+    def _type_of(self, index: int) -> tuple[str, int]:
+        """What decides about the work of a class, and its price."""
+        return self.kinds.problem.cluster.by_name[self.kinds.members[index][0]].type, self.kinds.prices[index]
+
+    def _chosen(self, classes: Iterable[int]) -> Counts:
+        """All devices of some classes, and those that every plan uses."""
+        taken = set(classes)
+        pairs = zip(self.kinds.fewest, self.kinds.all, strict=True)
+        return tuple(most if index in taken else fewest for index, (fewest, most) in enumerate(pairs))
+
+    def prospects(self, below: int | None) -> list[Prospect]:
+        """Subsets looked at that may have a plan that costs less, in time, with all their devices; the cheapest first.
+
+        Of equals the one with fewer devices, whose pipeline is shorter.
+        """
+        found = []
+        for counts, (time, work) in self._known.items():
+            if isinstance(time, str) or (self.deadline_ns is not None and time.value_ns > self.deadline_ns):
+                continue
+            money = max(self.kinds.price(counts) * time.value_ns, work)
+            if below is None or money < below:
+                found.append(Prospect(counts, time.value_ns, money))
+        return sorted(found, key=lambda each: (each.money, sum(each.counts), each.counts))
 
 
 def _with(counts: Counts, index: int, *, count: int) -> Counts:
