@@ -59,7 +59,7 @@ def least_price(kinds: DeviceKinds, *, fewest: Counts, most: Counts) -> int:
 
 
 def work_money(problem: Problem) -> int:
-    """Every device used is paid for as long as it works: M x sum over layers of the least price x time.
+    """Every device used is paid for as long as it works: the sum over layers of the least price x time.
 
     The least is over the types of the devices of `problem`, at the least price of each, and over widths and numbers of
     replicas.
@@ -68,7 +68,7 @@ def work_money(problem: Problem) -> int:
     prices: dict[str, int] = {}
     for device in problem.cluster.devices:
         prices[device.type] = min(prices.get(device.type, micro_per_hour(device)), micro_per_hour(device))
-    return problem.num_microbatches * sum(least.weighted_work(prices))
+    return sum(least.weighted_load(prices))
 
 
 def money_bound(kinds: DeviceKinds, boxes: Iterable[Box], *, deadline_ns: int | None) -> int | None:
