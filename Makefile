@@ -37,7 +37,8 @@ $(PLANNER): pyproject.toml constraints.txt
 $(STAMP): pyproject.toml constraints.txt
 	@echo 'Setting up .venv (a minute or two the first time)'
 	$(NEW_VENV)
-	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) setuptools numpy numba
+	@nohup $(BIN)/python -m solver_models.precompile >/dev/null 2>&1 &
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces,models]'
 	@touch $(PLANNER) $(TESTED) $@
 
@@ -95,7 +96,8 @@ test-crash: setup database ## kill solvers, workers, services and databases, a h
 
 # Each table has a module of its own; their docstrings say what is measured.
 TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sequential families large fidelity fidelity_upper_limit does_it_pay \
-  seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency service
+  seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency service \
+  plays threads time_limits judge search_params
 
 bench: setup $(TABLES:%=docs/benchmarks/%.md) ## make every benchmark table in docs/benchmarks anew (more than an hour)
 	@$(BIN)/python -m benchmarks.run --time-limit 20 -o docs/benchmarks/workloads.md

@@ -107,7 +107,7 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
             profile,
             layers=tuple(_with_exchanges(layer, found.exchanges) for layer in found.layers),
             action_overhead_ns=(found.action,),
-            optimizer_ns=max(step, found.iteration_ns) if len(cluster.devices if cluster else ()) == 2 else step,
+            optimizer_ns=max(step, found.iteration_ns) if len(cluster.devices if cluster else ()) >= 2 else step,
             provenance=f"{profile.provenance} {note}",
         ),
         cluster=None

@@ -14,7 +14,10 @@ from planner.plan import Plan
 from planner.problem import Options, Problem
 from planner.progress import MAX_THREADS, Method
 from planner.simulate import Timeline
+from profiles.field_rules import MAX_NANOSECONDS
 from profiles.workload import Workload
+
+NS_PER_MS = 10**6
 
 MAX_TIME_LIMIT_S = 7 * 24 * 3600
 """Longest time limit: a week."""
@@ -214,9 +217,18 @@ def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
     changes |= {name: True for name in PERMISSIONS if switches[name]}
     if switches["no_replication"]:
         changes["max_replicas"] = 1
+    if switches.get("deadline") is not None:
+        changes["deadline_ns"] = parse_deadline(switches["deadline"])
     if switches["pin"]:
         changes["pinned"] = parse_pins(switches["pin"])
     return changes
+
+
+def parse_deadline(milliseconds: float) -> int:
+    """Nanoseconds, rounded down."""
+    if not 0 <= milliseconds <= MAX_NANOSECONDS // NS_PER_MS:
+        raise InputError(f"--deadline {milliseconds}: give milliseconds from 0 to {MAX_NANOSECONDS // NS_PER_MS:,}")
+    return int(milliseconds * NS_PER_MS)
 
 
 def parse_pins(texts: Sequence[str]) -> list[dict[str, str]]:

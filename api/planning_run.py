@@ -12,10 +12,11 @@ from planner.batch_problem import Question
 from planner.errors import NoPlanFoundError, PlanError
 from planner.export.targets import Target
 from planner.plan import Plan
+from planner.problem import Problem
 from planner.progress import Limits
 
 if TYPE_CHECKING:
-    from planner.planning import SearchParams
+    from planner.planning import ParetoFront, SearchParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class Effort:
 
     def is_missed_by(self, plan: Plan) -> bool:
         """Whether a gap was asked for that the plan does not reach."""
-        return self.gap is not None and plan.evidence is not None and plan.evidence.gap > self.gap
+        return self.gap is not None and plan.evidence is not None and plan.evidence.objective_gap > self.gap
 
 
 def run_plan(
@@ -76,9 +77,7 @@ def run_plan(
     with Reporter(console, effort.style) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
         from planner.planning import SearchParams, make_plans  # the solvers come with it, so the live line comes first
 
-        # importing the solvers belongs to the time that the caller waits
-        left_s = max(effort.time_limit_s - reporter.elapsed_s, effort.time_limit_s / 2)
-        limits = effort.limits if effort.max_rounds is not None else replace(effort.limits, time_limit_s=left_s)
+        limits = _limits_left(effort, reporter)
         try:
             plan, *others = make_plans(
                 problem,
@@ -101,3 +100,30 @@ def run_plan(
         elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, top=effort.top, others=tuple(others)
     )
     return plan, summary
+
+
+def run_pareto(problem: Problem, effort: Effort, *, console: Console, target: Target | None = None) -> "ParetoFront":
+    """The front of time and money found under `effort`; raises as `make_pareto` does, or KeyboardInterrupt."""
+    with Reporter(console, effort.style) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
+        from planner.planning import SearchParams, make_pareto
+
+        limits = _limits_left(effort, reporter)
+        try:
+            return make_pareto(
+                problem,
+                limits=limits,
+                on_progress=reporter.hear,
+                should_stop=interrupts.is_asked_to_stop,
+                target=target,
+                params=effort.params or SearchParams(),
+            )
+        except NoPlanFoundError:
+            if interrupts.is_asked_to_stop():
+                raise KeyboardInterrupt from None
+            raise
+
+
+def _limits_left(effort: Effort, reporter: Reporter) -> Limits:
+    """Importing the solvers belongs to the time that the caller waits."""
+    left_s = max(effort.time_limit_s - reporter.elapsed_s, effort.time_limit_s / 2)
+    return effort.limits if effort.max_rounds is not None else replace(effort.limits, time_limit_s=left_s)

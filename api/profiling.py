@@ -98,11 +98,12 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
         _require_sane(wanted)
         intake = _load(wanted)
         survey, count = _plan_survey(wanted, intake)
+        given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
         with Telling(console, style) as telling:
             findings = _survey(wanted.model, intake, survey=survey, journal=journal, telling=telling)
-            cluster = _cluster(wanted, survey, journal=journal, telling=telling)
+            cluster = given or _measured_cluster(wanted, survey, journal=journal, telling=telling)
             workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)
             if findings.conditions == "busy" and intake.kind == "training":
                 workload = _add_overheads(wanted, workload, telling=telling)
@@ -307,12 +308,19 @@ def _survey(name: str, intake: "Intake", *, survey: "Survey", journal: "Journal"
     )
 
 
-def _cluster(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling") -> Cluster | None:
-    """The machine at hand, or the one whose tables are given; None where nothing is known of it."""
-    from profiles.measure.links import dump_links, infer_cluster, load_links
+def _given_cluster(wanted: Wanted, survey: "Survey") -> Cluster | None:
+    """The machine whose tables `--links` names, if that file is there."""
+    from profiles.measure.links import infer_cluster, load_links
 
-    if wanted.links is not None and Path(wanted.links).exists():
-        return infer_cluster(load_links(Path(wanted.links)), name=survey.device_type)
+    if wanted.links is None or not Path(wanted.links).exists():
+        return None
+    return infer_cluster(load_links(Path(wanted.links)), name=survey.device_type)
+
+
+def _measured_cluster(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling") -> Cluster | None:
+    """The machine at hand; None where nothing is known of it."""
+    from profiles.measure.links import dump_links, infer_cluster
+
     if wanted.no_links or survey.sheet is not None:
         return None
     tables = _tables(wanted, survey, journal=journal, telling=telling)
@@ -361,7 +369,6 @@ def _assemble(
             notes=notes,
             conditions=findings.conditions if findings.survey.sheet is None else None,
         ),
-        num_devices=len(cluster.devices) if cluster is not None else wanted.devices or 1,
         is_split=not wanted.no_split,
     )
     options: dict[str, object] = {}
@@ -451,7 +458,7 @@ def summarise_profile(outcome: ProfilingResult, *, output: str | None) -> dict[s
         "num_microbatches": outcome.workload.num_microbatches,
         "global_batch_size": outcome.workload.global_batch_size,
         **sums,
-        "optimizer_ns": profile.optimizer_ns,
+        "optimizer_ns": profile.optimizer_ns + sum(x.optimizer_ns(x.costs[0].device_type) for x in profile.layers),
         "parameter_bytes": sum(layer.parameter_bytes for layer in profile.layers),
         "stash_bytes": sum(layer.stash_bytes for layer in profile.layers),
         "worst_spread": outcome.worst_spread,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from api.comparison import Contender
 from api.formatting import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
-from api.screen import make_table, one_line, render_header, render_memory
+from api.screen import ITERATIONS, make_table, one_line, render_header, render_memory
 from planner.explain import DeviceTime, Explanation
 from planner.problem import Problem
 from planner.simulate import Timeline
@@ -88,6 +88,9 @@ def render_rederivation(problem: Problem, outcome: "Rederivation") -> Renderable
         proved = f"bound {outcome.bound_kind}: no plan can be below {outcome.lower_bound_ns:,} ns; "
         proved += "re-derived, equal" if is_equal else "re-derived, NOT what is stated"
         parts += [proved, f"gap {render_percent(outcome.gap)}, re-derived from the plan as played"]
+    if outcome.least_cost is not None:
+        least = f"{ITERATIONS * outcome.least_cost:,.4g} for {ITERATIONS:,} iterations"
+        parts.append(f"cost: no plan on any of the devices costs less than {least}; re-derived, equal")
     played = "baselines played again" if outcome.has_baselines else "baselines not played again (--baselines does)"
     if not outcome.differences:
         parts.append(Text.assemble(("✓ evidence", "green"), f": everything derivable was derived as stated; {played}"))

@@ -19,8 +19,11 @@ from api.formatting import (
 )
 from api.progress import RunSummary
 from planner.costs import CostModel
-from planner.plan import BaselineResult, Evidence, Plan, SizeResult
+from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
 from planner.problem import Objective, Problem
+
+ITERATIONS = 1000
+"""Money is shown for so many."""
 
 MAX_STAGE_ROWS = 14
 """Rows of the stage table; of more stages the middle ones are left out."""
@@ -237,7 +240,10 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: RunSummary) ->
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    table.add_row(problem.options.objective, _render_result(evidence, objective=problem.options.objective))
+    objective = problem.options.objective
+    if evidence.rental is not None:
+        table.add_row("cost", _render_cost(problem, plan_rental=evidence.rental))
+    table.add_row("makespan" if objective == "cost" else objective, _render_result(evidence, objective=objective))
     table.add_row("verdict", _render_verdict(evidence))
     first = "" if run.first_plan_s is None else f", first plan after {render_seconds(run.first_plan_s)}"
     table.add_row(
@@ -312,6 +318,18 @@ def _render_result(evidence: Evidence, *, objective: Objective) -> str:
         best = "faster" if is_tight else f"below {render_ms(evidence.schedule_bound_ns)} ms"
         lines.append(f"with these stages no order can be {best}")
     return "\n".join(lines)
+
+
+def _render_cost(problem: Problem, plan_rental: RentalResult) -> str:
+    """What an iteration costs, and what none costs less than."""
+    figures = [ITERATIONS * each for each in (plan_rental.cost, plan_rental.lower_bound)]
+    lines = [f"{figures[0]:,.4g} for {ITERATIONS:,} iterations, at {plan_rental.price_per_hour:g} per hour"]
+    deadline = problem.options.deadline_ns
+    by = "" if deadline is None else f" by the deadline of {render_ms(deadline)} ms"
+    if plan_rental.gap <= 0:
+        return f"{lines[0]}\noptimal: no plan on any of the devices costs less{by}"
+    bound = f"no plan on any of the devices{by} costs less than {figures[1]:,.4g}: gap"
+    return f"{lines[0]}\n{bound} {render_percent(plan_rental.gap)}"
 
 
 def _render_claim(evidence: Evidence, claimed_ns: int) -> str:

@@ -76,6 +76,7 @@ def summarise_rederivation(outcome: Rederivation) -> dict[str, Any]:
         "bound_kind": outcome.bound_kind,
         "lower_bound_ns": outcome.lower_bound_ns,
         "gap": outcome.gap,
+        "least_cost": outcome.least_cost,
         "baselines_played": outcome.has_baselines,
         "not_derivable": list(HISTORY),
         "differences": [asdict(difference) for difference in outcome.differences],

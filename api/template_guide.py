@@ -22,15 +22,15 @@ def render_guide(workload: Workload) -> RenderableType:
     return table
 
 
-def find_numbers(workload: Workload) -> dict[str, tuple[int, str]]:
+def find_numbers(workload: Workload) -> dict[str, tuple[float, str]]:
     """Where numbers stand (`profile.layers[].stash_bytes`), the first of each, and what they mean."""
-    found: dict[str, tuple[int, str]] = {}
+    found: dict[str, tuple[float, str]] = {}
     for place, value, meaning in _numbers(workload_to_plain(workload), {"$ref": "/WorkloadDocument"}, place=""):
         found.setdefault(place, (value, meaning))
     return found
 
 
-def _numbers(tree: Any, schema: JsonSchema, *, place: str) -> Iterator[tuple[str, int, str]]:
+def _numbers(tree: Any, schema: JsonSchema, *, place: str) -> Iterator[tuple[str, float, str]]:
     """Every number below `tree`, with its place and its description."""
     if isinstance(tree, dict):
         properties = _resolve(schema)["properties"]
@@ -39,7 +39,7 @@ def _numbers(tree: Any, schema: JsonSchema, *, place: str) -> Iterator[tuple[str
     elif isinstance(tree, list):
         for part in tree:
             yield from _numbers(part, schema["items"], place=f"{place}[]")
-    elif isinstance(tree, int) and not isinstance(tree, bool):
+    elif isinstance(tree, int | float) and not isinstance(tree, bool):
         yield place, tree, schema["description"]
 
 

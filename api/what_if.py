@@ -36,6 +36,7 @@ def find_prices(
     """What more of the resources that matter is worth, within `time_limit_s` in all; `hear` is told of each."""
     from planner.planning import make_plan  # the solvers come with it
 
+    _require_time(problem)
     count = count_questions(problem, plan, timeline=timeline, per_kind=per_kind)
     limits = Limits(time_limit_s=time_limit_s / count, max_rounds=MAX_ROUNDS)
 
@@ -200,6 +201,7 @@ def ask_what_if(
 
     Raises InputError for a change that there cannot be, or a plan that breaks a rule; otherwise as `run_plan`.
     """
+    objective = _require_time(problem)
     with reading():
         changed = apply_change(problem, change)
     if plan is None:
@@ -209,12 +211,20 @@ def ask_what_if(
     answer, _ = run_plan(changed, effort, console=console, start=find_start(problem, plan, change=change))
     return WhatIfAnswer(
         change=change,
-        objective=problem.options.objective,
+        objective=objective,
         before=before,
         after=BestKnown.of(answer, objective_ns=_objective_ns(changed, answer)),
         plan=answer,
         problem=changed,
     )
+
+
+def _require_time(problem: Problem) -> Literal["makespan", "span"]:
+    """The objective, which is a time: what a resource is worth is said in time."""
+    objective = problem.options.objective
+    if objective == "cost":
+        raise InputError("objective = cost: what-if compares times; set objective to makespan, or plan both questions")
+    return objective
 
 
 def _objective_ns(problem: Problem, plan: Plan) -> int:

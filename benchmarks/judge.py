@@ -1,19 +1,24 @@
-"""How long the judge takes over large plans: `python -m benchmarks.judge [STAGES] [MICROBATCHES]`.
+"""How long the judge takes over large plans: `python -m benchmarks.judge [STAGES [MICROBATCHES]] [-o FILE]`.
 
 A chain of as many layers as stages, one stage per device, 1F1B with I and W apart: up to 3 x stages x microbatches
 actions. Processor seconds of one core, so that other work on the machine does not count.
 """
 
-import sys
+import argparse
 import time
+from pathlib import Path
 
 from benchmarks.generate import make_workload, parse_family
+from benchmarks.report import Table
 from planner.actions import Action
 from planner.judge.case import Case
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import simulate
 from planner.verify import GROUPS
+
+HEADER = ("stages", "microbatches", "actions", "violations", "core s", "judge s")
+SIZES = ((64, 256), (256, 1024), (1024, 1024))
 
 
 def make_case(num_stages: int, num_microbatches: int) -> tuple[Problem, Plan]:
@@ -46,10 +51,9 @@ def make_order(number: int, *, num_stages: int, num_microbatches: int, trains: b
     return tuple(order)
 
 
-def main() -> None:
-    """Print the figures of one plan."""
-    sizes = [int(text) for text in sys.argv[1:3]] or [1000, 1024]
-    problem, plan = make_case(*sizes)
+def measure(num_stages: int, num_microbatches: int) -> list[str]:
+    """A row of the table."""
+    problem, plan = make_case(num_stages, num_microbatches)
     count = sum(map(len, plan.schedule.values()))
     begin = time.process_time()
     timeline = simulate(problem, plan)
@@ -57,7 +61,27 @@ def main() -> None:
     case = Case(problem, plan, play=lambda: timeline)
     found = [(rule.__name__, each.message) for _, rules in GROUPS for rule in rules for each in rule(case)]
     judged = time.process_time()
-    print(f"{count:,} actions: core {played - begin:.1f} s, judge {judged - played:.1f} s, {len(found)} violations")
+    sizes = (num_stages, num_microbatches, count, len(found))
+    return [*(f"{size:,}" for size in sizes), f"{played - begin:.1f}", f"{judged - played:.1f}"]
+
+
+def main() -> None:
+    """Write the table to standard output, and to `-o`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stages", nargs="?", type=int, help="of one plan (default: three plans)")
+    parser.add_argument("microbatches", nargs="?", type=int, default=1024)
+    parser.add_argument("-o", "--output", type=Path, help="also write the table here")
+    given = parser.parse_args()
+    preface = (
+        "# The judge on large plans",
+        "",
+        "Processor seconds of one core; asked for: at most 20 for 3 million.",
+        "",
+    )
+    table = Table(preface=preface, header=HEADER, output=given.output)
+    for sizes in SIZES if given.stages is None else [(given.stages, given.microbatches)]:
+        table.add(measure(*sizes))
+    table.close()
 
 
 if __name__ == "__main__":

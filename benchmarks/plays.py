@@ -1,4 +1,4 @@
-"""How fast the core plays: `python -m benchmarks.plays [SECONDS]`, processor seconds of one core.
+"""How fast the core plays: `python -m benchmarks.plays [SECONDS] [-o FILE]`, processor seconds of one core.
 
 Three committed workloads, cut into one stage of equally many layers per device. `policies`: steps of the joint search,
 each a candidate that is added up and list-scheduled; `orders`: steps of polishing, each a given order that is played;
@@ -7,7 +7,7 @@ each a candidate that is added up and list-scheduled; `orders`: steps of polishi
 is compiled before a clock starts.
 """
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -97,11 +97,22 @@ def measure(name: str, *, seconds: float) -> list[str]:
 
 
 def main() -> None:
-    """Print the table."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
-    table = Table(preface=(), header=HEADER)
+    """Write the table to standard output, and to `-o`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seconds", nargs="?", type=float, default=2.0, help="of each of the five slices")
+    parser.add_argument("-o", "--output", type=Path, help="also write the table here")
+    given = parser.parse_args()
+    preface = (
+        "# Plays per second",
+        "",
+        f"Per processor second of one core, the best of five slices of {given.seconds:g} s, everything compiled",
+        "before. Policies: steps of the joint search; orders: of polishing; moves: of the critical-path search.",
+        "",
+    )
+    table = Table(preface=preface, header=HEADER, output=given.output)
     for name in WORKLOADS:
-        table.add(measure(name, seconds=seconds))
+        table.add(measure(name, seconds=given.seconds))
+    table.close()
 
 
 if __name__ == "__main__":

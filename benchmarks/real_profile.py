@@ -90,7 +90,6 @@ def make_profile(
         records=records,
         asked=Survey(microbatch_sizes=tuple(dict.fromkeys((whole["size"], part["size"]))), clock="wall"),
         origin=Origin(model=name, machine=whole["machine"], notes=("layers in rounds, all processes at once",)),
-        num_devices=machine.num_devices // replicas,
         is_split=is_split,
     )
 

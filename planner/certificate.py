@@ -138,7 +138,7 @@ def refute(
 
 def _count(least: Least, best: Bound, *, reached: int | None) -> Bound:
     """The counting bound, if it is above the best so far."""
-    optimizer = least.problem.profile.optimizer_ns
+    optimizer = least.optimizer_ns
     if not counting.applies_to(least):
         return best
     limit = None if reached is None else reached - optimizer
@@ -155,7 +155,7 @@ def _pack(
     """The packing bound, if it is above the best so far."""
     if not packing.applies_to(least):
         return best
-    optimizer = least.problem.profile.optimizer_ns
+    optimizer = least.optimizer_ns
     effort, start = int(seconds * params.packing_per_s), best.value_ns - optimizer
     value, cases = packing_search.climb(Boundaries(least), start, make=make, effort=effort, params=params)
     if not cases:
@@ -208,7 +208,7 @@ def _tell_apart(least: Least, best: Bound, *, seconds: float, has_time: HasTime,
     """The classes bound, first with few classes, then with more, if it is above the best so far."""
     if not classes_bound.applies_to(least):
         return best
-    trunk, optimizer = Trunk(least), least.problem.profile.optimizer_ns
+    trunk, optimizer = Trunk(least), least.optimizer_ns
     for members in propose(trunk):
         classes, start = Classes(trunk, members), max(best.value_ns - optimizer, 1)
         figures = seconds * params.entries_per_s
@@ -383,7 +383,7 @@ def _classes(least: Least, certificate: Mapping[str, Any]) -> int:
     stated = _positive(certificate)
     if not classes_bound.applies_to(least):
         raise ValueError("certificate: a bound of kind 'classes' does not hold for this problem; make the bound again")
-    trunk, deadline = Trunk(least), stated - 1 - least.problem.profile.optimizer_ns
+    trunk, deadline = Trunk(least), stated - 1 - least.optimizer_ns
     members = _read_members(least, certificate["classes"])
     if not fits(trunk, members):
         raise ValueError("certificate: its classes are too many; make the bound again")
@@ -426,7 +426,7 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
         raise ValueError("certificate: a bound of kind 'packing' does not hold for this problem; make the bound again")
     boundaries = Boundaries(least)
     cases = packing.read_cases(certificate["cases"], boundaries)
-    deadline = stated - 1 - least.problem.profile.optimizer_ns
+    deadline = stated - 1 - least.optimizer_ns
     _require_ruled_out(stated, is_out=deadline < 0 or packing.is_out_of_reach(boundaries, deadline, cases=cases))
     return stated
 
@@ -436,7 +436,7 @@ def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
     stated = _positive(certificate)
     if not counting.applies_to(least):
         raise ValueError("certificate: a bound of kind 'counting' does not hold for this problem; make the bound again")
-    deadline = stated - 1 - least.problem.profile.optimizer_ns
+    deadline = stated - 1 - least.optimizer_ns
     is_out = deadline < 0 or counting.read(least, certificate).is_out_of_reach(deadline)
     _require_ruled_out(stated, is_out=is_out)
     return stated

@@ -11,12 +11,14 @@ from typing import Any
 
 from planner.baselines.registry import NO_TIME, make_baselines, play_baseline
 from planner.certificate import bounds_of_sizes, check_certificate, schedule_bound
+from planner.cost_bound import check_subsets
 from planner.costs import CostModel
 from planner.embedded_document import KEY
 from planner.embedded_problem import enclosed_problem
 from planner.judge.evidence import TOLERANCE
 from planner.plan import BaselineResult, Evidence, Plan, SizeResult
 from planner.problem import Problem
+from planner.rented import PER_UNIT, problem_on
 from planner.simulate import Timeline
 from planner.verify import Verdict, verify
 
@@ -56,6 +58,9 @@ class Rederivation:
     """The value that it proves, None if it proves none."""
     gap: float | None
     """(objective - that value) / objective."""
+    least_cost: float | None = None
+    """Money per iteration that no plan on any devices costs less than, as the certificate of the cost proves it; None
+    if it proves none, or the question is not about money."""
     has_baselines: bool
     """Whether the baselines were made and played again."""
     differences: tuple[Difference, ...]
@@ -74,12 +79,20 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
     if evidence is None:
         missing = Difference(field="evidence", stated=None, derived=None, message="The plan states no evidence.")
         return _blank(verdict, missing)
-    value, complaints = _prove(problem, evidence)
+    try:
+        asked = _planned_for(problem, plan, evidence=evidence)
+    except _UNREADABLE as error:
+        stated = _shown(evidence.rental.devices) if evidence.rental is not None else None
+        message = f"No question can be asked of the devices said to be rented: {error}."
+        return _blank(verdict, Difference(field="rental.devices", stated=stated, derived=None, message=message))
+    value, complaints = _prove(asked, evidence)
+    least_cost, doubts = _check_rental(problem, evidence)
+    complaints += doubts
     if verdict.timeline is None:
         return _blank(verdict, *complaints)
     if with_baselines is None:
         with_baselines = sum(map(len, plan.schedule.values())) <= CHEAP_ACTIONS
-    check = _EvidenceCheck(problem, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=value)
+    check = _EvidenceCheck(asked, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=value)
     found = [
         *complaints,
         *check.check_bound(),
@@ -94,6 +107,7 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         bound_kind=None if value is None else str(evidence.certificate["kind"]),
         lower_bound_ns=value,
         gap=check.gap,
+        least_cost=None if least_cost is None else least_cost / PER_UNIT,
         has_baselines=with_baselines,
         differences=tuple(found),
     )
@@ -124,6 +138,28 @@ def _prove(problem: Problem, evidence: Evidence) -> tuple[int | None, list[Diffe
             Difference(
                 field="certificate", stated=bound.get("value_ns"), derived=text.rpartition(": ")[2], message=message
             )
+        ]
+
+
+def _planned_for(problem: Problem, plan: Plan, *, evidence: Evidence) -> Problem:
+    """The question that bound, gap and baselines are about: where money is minimised, that of the devices rented."""
+    if evidence.rental is None:
+        return problem
+    if others := set(plan.devices) - set(evidence.rental.devices):
+        raise ValueError(f"the plan uses {min(others)} as well")
+    return problem_on(problem, evidence.rental.devices)
+
+
+def _check_rental(problem: Problem, evidence: Evidence) -> tuple[int | None, list[Difference]]:
+    """The bound on money that its certificate proves for all subsets of the devices, or why it proves none."""
+    if evidence.rental is None or problem.options.objective != "cost":
+        return None, []
+    try:
+        return check_subsets(problem, evidence.rental.certificate), []
+    except _UNREADABLE as error:
+        message = f"The certificate of the cost is rejected: {str(error) or type(error).__name__}."
+        return None, [
+            Difference(field="rental.certificate", stated=evidence.rental.lower_bound, derived=None, message=message)
         ]
 
 
@@ -254,7 +290,7 @@ class _EvidenceCheck:
         left_out = tuple(name for name, row in stated.items() if row.makespan_ns is None and row.note == NO_TIME)
         stated = {name: row for name, row in stated.items() if name not in left_out}
         for baseline in make_baselines(self.problem, self.costs):
-            if left_out and baseline.name.startswith(left_out):
+            if baseline.name not in stated and baseline.name.startswith(left_out):
                 continue
             derived, _ = play_baseline(self.problem, baseline, costs=self.costs)
             if baseline.name in stated:

@@ -377,7 +377,7 @@ class CostModel:
     def gradient_bytes(self, stage: Stage) -> int:
         """Gradient bytes that the replicas of a stage synchronise (per device of a group)."""
         layers, width = [self.problem.profile.by_name[name] for name in stage.layers], len(stage.replicas[0])
-        stated = [(layer.gradient_bytes_at(width), layer.gradient_bytes) for layer in layers]
+        stated = [(layer.synchronised_bytes_at(width), layer.synchronised_bytes) for layer in layers]
         in_equal_parts = sum(whole for size, whole in stated if size is None)
         return sum(size for size, _ in stated if size is not None) + _ceil(in_equal_parts, width)
 
@@ -397,6 +397,25 @@ class CostModel:
         slowest = min(route.bandwidth_bytes_per_s for route in routes)
         latency = max(route.latency_ns for route in routes)
         return _ceil(2 * (replicas - 1) * size * 10**9, replicas * slowest) + 2 * (replicas - 1) * latency
+
+    def steps_ns(self, stages: Sequence[Stage]) -> dict[str, int]:
+        """What every device of a plan does after the last synchronisation: the profile's time, and its steps.
+
+        A device takes the steps of all layers that it holds; a group of several takes each stage's in equal parts.
+        With split placement the owner takes it.
+        """
+        profile = self.problem.profile
+        found = {device: profile.optimizer_ns for stage in stages for group in stage.groups for device in group}
+        if profile.has_layer_steps:
+            for stage, group in ((each, group) for each in stages for group in each.replicas):
+                whole = sum(profile.by_name[name].optimizer_ns(self.group_type(group)) for name in stage.layers)
+                for device in group:
+                    found[device] += _ceil(whole, len(group))
+        return found
+
+    def optimizer_ns(self, stages: Sequence[Stage]) -> int:
+        """What follows the last synchronisation on the device that has most to do then."""
+        return max(self.steps_ns(stages).values())
 
     def describe_timings(self) -> dict[str, str]:
         """How the times of the problem were taken, for a plan's evidence."""

@@ -9,11 +9,14 @@ from typing import Any
 from planner.actions import parse_action
 from planner.plan import (
     PLAN_FORMAT,
+    SHARDS,
     BaselineResult,
     Evidence,
     ImproverTally,
     Plan,
     ProblemReference,
+    RentalResult,
+    Shard,
     Share,
     SizeResult,
     Stage,
@@ -66,12 +69,13 @@ def _problem_to_plain(problem: ProblemReference) -> dict[str, Any]:
 
 
 def _stage_to_plain(stage: Stage) -> dict[str, Any]:
-    """Split placement is mentioned only where it is used."""
+    """Sharding and split placement are mentioned only where they are used."""
     shares = {"input_grad_replicas": stage.input_grad_replicas, "weight_grad_replicas": stage.weight_grad_replicas}
     return {
         "layers": list(stage.layers),
         "replicas": [list(group) for group in stage.replicas],
         "recompute": stage.recompute,
+        **({} if stage.shard == "none" else {"shard": stage.shard}),
     } | {
         key: [{"group": list(share.group), "share": [share.numerator, share.denominator]} for share in value]
         for key, value in shares.items()
@@ -93,6 +97,7 @@ def _evidence_to_plain(evidence: Evidence) -> dict[str, Any]:
         "bucket_bytes": evidence.bucket_bytes or None,
         "improvers": [_stated_fields(tally) for tally in evidence.improvers] or None,
         "sizes": [_stated_fields(row) for row in evidence.sizes] or None,
+        "rental": None if evidence.rental is None else _fields(evidence.rental),
     }
     return {key: value for key, value in plain.items() if value is not None or key not in _LEFT_OUT}
 
@@ -110,6 +115,7 @@ _LEFT_OUT = {
     "search_params",
     "improvers",
     "sizes",
+    "rental",
 }
 """Fields of the evidence that are left out where there is nothing to say."""
 
@@ -177,15 +183,28 @@ def _read_sizes(reader: "_DocumentReader | None") -> tuple[int, ...] | None:
 
 def _read_stage(reader: "_DocumentReader") -> Stage:
     recompute = reader.optional("recompute", bool)
+    replicas = tuple(
+        tuple(item.value for item in group.items(str)) for group in reader.get("replicas", list).items(list)
+    )
     return Stage(
         layers=tuple(item.value for item in reader.get("layers", list).items(str)),
-        replicas=tuple(
-            tuple(item.value for item in group.items(str)) for group in reader.get("replicas", list).items(list)
-        ),
+        replicas=replicas,
         recompute=recompute is not None and recompute.value,
+        shard=_read_shard(reader, num_replicas=len(replicas)),
         input_grad_replicas=_read_shares(reader, "input_grad_replicas"),
         weight_grad_replicas=_read_shares(reader, "weight_grad_replicas"),
     )
+
+
+def _read_shard(reader: "_DocumentReader", *, num_replicas: int) -> Shard:
+    given = reader.optional("shard", str)
+    found: Shard | None = "none" if given is None else next((each for each in SHARDS if each == given.value), None)
+    if given is not None and found is None:
+        raise given.error(f"is none of {', '.join(SHARDS)}; leave it out where nothing is sharded")
+    if given is not None and found != "none" and num_replicas == 1:
+        raise given.error("wants several replicas, and the stage has one; leave it out")
+    assert found is not None
+    return found
 
 
 def _read_shares(reader: "_DocumentReader", key: str) -> tuple[Share, ...]:
@@ -222,6 +241,8 @@ def _read_evidence(reader: "_DocumentReader") -> Evidence:
         values["improvers"] = tuple(_read_tally(item) for item in improvers.items(dict))
     if (sizes := reader.optional("sizes", list)) is not None:
         values["sizes"] = tuple(_read_size(item) for item in sizes.items(dict))
+    if (rental := reader.optional("rental", dict)) is not None:
+        values["rental"] = _read_rental(rental)
     values["baselines"] = tuple(_read_baseline(item) for item in reader.get("baselines", list).items(dict))
     values["interpolated_costs"] = tuple(item.value for item in reader.get("interpolated_costs", list).items(str))
     return Evidence(**values)
@@ -250,6 +271,16 @@ def _read_size(reader: "_DocumentReader") -> SizeResult:
             "num_microbatches": reader.get("num_microbatches", int).value,
             "state": reader.get("state", str).value,
         }
+    )
+
+
+def _read_rental(reader: "_DocumentReader") -> RentalResult:
+    """Figures are taken as they stand, as all evidence is."""
+    figures = {name: reader.get(name, object).value for name in ("price_per_hour", "cost", "lower_bound", "gap")}
+    return RentalResult(
+        devices=tuple(item.value for item in reader.get("devices", list).items(str)),
+        certificate=reader.get("certificate", dict).value,
+        **figures,
     )
 
 

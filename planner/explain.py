@@ -158,7 +158,8 @@ class _PlayedPlan:
     def __init__(self, problem: Problem, plan: Plan, *, timeline: Timeline) -> None:
         self.problem, self.plan, self.timeline = problem, plan, timeline
         self.costs = CostModel(problem)
-        self.work_end_ns = timeline.makespan_ns - problem.profile.optimizer_ns
+        self.steps_ns = self.costs.steps_ns(plan.stages)
+        self.work_end_ns = timeline.makespan_ns - max(self.steps_ns.values())
         self.seats = make_lanes(problem, plan, costs=self.costs).working
         self.seat_of = {(device, seat.stage): seat for seat in self.seats for device in seat.group}
         self.static = self.costs.static_bytes(plan.stages)
@@ -320,8 +321,8 @@ def _device_time(replayed: _PlayedPlan, device: str) -> DeviceTime:
     parts["synchronisation_ns"] = sum(
         tail.take(sync.start_ns, sync.end_ns) for sync in replayed.timeline.synchronisations if sync.stage in held
     )
-    parts["drain_ns"] = tail.rest_ns
-    parts["optimizer_ns"] = replayed.problem.profile.optimizer_ns
+    parts["optimizer_ns"] = replayed.steps_ns[device]
+    parts["drain_ns"] = tail.rest_ns + max(replayed.steps_ns.values()) - replayed.steps_ns[device]
     if order:
         parts["fill_ns"] = order[0].start_ns
         _Gaps(replayed, device, parts=parts).cut()

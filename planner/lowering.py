@@ -45,8 +45,9 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         table_of_replicas=tables.of_replicas,
         overhead=_overhead_table(problem),
         measured=numpy.ascontiguousarray(tables.measured[:, :num_types]),
+        optimizer=_step_table(problem) if profile.has_layer_steps else None,
         can_halve=_can_halve(problem, costs),
-        gradient=_column(layer.gradient_bytes for layer in layers),
+        gradient=_column(layer.synchronised_bytes for layer in layers),
         state=_column(layer.state_bytes for layer in layers),
         stash=_column(layer.stash_bytes for layer in layers),
         weight_stash=_column(layer.weight_stash_bytes for layer in layers),
@@ -99,11 +100,11 @@ def _make_wide(problem: Problem, tables: "_Tables", *, groups: tuple[DeviceGroup
     sizes = [
         [[getattr(layer.bytes_at(width), field, 0) for layer in layers] for field in _SIZE_FIELDS] for width in widths
     ]
-    stated = [[layer.gradient_bytes_at(width) for layer in layers] for width in widths]
+    stated = [[layer.synchronised_bytes_at(width) for layer in layers] for width in widths]
     gradient = [
         [
             [size or 0 for size in row],
-            [layer.gradient_bytes if size is None else 0 for layer, size in zip(layers, row, strict=True)],
+            [layer.synchronised_bytes if size is None else 0 for layer, size in zip(layers, row, strict=True)],
         ]
         for row in stated
     ]
@@ -195,6 +196,11 @@ _WORK_FIELDS = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", 
 def _overhead_table(problem: Problem) -> Integers:
     rows = [[problem.profile.overhead_ns(name, kind) for kind in KINDS] for name in problem.cluster.device_types]
     return numpy.array(rows, dtype=numpy.int64)
+
+
+def _step_table(problem: Problem) -> Integers:
+    layers = [problem.profile.by_name[name] for name in problem.profile.topological_order]
+    return numpy.array([[layer.optimizer_ns(t) for layer in layers] for t in problem.cluster.device_types], numpy.int64)
 
 
 def _edge_table(problem: Problem) -> Integers:
@@ -329,9 +335,9 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
         flows=tuple(_make_flows(problem, stages, costs=costs, lane_of=lane_of)),
         budgets=tuple(budgets.values()),
         synchronisation=tuple(costs.synchronisation_ns(stage) for stage in stages),
-        tail=problem.profile.optimizer_ns,
+        tail=costs.optimizer_ns(stages),
         can_split=problem.options.split_backward,
-        objective=problem.options.objective,
+        objective="span" if problem.options.objective == "span" else "makespan",
     )
 
 

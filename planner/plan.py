@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from planner.actions import Action
 
 ProvedBy = Literal["certificate", "complete search"]
+
+Shard = Literal["none", "optimizer"]
+"""What is sharded over the replicas of a stage: nothing, or the optimizer's state (ZeRO-1)."""
+
+SHARDS: tuple[Shard, ...] = get_args(Shard)
 
 PLAN_FORMAT = "pipeline-plan/1"
 
@@ -41,6 +46,8 @@ class Stage:
     """The device groups; each takes an equal share of every microbatch."""
     recompute: bool = False
     """Whether activations are recomputed in the backward pass."""
+    shard: Shard = "none"
+    """What is sharded over its replicas, where there are several."""
     input_grad_replicas: tuple[Share, ...] = ()
     """Split placement: who runs I; empty: the stage's own replicas."""
     weight_grad_replicas: tuple[Share, ...] = ()
@@ -152,6 +159,25 @@ class SizeResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RentalResult:
+    """What an iteration costs, and what no plan costs less than, over all subsets of the devices."""
+
+    devices: tuple[str, ...]
+    """The devices among which the plan was made, and for which `lower_bound_ns`, `certificate` and `baselines` of the
+    evidence hold; it may leave some of them idle."""
+    price_per_hour: float
+    """Sum over the devices that the plan uses."""
+    cost: float
+    """Money per iteration: `price_per_hour` x makespan; `certificate` is exact."""
+    lower_bound: float
+    """No plan that the options allow is cheaper, whatever devices it uses."""
+    gap: float
+    """(cost - lower bound) / cost."""
+    certificate: Mapping[str, Any]
+    """A bound for every subset of the devices, in millionths of the currency per hour times nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What is known about a plan: its figures, its bound, and how it was found."""
 
@@ -215,6 +241,13 @@ class Evidence:
     """What every part of the search found, in the order of their first turns; empty in earlier documents."""
     sizes: tuple[SizeResult, ...] = ()
     """Every size of microbatches among which the planner decided; empty where the number of them was given."""
+    rental: RentalResult | None = None
+    """Where money is minimised: what it costs, with the bound over all subsets of devices."""
+
+    @property
+    def objective_gap(self) -> float:
+        """What is open below the figure that the question minimises: of the cost where it is that."""
+        return self.gap if self.rental is None else self.rental.gap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from planner.plan import ProblemReference
 from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
-from profiles.field_rules import MAX_WIDTH, Whole, require_distinct, require_fields, require_integer
+from profiles.field_rules import MAX_WIDTH, Nanoseconds, Whole, require_distinct, require_fields, require_integer
 from profiles.model_profile import Layer, LayerCost, ModelProfile
 
 MAX_ACTIONS = 4_000_000
@@ -16,8 +16,9 @@ MAX_ACTIONS = 4_000_000
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
-Objective = Literal["makespan", "span"]
-"""`makespan`: end of the iteration; `span`: longest time from first to last action of a device."""
+Objective = Literal["makespan", "span", "cost"]
+"""`makespan`: end of the iteration; `span`: longest time from first to last action of a device; `cost`: makespan times
+the prices of the devices used."""
 
 Synchronisation = Literal["after", "bucketed"]
 """`after`: a stage synchronises once its last W has ended, beside the transfers; `bucketed`: it queues on the links."""
@@ -73,6 +74,8 @@ class Options:
     """The device groups of every stage of `partition`, if they are decided."""
     objective: Objective = "makespan"
     """What is minimised."""
+    deadline_ns: Nanoseconds | None = None
+    """With objective `cost`: the makespan is at most this; None: no limit."""
 
     def __post_init__(self) -> None:
         require_fields("options", self)
@@ -82,6 +85,7 @@ class Options:
                 "options: keep_workspace = true and split_placement = true; I and W of a stage may be on different "
                 "devices then, where nothing can be kept: drop one of the two"
             )
+        self._require_cost()
         if self.placement is not None:
             if self.partition is None:
                 raise ValueError("options: placement is given without a partition; give options.partition as well")
@@ -90,6 +94,19 @@ class Options:
                     f"options: placement has {len(self.placement)} entries for {len(self.partition)} stages; "
                     "give one list of device groups per stage"
                 )
+
+    def _require_cost(self) -> None:
+        """A deadline bounds what is not minimised, and which devices stay idle is what costs decide."""
+        if self.deadline_ns is not None and self.objective != "cost":
+            raise ValueError(
+                f"options: deadline_ns = {self.deadline_ns} with objective = {self.objective}; "
+                "set objective to cost, or leave the deadline out"
+            )
+        if self.objective == "cost" and not self.idle_devices:
+            raise ValueError(
+                "options: idle_devices = false with objective = cost, which decides what devices are rented; "
+                "set idle_devices to true"
+            )
 
 
 MOST_STAGES, MOST_MICROBATCHES = 2**11 - 1, 2**21 - 2
@@ -144,6 +161,7 @@ class Problem:
                 f"{MAX_ACTIONS:,}; use fewer microbatches, or merge layers"
             )
         self._require_costs()
+        self._require_prices()
         self._require_known_choices()
         self._require_size()
 
@@ -171,7 +189,8 @@ class Problem:
             + exchange * (layer.forward_exchanges + layer.backward_exchanges)
             for layer in self.profile.layers
         )
-        if longest * self.num_microbatches >= MOST_NS:
+        steps = sum(max(cost.optimizer_ns for cost in layer.costs) for layer in self.profile.layers)
+        if longest * self.num_microbatches + steps >= MOST_NS:
             raise ValueError(
                 f"problem: num_microbatches = {self.num_microbatches} of up to {longest:,} ns each add up to more than "
                 f"{MOST_NS:,} ns; use fewer microbatches, or check the unit of the profile's times"
@@ -189,6 +208,22 @@ class Problem:
                     )
             for device_type in self.cluster.device_types:
                 self._require_whole_cost(layer, device_type)
+
+    def _require_prices(self) -> None:
+        """Money is minimised only where every device has a price, and the microbatches are given."""
+        if self.options.objective != "cost":
+            return
+        for device in self.cluster.devices:
+            if device.price_per_hour is None:
+                raise ValueError(
+                    f"problem: objective = cost, but device {device.name!r} has no price_per_hour; state it for every "
+                    "device of the cluster (0 where it costs nothing)"
+                )
+        if self.batch is not None:
+            raise ValueError(
+                f"problem: objective = cost with global_batch_size = {self.batch.global_batch_size}; "
+                "give num_microbatches (-m), or another objective"
+            )
 
     def _require_whole_cost(self, layer: Layer, device_type: str) -> None:
         """A whole microbatch lies within the sizes that were measured on one device."""

@@ -75,6 +75,12 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
 }
 """What the classes of a plan, which read it leniently, do not say: the verifier does."""
 
+_WITH_SHARDS: JsonSchema = {
+    "if": {"properties": {"shard": {"const": "optimizer"}}, "required": ["shard"]},
+    "then": {"properties": {"replicas": {"minItems": 2}}},
+}
+"""One replica has nobody to shard with."""
+
 _RANGES: dict[str, tuple[int, int | None, str]] = {
     "num_microbatches": (1, None, "microbatches"),
     "microbatch_size": (1, None, "samples"),
@@ -83,6 +89,9 @@ _RANGES: dict[str, tuple[int, int | None, str]] = {
     "rounds": (0, None, "rounds"),
     "bubble": (0, 1, "fraction"),
     "gap": (0, 1, "fraction"),
+    "price_per_hour": (0, None, "money per hour"),
+    "cost": (0, None, "money"),
+    "lower_bound": (0, None, "money"),
     "peak_fraction": (0, None, "fraction"),
     "seed": (0, None, ""),
     "threads": (1, None, "threads"),
@@ -154,6 +163,7 @@ def _plan_definitions(ref_template: str) -> dict[str, JsonSchema]:
         for field, part in properties.items():
             properties[field] = _ranged(field, {**part, **_FORMS.get(name, {}).get(field, {})})
     found["Share"] = _share(found["Share"])
+    found["Stage"] |= _WITH_SHARDS
     found["Evidence"]["properties"]["certificate"] |= _certificate(ref_template)
     return found
 

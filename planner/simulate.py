@@ -258,7 +258,7 @@ class _Playback:
         last = [int(end.max(initial=0)), *(timed.end_ns for timed in synchronisations)]
         if self.lanes.closing:
             last += [sent.end_ns for sent in transfers if sent.microbatch == self.count]
-        makespan = max(last) + self.problem.profile.optimizer_ns
+        makespan = max(last) + self.costs.optimizer_ns(self.plan.stages)
         memory = self._memory(actions)
         first = self.words.first
         used = numpy.flatnonzero(first[1:] > first[:-1])

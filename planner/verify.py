@@ -19,6 +19,7 @@ from planner.judge import (
     options,
     partition,
     reference,
+    rental,
     shape,
     split_placement,
 )
@@ -138,7 +139,8 @@ GROUPS: tuple[tuple[bool, tuple[Rule, ...]], ...] = (
     (False, (agreement.memory_exceeded,)),
     (True, (agreement.timeline_broken,)),
     (False, (agreement.span_differs, agreement.bubble_differs, agreement.peaks_differ)),
-    (False, evidence.RULES),
+    (False, (rental.deadline_missed,)),
+    (False, (*evidence.RULES, *rental.RULES)),
 )
 """The rules in the order in which they are applied; the flag says whether a group is a gate."""
 

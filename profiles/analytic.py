@@ -22,6 +22,9 @@ BYTES_PER_VALUE = 2
 STATE_BYTES_PER_PARAMETER = 16
 """Adam in mixed precision: weights 2, gradients 2, master weights and two moments 4 each."""
 
+OPTIMIZER_BYTES_PER_PARAMETER = 12
+"""Of these: master weights and moments."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSheet:
@@ -105,6 +108,7 @@ def transformer_block(
             ),
         ),
         parameter_bytes=BYTES_PER_VALUE * (trained or shape.parameters),
+        optimizer_bytes=OPTIMIZER_BYTES_PER_PARAMETER * trained if trained else None,
         state_bytes=_state_bytes(shape.parameters + adapters, trained=trained),
         stash_bytes=stash,
         weight_stash_bytes=weight_stash,
@@ -153,6 +157,7 @@ def embedding(name: str, *, vocabulary: int, hidden: int, tokens: int, sheet: De
             ),
         ),
         parameter_bytes=BYTES_PER_VALUE * parameters,
+        optimizer_bytes=OPTIMIZER_BYTES_PER_PARAMETER * parameters if trained else None,
         state_bytes=_state_bytes(parameters, trained=parameters if trained else 0),
         stash_bytes=indices + (BYTES_PER_VALUE * tokens * hidden if trained else 0),
         weight_stash_bytes=indices + (BYTES_PER_VALUE * tokens * hidden if trained else 0),
@@ -176,6 +181,7 @@ def language_head(name: str, *, vocabulary: int, hidden: int, tokens: int, sheet
             ),
         ),
         parameter_bytes=BYTES_PER_VALUE * parameters,
+        optimizer_bytes=OPTIMIZER_BYTES_PER_PARAMETER * parameters if trained else None,
         state_bytes=_state_bytes(parameters, trained=parameters if trained else 0),
         stash_bytes=inputs + 6 * logits,
         weight_stash_bytes=inputs + BYTES_PER_VALUE * logits if trained else 0,
@@ -191,6 +197,7 @@ def projection(name: str, *, inner: int, outer: int, tokens: int, sheet: DeviceS
         name=name,
         costs=(LayerCost(device_type=sheet.name, forward_ns=product, input_grad_ns=product, weight_grad_ns=product),),
         parameter_bytes=BYTES_PER_VALUE * parameters,
+        optimizer_bytes=OPTIMIZER_BYTES_PER_PARAMETER * parameters,
         state_bytes=_state_bytes(parameters, trained=parameters),
         stash_bytes=BYTES_PER_VALUE * tokens * inner,
         weight_stash_bytes=BYTES_PER_VALUE * tokens * inner,

@@ -14,6 +14,7 @@ from profiles.field_rules import (
     NameOrEmpty,
     Nanoseconds,
     NotEmpty,
+    Price,
     Whole,
     require_distinct,
     require_fields,
@@ -44,10 +45,14 @@ class Device:
     """CPU cores that belong to the device (matters on CPU hosts only)."""
     reserved_bytes: Bytes | None = None
     """Memory that runtime, collectives and allocator keep for themselves; None: not stated, 0."""
+    price_per_hour: Price | None = None
+    """What an hour of it costs, in any currency that is the same for all devices; None: not stated."""
 
     def __post_init__(self) -> None:
         owner = f"device {str(self.name)[:80]!r}"
         require_fields(owner, self)
+        if self.price_per_hour is not None:  # 2 and 2.0 are one price, and have one hash
+            object.__setattr__(self, "price_per_hour", float(self.price_per_hour) + 0.0)
         if self.reserved_bytes is not None and self.reserved_bytes > self.memory_bytes:
             raise ValueError(
                 f"{owner}: reserved_bytes = {self.reserved_bytes} exceeds memory_bytes = {self.memory_bytes}; "

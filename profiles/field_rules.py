@@ -23,6 +23,12 @@ MAX_SAMPLES = 2**30
 MAX_WIDTH = 4096
 """Most devices, or cores, that work on a layer together."""
 
+MAX_PRICE = 1_000_000
+"""Most that a device may cost per hour."""
+
+PRICE_DECIMALS = 6
+"""Decimals of a price, so that it is a whole number of millionths."""
+
 UNIT = "x-unit"
 """Keyword under which a rule hands its unit to `profiles.class_schema`, which puts it into the description."""
 
@@ -86,6 +92,24 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class HourlyPrice:
+    """An amount of money per hour, in a currency that is the same throughout the document."""
+
+    def check(self, value: float, *, owner: str, field: str) -> None:
+        """Raise ValueError unless `value` is a number from 0 to `MAX_PRICE` with at most `PRICE_DECIMALS` decimals."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= MAX_PRICE or round(value, PRICE_DECIMALS) != value:
+            raise ValueError(
+                f"{owner}: {field} = {str(value)[:60]!r} is no price; give a number from 0 to {MAX_PRICE} with at most "
+                f"{PRICE_DECIMALS} decimals, or leave it out"
+            )
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], JsonSchema]) -> JsonSchema:
+        """With the range; that there are so many decimals at most, the class checks."""
+        return {**handler(core), "minimum": 0, "maximum": MAX_PRICE, UNIT: "money per hour"}
+
+
+@dataclass(frozen=True, slots=True)
 class Printable:
     """A name of at most `MAX_NAME_LENGTH` printable characters."""
 
@@ -124,6 +148,7 @@ Nanoseconds = Annotated[int, Whole("nanoseconds", most=MAX_NANOSECONDS)]
 Bytes = Annotated[int, Whole("bytes")]
 Samples = Annotated[int, Whole("samples", least=1, most=MAX_SAMPLES)]
 Width = Annotated[int, Whole("devices or cores", least=1, most=MAX_WIDTH)]
+Price = Annotated[float, HourlyPrice()]
 Name = Annotated[str, Printable()]
 NameOrEmpty = Annotated[str, Printable(may_be_empty=True)]
 

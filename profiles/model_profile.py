@@ -60,6 +60,9 @@ class LayerCost:
     """B: both gradients in one fused call, at most I + W; None: I + W (no fusion gain measured)."""
     recompute_ns: Nanoseconds = 0
     """Extra time before I or B when the stage recomputes its activations."""
+    optimizer_ns: Nanoseconds = 0
+    """The optimizer's step on all weights of the layer, once per iteration: one number per device type, whatever the
+    width and the number of samples; 0 for a layer without trainable weights."""
 
     def __post_init__(self) -> None:
         owner = f"cost on {self.device_type!r}"
@@ -86,7 +89,7 @@ class WidthBytes:
     width: Width
     """Number of devices (or cores) that share the layer."""
     state_bytes: Bytes
-    """Parameters, gradients and optimizer state resident on each device."""
+    """Parameters, gradients and optimizer state resident on each device, and what else stays there."""
     stash_bytes: Bytes
     """Held from the start of F to the end of I, per microbatch."""
     weight_stash_bytes: Bytes = 0
@@ -97,11 +100,16 @@ class WidthBytes:
     """Held only while an action runs."""
     parameter_bytes: Bytes | None = None
     """Weights on each device, which replicas synchronise; None: the layer's own, in equal parts."""
+    gradient_bytes: Bytes | None = None
+    """Their gradients on each device, if the layer states its own; None: the layer's, in equal parts."""
+    optimizer_bytes: Bytes | None = None
+    """The optimizer's state on each device; None: not told apart, it cannot be divided among replicas."""
 
     def __post_init__(self) -> None:
         owner = f"bytes at width {self.width}"
         require_fields(owner, self)
         _require_parts_of_stash(owner, self)
+        _require_parts_of_state(owner, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +123,15 @@ class Layer:
     costs: Annotated[tuple[LayerCost, ...], NotEmpty("measure the layer on at least one device type")]
     """What was measured, one entry per (device type, width, microbatch size)."""
     parameter_bytes: Bytes = 0
-    """Bytes of the weights; also the gradient bytes that replicas synchronise, unless `frozen`."""
+    """Bytes of the weights that are trained, or of all if `frozen`."""
+    gradient_bytes: Bytes | None = None
+    """Bytes of their gradients, which replicas synchronise; None: as many as the weights have."""
+    optimizer_bytes: Bytes | None = None
+    """Bytes of the optimizer's state, master weights included, which replicas may divide among themselves; None: not
+    told apart (documents of version 1), it cannot be divided."""
     state_bytes: Bytes = 0
-    """Parameters + gradients + optimizer state that stay resident on a device of width 1."""
+    """Parameters + gradients + optimizer state that stay resident on a device of width 1, and what else does: weights
+    that are not trained, buffers."""
     stash_bytes: Bytes = 0
     """Held from the start of F to the end of I, per microbatch."""
     weight_stash_bytes: Bytes = 0
@@ -143,17 +157,33 @@ class Layer:
         owner = f"layer {str(self.name)[:MAX_NAME_LENGTH]!r}"
         require_fields(owner, self)
         _require_parts_of_stash(owner, self)
+        _require_parts_of_state(owner, self)
         require_distinct(
             f"{owner}: cost of", (f"{c.device_type} width {c.width} size {c.microbatch_size}" for c in self.costs)
         )
         require_distinct(f"{owner}: wider entry of width", (str(w.width) for w in self.wider))
         if not self.is_trainable:
-            for cost in self.costs:
-                if cost.weight_grad_ns:
+            for cost, field in itertools.product(self.costs, ("weight_grad_ns", "optimizer_ns")):
+                if getattr(cost, field):
                     raise ValueError(
-                        f"{owner}: weight_grad_ns = {cost.weight_grad_ns}, but the layer has no trainable weights; "
+                        f"{owner}: {field} = {getattr(cost, field)}, but the layer has no trainable weights; "
                         "set it to 0, or give parameter_bytes and frozen = false"
                     )
+        self._require_one_step(owner)
+
+    def _require_one_step(self, owner: str) -> None:
+        """The optimizer's step is stated once per device type, or the same each time."""
+        stated: dict[str, int] = {}
+        for cost in self.costs:
+            if cost.optimizer_ns and stated.setdefault(cost.device_type, cost.optimizer_ns) != cost.optimizer_ns:
+                raise ValueError(
+                    f"{owner}: optimizer_ns = {cost.optimizer_ns} and {stated[cost.device_type]} on "
+                    f"{cost.device_type!r}; it depends on neither width nor samples: state one number per device type"
+                )
+
+    def optimizer_ns(self, device_type: str) -> int:
+        """The optimizer's step on the layer's weights on one device of a type; 0 where it is not stated."""
+        return max((cost.optimizer_ns for cost in self.costs if cost.device_type == device_type), default=0)
 
     @property
     def is_trainable(self) -> bool:
@@ -161,15 +191,20 @@ class Layer:
         return self.parameter_bytes > 0 and not self.frozen
 
     @property
-    def gradient_bytes(self) -> int:
+    def synchronised_bytes(self) -> int:
         """Bytes that replicas of the layer synchronise once per iteration."""
-        return self.parameter_bytes if self.is_trainable else 0
+        if not self.is_trainable:
+            return 0
+        return self.parameter_bytes if self.gradient_bytes is None else self.gradient_bytes
 
-    def gradient_bytes_at(self, width: int) -> int | None:
-        """Gradient bytes on each device of a group of `width`; None: not stated, hence the layer's in equal parts."""
+    def synchronised_bytes_at(self, width: int) -> int | None:
+        """The same on each device of a group of `width`; None: not stated, hence the layer's in equal parts."""
         if width == 1 or not self.is_trainable:
-            return self.gradient_bytes
-        return next((entry.parameter_bytes for entry in self.wider if entry.width == width), None)
+            return self.synchronised_bytes
+        entry = next((entry for entry in self.wider if entry.width == width), None)
+        if entry is None or entry.gradient_bytes is not None:
+            return None if entry is None else entry.gradient_bytes
+        return entry.parameter_bytes if self.gradient_bytes is None else None
 
     def bytes_at(self, width: int) -> "Layer | WidthBytes | None":
         """The byte fields per device at `width`, or None where they were not measured."""
@@ -292,7 +327,8 @@ class ModelProfile:
     """What costs are outside the measured sizes; None (documents of version 1): `linear` where no layer was measured at
     several sizes on one type and width, otherwise `measured`."""
     optimizer_ns: Nanoseconds = 0
-    """Time of the optimizer step on every device, after the last gradient is synchronised."""
+    """Time on every device after the last gradient is synchronised, whatever the device holds; what depends on the
+    layers stands with their costs, and is added."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
     measurements: tuple[Measurement, ...] = ()
@@ -356,12 +392,17 @@ class ModelProfile:
         return len(set(kinds)) == len(kinds)
 
     @cached_property
+    def has_layer_steps(self) -> bool:
+        """Whether the optimizer's step is stated for any layer."""
+        return any(cost.optimizer_ns for layer in self.layers for cost in layer.costs)
+
+    @cached_property
     def has_exchanges(self) -> bool:
         """Whether replicas of any stage wait for each other within actions."""
         counts = any(layer.forward_exchanges or layer.backward_exchanges for layer in self.layers)
         return counts and any(each.exchange_ns for each in self.action_overhead_ns)
 
-    @property
+    @cached_property
     def has_one_size(self) -> bool:
         """Whether all costs were measured at the size of a microbatch."""
         sizes = {cost.microbatch_size for layer in self.layers for cost in layer.costs}
@@ -423,3 +464,22 @@ def _require_parts_of_stash(owner: str, sizes: Layer | WidthBytes) -> None:
                 f"{owner}: {field} = {getattr(sizes, field)} exceeds stash_bytes = {sizes.stash_bytes}; "
                 "it is a part of the stash: lower it or raise stash_bytes"
             )
+
+
+def _require_parts_of_state(owner: str, sizes: Layer | WidthBytes) -> None:
+    """Weights, gradients and optimizer state lie beside each other, wherever the latter two are stated."""
+    if sizes.gradient_bytes is None and sizes.optimizer_bytes is None:
+        return
+    parameters = sizes.parameter_bytes or 0
+    gradients = parameters if sizes.gradient_bytes is None else sizes.gradient_bytes
+    parts = parameters + gradients + (sizes.optimizer_bytes or 0)
+    if getattr(sizes, "frozen", False):
+        raise ValueError(
+            f"{owner}: gradient_bytes and optimizer_bytes are of layers that are trained; leave them out, or set "
+            "frozen = false"
+        )
+    if parts > sizes.state_bytes:
+        raise ValueError(
+            f"{owner}: parameter_bytes + gradient_bytes + optimizer_bytes = {parts} exceeds state_bytes = "
+            f"{sizes.state_bytes}; state_bytes is at least their sum: raise it, or mend a part"
+        )

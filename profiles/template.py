@@ -1,5 +1,6 @@
 """A workload to fill in: small, valid, with placeholders where measured figures belong."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from profiles.cluster import Cluster, assumed_reserve_bytes
@@ -14,6 +15,9 @@ MEMORY_BYTES = 80 * 2**30
 PARAMETER_BYTES = 100_000_000
 STATE_BYTES = 8 * PARAMETER_BYTES
 """Two bytes of weights, two of gradients, twelve of 32-bit weights and moments."""
+
+PRICE_PER_HOUR = 1.0
+"""Money then counts hours of devices."""
 
 ACTION_NS, STASH_BYTES, TENSOR_BYTES, MICROBATCH_SIZE = 1_000_000, 200_000_000, 16_000_000, 4
 """Round numbers: a reader sees that nobody measured them."""
@@ -53,4 +57,5 @@ def _make_layer(name: str) -> Layer:
 def _make_cluster(num_devices: int) -> Cluster:
     """As `pipeplan cluster discover` makes one: nominal speeds, and a reserve that is assumed."""
     device = HostDevice(type=DEVICE_TYPE, memory_bytes=MEMORY_BYTES, reserved_bytes=assumed_reserve_bytes(MEMORY_BYTES))
-    return make_cluster("my cluster", [HostFacts(name="host0", devices=(device,) * num_devices)])
+    cluster = make_cluster("my cluster", [HostFacts(name="host0", devices=(device,) * num_devices)])
+    return replace(cluster, devices=tuple(replace(each, price_per_hour=PRICE_PER_HOUR) for each in cluster.devices))

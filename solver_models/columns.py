@@ -9,6 +9,9 @@ ACTIVATIONS, GRADIENTS = 0, 1
 RECOMPUTATION = 4
 """Row of a table of work, after the four kinds of action."""
 
+STEP = 4
+"""Column of a stage's times, after the four kinds of action: the optimizer's step."""
+
 STATED, CUT = 0, 1
 """Rows of gradient units: as stated for the width, and those to be cut into equal parts."""
 

@@ -32,7 +32,10 @@ def make_holders(instance: Instance) -> dict[str, Integers]:
         for number, name in enumerate(_SIZES):
             fields[name] = np.concatenate((fields[name], wide.sizes[:, number]))
         firsts = np.concatenate((firsts, np.array([group[0] for group in wide.groups], dtype=np.int64)))
-    fields["overhead"] = np.tile(instance.overhead, (fields["work"].shape[2] // num_types, 1))
+    num_widths = fields["work"].shape[2] // num_types
+    fields["overhead"] = np.tile(instance.overhead, (num_widths, 1))
+    steps = np.zeros(instance.work.shape[2:], np.int64) if instance.optimizer is None else instance.optimizer
+    fields["optimizer"] = np.tile(steps, (num_widths, 1))
     return {name: np.ascontiguousarray(field, dtype=np.int64) for name, field in fields.items()} | _routes(
         instance, firsts
     )

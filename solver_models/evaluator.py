@@ -34,6 +34,7 @@ from solver_models.columns import (
     STASH,
     STATE,
     STATED,
+    STEP,
     TARGET,
     TICKS,
     WAY,
@@ -73,6 +74,8 @@ class Layers(NamedTuple):
     """[max replicas + 1] index into `work`, or `NO_TABLE` where a stage may not have so many replicas."""
     overhead: Integers
     """[T, 4] ticks that F, I, W and B cost beyond their layers."""
+    optimizer: Integers
+    """[T, L] ticks of the optimizer's step, which the devices of a group take in equal parts."""
     gradient: Integers
     """[V, 2, L] units that replicas synchronise: stated for the width, and those to be cut into equal parts."""
     state: Integers
@@ -163,7 +166,7 @@ class Net(NamedTuple):
     synchronisation: Integers
     """[S] ticks of the all-reduce after the stage's last action."""
     scalars: Integers
-    """`options` of `Layers`."""
+    """`options` of `Layers`, with the tail of this plan."""
 
 
 class NetLanes(NamedTuple):
@@ -181,6 +184,8 @@ class NetLanes(NamedTuple):
     """[D] units left beside what is resident."""
     synchronisation: Integers
     """[S] ticks of the all-reduce after the stage's last action."""
+    scalars: Integers
+    """`options` of `Layers`, where the step of the device that has most to do is added to the tail."""
 
 
 class Policy(NamedTuple):
@@ -250,10 +255,13 @@ class Recording(NamedTuple):
     """[D] 1 while actions that take time may start on a device that is held by transfers."""
 
 
-OPTIONS = ("num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes")
+OPTIONS = (
+    "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
+    "least_step",
+)  # fmt: skip
 """Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
 
-MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET = range(len(OPTIONS))
+MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET, LEAST_STEP = range(len(OPTIONS))
 """Indices into them."""
 
 LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(7)
@@ -276,14 +284,14 @@ def ceil_div(a: int, b: int) -> int:
 def stage_sums(
     layers: Layers, stage_of: Integers, start: Integers, devices: Integers, recompute: Integers
 ) -> tuple[Integers, Integers]:
-    """[S, T, 4] ticks of F, I, W, B on the types of its devices and [S, 10] units and flags of every stage."""
+    """[S, T, 5] ticks of F, I, W, B and a step on the types of its devices; [S, 10] units and flags of every stage."""
     num_stages, num_layers, num_types = start.shape[0] - 1, stage_of.shape[0], layers.work.shape[2]
     replicas = start[1:] - start[:-1]
     used = np.zeros((num_stages, num_types), np.bool_)
     for s in range(num_stages):
         for n in range(start[s], start[s + 1]):
             used[s, layers.device_type[devices[n]]] = True
-    times = np.zeros((num_stages, num_types, 4), np.int64)
+    times = np.zeros((num_stages, num_types, STEP + 1), np.int64)
     sizes = np.zeros((num_stages, CUT_GRADIENT + 1), np.int64)
     for x in range(num_layers):
         s = stage_of[x]
@@ -297,6 +305,7 @@ def stage_sums(
             times[s, t, INPUT_GRAD] += layers.work[table, INPUT_GRAD, t, x] + extra
             times[s, t, WEIGHT_GRAD] += layers.work[table, WEIGHT_GRAD, t, x]
             times[s, t, BACKWARD] += layers.work[table, BACKWARD, t, x] + extra
+            times[s, t, STEP] += layers.optimizer[t, x]
         sizes[s, STATE] += layers.state[v, x]
         sizes[s, HELD] += layers.checkpoint[v, x] if recompute[s] else layers.stash[v, x]
         sizes[s, STASH] += layers.stash[v, x]
@@ -475,16 +484,20 @@ def make_lanes(
     lanes = NetLanes(
         np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64), np.zeros((num_lanes, 4), np.int64),
         np.zeros((HAS_WEIGHT + 1, num_lanes), np.int64), budget, np.zeros(num_stages + num_more, np.int64),
+        layers.options.copy(),
     )  # fmt: skip
+    steps = np.zeros(budget.shape[0], np.int64)
     for s in range(num_stages):
         for n in range(start[s], start[s + 1]):
-            kind = layers.device_type[devices[n]]
-            lanes.stage[n], lanes.device[n] = s, devices[n]
-            lanes.duration[n] = times[s, kind] + layers.overhead[kind]
+            kind, d = layers.device_type[devices[n]], devices[n]
+            lanes.stage[n], lanes.device[n] = s, d
+            lanes.duration[n] = times[s, kind, :STEP] + layers.overhead[kind]
+            steps[d] += ceil_div(times[s, kind, STEP], layers.member_start[d + 1] - layers.member_start[d])
             for k in range(HELD, HAS_WEIGHT + 1):
                 lanes.size[k, n] = sizes[s, k]
         if start[s + 1] - start[s] > 1 and sizes[s, NUM_TRAINED] > 0:
             lanes.synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]])
+    lanes.scalars[TAIL] += np.max(steps)
     return lanes
 
 
@@ -549,7 +562,7 @@ def connect(layers: Layers, lanes: NetLanes, flows: Integers) -> Net:
         lanes.stage, lanes.device, lanes.duration, lanes.size[HAS_WEIGHT], lanes.size[HELD], lanes.size[STASH],
         lanes.size[WEIGHT_STASH], lanes.size[WORKSPACE], lanes.size[WEIGHT_WORKSPACE], device_start, device_lanes,
         lanes.budget, flow_start, table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW], table[SHARED_ROW],
-        num_inputs, num_gradients, layers.route_start, layers.route_links, lanes.synchronisation, layers.options,
+        num_inputs, num_gradients, layers.route_start, layers.route_links, lanes.synchronisation, lanes.scalars,
     )  # fmt: skip
 
 

@@ -175,7 +175,7 @@ class Instance:
     receive_buffers: int
     """Receive buffers per edge that enters a stage from another device."""
     tail: int
-    """Ticks after everything else."""
+    """Ticks after everything else, beside the optimizer's steps of layers."""
     can_split: bool
     """Whether I and W may run apart."""
     max_stages_per_device: int
@@ -206,6 +206,13 @@ class Instance:
     """Whether half of an I takes half of its work, on whole samples."""
     wide: WideGroups | None = None
     """Groups of several devices, if widths are open."""
+    optimizer: Integers | None = None
+    """[T, L] ticks of the optimizer's step on a layer's weights, after everything else; None: none anywhere."""
+
+    @property
+    def least_step(self) -> int:
+        """Some device takes so many ticks for the steps of its layers: an equal part of all, each where it is least."""
+        return 0 if self.optimizer is None else -(-int(self.optimizer.min(axis=0).sum()) // len(self.capacity))
 
     @property
     def allowed_replicas(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 IS_LONG = os.environ.get("PIPEPLAN_LONG", "0") != "0"
 
-LEAST_EXAMPLES, SHARE = 8, 0.3
+LEAST_EXAMPLES, SHARE = 8, 0.2
 """Of hypothesis' examples, how many are tried at least, and which share of them, unless all are."""
 
 

@@ -139,8 +139,8 @@ def random_problem(rng: Random) -> Problem:
 
 
 def drawn_from(layers: Sequence[Layer]) -> str:
-    """What further draws depend on: all of the layers but their exchanges."""
-    return re.sub(r", (forward|backward)_exchanges=\d+", "", repr(layers))
+    """What further draws depend on: all of the layers but their exchanges and the optimizer's steps."""
+    return re.sub(r", (forward_exchanges|backward_exchanges|optimizer_ns)=\d+", "", repr(layers))
 
 
 def random_bucket(layers: Sequence[Layer]) -> int:
@@ -169,20 +169,29 @@ def random_layer(rng: Random, name: str, *, types: Iterable[str], widths: Sequen
         for device_type in types
         for width in widths
     }
+    costs = tuple(
+        random_cost(rng, where=(device_type, width, measured), has_weight_grad=has_weight_grad)
+        for (device_type, width), measured_there in sizes.items()
+        for measured in measured_there
+    )
     return Layer(
         name=name,
         parameter_bytes=parameter_bytes,
         frozen=frozen,
-        costs=tuple(
-            random_cost(rng, where=(device_type, width, measured), has_weight_grad=has_weight_grad)
-            for (device_type, width), measured_there in sizes.items()
-            for measured in measured_there
-        ),
+        costs=with_steps(costs, name=name) if has_weight_grad else costs,
         wider=tuple(WidthBytes(width=width, **random_bytes(rng, has_weight_grad)) for width in widths if width > 1),
         forward_exchanges=exchanges[0],
         backward_exchanges=exchanges[1],
         **random_bytes(rng, has_weight_grad),
     )
+
+
+def with_steps(costs: Sequence[LayerCost], *, name: str) -> tuple[LayerCost, ...]:
+    """Costs with optimizer's steps, now and then none, drawn so that other draws stay as they are."""
+    if Random(f"whether {name} steps of {costs!r}").random() < 0.5:
+        return tuple(costs)
+    steps = {cost.device_type: Random(f"step of {name} {cost!r}").choice([0, 1, 3, 15]) for cost in costs}
+    return tuple(replace(cost, optimizer_ns=steps[cost.device_type]) for cost in costs)
 
 
 def random_exchanges(*like: object) -> tuple[int, int]:

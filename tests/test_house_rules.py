@@ -432,7 +432,7 @@ CHOSEN_NUMBERS = {
     },
     "planner/planning/search_state.py": {"REPORT_EVERY_S": "what the caller hears, not what is searched"},
     "solver_models/building_blocks.py": {"PERIOD": "a block has six actions"},
-    "solver_models/columns.py": {"RECOMPUTATION": "a row of a table"},
+    "solver_models/columns.py": {"RECOMPUTATION": "a row of a table", "STEP": "a column of a table"},
     "solver_models/covering.py": {"DEAR": "above every price of a covering programme"},
     "solver_models/critical_path_search.py": {"REACH": "compiled in"},
     "solver_models/device_arrangement.py": {

@@ -60,6 +60,14 @@ Top = Annotated[
         rich_help_panel=_OUT,
     ),
 ]
+Pareto = Annotated[
+    bool,
+    typer.Option(
+        "--pareto",
+        help="The front of time and money over subsets of the devices; -o plan.json also writes plan.2.json, ...",
+        rich_help_panel=_OUT,
+    ),
+]
 SchemaKind = Annotated[
     Literal["workload", "profile", "cluster", "plan"],
     typer.Argument(metavar="DOCUMENT", help="workload, profile, cluster or plan.", show_default=False),
@@ -233,11 +241,21 @@ Server = Annotated[
 ]
 
 Objective = Annotated[
-    Literal["makespan", "span"] | None,
+    Literal["makespan", "span", "cost"] | None,
     typer.Option(
         "--objective",
         metavar="WHAT",
-        help="makespan: end of the iteration; span: longest busy stretch of a device.",
+        help="makespan: end of the iteration; span: longest busy stretch of a device; cost: makespan times the prices "
+        "of the devices used.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Deadline = Annotated[
+    float | None,
+    typer.Option(
+        "--deadline",
+        metavar="MS",
+        help="With --objective cost or --pareto: the iteration takes so many milliseconds at most.",
         rich_help_panel=_WHAT,
     ),
 ]

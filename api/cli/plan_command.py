@@ -40,6 +40,7 @@ class PlanFiles(NamedTuple):
     html: arg.Html = None
     trace: arg.Trace = None
     top: arg.Top = 1
+    pareto: arg.Pareto = False
 
 
 class SearchLimits(NamedTuple):
@@ -60,6 +61,7 @@ class DecisionOptions(NamedTuple):
     """What may be decided."""
 
     objective: arg.Objective = None
+    deadline: arg.Deadline = None
     max_stages_per_device: arg.MaxStages = None
     max_replicas: arg.MaxReplicas = None
     no_replication: arg.NoReplication = False
@@ -80,6 +82,7 @@ class DecisionOptions(NamedTuple):
     epilog="Examples:\n\n"
     "pipeplan plan demo:resnet50-two-hosts --time-limit 20 -o plan.json --html plan.html --trace trace.json\n\n"
     "pipeplan plan profile.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
+    "pipeplan plan workload.json --pareto -o plan.json --html front.html\n\n"
     "pipeplan plan workload.json --global-batch 256 --microbatch-sizes 1,2,4 -o plan.json\n\n"
     "pipeplan plan - --json < workload.json > plan.json",
 )
@@ -106,9 +109,15 @@ def plan_command(
     require_writable(files.output, files.html, files.trace)
     require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed, threads=limits.threads)
     require_method(limits.method, limits.solver)
+    if files.pareto:
+        decisions = _for_front(decisions)
     question = _question(source, decisions)
+    if files.pareto:
+        _require_front(question, files, server=server)
     if files.top > 1 and server is not None:
         raise InputError("--top: a service returns one plan; leave --server out")
+    if files.top > 1 and question.options.objective == "cost":
+        raise InputError("--top: with --objective cost one plan is made; use --pareto for others, or leave --top out")
     if files.top > 1 and isinstance(question, BatchProblem):
         raise InputError("--top: with a global batch one plan is made, of the best size; give -m, or leave --top out")
     if target is not None and server is not None:
@@ -123,6 +132,9 @@ def plan_command(
 
         with as_input_errors():
             require_answerable(question, effort.limits)
+    if files.pareto:
+        _plan_front(question, effort, files=files, target=program)
+        return
     if server is None:
         plan, run = run_plan(question, effort, console=console, target=program)
     else:
@@ -133,6 +145,49 @@ def plan_command(
     _deliver(problem, plan, run=run, files=files, style=effort.style)
     if effort.is_missed_by(plan):
         raise typer.Exit(Exit.GAP_MISSED)
+
+
+def _for_front(decisions: DecisionOptions) -> DecisionOptions:
+    """The front is one of cost, whatever the document minimises."""
+    if decisions.objective not in (None, "cost"):
+        raise InputError(
+            f"--objective {decisions.objective}: --pareto shows makespan and cost together; leave --objective out"
+        )
+    return decisions._replace(objective="cost")
+
+
+def _require_front(question: "Question", files: PlanFiles, *, server: str | None) -> None:
+    """Refuse what there is not for a front."""
+    from planner.batch_problem import BatchProblem
+
+    if files.top > 1:
+        raise InputError("--pareto: is no list of kinds of plan; leave --top out, or --pareto")
+    if server is not None:
+        raise InputError("--pareto: a service returns one plan; leave --server out")
+    if isinstance(question, BatchProblem):
+        raise InputError("--pareto: needs a given number of microbatches; give -m instead of a global batch")
+    if files.trace is not None:
+        raise InputError("--pareto: a trace shows one plan; leave --trace out, and write that of a point afterwards")
+
+
+def _plan_front(question: Any, effort: "Effort", *, files: PlanFiles, target: "Target | None") -> None:
+    """Plan the front, write its plans and its picture, then say what was made."""
+    from api.front_report import render_front, render_picture, summarise_front
+    from api.other_kinds import file_names
+    from api.planning_run import run_pareto
+    from planner.document import render_plan
+
+    front = run_pareto(question, effort, console=make_console(is_report=False), target=target)
+    names = file_names(files.output, count=len(front.points))
+    for number, (point, name) in enumerate(zip(front.points, names, strict=True)):
+        if name is not None or (number == 0 and not sys.stdout.isatty()):
+            write_document(render_plan(point.plan), name)
+    if files.html is not None:
+        write_document(render_picture(front, title=f"Time and money: {question.profile.name}"), files.html)
+    if effort.style == "json":
+        report_event(summarise_front(front, names))
+    elif effort.style != "quiet":
+        make_console(is_report=False).print(render_front(front))
 
 
 def _question(source: WorkloadSource, decisions: DecisionOptions) -> "Question":

@@ -134,7 +134,7 @@ def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None
         "plan": render_plan(plan),
         "incumbent_ns": evidence.span_ns if is_span else evidence.makespan_ns,
         "lower_bound_ns": evidence.lower_bound_ns,
-        "gap": evidence.gap,
+        "gap": evidence.objective_gap,
         "solution_status": evidence.solution_status,
         "stopped_by": evidence.stopped_by,
         "source": evidence.source,

@@ -29,7 +29,6 @@ def problem_content(problem: Problem) -> dict[str, Any]:
         "numMicrobatches": problem.num_microbatches,
         "microbatchSize": problem.profile.microbatch_size,
         "objective": problem.options.objective,
-        "optimizerNs": problem.profile.optimizer_ns,
     }
 
 
@@ -38,10 +37,13 @@ def plan_content(problem: Problem, plan: Plan, *, timeline: Timeline) -> dict[st
     costs = CostModel(problem)
     rows = {device: number for number, device in enumerate(_rows(plan, timeline))}
     stages = [_stage(costs, stage, rows=rows) for stage in plan.stages]
+    steps = costs.steps_ns(plan.stages)
+    devices = [_device(problem, timeline, device=device, stages=stages) for device in rows]
     return {
         "figures": _figures(plan, timeline),
+        "optimizerNs": max(steps.values()),
         "stages": stages,
-        "devices": [_device(problem, timeline, device=device, stages=stages) for device in rows],
+        "devices": [{**device, "optimizerNs": steps.get(device["name"], 0)} for device in devices],
         "legs": _legs(costs, plan, timeline=timeline, rows=rows),
         "synchronisations": [list(sync) for sync in timeline.synchronisations],
         "baselines": [_baseline(row) for row in plan.evidence.baselines] if plan.evidence else [],

@@ -72,7 +72,7 @@ function fillLegend(content, theme, pixelRatio) {
   });
   items.push(["idle", (pen) => { pen.fillStyle = makeHatch(pen, theme, pixelRatio); pen.fillRect(0, 0, 16, 12); }]);
   if (content.plans.some((plan) => plan.synchronisations.length)) items.push(["synchronisation", stripes([theme.synchronisation])]);
-  if (content.optimizerNs) items.push(["optimizer", stripes([theme.optimizer])]);
+  if (content.plans.some((plan) => plan.optimizerNs)) items.push(["optimizer", stripes([theme.optimizer])]);
   byId("legend").replaceChildren(...items.map(([text, draw]) => legendItem({ text, draw, pixelRatio })));
 }
 

@@ -147,11 +147,11 @@ function visibleActions(view, action) {
 }
 
 function paintOptimizer(context, view, { theme, row }) {
-  const { optimizerNs } = view.content;
+  const { optimizerNs } = row.device;
   if (!optimizerNs) return;
-  const end = row.plan.figures.makespanNs;
+  const start = row.plan.figures.makespanNs - row.plan.optimizerNs;
   context.fillStyle = theme.optimizer;
-  context.fillRect(xOf(view, end - optimizerNs), row.action.top, optimizerNs * scaleOf(view), row.action.height);
+  context.fillRect(xOf(view, start), row.action.top, optimizerNs * scaleOf(view), row.action.height);
 }
 
 function shadeOf(device, stage) { return device.stages.indexOf(stage) % SHADES.length; }

@@ -1,8 +1,9 @@
 """All partitions and mappings of a small problem that may end by a deadline, level by level, many at once.
 
-A state is a sequence of stages, each a segment on a seat, that begins with the sources of the graph. Every plan is such
-a sequence: stage numbers follow the dependencies. States are left out for two reasons only: no plan that begins so
-ends by the deadline, or a symmetry of the devices leads to a sequence that is looked at (docs/bounds.md).
+A state is a sequence of stages, each a segment on a seat, that begins with the sources of the graph. The stages of
+every plan are such a sequence, in the order of their heads, which follows the dependencies. States are left out for
+three reasons only: no plan that begins so ends by the deadline, the heads are in no order, or a symmetry of the devices
+leads to a sequence that is looked at (docs/bounds.md).
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from functools import cached_property
 import numpy
 
 from planner.bounds.case_tables import FORWARD, HELD, REST, RETURNING, STATE, WORKSPACE, CaseTables, WorkCount
-from planner.bounds.minimum_costs import Integers, Least
+from planner.bounds.minimum_costs import Integers
 from planner.bounds.order_windows import NEVER, Bits
 from planner.bounds.work import find_weights
 from planner.costs import overlaps
@@ -47,6 +48,8 @@ class States:
     """[N, layers] from the start of an I of the layer's stage to the end of what follows for its microbatch."""
     seat_of: Integers
     """[N, layers] seat of the layer's stage."""
+    head: Integers
+    """[N] the last stage starts no sooner, and no stage before it is known to start later."""
     is_same: Bits
     """[N, symmetries] whether the symmetry takes the seats to themselves."""
 
@@ -92,6 +95,7 @@ class CaseEnumeration:
         return States(
             done=numpy.zeros(1, dtype=numpy.int64), segments=empty, seats=empty, used=zeros, load=zeros, first=zeros,
             state=zeros, running=zeros, ready=columns, back=columns, seat_of=columns,
+            head=numpy.zeros(1, dtype=numpy.int64),
             is_same=numpy.ones((1, len(self.tables.images)), dtype=bool),
         )  # fmt: skip
 
@@ -158,7 +162,7 @@ class CaseEnumeration:
         first = numpy.where(members & ~is_new, numpy.minimum(first, head[:, None]), first)
         longest = self.count * (forward + returning) + numpy.maximum(tail[:, None], figures[..., REST])
         kept = numpy.where(members, head[:, None] + longest, 0).max(axis=1) <= self.deadline
-        kept &= (first + load <= self.deadline).all(axis=1)
+        kept &= (first + load <= self.deadline).all(axis=1) & (head >= states.head)
         following = States(
             done=done,
             segments=numpy.concatenate([states.segments, segment[:, None]], axis=1),
@@ -171,6 +175,7 @@ class CaseEnumeration:
             ready=numpy.where(inside, ready[:, None], states.ready),
             back=numpy.where(inside, back[:, None], states.back),
             seat_of=numpy.where(inside, seat[:, None], states.seat_of),
+            head=head,
             is_same=states.is_same & (seat[:, None] == tables.images[:, seat].T),
         )
         kept &= self._has_capacity(following)
@@ -196,7 +201,7 @@ class CaseEnumeration:
     def _lag(self, num_bytes: int, backward_bytes: int) -> Integers:
         seats = [members for members, _ in self.tables.seats]
         table = numpy.zeros((2, len(seats), len(seats)), dtype=numpy.int64)
-        names, cluster = self.tables.devices, self.tables.problem.cluster
+        names = self.tables.devices
         for a, senders in enumerate(seats):
             for b, receivers in enumerate(seats):
                 if set(senders) & set(receivers):
@@ -207,13 +212,19 @@ class CaseEnumeration:
                 for way, size in enumerate((num_bytes, backward_bytes)):
                     part = -(-size * share // whole)
                     ends = pairs if way == 0 else [(j, i) for i, j in pairs]
-                    table[way, a, b] = min(cluster.route(i, j, num_bytes=part).duration_ns(part) for i, j in ends)
+                    table[way, a, b] = min(self._least_transfer(i, j, num_bytes=part) for i, j in ends)
         return table
+
+    def _least_transfer(self, source: str, target: str, *, num_bytes: int) -> int:
+        """No transfer of so many bytes or more is faster; over several links, more bytes may go another, faster way."""
+        if (source, target) not in self.tables.linked:
+            return self.tables.least.transfer_ns(num_bytes)
+        return self.tables.problem.cluster.route(source, target, num_bytes=num_bytes).duration_ns(num_bytes)
 
     @cached_property
     def _prices(self) -> list[tuple[Integers, Integers]]:
         """Prices of time: [devices] per device, and [layers] the least that a layer's work costs at them."""
-        least = Least(self.tables.problem, self.tables.costs)
+        least = self.tables.least
         types = [device.type for device in self.tables.problem.cluster.devices]
         found = []
         for weights in (dict.fromkeys(least.types, 1), find_weights(least)):

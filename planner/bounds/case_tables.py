@@ -6,7 +6,7 @@ from itertools import combinations, permutations
 
 import numpy
 
-from planner.bounds.minimum_costs import Integers
+from planner.bounds.minimum_costs import Integers, Least
 from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
@@ -14,9 +14,6 @@ from profiles.model_profile import Layer
 
 MAX_LAYERS, MAX_DEVICES, MAX_MICROBATCHES, MAX_PLACES = 16, 5, 16, 2
 """Problems beyond are refused before work begins."""
-
-MAX_REPLICATING_DEVICES = 2
-"""With more devices and replicas, a plan was found below a refuted value; the cases of those are not complete."""
 
 MAX_DOWNSETS, MAX_SEGMENTS = 300, 4_000
 """Sets of layers that stages may end with, and sets that a stage may hold."""
@@ -30,8 +27,8 @@ MAX_DEADLINE_NS = 1 << 53
 MAX_BYTES = 1 << 50
 """Layers that hold more are refused; devices that do are taken to hold 2 to the 58."""
 
-FORWARD, RETURNING, REST, STATE, HELD, KEPT, WORKSPACE, INPUT, WEIGHT, FUSED = range(10)
-"""Figures of a replica: the parts of its time (docs/bounds.md), its bytes, and I, W and B if that is less than both."""
+FORWARD, RETURNING, REST, STATE, HELD, KEPT, WORKSPACE, INPUT, WEIGHT, FUSED, STEP = range(11)
+"""Figures of a replica: the parts of its time (docs/bounds.md), its bytes, I, W, B if less than both, the step."""
 
 
 class TooManyCasesError(ValueError):
@@ -122,8 +119,8 @@ class CaseTables:
 
     @cached_property
     def figures(self) -> Integers:
-        """[segments, seats, devices, 10] what a replica of the segment costs on a device of the seat; 0 elsewhere."""
-        table = numpy.zeros((len(self.segments), len(self.seats), len(self.devices), 10), dtype=numpy.int64)
+        """[segments, seats, devices, 11] what a replica of the segment costs on a device of the seat; 0 elsewhere."""
+        table = numpy.zeros((len(self.segments), len(self.seats), len(self.devices), STEP + 1), dtype=numpy.int64)
         known: dict[tuple[int, bool, str], list[int]] = {}
         for row in range(len(self.segments)):
             known.clear()
@@ -139,7 +136,7 @@ class CaseTables:
     def _figures(self, stage: Stage) -> list[int]:
         kind, count = self.costs.group_type(stage.replicas[0]), len(stage.replicas)
         if any(self.costs.layer_work(name, kind, width=1, replicas=count) is None for name in stage.layers):
-            return [IMPOSSIBLE_NS, *[0] * 9]
+            return [IMPOSSIBLE_NS, *[0] * STEP]
         cost = self.costs.stage_cost(stage, 0)
         backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
         can_split = self.problem.options.split_backward or not cost.has_weight_grad
@@ -150,6 +147,7 @@ class CaseTables:
             cost.forward_ns, returning, rest,
             cost.state_bytes, cost.held_bytes, cost.weight_stash_bytes, cost.workspace_bytes,
             cost.input_grad_ns, cost.weight_grad_ns, cost.backward_ns if has_gain else 0,
+            sum(self.problem.profile.by_name[name].optimizer_ns(kind) for name in stage.layers),
         ]  # fmt: skip
 
     def stage(self, segment: int, members: Iterable[int], *, recompute: bool = False) -> Stage:
@@ -169,6 +167,16 @@ class CaseTables:
         )
 
     @cached_property
+    def linked(self) -> set[tuple[str, str]]:
+        """Pairs of ends with a link of their own, which every transfer between them takes."""
+        return {end for link in self.problem.cluster.links for end in ((link.a, link.b), (link.b, link.a))}
+
+    @cached_property
+    def least(self) -> Least:
+        """The least costs of the problem."""
+        return Least(self.problem, self.costs)
+
+    @cached_property
     def images(self) -> Integers:
         """[symmetries, seats] where a permutation of the devices that changes nothing takes every seat.
 
@@ -177,10 +185,9 @@ class CaseTables:
         """
         cluster, count = self.problem.cluster, len(self.devices)
         kinds = [(device.type, device.usable_bytes) for device in cluster.devices]
-        direct = {end for link in cluster.links for end in ((link.a, link.b), (link.b, link.a))}
         pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
         orders = [tuple(range(count))]
-        if all((self.devices[a], self.devices[b]) in direct for a, b in pairs):
+        if all((self.devices[a], self.devices[b]) in self.linked for a, b in pairs):
             routes = {(a, b): cluster.route(self.devices[a], self.devices[b], num_bytes=0) for a, b in pairs}
             speed = {pair: (route.latency_ns, route.bandwidth_bytes_per_s) for pair, route in routes.items()}
             orders = [
@@ -230,8 +237,6 @@ def _require_small(problem: Problem) -> None:
     for name, (size, most) in sizes.items():
         if size > most:
             raise TooManyCasesError(f"certificate: a refutation of {size} {name} is above the limit of {most}")
-    if problem.max_replicas > 1 and len(problem.cluster.devices) > MAX_REPLICATING_DEVICES:
-        raise TooManyCasesError("certificate: with replicas, a refutation holds for two devices at most")
     longest = sum(max(cost.forward_ns + 2 * cost.fused_backward_ns for cost in layer.costs) for layer in profile.layers)
     largest = max(max(_bytes_of(layer)) for layer in profile.layers)
     if longest * problem.num_microbatches * problem.replica_limit >= MAX_DEADLINE_NS or largest >= MAX_BYTES:
@@ -240,4 +245,5 @@ def _require_small(problem: Problem) -> None:
 
 def _bytes_of(layer: Layer) -> tuple[int, ...]:
     """The bytes of a layer that stages add up."""
-    return layer.state_bytes, layer.stash_bytes, layer.weight_stash_bytes, layer.workspace_bytes, layer.gradient_bytes
+    resident = layer.state_bytes, layer.synchronised_bytes
+    return *resident, layer.stash_bytes, layer.weight_stash_bytes, layer.workspace_bytes

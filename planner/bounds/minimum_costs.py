@@ -125,6 +125,38 @@ class Least:
             for device_type in self.types
         }
 
+    @cached_property
+    def steps_per_type(self) -> dict[str, list[int]]:
+        """Per device type: the optimizer's step of every layer, which one device takes, or a group in equal parts."""
+        return {name: [layer.optimizer_ns(name) for layer in self.layers] for name in self.types}
+
+    @cached_property
+    def optimizer_ns(self) -> int:
+        """What follows the last synchronisation at the least: the profile's time, and steps of layers.
+
+        Proof. Every layer's step is taken by some device, or in equal parts by the devices of a group. So all devices
+        together take at least the sum of the layers' steps, each on the type where it is least, and one of them an
+        equal part of it; and one of them takes an equal part of the largest of these steps.
+        """
+        columns = self.steps_per_type
+        steps = [min(columns[name][number] for name, _, _ in row) for number, row in enumerate(self._table)]
+        most = max(max(steps) // max(self.widths), -(-sum(steps) // self.num_devices))
+        return self.problem.profile.optimizer_ns + most
+
+    def weighted_load(self, weights: dict[str, int]) -> list[int]:
+        """Per layer: the least of weight x (device time of all microbatches + the optimizer's step) over the types."""
+        count, steps = self.problem.num_microbatches, self.steps_per_type
+        columns = self.work_per_type(lambda work: work.forward_ns + work.backward_ns)
+        together = [
+            min(weights[t] * (count * columns[t][number] + steps[t][number]) for t in dict.fromkeys(row_types))
+            for number, row_types in enumerate([name for name, _, _ in row] for row in self._table)
+        ]
+        if not self.problem.options.split_placement:
+            return together
+        least = [min(weights[t] * steps[t][number] for t in steps) for number in range(len(self.layers))]
+        apart = [count * work + step for work, step in zip(self.weighted_work(weights), least, strict=True)]
+        return [min(pair) for pair in zip(together, apart, strict=True)]
+
     def weighted_work(self, weights: dict[str, int]) -> list[int]:
         """Per layer: the least of weight x device time over the types; of F, I and W apart if they may be placed so."""
 
@@ -167,8 +199,8 @@ class Least:
         """Per layer: gradient bytes that a device of a replicated stage synchronises, at least, rounded down."""
 
         def least(layer: Layer) -> int:
-            stated = [(layer.gradient_bytes_at(width), width) for width in self.widths]
-            return min(layer.gradient_bytes // width if size is None else size for size, width in stated)
+            stated = [(layer.synchronised_bytes_at(width), width) for width in self.widths]
+            return min(layer.synchronised_bytes // width if size is None else size for size, width in stated)
 
         return [least(layer) for layer in self.layers]
 

@@ -15,6 +15,7 @@ from planner.bounds.case_tables import (
     REST,
     RETURNING,
     STATE,
+    STEP,
     WEIGHT,
     WORKSPACE,
     CaseTables,
@@ -75,6 +76,7 @@ class CaseMaker:
             self._add_buffers(static, sizes, orders=both, replicas=counts)
         tail, bucket = self._synchronise(segments, orders, lane=lane)
         static += bucket
+        tail += self._late_steps(figures[..., STEP].reshape(num, devices, self.places))[:, None]
         shape = (num, devices, self.places)
         held, kept, workspace = (figures[..., name].reshape(shape) for name in (HELD, KEPT, WORKSPACE))
         room = (self.tables.usable - static)[:, :, None] - workspace
@@ -88,7 +90,7 @@ class CaseMaker:
         return cases, numpy.flatnonzero((room >= held).all(axis=(1, 2)))
 
     def _seat_all(self, segments: Integers, seats: Integers, *, orders: Integers) -> tuple[Integers, Integers]:
-        """[N, stages, devices] the lane of every replica (-1: none), and [N, lanes, 10] what it costs."""
+        """[N, stages, devices] the lane of every replica (-1: none), and [N, lanes, 11] what it costs."""
         num, stages = segments.shape
         devices = len(self.tables.devices)
         lane = numpy.full((num, stages, devices), -1, dtype=numpy.int64)
@@ -193,6 +195,12 @@ class CaseMaker:
                 device = place // self.places
                 bucket[rows, device] = numpy.maximum(bucket[rows, device], size[rows])
         return tail, bucket
+
+    def _late_steps(self, steps: Integers) -> Integers:
+        """[N] by how much longer than at the least the optimizer takes, on the device that has most to do."""
+        least = self.tables.least.optimizer_ns - self.problem.profile.optimizer_ns
+        late: Integers = steps.sum(axis=2).max(axis=1) - least
+        return late
 
     def _members(self, order: int) -> list[int]:
         return [device for device in self.orders[order].tolist() if device >= 0]

@@ -50,7 +50,7 @@ def _least_time(least: Least, number: int, *, head: int, replicas: Iterable[int]
     """Head, work and synchronisation of a layer on the best of some numbers of replicas."""
     work, size = int(least.time.total[number]) * least.problem.num_microbatches, least.gradient_bytes[number]
     time = min(work // r + least.synchronisation_ns(size, r) for r in replicas)
-    return head + time + least.problem.profile.optimizer_ns
+    return head + time + least.optimizer_ns
 
 
 def find_layer(least: Least) -> tuple[int, int]:
@@ -78,4 +78,4 @@ def path_bound(least: Least) -> int:
     both = (least.time.forward + least.time.returning).tolist()
     most, count = least.problem.max_replicas, least.problem.num_microbatches
     found = [a + count * time // most + b for a, time, b in zip(before, both, after, strict=True)]
-    return int(max(found)) + least.problem.profile.optimizer_ns
+    return int(max(found)) + least.optimizer_ns

@@ -79,7 +79,7 @@ class DivisionProgramme:
         options = least.problem.options
         self.trunk, self.least, self.price = trunk, least, price
         self.is_span = options.objective == "span"
-        self.deadline = deadline - (0 if self.is_span else least.problem.profile.optimizer_ns)
+        self.deadline = deadline - (0 if self.is_span else least.optimizer_ns)
         self.count, self.num_devices = least.problem.num_microbatches, least.num_devices
         self.chunks = options.max_stages_per_device
         self.slots = min(self.chunks * self.num_devices, trunk.num_layers * least.problem.max_replicas)

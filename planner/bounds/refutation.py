@@ -96,10 +96,10 @@ class _Proof:
 
     def __init__(self, problem: Problem, costs: CostModel, *, value: int, effort: WorkCount) -> None:
         self.effort = effort
-        self.deadline = value - 1 - problem.profile.optimizer_ns
+        tables = CaseTables(problem, costs)
+        self.deadline = value - 1 - tables.least.optimizer_ns
         if not 0 <= self.deadline < MAX_DEADLINE_NS:
             raise TooManyCasesError("certificate: its value leaves the range of a refutation")
-        tables = CaseTables(problem, costs)
         self.enumeration = CaseEnumeration(tables, self.deadline, effort=effort)
         self.maker = CaseMaker(tables, effort=effort)
 

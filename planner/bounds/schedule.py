@@ -42,7 +42,7 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
             _on_device(HeadsAndTails(problem, lanes, anchor=device), device) for device in devices[:MAX_SPAN_DEVICES]
         ]
         return max([*found, *(problem.num_microbatches * _work_on(lanes, device) for device in devices)])
-    return bound_of_times(HeadsAndTails(problem, lanes, anchor=None)) + problem.profile.optimizer_ns
+    return bound_of_times(HeadsAndTails(problem, lanes, anchor=None)) + lanes.optimizer_ns
 
 
 def bound_of_times(times: "HeadsAndTails") -> int:
@@ -62,7 +62,7 @@ def _largest_load(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMod
             for device in group:
                 backward = min(cost.backward_ns, cost.input_grad_ns + cost.weight_grad_ns)
                 loads[device] = loads.get(device, 0) + cost.forward_ns + backward
-    tail = problem.profile.optimizer_ns if problem.options.objective == "makespan" else 0
+    tail = costs.optimizer_ns(stages) if problem.options.objective == "makespan" else 0
     return problem.num_microbatches * max(loads.values()) + tail
 
 

@@ -59,6 +59,8 @@ class Lanes:
     """Per lane: the gradients it waits for."""
     returns: tuple[list[Transfer], ...]
     """Per lane: the gradients it sends."""
+    optimizer_ns: int
+    """What follows the last synchronisation."""
 
     def on(self, device: str) -> list[int]:
         """The lanes on a device."""
@@ -88,7 +90,14 @@ def make_lanes(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel)
     for flow in flows:
         (returns if flow.is_backward else outputs)[flow.sender].append(flow)
         (gradients if flow.is_backward else inputs)[flow.receiver].append(flow)
-    return Lanes(lanes=tuple(lanes), inputs=inputs, outputs=outputs, gradients=gradients, returns=returns)
+    return Lanes(
+        lanes=tuple(lanes),
+        inputs=inputs,
+        outputs=outputs,
+        gradients=gradients,
+        returns=returns,
+        optimizer_ns=costs.optimizer_ns(stages),
+    )
 
 
 def _make_lane(

@@ -142,7 +142,7 @@ class TimeWindows(HeadsAndTails):
 
 def is_out_of_reach(times: HeadsAndTails, value: int, *, probes: int = 0) -> bool:
     """Whether no order has a makespan of at most `value`; so many pairs of actions are tried in both orders at most."""
-    return TimeWindows(times, value - times.problem.profile.optimizer_ns).is_empty(probes=probes)
+    return TimeWindows(times, value - times.lanes.optimizer_ns).is_empty(probes=probes)
 
 
 def make_times(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> HeadsAndTails | None:

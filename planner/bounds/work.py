@@ -17,7 +17,9 @@ STEPS = 120
 
 
 def work_bound(least: Least, weights: dict[str, int]) -> int:
-    """Makespan >= sum over layers of M x min over types t of (y_t x work on t), / sum over devices of y_t, + M x o.
+    """Makespan >= sum over layers of min over types t of y_t x (M x work on t + step on t), / sum of y_d, + M x o.
+
+    The profile's own `optimizer_ns` is not counted; the span has no steps.
 
     Proof. Give every device d a weight y_d >= 0 (that of its type). Its load is at most the makespan T, so
     (sum of y_d) T >= sum over d of y_d x load_d. A replicated layer spends on each of its r replicas 1/r of the work
@@ -25,7 +27,9 @@ def work_bound(least: Least, weights: dict[str, int]) -> int:
     term: M x min over t of y_t x (device time of F and B on t). B is at most I + W. Every term is the least over the
     widths and numbers of replicas allowed. Any weights give a bound; those of the dual of the fractional assignment
     give the largest. It is tight when the work can be spread evenly, with nothing to fill or to synchronise. Where I
-    and W may be placed apart from F, in shares, the least of each is taken on its own.
+    and W may be placed apart from F, in shares, the least of each is taken on its own. The optimizer's steps of its
+    layers count as load of a device: they follow all of its actions. Each replica takes them whole, so their sum over
+    the replicas, too, is at least their average.
 
     o is the least overhead of an F and of an action that sends the gradient on (`Least.overhead`). Every device used
     runs M of each, so (sum of y_d over those used) (T - M o) is at least the layers' share; more devices only lower it.
@@ -35,10 +39,11 @@ def work_bound(least: Least, weights: dict[str, int]) -> int:
         raise ValueError(
             f"certificate: weights = {weights} do not fit the device types {types}; give each one, not all 0"
         )
-    total = sum(least.weighted_work(weights))
+    count, has_steps = least.problem.num_microbatches, least.problem.options.objective == "makespan"
+    total = sum(least.weighted_load(weights)) if has_steps else count * sum(least.weighted_work(weights))
     share = sum(weights[name] * count for name, count in least.types.items())
-    bound = Fraction(least.problem.num_microbatches * total, share)
-    return -(-bound.numerator // bound.denominator) + least.problem.num_microbatches * sum(least.overhead)
+    bound = Fraction(total, share)
+    return -(-bound.numerator // bound.denominator) + count * sum(least.overhead)
 
 
 def find_weights(least: Least) -> dict[str, int]:

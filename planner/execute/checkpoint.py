@@ -7,7 +7,7 @@ reads those that it has now. Keys are `weights/layer:path` (parameters and persi
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from planner.execute.execution import Execution
+from planner.execute.sharded_state import cut_state, gather_states
 
 _ITERATION = "iteration"
 _PREFIX = "step-"
@@ -37,7 +38,7 @@ def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> No
         )
     kept = [stage.stage_index for stage in execution.stages if execution.is_keeper(stage.stage_index)]
     layers = [name for stage in kept for name in execution.plan.stages[stage].layers]
-    state = _weights(execution, layers) | dict(_optimizer_state(execution, layers))
+    state = _weights(execution, layers) | dict(_optimizer_state(execution, layers, whole=gather_states(execution)))
     told = execution.update.settings()
     state |= {f"settings/{name}": told[name] for name in told if name.partition(":")[0] in layers}
     state |= {
@@ -118,7 +119,8 @@ def load_checkpoint(execution: Execution, folder: Path) -> int:
     load(state, storage_reader=reader)
     for key, (parameter, name, _) in kept.items():
         if (optimizer := execution.update.optimizer_of(parameter)) is not None:
-            optimizer.state[parameter][name] = state[key]
+            stepped = execution.update.stepped_for(parameter)
+            optimizer.state[stepped][name] = cut_state(execution, parameter, value=state[key])
     if all(f"update/{name}" in state for name in _update_state(execution)):
         execution.update.go_on({name: float(state[f"update/{name}"]) for name in _update_state(execution)})
     told = {key.removeprefix("settings/"): value for key, value in state.items() if key.startswith("settings/")}
@@ -147,10 +149,14 @@ def _parameters(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[s
                 yield f"optimizer/{name}:{path}/", parameter
 
 
-def _optimizer_state(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _optimizer_state(
+    execution: Execution, layers: Sequence[str], *, whole: Mapping[int, Mapping[str, Any]]
+) -> Iterator[tuple[str, Any]]:
+    """`whole`: of parameters whose state is sharded, by their identity."""
     for prefix, parameter in _parameters(execution, layers):
         optimizer = execution.update.optimizer_of(parameter)
-        for name, value in ({} if optimizer is None else optimizer.state.get(parameter, {})).items():
+        held = {} if optimizer is None else optimizer.state.get(parameter, {})
+        for name, value in whole.get(id(parameter), held).items():
             if value is not None:
                 yield prefix + name, value
 
@@ -164,7 +170,8 @@ def _kept_optimizer_state(
         for key, found in stored.items():
             if key.startswith(prefix):
                 is_tensor = isinstance(found, TensorStorageMetadata)
-                device = execution.device if is_tensor and found.size == parameter.shape else torch.device("cpu")
+                is_here = is_tensor and found.size == parameter.shape and id(parameter) not in execution.update.pieces
+                device = execution.device if is_here else torch.device("cpu")
                 place = torch.empty(found.size, dtype=found.properties.dtype, device=device) if is_tensor else None
                 kept[key] = parameter, key.removeprefix(prefix), place
     return kept

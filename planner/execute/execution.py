@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
@@ -25,6 +25,8 @@ from planner.execute.route_check import check_routed_rows
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.routes import Cell, lower, make_routes
 from planner.execute.runtime import PlanRuntime, PlanStage, StepRuntime
+from planner.execute.shard_check import require_sharding
+from planner.execute.sharding import ShardedReduction, ShardPiece
 from planner.execute.stage_module import StageModule, StageShape, fingerprint, make_layer, trace_stages
 from planner.execute.table_check import check_compute_table, check_replicas
 from planner.execute.training import Batch, Tensors, Training, as_tuple
@@ -316,6 +318,7 @@ class Execution:
         self.preparation, self.device = preparation, device
         self.plan, self.training, self.layout = preparation.plan, preparation.training, preparation.layout
         self.rank = distributed.get_rank()
+        require_sharding(self.plan, self.training, device=device)
         self.log = log or make_log(device)
         self.log.needs = describe_needs(self.layout, preparation.edges, rank=self.rank)
         self.groups = _Groups(self.layout, is_routed=preparation.rows is not None)
@@ -324,13 +327,12 @@ class Execution:
         self.ties = self._make_ties()
         bucket_bytes = bucket_bytes_of(self.plan)
         for stage in self.stages:
-            stage.reduction = StageReduction(
-                list(stage.submod.parameters()),
-                group=self.groups.stages[stage.stage_index],
-                bucket_bytes=bucket_bytes,
-            )
+            stage.reduction = self._make_reduction(stage, bucket_bytes=bucket_bytes)
         self.runtime = self._make_runtime()
-        self.update = Update(self.training, self._named(), counted=self._counted(), device=self.device)
+        pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
+        self.update = Update(
+            self.training, self._named(), counted=self._counted(pieces), device=self.device, pieces=pieces
+        )
         self._forward_pass: ForwardPass | None = None
         torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + self.rank)  # for what draws outside of layers
 
@@ -397,6 +399,25 @@ class Execution:
         table = self.layout.table(self.layout.replica_of(self.rank))
         return PlanRuntime(self.stages, table=table, num_microbatches=count, loss=loss)
 
+    def _make_reduction(self, stage: PlanStage, *, bucket_bytes: int) -> StageReduction:
+        number, parameters = stage.stage_index, list(stage.submod.parameters())
+        group = self.groups.stages[number]
+        if self.plan.stages[number].shard == "none":
+            return StageReduction(parameters, group=group, bucket_bytes=bucket_bytes)
+        tied = [copy for tie in self.ties for copy in tie.copies]
+        return ShardedReduction(parameters, group=group, tied=tied, bucket_bytes=bucket_bytes)
+
+    @property
+    def reductions(self) -> list[StageReduction]:
+        """Of the stages here."""
+        return [stage.reduction for stage in self.stages if stage.reduction is not None]
+
+    @property
+    def sharded(self) -> dict[int, ShardedReduction]:
+        """Of those stages here whose replicas shard the optimizer's state."""
+        found = {stage.stage_index: stage.reduction for stage in self.stages}
+        return {number: each for number, each in found.items() if isinstance(each, ShardedReduction)}
+
     def _make_ties(self) -> list[Tie]:
         """Collective: every process makes the groups of all ties, its own or not."""
         stage_of = {name: number for number, stage in enumerate(self.plan.stages) for name in stage.layers}
@@ -440,8 +461,7 @@ class Execution:
         self.log.note("the reduction of its gradients")
         tokens = self._count(share)
         if is_due:
-            reductions = [stage.reduction for stage in self.stages if stage.reduction is not None]
-            self.update.add_up(reductions, self.ties, divisor=self._divisor)
+            self.update.add_up(self.reductions, self.ties, divisor=self._divisor)
         reduced = self.log.clock.mark()
         values, loss = self._tell(losses, tokens)
         outcome = self._finish(share, values, is_due=is_due)
@@ -496,7 +516,10 @@ class Execution:
             if not is_good and self.training.on_nonfinite == "stop" and not is_expected:
                 raise ExecutionError(self._locate(share, losses))
             self.update.is_spoiled |= not is_good
-        return UpdateOutcome(norm, self.update.finish(is_good=is_good) if is_due else False)
+        is_updated = is_due and self.update.finish(is_good=is_good)
+        for reduction in self.reductions if is_updated else ():
+            reduction.share()
+        return UpdateOutcome(norm, is_updated)
 
     def evaluate(self, batch: int | Batch | None) -> tuple[float, ...]:
         """The losses of every microbatch, in evaluation mode and without gradients; a collective call.
@@ -625,18 +648,20 @@ class Execution:
             for path, parameter in self.layer(layer).named_parameters()
         ]
 
-    def _counted(self) -> list[nn.Parameter]:
-        """The parameters that no other process counts: of a stage's replicas the first has them, of a tie its first
-        parameter.
+    def _counted(self, pieces: Mapping[int, ShardPiece]) -> list[nn.Parameter]:
+        """The parameters that no other process counts: of a stage's replicas the first has them, or each its piece; of
+        a tie its first parameter.
         """
         again = {name for names in self.training.tied for name in names[1:]}
-        return [
-            parameter
+        keeps = {
+            layer: self.is_keeper(stage.stage_index)
             for stage in self.stages
-            if self.is_keeper(stage.stage_index)
             for layer in self.plan.stages[stage.stage_index].layers
-            for path, parameter in self.layer(layer).named_parameters()
-            if f"{layer}:{path}" not in again
+        }
+        return [
+            pieces[id(parameter)].parameter if id(parameter) in pieces else parameter
+            for name, parameter in self._named()
+            if name not in again and (id(parameter) in pieces or keeps[name.partition(":")[0]])
         ]
 
     @property

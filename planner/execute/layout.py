@@ -163,6 +163,8 @@ def _require_own_devices(plan: Plan) -> None:
                 f"stage {number} places its I or W on other devices, but the executor runs a stage on one device; "
                 "plan with split_placement = false"
             )
+        if stage.shard != "none" and len(stage.replicas) == 1:
+            raise ValueError(f"stage {number} has shard = {stage.shard!r} but one replica; plan with shard = 'none'")
         for group in stage.replicas:
             if len(group) != 1:
                 raise ValueError(

@@ -50,6 +50,12 @@ class StageReduction:
                 if parameter.grad is not None:
                     parameter.grad.div_(divisor)
 
+    def hand_over(self) -> None:
+        """To be called when ties are added up, before the optimizers' step: whose gradient is whose."""
+
+    def share(self) -> None:
+        """To be called after a step that was taken: what the replicas have to tell each other."""
+
 
 class Tie:
     """One tied parameter: its copies on this process, and the processes that have others."""
@@ -74,9 +80,9 @@ class Tie:
     @torch.no_grad()
     def share_grad(self) -> None:
         """Give every copy the sum of all their gradients."""
-        total = torch.zeros_like(_grad(self.copies[0]))
+        total = torch.zeros_like(gradient_of(self.copies[0]))
         for copy in self.counted:
-            total += _grad(copy)
+            total += gradient_of(copy)
         if self.group is not None:
             distributed.all_reduce(total, group=self.group)
         for copy in self.copies:
@@ -104,7 +110,7 @@ def clip_gradients(
     return norm
 
 
-def _grad(parameter: nn.Parameter) -> torch.Tensor:
+def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     """Zeros where a replica's samples did not touch a parameter: the others' may have."""
     zeros_dtype = parameter.grad_dtype or parameter.dtype
     return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
@@ -130,11 +136,11 @@ def _pack(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
 
     A single one stays where it is, so that one larger than a bucket is not held twice.
     """
-    first = _grad(parameters[0])
+    first = gradient_of(parameters[0])
     if len(parameters) == 1 and first.is_contiguous():
         parameters[0].grad = first
         return first.view(-1)
-    flat = torch.cat([_grad(parameter).reshape(-1) for parameter in parameters])
+    flat = torch.cat([gradient_of(parameter).reshape(-1) for parameter in parameters])
     _unpack(flat, parameters)
     return flat
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +10,7 @@ from torch import distributed, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from planner.execute.reduction import StageReduction, Tie, clip_gradients
+from planner.execute.sharding import ShardPiece
 from planner.execute.training import Training
 from planner.execute.user_code import calling
 
@@ -32,12 +34,18 @@ class Update:
         *,
         counted: Sequence[nn.Parameter],
         device: torch.device,
+        pieces: Mapping[int, ShardPiece] = MappingProxyType({}),
     ) -> None:
-        """`named`: all parameters here, as `layer:path`; `counted`: those that no other process counts."""
-        self.training, self.device, self.counted = training, device, list(counted)
+        """`named`: all parameters here, as `layer:path`; `counted`: those, or their pieces, that no other process
+        counts; `pieces`: by the identity of the parameter in whose place each is stepped.
+        """
+        self.training, self.device, self.counted, self.pieces = training, device, list(counted), pieces
         self.parameters = [parameter for _, parameter in named]
-        self.trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
-        self.optimizers = _make_optimizers(training, self.trained)
+        self.stepped = [self.stepped_for(parameter) for parameter in self.parameters]
+        """Those that have the gradients when a step is taken."""
+        trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        self.trained = [(name, self.stepped_for(parameter)) for name, parameter in trained]
+        self.optimizers = make_optimizers(training, trained, stepped=[parameter for _, parameter in self.trained])
         self.schedules = [] if training.schedule is None else _make_schedules(training, self.optimizers)
         self.num_updates = 0
         """Steps that the optimizers have taken."""
@@ -48,15 +56,18 @@ class Update:
         """Something was not finite since the last step."""
         self.num_tokens = 0.0
         """Since the last step."""
-        if training.float32_gradients:
-            for parameter in _short(self.parameters):
-                parameter.grad_dtype = torch.float32
+        self._use_long_types()
+
+    def stepped_for(self, parameter: nn.Parameter) -> nn.Parameter:
+        """The parameter itself, or its piece here."""
+        piece = self.pieces.get(id(parameter))
+        return parameter if piece is None else piece.parameter
 
     def is_due(self, number: int) -> bool:
         """Whether the optimizers take a step after this iteration."""
         return (number + 1) % self.training.accumulate == 0
 
-    def add_up(self, reductions: Iterable[StageReduction], ties: Iterable[Tie], *, divisor: float) -> None:
+    def add_up(self, reductions: Sequence[StageReduction], ties: Iterable[Tie], *, divisor: float) -> None:
         """Finish the gradients; `divisor`: of one iteration's mean. A collective call."""
         if self.training.num_tokens is None:
             divisor *= self.training.accumulate
@@ -68,18 +79,19 @@ class Update:
             reduction.finish(divisor * self.scale)
         for tie in ties:
             tie.share_grad()
+        for reduction in reductions:
+            reduction.hand_over()
 
     def clip(self) -> float | None:
         """Scale all gradients to the norm allowed; a collective call. Gives the norm before, if there is a limit."""
         if self.training.max_norm is None:
             return None
-        return clip_gradients(
-            self.parameters, counted=self.counted, max_norm=self.training.max_norm, device=self.device
-        )
+        return clip_gradients(self.stepped, counted=self.counted, max_norm=self.training.max_norm, device=self.device)
 
     def has_finite_gradients(self) -> bool:
         """Whether all here are."""
-        grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        grads = [parameter.grad for parameter in self.stepped if parameter.grad is not None]
+        grads = [grad for grad in grads if grad.numel()]
         if not grads:
             return True
         return bool(torch.stack(list(torch._foreach_norm(grads, float("inf")))).isfinite().all())
@@ -103,16 +115,18 @@ class Update:
         self._rescale(is_good=is_good)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        for parameter in self.parameters:  # those that no optimizer has
+        for parameter in (*self.parameters, *self.stepped):  # those that no optimizer has
             parameter.grad = None
-        if self.training.float32_gradients:
-            for parameter in _short(self.parameters):
-                parameter.grad_dtype = torch.float32
+        self._use_long_types()
         return is_good
+
+    def _use_long_types(self) -> None:
+        for parameter in _short([*self.parameters, *self.stepped]) if self.training.float32_gradients else ():
+            parameter.grad_dtype = torch.float32
 
     def _use_own_types(self) -> None:
         """Optimizers expect gradients of the parameters' own types."""
-        for parameter in _short(self.parameters) if self.training.float32_gradients else ():
+        for parameter in _short(self.stepped) if self.training.float32_gradients else ():
             grad, parameter.grad = parameter.grad, None
             parameter.grad_dtype = parameter.dtype
             if grad is not None:
@@ -161,7 +175,8 @@ class Update:
                     group.update(settings.get(names[id(parameter)], {}))
 
     def optimizer_of(self, parameter: nn.Parameter) -> torch.optim.Optimizer | None:
-        """The one that has it."""
+        """The one that has it, or its piece."""
+        parameter = self.stepped_for(parameter)
         for optimizer in self.optimizers:
             if any(each is parameter for group in optimizer.param_groups for each in group["params"]):
                 return optimizer
@@ -172,14 +187,18 @@ def _short(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     return [each for each in parameters if each.requires_grad and each.dtype in (torch.bfloat16, torch.float16)]
 
 
-def _make_optimizers(
-    training: Training, named: Sequence[tuple[str, nn.Parameter]]
+def make_optimizers(
+    training: Training, named: Sequence[tuple[str, nn.Parameter]], *, stepped: Sequence[nn.Parameter]
 ) -> tuple[torch.optim.Optimizer, ...]:
+    """Those of the factory; `stepped`: for every parameter what is given in its place.
+
+    Raises ValueError if the factory gives something else, or a parameter twice.
+    """
     if not named:
         return ()
-    given: list[Any] = [parameter for _, parameter in named]
+    given: list[Any] = list(stepped)
     if training.settings is not None:
-        given = _groups(training, named)
+        given = _groups(training, named, stepped=stepped)
     with calling("the optimizer's factory"):
         made = training.optimizer(given)
     optimizers = tuple(made) if isinstance(made, Sequence) else (made,)
@@ -191,21 +210,24 @@ def _make_optimizers(
     owners: set[int] = set()
     for parameter in (each for o in optimizers for group in o.param_groups for each in group["params"]):
         if id(parameter) in owners:
-            name = next((name for name, each in named if each is parameter), "a parameter")
+            pairs = zip(named, stepped, strict=True)
+            name = next((name for (name, _), each in pairs if each is parameter), "a parameter")
             raise ValueError(f"{name} is given to two optimizers; give each parameter to one")
         owners.add(id(parameter))
     return optimizers
 
 
-def _groups(training: Training, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
+def _groups(
+    training: Training, named: Sequence[tuple[str, nn.Parameter]], *, stepped: Sequence[nn.Parameter]
+) -> list[Any]:
     """Parameters that are told the same, in the order in which they come."""
     groups: dict[str, dict[str, Any]] = {}
-    for name, parameter in named:
+    for (name, parameter), mine in zip(named, stepped, strict=True):
         assert training.settings is not None
         with calling(f"`settings` for {name}"):
             settings = dict(training.settings(name, parameter))
         key = repr(sorted(settings.items()))
-        groups.setdefault(key, {"params": [], **settings})["params"].append(parameter)
+        groups.setdefault(key, {"params": [], **settings})["params"].append(mine)
     return list(groups.values())
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_of, require_contiguous
 from planner.export.samples import require_known_shares
+from planner.export.shards import is_sharded
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -25,6 +26,8 @@ ACTIVATION_CHECKPOINT_INTERVAL = {interval}
 """For `PipelineModule(activation_checkpoint_interval=...)`."""
 NUM_MICROBATCHES = {num_microbatches}
 """`gradient_accumulation_steps` of the configuration."""
+ZERO_OPTIMIZATION = {{"stage": {zero_stage}}}
+"""`zero_optimization` of the configuration: at stage 1 the replicas shard the optimizer's state."""
 RANKS = {ranks}
 """The device of every global rank: replicas first, then along the pipeline."""
 
@@ -46,6 +49,7 @@ class PlannedPipelineModule(PipelineModule):
 def require_expressible(problem: Problem, plan: Plan) -> None:
     """Raise ValueError for stages that DeepSpeed cannot have, whatever their order of actions."""
     require_contiguous(problem, plan)
+    is_sharded(plan, what="DeepSpeed")
     require_known_shares(problem, plan, what="DeepSpeed")
     held = [group for stage in plan.stages for group in stage.replicas]
     if len(set(held)) < len(held):
@@ -64,6 +68,7 @@ def render_deepspeed(problem: Problem, plan: Plan) -> str:
         parts=[0, *itertools.accumulate(sizes)],
         interval=1 if plan.stages[0].recompute else 0,
         num_microbatches=problem.num_microbatches,
+        zero_stage=int(is_sharded(plan, what="DeepSpeed")),
         ranks=list(itertools.chain.from_iterable(ranks)),
     )
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_of, letter_of, letters_of
 from planner.export.samples import require_known_shares, require_samples
+from planner.export.shards import is_sharded
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -47,6 +48,8 @@ def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
         arguments.append(("--recompute-granularity", "full"))
         arguments.append(("--recompute-method", "uniform"))
         arguments.append(("--recompute-num-layers", "1"))
+    if is_sharded(plan, what="Megatron"):
+        arguments.append(("--use-distributed-optimizer",))
     return MegatronJob(arguments=tuple(arguments), ranks=tuple(itertools.chain.from_iterable(ranks)))
 
 
@@ -58,6 +61,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
             raise ValueError(f"the layers of the {what} are in several stages, and Megatron has one {what}; merge them")
     if len({stage.recompute for stage in plan.stages}) > 1:
         raise ValueError("some stages recompute and some do not, and Megatron's flag is for all; plan without it")
+    is_sharded(plan, what="Megatron")
     require_known_shares(problem, plan, what="Megatron-LM")
     replicas = len(plan.stages[0].replicas)
     if not problem.profile.is_whole(Fraction(1, replicas)):

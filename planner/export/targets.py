@@ -47,6 +47,7 @@ def _fit_torch(problem: Problem, plan: Plan) -> Plan:
 
 
 def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
+    torchtitan.require_whole_state(plan)
     plan = _fit_torch(problem, plan)
     torchtitan.make_parallelism(problem, plan)
     return plan
@@ -84,7 +85,8 @@ TARGETS = {
     for target in (
         Target(
             name="executor",
-            runs="any chunks and order, I and W apart, recomputation per stage, any replicas, skip edges",
+            runs="any chunks and order, I and W apart, recomputation per stage, any replicas, with optimizer state "
+            "sharded or not, skip edges",
             limits={"max_width": 1, "split_placement": False},
             fit=_fit_executor,
         ),
@@ -103,7 +105,7 @@ TARGETS = {
         Target(
             name="megatron",
             runs="any cut of a chain; chunks in a loop; 1F1B or interleaved; whole backward; replicas of whole "
-            "pipelines; recomputation in all stages or none",
+            "pipelines; recomputation, and sharded optimizer state, in all stages or none",
             limits={**_SINGLE, "split_backward": False, "uneven_replication": False},
             fit=_fit_megatron,
             is_looped=True,
@@ -112,7 +114,7 @@ TARGETS = {
         Target(
             name="deepspeed",
             runs="any cut of a chain; one stage per device; 1F1B; whole backward; replicas of whole pipelines; "
-            "recomputation in all stages or none",
+            "recomputation, and sharded optimizer state, in all stages or none",
             limits={**_SINGLE, "max_stages_per_device": 1, "split_backward": False, "uneven_replication": False},
             fit=_fit_deepspeed,
             is_looped=True,

@@ -25,6 +25,7 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
 
     Raises ValueError if torchtitan cannot run the plan.
     """
+    require_whole_state(plan)
     table = render_torch_table(problem, plan)
     samples = require_samples(problem, what="torchtitan") * problem.num_microbatches
     config = {"training": {"local_batch_size": samples}, "parallelism": make_parallelism(problem, plan)}
@@ -32,6 +33,16 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
         "config.json": json.dumps(config, indent=1) + "\n",
         SCHEDULE_FILE: table,
     }
+
+
+def require_whole_state(plan: Plan) -> None:
+    """Raise ValueError if replicas are to shard the optimizer's state and nothing else."""
+    for number, stage in enumerate(plan.stages):
+        if stage.shard != "none":
+            raise ValueError(
+                f"stage {number} has shard = {stage.shard!r}, but torchtitan's data_parallel_shard_degree shards "
+                "parameters and gradients too (FSDP2), which the plan does not count on; plan with --target torchtitan"
+            )
 
 
 def make_parallelism(problem: Problem, plan: Plan) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.actions import Action, Kind
+from planner.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import TimedAction, TimedTransfer, Timeline
@@ -50,7 +51,7 @@ class _Tracer:
         self.process = {device: number for number, device in enumerate(timeline.actions, start=1)}
         self.links = len(self.process) + 1
         self.synchronisation = len(self.process) + 2
-        self.optimizer_ns = problem.profile.optimizer_ns
+        self.steps_ns = CostModel(problem).steps_ns(plan.stages)
 
     def events(self) -> Iterator[Event]:
         """Names first, then everything that happens, process by process."""
@@ -107,10 +108,10 @@ class _Tracer:
         }
 
     def _optimizer(self, device: str) -> Iterator[Event]:
-        if self.optimizer_ns:
-            end = self.timeline.makespan_ns
+        if step := self.steps_ns.get(device, 0):
+            start = self.timeline.makespan_ns - max(self.steps_ns.values())
             where = {"pid": self.process[device], "tid": _COMPUTE}
-            yield {"ph": "X", "name": "optimizer", "cat": "optimizer", **_span(end - self.optimizer_ns, end), **where}
+            yield {"ph": "X", "name": "optimizer", "cat": "optimizer", **_span(start, start + step), **where}
 
     def _memory(self, device: str) -> Iterator[Event]:
         points = {point.time_ns: point.num_bytes for point in self.timeline.memory[device]}

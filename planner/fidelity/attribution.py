@@ -211,7 +211,7 @@ class Comparison:
             delay_ns=delays,
             launch_ns=launches,
             tail_ns={device: done[device] - closed[device] for device in self.device_orders},
-            optimizer_ns=dict.fromkeys(self.device_orders, self.problem.profile.optimizer_ns),
+            optimizer_ns=dict.fromkeys(self.device_orders, CostModel(self.problem).optimizer_ns(self.plan.stages)),
         )
 
     def _launch_ns(self, device: str, kind: Kind) -> int:

@@ -121,6 +121,9 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
         for device_type, ratios in ratios_of.items():
             for name in stage.layers:
                 layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)
+    closing_ns, steps_ns = _closing_ns(comparison), _steps_ns(profile, comparison)
+    if closing_ns < steps_ns:
+        layers = {name: _with_shorter_step(layer, (closing_ns, steps_ns)) for name, layer in layers.items()}
     others = [each for each in profile.action_overhead_ns if each.device_type not in overheads]
     note = f"Calibrated with {source}: durations of stages shared out among their layers, overheads per action."
     return replace(
@@ -130,7 +133,7 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
             *others,
             *(_make_overhead(name, found, exchange_ns=profile.exchange_ns(name)) for name, found in overheads.items()),
         ),
-        optimizer_ns=_closing_ns(comparison),
+        optimizer_ns=max(0, closing_ns - steps_ns),
         provenance=f"{profile.provenance} {note}".strip(),
         measurements=(*profile.measurements, *(finding.as_measurement(source) for finding in findings)),
     )
@@ -238,6 +241,18 @@ def _closing_ns(comparison: Comparison) -> int:
             max(row.end_ns - (row.reduced_ns if d in replicated else row.actions[-1].end_ns) for d, row in rows)
         )
     return max(0, round(statistics.median(ends)))
+
+
+def _steps_ns(profile: ModelProfile, comparison: Comparison) -> int:
+    """What the layers of the device with most to do are said to take for the optimizer's step."""
+    problem = replace(comparison.problem, profile=replace(profile, optimizer_ns=0))
+    return CostModel(problem).optimizer_ns(comparison.plan.stages)
+
+
+def _with_shorter_step(layer: Layer, ratio: tuple[int, int]) -> Layer:
+    """Rounded down, so that no device takes longer than the one that was measured."""
+    costs = (replace(cost, optimizer_ns=cost.optimizer_ns * ratio[0] // ratio[1]) for cost in layer.costs)
+    return replace(layer, costs=tuple(costs))
 
 
 def calibrate_cluster(cluster: Cluster, comparison: Comparison) -> Cluster:

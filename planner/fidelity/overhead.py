@@ -34,7 +34,7 @@ class Overheads:
     exchanges: Mapping[str, tuple[int, int]]
     """Per layer that has any: how often its replicas tell each other of their samples in F, and on the way back."""
     iteration_ns: int
-    """What a process does in an iteration beyond its actions and the optimizer's own step."""
+    """What a process does in an iteration beyond its actions and the optimizer's steps of its layers."""
     reserved_bytes: int | None
     """The most that a process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     num_actions: int
@@ -132,7 +132,7 @@ def find_overheads(
         backward_ns=min(found.get("B", sum(split)), sum(split)),
         exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
     )
-    iteration_ns = _find_closing(problem, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
+    iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
     return Overheads(
         layers=layers,
         action=action,
@@ -195,17 +195,23 @@ def _find_reserve(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
     return max(0, *beyond) if beyond else None
 
 
-def _find_closing(problem: Problem, *, ranks: Sequence[Mapping[str, Any]], message_ns: int, by_wall: bool) -> int:
+def _find_closing(
+    problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]], message_ns: int, by_wall: bool
+) -> int:
     """What the process that has most to do does around its actions, on its own clock, and the messages of two in turn
     by which all processes agree that losses and gradients are finite.
 
-    By the wall all that passes around the actions of whoever is done last: the others wait for it.
+    By the wall all that passes around the actions of whoever is done last: the others wait for it. The optimizer's
+    steps of the layers that a process holds are taken off: the profile has them.
     """
+    all_ns, own = CostModel(problem).steps_ns(plan.stages), problem.profile.optimizer_ns
+    steps = [all_ns[rank["device"]] - own for rank in ranks]
     if by_wall:
         iterations = zip(*(rank["wall"] for rank in ranks), strict=True)
-        return round(_middle([min(map(_around, entries)) for entries in iterations]))
-    worked = max(_middle([_around(entry) for entry in rank["thread"]]) for rank in ranks)
-    return round(worked) + 2 * (problem.cluster.links[0].latency_ns + message_ns)
+        around = [min(_around(e) - s for e, s in zip(entries, steps, strict=True)) for entries in iterations]
+        return max(0, round(_middle(around)))
+    worked = max(_middle([_around(e) for e in rank["thread"]]) - s for rank, s in zip(ranks, steps, strict=True))
+    return max(0, round(worked)) + 2 * (problem.cluster.links[0].latency_ns + message_ns)
 
 
 def _around(entry: Mapping[str, Any]) -> int:

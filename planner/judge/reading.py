@@ -13,6 +13,7 @@ from planner.judge.costs import (
     layer_times,
     measured_sizes,
     stage_times,
+    step_time,
     unit_size,
 )
 from planner.judge.device_orders import DeviceOrders, Integers, Positions, read_orders
@@ -116,6 +117,16 @@ class Reading:
         overhead = action_overhead(self.profile, device_type)
         exchanges = [exchange_times(self.profile, layer, device_type=device_type) for layer in layers]
         return stage_times(known, share=share, recomputes=stage.recompute, overhead=overhead, exchanges=exchanges)
+
+    @cached_property
+    def closing_ns(self) -> int:
+        """What follows the last gradient: the profile's own time, and the steps of the device with most of them."""
+        taken = dict.fromkeys(self.devices, 0)
+        for stage, group in ((each, group) for each in self.plan.stages for group in each.replicas):
+            layers, device_type = self.layers_of(stage), self.devices[group[0]].type
+            for device in group:
+                taken[device] += step_time(layers, device_type=device_type, width=len(group))
+        return self.profile.optimizer_ns + max(taken.values())
 
     @cached_property
     def sizes(self) -> list[StageBytes]:

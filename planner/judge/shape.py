@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.judge.device_orders import are_actions
-from planner.plan import Evidence, ProblemReference, Share, Stage
+from planner.plan import Evidence, ProblemReference, RentalResult, Share, Stage
 from profiles.field_rules import MAX_SAMPLES
 
 
@@ -21,6 +21,8 @@ def _type_errors(plan: Any) -> Iterator[str]:
         yield "the problem or the evidence"
     elif not _is_size(plan.problem.microbatch_size):
         yield "the size of a microbatch"
+    elif plan.evidence is not None and not _is_rental(plan.evidence.rental):
+        yield "the cost in the evidence"
     if not isinstance(plan.stages, tuple) or not isinstance(plan.schedule, Mapping):
         yield "the list of stages or the schedule"
         return
@@ -35,6 +37,11 @@ def _type_errors(plan: Any) -> Iterator[str]:
 
 def _is_size(value: object) -> bool:
     return value is None or (type(value) is int and 1 <= value <= MAX_SAMPLES)
+
+
+def _is_rental(value: object) -> bool:
+    is_whole = isinstance(value, RentalResult) and _is_names(value.devices) and isinstance(value.certificate, Mapping)
+    return value is None or is_whole
 
 
 def _is_stage(stage: Stage) -> bool:

@@ -62,12 +62,18 @@ def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
 
 
 def gradient_bytes(layers: list[Layer], *, width: int) -> int:
-    """Bytes of gradients per device of a group: as stated at that width, otherwise the whole in equal parts."""
+    """Bytes of gradients per device of a group: as stated at that width, otherwise the whole in equal parts.
+
+    Gradients that are not stated are as large as the weights.
+    """
     stated, in_equal_parts = 0, 0
     for layer in filter(is_trained, layers):
-        known = [entry.parameter_bytes for entry in layer.wider if entry.width == width and width > 1]
+        whole = layer.parameter_bytes if layer.gradient_bytes is None else layer.gradient_bytes
+        known = [entry.gradient_bytes for entry in layer.wider if entry.width == width and width > 1]
+        if known and known[0] is None and layer.gradient_bytes is None:
+            known = [entry.parameter_bytes for entry in layer.wider if entry.width == width]
         if known and known[0] is not None:
             stated += known[0]
         else:
-            in_equal_parts += layer.parameter_bytes
+            in_equal_parts += whole
     return stated + round_up(Fraction(in_equal_parts, width))

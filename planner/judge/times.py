@@ -197,16 +197,16 @@ class _Check:
             yield "the timeline has a synchronisation too many"
 
     def ending(self) -> Iterator[str]:
-        """The timeline's makespan is the end of all that happens, plus the optimizer step."""
+        """The timeline's makespan is the end of all that happens, plus what follows it."""
         if self.timeline.makespan_ns != self.makespan_ns():
             yield f"the timeline says makespan {self.timeline.makespan_ns} ns, but ends at {self.makespan_ns()} ns"
 
     def makespan_ns(self) -> int:
-        """End of the last action, synchronisation or finished gradient, plus the optimizer step."""
+        """End of the last action, synchronisation or finished gradient, plus the optimizer's time."""
         ends = [int(self.end.max(initial=0)), *(timed.end_ns for timed in self.timeline.synchronisations)]
         if any(stage.weight_grad_replicas for stage in self.reading.plan.stages):
             ends += [sent.end_ns for sent in self.timeline.transfers if sent.microbatch == self.count]
-        return max(ends) + self.reading.problem.profile.optimizer_ns
+        return max(ends) + self.reading.closing_ns
 
     def span_ns(self) -> int:
         """Longest time from the start of the first to the end of the last action of a device."""

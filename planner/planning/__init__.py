@@ -1,7 +1,17 @@
-"""The recipe that turns a problem into a verified plan; `make_plan` and `make_plans` are its doors."""
+"""The recipe that turns a problem into a verified plan; `make_plan`, `make_plans` and `make_pareto` are its doors."""
 
 from planner.planning.any_question import make_plan, make_plans
+from planner.planning.pareto import ParetoFront, ParetoPoint, make_pareto
 from planner.planning.planning_params import SearchParams
 from planner.progress import Limits, Progress
 
-__all__ = ["Limits", "Progress", "SearchParams", "make_plan", "make_plans"]
+__all__ = [
+    "Limits",
+    "ParetoFront",
+    "ParetoPoint",
+    "Progress",
+    "SearchParams",
+    "make_pareto",
+    "make_plan",
+    "make_plans",
+]

@@ -8,6 +8,7 @@ from planner.export.targets import Target
 from planner.plan import Plan
 from planner.planning import driver
 from planner.planning.batch_driver import make_batch_plan
+from planner.planning.cost_driver import make_cheapest_plan
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
@@ -20,6 +21,10 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
     """
     if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
+    if isinstance(problem, Problem) and problem.options.objective == "cost":
+        if top > 1:
+            raise ValueError(f"top = {top}: with objective = cost one plan is made; see make_pareto for others")
+        return (make_cheapest_plan(problem, **how),)
     if isinstance(problem, Problem):
         return driver.make_plans(problem, top=top, **how)
     if top > 1:

@@ -54,7 +54,8 @@ def is_small(problem: Problem) -> bool:
     most = sum(max(edge.bytes, edge.backward_bytes) for edge in edges)
     layers = problem.profile.layers
     gradients = [
-        (layer.gradient_bytes, *(layer.gradient_bytes_at(w.width) or 0 for w in layer.wider)) for layer in layers
+        (layer.synchronised_bytes, *(layer.synchronised_bytes_at(w.width) or 0 for w in layer.wider))
+        for layer in layers
     ]
     sizes = {1, 2 * most + 1, 1 + sum(map(max, gradients))}
     names = [device.name for device in cluster.devices]

@@ -33,7 +33,7 @@ def class_layouts(
     classes = Classes(trunk, propose(trunk)[0])
     rated: dict[tuple[Stage, ...], int] = {}
     for slack in params.slacks:
-        deadline = int(value_ns * (1 + slack)) - problem.profile.optimizer_ns
+        deadline = int(value_ns * (1 + slack)) - least.optimizer_ns
         for way in sorted(_ways(classes, deadline, rng=rng, params=params)):
             stages = _stages(classes, way)
             if stages not in rated:

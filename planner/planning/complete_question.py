@@ -210,7 +210,11 @@ class _Question:
             times=times,
             sizes=sizes,
             synchronisation={n: ticks for n, ticks in rings.items() if ticks},
+            steps={number: ticks for number, name in enumerate(types) if (ticks := self._step_ns(layers, name))},
         )
+
+    def _step_ns(self, layers: tuple[int, ...], device_type: str) -> int:
+        return sum(self.problem.profile.by_name[self.names[layer]].optimizer_ns(device_type) for layer in layers)
 
     def _make_traffic(self) -> tuple[list[Traffic], dict[tuple[int, int], int]]:
         """The different kinds of traffic, and which flows between which sets."""

@@ -142,9 +142,10 @@ def longest(problem: Problem) -> int:
         for layer in profile.layers
     ]
     flows = sum(slowest_ns(edge.bytes) + slowest_ns(edge.backward_bytes) for edge in profile.edges)
-    rings = sum(2 * slowest_ns(layer.gradient_bytes) for layer in profile.layers)
+    rings = sum(2 * slowest_ns(layer.synchronised_bytes) for layer in profile.layers)
     rounds = problem.num_microbatches * len(names)
-    return rounds * (sum(times) + overhead * len(times) + flows) + len(names) * rings + profile.optimizer_ns + 1
+    closing = profile.optimizer_ns + sum(max(c.optimizer_ns for c in layer.costs) for layer in profile.layers)
+    return rounds * (sum(times) + overhead * len(times) + flows) + len(names) * rings + closing + 1
 
 
 def search_completely(run: SearchState) -> Generator[None, None, None]:

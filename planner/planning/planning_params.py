@@ -299,6 +299,22 @@ class ArchiveParams(ParamGroup):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubsetsParams(ParamGroup):
+    """Subsets of the devices, where money is minimised (`planner.planning.cost_driver`)."""
+
+    runs_per_wave: Count = 4
+    """Subsets that are planned for at once. Not measured."""
+    runs_on_front: Count = 8
+    """Subsets that are planned for where the front of time and money is asked for. Not measured."""
+    second_wave_share: Share = 0.5
+    """Part of the time limit after which no further subsets are begun. Not measured."""
+    max_boxes: Count = 192
+    """Boxes of subsets that are told apart at most; each has a bound in the certificate. Not measured."""
+    branch_share: Share = 0.1
+    """Part of the time limit for telling them apart, each of two times. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchParams(SolverParams):
     """Every parameter of a planning run, as `group.name`; the defaults are what was tuned and tested."""
 
@@ -328,3 +344,5 @@ class SearchParams(SolverParams):
     """One case of the exact search."""
     archive: ArchiveParams = field(default_factory=ArchiveParams)
     """Plans of other kinds."""
+    subsets: SubsetsParams = field(default_factory=SubsetsParams)
+    """Devices to rent."""

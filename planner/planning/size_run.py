@@ -1,163 +1,27 @@
-"""The planning run of one size of microbatches, which can be left and taken up again."""
+"""The planning run of one size of microbatches."""
 
 import math
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from types import TracebackType
 
-from planner.certificate import REFUTED_NS, Bound, make_bound, prove_infeasible
-from planner.errors import InfeasibleProblemError
-from planner.export.targets import Target
-from planner.plan import BaselineResult, Plan, SizeResult, SizeState
-from planner.planning.driver import begin_run, bound_and_lay_out, make_first_plans, never, search
-from planner.planning.looped_layouts import LoopedSearch
-from planner.planning.planning_params import SearchParams
-from planner.problem import Problem
-from planner.progress import Limits, Progress
+from planner.certificate import REFUTED_NS
+from planner.plan import BaselineResult, SizeResult, SizeState
+from planner.planning.pausable_run import PausableRun
 
 
-class SizeRun:
-    """A run whose clock stands still while others have their turns."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        limits: Limits,
-        *,
-        on_progress: Callable[[Progress], None],
-        should_stop: Callable[[], bool],
-        target: Target | None,
-        params: SearchParams,
-    ) -> None:
-        assert problem.profile.microbatch_size is not None
-        self.size = problem.profile.microbatch_size
-        self.state = begin_run(
-            problem, limits, on_progress=on_progress, should_stop=should_stop, target=target, params=params
-        )
-        self.state.rest()
-        self.infeasible = ""
-        """The proof that no plan of this size fits, in a sentence."""
-        self.is_empty = False
-        """Whether a complete search found that there is none."""
-        self.has_ended = False
-        """Whether its search has come to an end of its own."""
-        self._layouts: LoopedSearch | None = None
-        self._steps: Generator[None, None, None] | None = None
-
-    def __enter__(self) -> "SizeRun":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let every part of the search note what it knows, and let go of the threads."""
-        if self._steps is not None:
-            self._steps.close()
-        self.state.window.close()
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Its turn."""
-        self.state.resume()
-        with self.state.watch:
-            yield
-            self.state.rest()
+class SizeRun(PausableRun):
+    """One of the runs of a global batch."""
 
     @property
-    def objective_ns(self) -> int | None:
-        """Of the best plan of this size."""
-        return self.state.incumbent_ns
+    def size(self) -> int:
+        """Samples of a microbatch."""
+        size = self.state.problem.profile.microbatch_size
+        assert size is not None
+        return size
 
     @property
     def rank(self) -> tuple[float, float, int]:
         """What speaks for it, the best first: its plan, its bound, and the smaller size among equals."""
         objective, least = self.objective_ns, self.lower_bound_ns
         return math.inf if objective is None else objective, 0 if least is None else least, self.size
-
-    @property
-    def lower_bound_ns(self) -> int | None:
-        """What no plan of this size is below, by its certificate."""
-        return None if self.state.lower_bound is None else self.state.lower_bound.value_ns
-
-    @property
-    def ruled_out_ns(self) -> float:
-        """What no plan of this size is below, by certificate or complete search; infinity where none fits."""
-        if self.infeasible or self.is_empty:
-            return math.inf
-        return max(self.lower_bound_ns or 0, self.state.solver_bound_ns or 0)
-
-    def is_open(self, least_ns: int | None) -> bool:
-        """Whether a plan of this size may be below the best one of all."""
-        return self.ruled_out_ns < (math.inf if least_ns is None else least_ns)
-
-    def make_first_plans(self, start: Plan | None) -> None:
-        """Its baselines, or the proof that no plan fits or none is better than what other sizes have."""
-        if self.rule_out():
-            return
-        try:
-            self._layouts = make_first_plans(self.state, start)
-        except InfeasibleProblemError:
-            self.is_empty = True
-
-    def rule_out(self) -> bool:
-        """Whether no plan fits, or a quick bound reaches what another size has; then the size is closed."""
-        state = self.state
-        self.infeasible = prove_infeasible(state.problem, state.costs) or ""
-        if self.infeasible or state.rival_ns is None:
-            return bool(self.infeasible)
-        quick = self._quick_bound()
-        state.lower_bound = quick if quick.value_ns >= state.rival_ns else None
-        return state.lower_bound is not None
-
-    def bound(self) -> None:
-        """Its bound, unless it is closed."""
-        if self.state.lower_bound is None:
-            bound_and_lay_out(self.state, self._layouts)
-
-    def bound_quickly(self) -> None:
-        """What of its bound is quick, unless it is closed."""
-        if self.state.lower_bound is None:
-            self.state.lower_bound = self._quick_bound()
-
-    def _quick_bound(self) -> Bound:
-        state = self.state
-        return make_bound(state.problem, state.costs, time_limit_s=0.0, params=state.params.bound)
-
-    def search(self, slice_s: float, *, horizon_s: float) -> None:
-        """Search for so many seconds; `horizon_s`: what it has if it remains the best, for which it plans its steps."""
-        until_s = self.state.elapsed_s + slice_s
-        self._go_on(horizon_s, is_over=lambda: self.state.elapsed_s >= until_s)
-
-    def search_rounds(self, rounds: int, *, horizon_s: float) -> None:
-        """Search until so many rounds were started in all."""
-        if self.state.rounds < rounds:
-            self._go_on(horizon_s, is_over=lambda: self.state.rounds >= rounds)
-
-    def search_to_the_end(self, horizon_s: float) -> None:
-        """Search until a limit is reached."""
-        self._go_on(horizon_s, is_over=never)
-
-    def _go_on(self, horizon_s: float, *, is_over: Callable[[], bool]) -> None:
-        state = self.state
-        state.limits = replace(state.limits, time_limit_s=state.elapsed_s + max(horizon_s, 1e-3))
-        if self._steps is None:
-            self._steps = search(state)
-        try:
-            for _ in self._steps:
-                if is_over():
-                    return
-        except InfeasibleProblemError:
-            self.is_empty = True
-        self.has_ended = True
-
-    @property
-    def has_had_its_rounds(self) -> bool:
-        """Whether its search ended because rounds were counted, and nothing else ended it."""
-        return self.has_ended and not self.is_empty and not self.state.stopped_by
 
     def result(self, best_ns: int | None, *, is_best: bool) -> SizeResult:
         """What was found, beside the best plan of all sizes."""

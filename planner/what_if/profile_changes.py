@@ -25,11 +25,11 @@ def _faster(cost: LayerCost, device_type: str) -> LayerCost:
     def shorten(nanoseconds: int) -> int:
         return -(-10 * nanoseconds // 11)
 
-    return replace(_scale(cost, shorten), device_type=device_type)
+    return replace(_scale(cost, shorten), device_type=device_type, optimizer_ns=shorten(cost.optimizer_ns))
 
 
 def _scale(cost: LayerCost, change: Callable[[int], int]) -> LayerCost:
-    """The cost with every time changed; a fused backward never becomes longer than its halves."""
+    """The cost with every time of a microbatch changed; a fused backward never becomes longer than its halves."""
     input_grad, weight_grad = change(cost.input_grad_ns), change(cost.weight_grad_ns)
     fused = None if cost.backward_ns is None else min(change(cost.backward_ns), input_grad + weight_grad)
     return replace(

@@ -62,20 +62,17 @@ def make_profile(
     records: Mapping[Key, LayerRecord],
     asked: Asked,
     origin: Origin,
-    num_devices: int = 1,
     is_split: bool = True,
 ) -> ModelProfile:
-    """The profile; `num_devices` share the optimizer's step; `is_split`: a backward may be split into I and W."""
+    """The profile; `is_split`: a backward may be split into I and W."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
     main = {layer: records[layer, size, width] for layer in takes}
-    step = sum(_time(record, "O", asked=asked, width=width) for record in main.values())
     return ModelProfile(
         name=name,
         layers=tuple(_layer(layer, records=records, asked=asked, is_split=is_split) for layer in takes),
         edges=tuple(_edges(takes, main)),
         microbatch_size=size,
-        optimizer_ns=-(-step // num_devices),
-        provenance=_provenance(records, asked=asked, origin=origin, num_devices=num_devices),
+        provenance=_provenance(records, asked=asked, origin=origin),
         conditions=origin.conditions,
     )
 
@@ -94,6 +91,7 @@ def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked, is_sp
         name=name,
         costs=tuple(costs),
         parameter_bytes=sizes.trained or sizes.parameters,
+        optimizer_bytes=sizes.optimizer if sizes.trained else None,
         state_bytes=sizes.state,
         stash_bytes=stash,
         weight_stash_bytes=sizes.weight_saved if sizes.trained else 0,
@@ -108,15 +106,19 @@ def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: Asked, is_sp
 
 def _wider(sizes: LayerBytes, *, width: int) -> WidthBytes:
     """Cores of one host hold a layer once, so each of them counts for its part of it."""
-    stash = max(sizes.saved, sizes.weight_saved)
+    stash, state, optimizer = max(sizes.saved, sizes.weight_saved), _ceil(sizes.state, width), None
+    if sizes.trained and sizes.optimizer is not None:
+        optimizer = sizes.optimizer // width
+        state = max(state, 2 * _ceil(sizes.trained, width) + optimizer)  # weights and gradients are rounded up, too
     return WidthBytes(
         width=width,
-        state_bytes=_ceil(sizes.state, width),
+        state_bytes=state,
         stash_bytes=_ceil(stash, width),
         weight_stash_bytes=_ceil(sizes.weight_saved if sizes.trained else 0, width),
         checkpoint_bytes=_ceil(min(stash, sizes.inputs), width),
         workspace_bytes=_ceil(sizes.workspace, width),
         parameter_bytes=_ceil(sizes.trained or sizes.parameters, width),
+        optimizer_bytes=optimizer,
     )
 
 
@@ -125,12 +127,13 @@ def _ceil(number: int, parts: int) -> int:
 
 
 def _cost(record: LayerRecord, *, asked: Asked, size: int, width: int) -> LayerCost:
-    """A layer without weights to train has no W: what its empty W took belongs to I."""
+    """A layer without weights to train has no W: what its empty W took belongs to I. Its step stands with one size."""
     times = {phase: _time(record, phase, asked=asked, width=width) for phase in "FIWBR"}
     is_trained = record.sizes.trained > 0
     split = times["I"] + times["W"]
     whole = min(times["B"], split)
     has_split = is_trained and not record.unsplit  # an empty W takes some time as well, which belongs to I
+    is_main = (size, width) == (asked.microbatch_sizes[0], asked.widths[0])
     recomputing = max(0, times["R"] - times["B"]) if times["R"] else 0
     return LayerCost(
         device_type=asked.device_type,
@@ -141,6 +144,7 @@ def _cost(record: LayerRecord, *, asked: Asked, size: int, width: int) -> LayerC
         weight_grad_ns=times["W"] if has_split else 0,
         backward_ns=whole if has_split and whole < split else None,
         recompute_ns=recomputing,
+        optimizer_ns=_time(record, "O", asked=asked, width=width) if is_trained and is_main else 0,
     )
 
 
@@ -165,7 +169,7 @@ def _edges(takes: Mapping[str, tuple[str, ...]], main: Mapping[str, LayerRecord]
                 )
 
 
-def _provenance(records: Mapping[Key, LayerRecord], *, asked: Asked, origin: Origin, num_devices: int) -> str:
+def _provenance(records: Mapping[Key, LayerRecord], *, asked: Asked, origin: Origin) -> str:
     estimated = list(dict.fromkeys(name for (name, _, _), record in records.items() if not record.is_measured))
     parts = [
         f"{'Measured' if len(estimated) < len({name for name, _, _ in records}) else 'Estimated'} by pipeplan profile"
@@ -191,5 +195,5 @@ def _provenance(records: Mapping[Key, LayerRecord], *, asked: Asked, origin: Ori
         names = dict.fromkeys(name for (name, _, _), record in records.items() if record.unsplit)
         parts.append(f"NOT SPLIT, W is part of I: {', '.join(list(names)[:5])} ({', '.join(unsplit)})")
     parts.append("I is a whole backward in which weight gradients are put off as the executor does, W computes them")
-    parts.append(f"optimizer_ns is the step of the whole model, in {num_devices} equal parts")
+    parts.append("optimizer_ns of a layer is the step of an optimizer that has this layer alone")
     return "; ".join([*parts, *origin.notes]) + "."

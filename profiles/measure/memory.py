@@ -186,6 +186,7 @@ class Anatomy:
             weight_saved=self.weight_stash,
             inputs=storage_bytes(self.segment.inputs),
             workspace=max(0, self.workspace),
+            optimizer=optimizer_bytes,
         )
 
 

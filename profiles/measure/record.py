@@ -86,6 +86,8 @@ class LayerBytes:
     """What the layer is given."""
     workspace: int
     """The most that any action holds beside the above."""
+    optimizer: int | None = None
+    """What of `state` is the optimizer's; None: a journal that does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ def _coarse_set(layers: LayerSet, *, ticks: int, units: int) -> LayerSet:
         times={key: ActionTimes(*(each // ticks for each in times)) for key, times in layers.times.items()},
         sizes={kind: _coarse_sizes(sizes, units) for kind, sizes in layers.sizes.items()},
         synchronisation={seat: time // ticks for seat, time in layers.synchronisation.items()},
+        steps={number: time // ticks for number, time in layers.steps.items()},
     )
 
 

@@ -82,6 +82,8 @@ class LayerSet:
     """By kind of stage."""
     synchronisation: Mapping[int, int]
     """Ticks of the all-reduce by seat, where it takes any."""
+    steps: Mapping[int, int]
+    """Ticks of the optimizer's step by device type, where it takes any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,7 @@ class CompleteInstance:
     buffers: Mapping[tuple[int, bool, int], int]
     """Units of receive buffers by traffic, whether it is backward, and number of receiving replicas."""
     tail: int
-    """Ticks after everything else."""
+    """Ticks after everything else, beside the optimizer's steps of the layers of a device."""
     can_split: bool
     """Whether I and W may run apart."""
     uneven_replication: bool

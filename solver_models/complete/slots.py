@@ -37,6 +37,8 @@ class Slot:
     """Name in `Sizes` -> units per replica."""
     synchronisation: int = -1
     """Ticks of the all-reduce."""
+    steps: dict[int, int] = field(default_factory=dict)
+    """Device -> ticks of the optimizer's step there, where any set of layers has one."""
 
 
 class Slots:
@@ -162,6 +164,16 @@ class Slots:
             for seat, ticks in self.instance.sets[k].synchronisation.items():
                 if seat in slot.seats:
                     add.at_least(slot.synchronisation, ticks, given=(slot.sets[k], slot.seats[seat]))
+        if any(self.instance.sets[k].steps for k in slot.sets):
+            self._price_steps(number, slot)
+
+    def _price_steps(self, number: int, slot: Slot) -> None:
+        add, instance = self.programme, self.instance
+        for device, present in slot.on_device.items():
+            slot.steps[device] = add.integer(f"ticks_{number}_step_{device}", high=instance.horizon)
+            for k, chosen in slot.sets.items():
+                if ticks := instance.sets[k].steps.get(instance.device_type[device], 0):
+                    add.at_least(slot.steps[device], ticks, given=(chosen, present))
 
     def _price_times(self, slot: Slot, *, k: int, device: int) -> None:
         instance = self.instance

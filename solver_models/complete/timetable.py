@@ -198,15 +198,28 @@ class Timetable:
 
     def _end(self, least: int) -> None:
         """The iteration ends after every action, all-reduce and what follows; no device is done before its work."""
-        add, tail = self.programme, self.instance.tail
+        add, tail, steps = self.programme, self.instance.tail, self._make_steps()
         add.objective = add.integer("makespan", low=max(least, tail), high=self.instance.horizon)
         load: dict[int, list[int]] = {}
         for (device, (number, _, _)), task in self.tasks.items():
-            extra = self.slots[number].synchronisation
-            add.add({add.objective: 1, task.end: -1, extra: -1}, low=tail, given=(task.present,))
+            ends = (task.end, self.slots[number].synchronisation, *steps)
+            add.add({add.objective: 1, **dict.fromkeys(ends, -1)}, low=tail, given=(task.present,))
             load.setdefault(device, []).append(task.length)
         for lengths in load.values():
-            add.add([(add.objective, 1), *((length, -1) for length in lengths)], low=tail)
+            add.add([(add.objective, 1), *((length, -1) for length in (*lengths, *steps))], low=tail)
+
+    def _make_steps(self) -> tuple[int, ...]:
+        """The longest that a device takes for the optimizer's steps of its stages; nothing where there are none."""
+        add, found = self.programme, dict[int, list[int]]()
+        for slot in self.slots:
+            for device, ticks in slot.steps.items():
+                found.setdefault(device, []).append(ticks)
+        if not found:
+            return ()
+        longest = add.integer("steps", high=self.instance.horizon)
+        for own in found.values():
+            add.add([(longest, 1), *((ticks, -1) for ticks in own)], low=0)
+        return (longest,)
 
 
 def _name(action: Action) -> str:

@@ -64,6 +64,7 @@ class MasterProgramme:
     def __init__(self, searcher: Searcher, space: Space) -> None:
         """Without recomputation, for the makespan; raises ValueError otherwise, or if there are too many columns."""
         self.searcher, self.space = searcher, space
+        self.least_tail = searcher.instance.tail + searcher.instance.least_step
         columns = (
             Column(first, int(end), group)
             for first in range(len(space.downset) - 1)
@@ -103,7 +104,7 @@ class MasterProgramme:
         """A stage takes the least fill of the layers before it, its own work and its synchronisation."""
         fill = self._least_fill()
         for (column, use), cost in zip(self._pairs(), self.costs, strict=True):
-            least = fill[column.first] + max(cost.load) + cost.sync + self.searcher.instance.tail
+            least = fill[column.first] + max(cost.load) + cost.sync + self.least_tail
             self.program += self.objective >= least * use
 
     def objective_covers_loads(self) -> None:
@@ -114,7 +115,7 @@ class MasterProgramme:
                 for (column, use), cost in zip(self._pairs(), self.costs, strict=True)
                 for place in self._places(column, device)
             ]
-            self.program += self.objective >= pulp.lpSum(terms) + self.searcher.instance.tail, f"load_{device}"
+            self.program += self.objective >= pulp.lpSum(terms) + self.least_tail, f"load_{device}"
 
     def solve(self, *, below: int | None = None, time_limit_s: float = 10.0) -> Answer | None:
         """The least objective that the cuts leave, and a case that has it; None if time was up.

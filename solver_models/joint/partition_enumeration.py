@@ -23,7 +23,17 @@ from solver_models.columns import (
     TARGET,
 )
 from solver_models.compiled import int64, kernel
-from solver_models.evaluator import MICROBATCHES, SPLIT, TAIL, Layers, assemble, ceil_div, ticks_for, transfer_ticks
+from solver_models.evaluator import (
+    LEAST_STEP,
+    MICROBATCHES,
+    SPLIT,
+    TAIL,
+    Layers,
+    assemble,
+    ceil_div,
+    ticks_for,
+    transfer_ticks,
+)
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.joint.lower_bounds import MAX_LANES, MAX_RANKS, schedule_floor
 from solver_models.lower_bounds import net_floor
@@ -412,7 +422,7 @@ def append(layers: Layers, space: Space, node: Node, s: int) -> int:
             floor, arrival + count * (times[t, FORWARD_PART] + times[t, GRADIENT_PART] + times[t, REST_PART]) + sync
         )
         floor = max(floor, node.begin[s + 1, d] + node.load[s + 1, d])
-    return floor + layers.options[TAIL]
+    return floor + layers.options[TAIL] + layers.options[LEAST_STEP]
 
 
 @kernel
@@ -439,7 +449,7 @@ def has_room(layers: Layers, rules: Integers, space: Space, node: Node, s: int, 
                 begin, tail = min(begin, head), min(tail, follow)
     if left == 0:
         return True
-    end = threshold - 1 - layers.options[TAIL]
+    end = threshold - 1 - layers.options[TAIL] - layers.options[LEAST_STEP]
     if by_span:
         begin, end = int64(0), threshold - 1
     if by_span or space.all_gradients[0] == 0:

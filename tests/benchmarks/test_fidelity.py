@@ -168,6 +168,7 @@ def test_transformers_models_can_be_cut_anywhere(name: str):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not IS_LONG, reason="make test-long runs it")
 @pytest.mark.usefixtures("_in_this_process")
 @pytest.mark.filterwarnings("default")
 def test_a_plan_and_torchs_own_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -101,9 +101,9 @@ def nan_is_skipped(folder: Path, *, rank: int) -> Any:
 class Root(nn.Module):
     """Its gradient at nothing is not finite, its value is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, num_roots: int = models.WIDTH) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(models.WIDTH))
+        self.weight = nn.Parameter((torch.arange(models.WIDTH) < models.WIDTH - num_roots).float())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.weight.abs().sqrt()
@@ -118,9 +118,13 @@ def nan_in_gradient_stops(folder: Path, *, rank: int) -> Any:
 def overflow_lowers_the_scale(folder: Path, *, rank: int) -> Any:
     training = models.vectors("ww", num_microbatches=COUNT)
     scale = models.LossScale(initial=2.0**1023, backoff=2.0**-900, interval=2)
-    execution = start(folder, changed(training, loss_scale=scale, loss=lambda y, t: 1e3 * ((y - t) ** 2).sum()))
-    steps = [execution.step(number).is_updated for number in range(4)]
-    return {"updated": steps, "scale": math.log2(execution.update.scale)}
+    training = changed(training, loss_scale=scale, loss=lambda y, t: 1e3 * ((y - t) ** 2).sum())
+    found = {}
+    for name in ("a", "s"):
+        execution = start(folder, training, name)
+        steps = [execution.step(number).is_updated for number in range(4)]
+        found[name] = {"updated": steps, "scale": math.log2(execution.update.scale)}
+    return found
 
 
 def failing_optimizer(folder: Path, *, rank: int) -> Any:
@@ -193,7 +197,139 @@ def own_loop(folder: Path, *, rank: int) -> Any:
     return {"expected": expected, "found": [by_hand.step(training.batch(number)).losses for number in range(3)]}
 
 
+class Scaled(models.Block):
+    """A block with a single number, and with fewer than there are replicas."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.tensor([0.25]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * super().forward(x) + self.shift
+
+
+def sharded_alike(folder: Path, *, rank: int) -> Any:
+    """With two replicas a sum has one order: with and without sharding, bit by bit, in messages of 23 numbers."""
+
+    def halves(parameters: list[Any]) -> tuple[torch.optim.Optimizer, ...]:
+        return adam(parameters[:1]), torch.optim.RMSprop(parameters[1:], momentum=0.5)
+
+    trainings = {
+        "AdamW": dropping(),
+        "several": changed(models.vectors("ww", num_microbatches=COUNT), optimizer=halves),
+        "bfloat16": changed(models.float32_gradients("ww", num_microbatches=COUNT), optimizer=adam),
+        "scalar": models.every_layer("ww", Scaled, num_microbatches=COUNT),
+    }
+    found = {}
+    for name, training in trainings.items():
+        whole, sharded = start(folder, training, "c"), start(folder, training, "s", check_every=1)
+        for reduction in sharded.sharded.values():
+            reduction.bucket_bytes = 23 * 2 * 2 * 2 * 8
+        told = [[execution.step(number).losses for number in range(3)] for execution in (whole, sharded)]
+        found[name] = {
+            "alike": told[0] == told[1] and weights(whole) == weights(sharded),
+            "bytes": [state_bytes(whole), state_bytes(sharded)],
+            "moved": weights(whole) != weights(start(folder, training, "c")),
+        }
+    return found
+
+
+def state_bytes(execution: Execution) -> int:
+    """Of all tensors of more than one number that the optimizers hold."""
+    states = [state for optimizer in execution.update.optimizers for state in optimizer.state.values()]
+    tensors = [
+        value for state in states for value in state.values() if isinstance(value, torch.Tensor) and value.numel() > 1
+    ]
+    return sum(value.numel() * value.element_size() for value in tensors)
+
+
+def sharded_resumes(folder: Path, *, rank: int) -> Any:
+    """Four iterations in one go; two, a checkpoint, and two more with sharding, without, and on one replica."""
+    whole = start(folder, dropping(), "s")
+    expected = [whole.step(number).losses for number in range(4)]
+    first = start(folder, dropping(), "s")
+    for number in range(2):
+        first.step(number)
+    write_numbered(first, folder / "sharded", iteration=2, num_kept=1)
+    newest = find_newest(folder / "sharded")
+    assert newest is not None
+    found = {}
+    for name in ("s", "c"):
+        resumed = start(folder, dropping(), name)
+        assert load_checkpoint(resumed, newest) == 2
+        found[name] = [resumed.step(number).losses for number in (2, 3)] == expected[2:]
+        found[name] &= weights(resumed) == weights(whole)
+    return found
+
+
+class Normalised(torch.optim.SGD):
+    """Every parameter moves by a step of one length."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad /= parameter.grad.norm() + 1e-12
+        super().step(closure)
+
+
+class Columned(torch.optim.SGD):
+    """Keeps a number per column."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["columns"] = torch.zeros(parameter.shape[-1] + 1)
+
+
+class Turned(models.Block):
+    """A weight that lies in memory by columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner.weight = nn.Parameter(self.inner.weight.detach().t().contiguous().t())
+
+
+def sharded_refused(folder: Path, *, rank: int) -> Any:
+    """Optimizers that look at whole parameters."""
+    kinds: list[Any] = [torch.optim.Adafactor, partial(Normalised, lr=0.1), partial(Columned, lr=0.1)]
+    if hasattr(torch.optim, "Muon"):
+        kinds.append(lambda every: torch.optim.Muon([each for each in every if each.dim() == 2]))
+    said = []
+    for kind in kinds:
+        training = changed(models.vectors("ww", num_microbatches=COUNT), optimizer=kind)
+        start(folder, training, "c")
+        try:
+            start(folder, training, "s")
+        except ExecutionError as error:
+            said.append(str(error))
+    try:
+        start(folder, models.every_layer("ww", Turned, num_microbatches=COUNT), "s")
+    except ExecutionError as error:
+        said.append(str(error))
+    return said
+
+
+def sharded_nan_stops(folder: Path, *, rank: int) -> Any:
+    execution = start(folder, poisoned(at=1, microbatch=2), "s")
+    execution.step(0)
+    return execution.step(1)
+
+
+def sharded_nan_in_gradient_stops(folder: Path, *, rank: int) -> Any:
+    """Only the last number's gradient is not finite, and only the last replica has it."""
+    training = models.vectors("ww", num_microbatches=COUNT)
+    layers = dict(training.layers) | {"l1": lambda: Root(num_roots=1).double()}
+    return start(folder, changed(training, layers=layers), "s").step(0)
+
+
 SCENARIOS = [
+    sharded_alike,
+    sharded_resumes,
+    sharded_refused,
+    sharded_nan_stops,
+    sharded_nan_in_gradient_stops,
     other_batches,
     other_targets,
     nan_stops,

@@ -152,9 +152,10 @@ def differences(execution: Execution, whole: Whole) -> dict[str, Any]:
             for (path, a), b in zip(mine.named_parameters(), parameters_of(theirs), strict=True):
                 found["weights"] = max(found["weights"], apart(a, b))
                 if a.requires_grad:
-                    compare_gradients(
-                        found, f"{name}:{path}", a=execution.optimizer.seen[id(a)], b=whole.optimizer.seen[id(b)]
-                    )
+                    mine, theirs = execution.update.stepped_for(a), whole.optimizer.seen[id(b)]
+                    if (piece := execution.update.pieces.get(id(a))) is not None:
+                        theirs = [None if grad is None else piece.cut(grad) for grad in theirs]
+                    compare_gradients(found, f"{name}:{path}", a=execution.optimizer.seen[id(mine)], b=theirs)
     return found
 
 
@@ -170,7 +171,7 @@ def compare_gradients(found: dict[str, Any], name: str, *, a: list[Any], b: list
         elif mine is not None:
             found["count"] += 1
             found["gradients"] = max(found["gradients"], apart(mine, theirs))
-            found["largest"] = max(found["largest"], theirs.abs().max().item())
+            found["largest"] = max(found["largest"], theirs.abs().max().item() if theirs.numel() else 0.0)
 
 
 def apart(a: torch.Tensor, b: torch.Tensor) -> float:

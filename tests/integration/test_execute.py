@@ -91,6 +91,19 @@ def drawn(placement: str, *, kinds: str = "", cut: tuple[int, ...] | None = None
     return Case(plan=make_random_plan(placement, kinds=kinds, cut=cut, **more), kinds=kinds, **own)
 
 
+def sharded(*arguments: Any, **more: Any) -> Case:
+    """As `drawn`; replicas shard the optimizer's state."""
+    case = drawn(*arguments, **more)
+    then = None if case.then is None else shard(case.then)
+    return replace(case, plan=shard(case.plan), then=then)
+
+
+def shard(plan: Plan) -> Plan:
+    """The same plan with every replicated stage's optimizer state sharded."""
+    stages = tuple(replace(each, shard="optimizer" if len(each.replicas) > 1 else "none") for each in plan.stages)
+    return replace(plan, stages=stages)
+
+
 def by_method(name: str, *, num_devices: int, num_microbatches: int, num_layers: int = 8, **more: Any) -> Case:
     """What a published method makes of a chain."""
     problem = chains.make_chain("w" * num_layers, num_devices=num_devices, num_microbatches=num_microbatches)
@@ -357,6 +370,21 @@ FOUR = methods(4, 6, 8) | {
     "two replicas, GPT": drawn("0/2 1/3", cut=(2, 2), num_microbatches=2, model="gpt"),
     "two replicas, clipped": drawn("0/2 1/3", cut=(2, 2), num_microbatches=3, model="clipped"),
     "two replicas, tied and clipped": drawn("0/2 1/3", cut=(2, 2), num_microbatches=3, model="clipped_tied"),
+    "two replicas, sharded": sharded("0/2 1/3", cut=(2, 2), num_microbatches=3, steps=3),
+    "two replicas, sharded and clipped": sharded("0/2 1/3", cut=(2, 2), num_microbatches=3, model="clipped", steps=3),
+    "2 to 3, sharded": sharded("0/1 1/2/3", num_microbatches=3, steps=3),
+    "2 to 3, sharded, tied and clipped": sharded(
+        "0/1 1/2/3", cut=(2, 2), num_microbatches=3, model="clipped_tied", steps=3
+    ),
+    "1 to 2 to 1, sharded, GPT tied": sharded("0 1/2 3", cut=(1, 2, 1), num_microbatches=4, model="tied_gpt", steps=3),
+    "from 2 to 3 sharded replicas": sharded(
+        "0/1/2 3",
+        cut=(2, 2),
+        num_microbatches=2,
+        steps=3,
+        model="tied",
+        then=make_random_plan("0/1 1/2/3", cut=(1, 3), num_microbatches=2),
+    ),
     "two replicas, branches": drawn(
         "0/1 0/1 2/3 0/1", cut=(1, 2, 1, 1), num_microbatches=3, model="branching", edges=BRANCHES
     ),

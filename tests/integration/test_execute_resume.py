@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.test_execute import shard
 from tests.integration.test_execute_command import (
     LIMIT_S,
     PLAN,
     ROOT,
     environment,
     losses,
+    messages,
     start_ranks,
     torchrun,
     write,
 )
+from tests.planner.execute.orders import make_random_plan
 
 MODELS = """
 from dataclasses import replace
@@ -26,6 +29,9 @@ from execute_models import vectors
 def one():
     training = vectors("wwww", num_microbatches=4)
     return replace(training, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01))
+
+def factored():
+    return replace(one(), optimizer=lambda parameters: torch.optim.Adafactor(parameters))
 
 def several():
     def halves(parameters):
@@ -91,3 +97,29 @@ def test_a_loop_of_ones_own_with_several_optimizers(tmp_path: Path):
     for code, said in (*command, (own.returncode, own.stderr)):
         require_clean_end(code, said)
     assert losses(tmp_path / "own") == losses(tmp_path / "command")
+
+
+@pytest.mark.usefixtures("_models")
+def test_a_sharded_plan_runs_by_the_command(tmp_path: Path):
+    """Tests that losses with sharded optimizer state are those without, to the bit, across a checkpoint, and that an
+    optimizer that cannot be sharded ends all ranks in the same words before anything is trained.
+    """
+    whole = make_random_plan("0/1", cut=(4,), num_microbatches=4)
+    plans = {"whole": write(whole, tmp_path / "whole.json"), "sharded": write(shard(whole), tmp_path / "sharded.json")}
+    asked = {
+        "expected": [plans["whole"], "--steps", 4, "--losses", tmp_path / "expected"],
+        "first": [plans["sharded"], "--steps", 2, "--losses", tmp_path / "first", "--save", tmp_path / "kept"],
+        "second": [plans["whole"], "--steps", 2, "--losses", tmp_path / "second", "--load", tmp_path / "kept"],
+    }
+    for words in asked.values():
+        for code, said in start_ranks([[*words, "--model", "models_of_a_loop:one"]] * 2):
+            require_clean_end(code, said)
+    assert losses(tmp_path / "first") + losses(tmp_path / "second") == losses(tmp_path / "expected")
+    refused = start_ranks([[plans["sharded"], "--model", "models_of_a_loop:factored", "--steps", 1]] * 2)
+    (first, one), (second, other) = refused
+    assert (first, second) == (2, 2)
+    assert messages(one) == messages(other)
+    (said,) = messages(one)
+    assert said.startswith(
+        "planner.execute: stage 0 is planned with shard = 'optimizer', but its optimizer (Adafactor)"
+    )

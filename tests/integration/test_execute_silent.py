@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.document import render_plan
-from tests.integration.test_execute import Case, drawn, run_ranks
+from tests.integration.test_execute import Case, drawn, run_ranks, shard, sharded
 from tests.planner.execute.orders import make_random_plan
 
 EXACT = {
@@ -45,6 +45,35 @@ EXACT = {
     "tokens that count, accumulating": drawn("0/1 1", num_microbatches=3, model="counted_accumulating", steps=4),
     "loss scaled": drawn("0 1", num_microbatches=3, model="loss_scaled", steps=3),
     "loss scaled, two replicas": drawn("0/1 1", num_microbatches=3, model="loss_scaled", steps=3),
+    "sharded": sharded("0/1", cut=(3,), num_microbatches=3, steps=3),
+    "sharded, two stages in different orders": sharded("0/1 1/0", num_microbatches=3, seed=3),
+    "sharded, gradients accumulate": sharded("0/1 0/1", num_microbatches=3, model="accumulating", steps=4),
+    "sharded, gradients accumulate, tied and clipped": sharded(
+        "0/1 1", num_microbatches=3, model="accumulating_tied", steps=4
+    ),
+    "sharded, tied within a stage": sharded("0/1", cut=(3,), num_microbatches=3, model="tied"),
+    "sharded, a schedule and rates by name": sharded("0/1 1", num_microbatches=3, model="scheduled", steps=3),
+    "sharded, tokens that count": sharded("0 0/1", num_microbatches=3, model="counted"),
+    "sharded, loss scaled": sharded("0/1 1", num_microbatches=3, model="loss_scaled", steps=3),
+    "sharded, frozen in front": sharded("0/1", kinds="fnw", cut=(3,), num_microbatches=3),
+    "sharded, native split": sharded("0/1 0/1", num_microbatches=3, split="native"),
+    "sharded, batch norm": sharded("0/1", cut=(2,), num_microbatches=3, model="normed"),
+    "sharded, goes on without": sharded(
+        "0/1",
+        cut=(3,),
+        num_microbatches=3,
+        model="scheduled",
+        steps=3,
+        then=make_random_plan("1 0 1", num_microbatches=3),
+    ),
+    "not sharded, goes on sharded": drawn(
+        "0 1",
+        cut=(1, 2),
+        num_microbatches=3,
+        model="scheduled",
+        steps=3,
+        then=sharded("0/1 1", cut=(2, 1), num_microbatches=3).plan,
+    ),
 }
 """Trained as one process trains it."""
 
@@ -127,6 +156,10 @@ STOPPED = {
     "other_targets": "iteration 1: target of rank 1 (d1) differs from those of rank 0 (d0), so outputs would be held",
     "nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the first to "
     f"give it; {UNTOUCHED}",
+    "sharded_nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the "
+    f"first to give it; {UNTOUCHED}",
+    "sharded_nan_in_gradient_stops": "iteration 0: all losses are finite, but the gradient of l1:weight on rank 1 "
+    f"(d1), summed over all microbatches, is not; {UNTOUCHED}",
     "nan_in_gradient_stops": "iteration 0: all losses are finite, but the gradient of l1:weight on rank 1 (d1), summed "
     f"over all microbatches, is not; {UNTOUCHED}",
     "failing_optimizer": "the optimizer's step (Failing) raised KeyError: 'momentum' (execute_run_worker.py, line ",
@@ -142,6 +175,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     for name, placement, cut in [("a", "0 1", (1, 1)), ("b", "1 0", (1, 1)), ("c", "0/1", (2,))]:
         plan = make_random_plan(placement, cut=cut, num_microbatches=3)
         (folder / f"{name}.json").write_text(render_plan(plan))
+    (folder / "s.json").write_text(render_plan(shard(plan)))
     run_ranks(folder, 2, worker=Path(__file__).with_name("execute_run_worker.py"))
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
@@ -163,7 +197,8 @@ def test_a_step_that_is_not_finite_can_be_left_out(runs):
 def test_an_overflow_lowers_the_loss_scale(runs):
     """Tests that an overflow costs its step on every rank, and that the scale grows again after two good ones."""
     for rank in runs:
-        assert rank["overflow_lowers_the_scale"] == {"updated": [False, True, True, True], "scale": 1023 - 900 + 1}
+        expected = {"updated": [False, True, True, True], "scale": 1023 - 900 + 1}
+        assert rank["overflow_lowers_the_scale"] == {"a": expected, "s": expected}
 
 
 def test_a_run_goes_on_from_a_checkpoint_to_the_bit(runs):
@@ -190,3 +225,34 @@ def test_a_loop_of_ones_own_trains_alike(runs):
     for rank in runs:
         assert rank["own_loop"]["found"] == rank["own_loop"]["expected"]
     assert any(rank["own_loop"]["found"][0] for rank in runs)
+
+
+def test_sharding_changes_nothing_but_the_memory(runs):
+    """Tests that weights are the same to the bit with two replicas, and that each holds its half of the state."""
+    for name, made in {
+        name: [rank["sharded_alike"][name] for rank in runs] for name in runs[0]["sharded_alike"]
+    }.items():
+        assert all(each["alike"] and each["moved"] for each in made), (name, made)
+        whole, most = made[0]["bytes"][0], max(each["bytes"][1] for each in made)
+        assert sum(each["bytes"][1] for each in made) == whole
+        assert most <= 0.51 * whole, (name, made)
+
+
+def test_sharded_state_goes_on_to_the_bit(runs):
+    """Tests that a checkpoint of sharded state goes on under the same plan and under one that does not shard it."""
+    for rank in runs:
+        assert rank["sharded_resumes"] == {"s": True, "c": True}
+
+
+def test_optimizers_that_look_at_whole_parameters_are_refused(runs):
+    """Tests that norms, factored moments and odd states are found before anything runs, in the same words."""
+    first, second = (rank["sharded_refused"] for rank in runs)
+    assert first == second
+    start = "stage 0 is planned with shard = 'optimizer', but "
+    kinds = ["(Adafactor) moves a part of l0:", "(Normalised) moves a part of l0:", "keeps 'columns' of l0:"]
+    kinds.append("(Muon) moves a part of l0:inner.weight otherwise than the whole of it; use one that works element by")
+    wanted = [f"its optimizer {kind}" for kind in kinds]
+    wanted.append("l0:inner.weight does not lie in one row in memory; make it contiguous, or plan with shard = 'none'")
+    assert len(first) == len(wanted)
+    for said, text in zip(first, wanted, strict=True):
+        assert said.startswith(start + text), said

@@ -21,7 +21,7 @@ from planner.simulate import simulate
 from planner.verify import verify
 from tests.integration.test_execute_command import environment, losses
 from tests.planner.export.chains import make_chain, make_plan
-from tests.planner.export.test_targets import PARSERS, cut, language_model
+from tests.planner.export.test_targets import PARSERS, cut, language_model, replicated
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -33,10 +33,18 @@ def test_deepspeed_itself_cuts_as_planned(tmp_path: Path):
     """Tests that DeepSpeed's own PipelineModule, on two ranks, builds exactly the layers of the plan's stages."""
     problem = language_model()
     (tmp_path / "planned.py").write_text(render_deepspeed(problem, cut(problem, [4, 5], "0 1")))
+    wider = language_model(num_devices=4)
+    (tmp_path / "sharded.py").write_text(render_deepspeed(wider, replicated(wider, "optimizer", "optimizer")))
     paths = os.pathsep.join([str(PARSERS / "dependencies"), str(PARSERS)])
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*launcher, str(HERE / "deepspeed_worker.py"), str(tmp_path / "planned.py"), str(tmp_path)],
+        [
+            *launcher,
+            str(HERE / "deepspeed_worker.py"),
+            str(tmp_path / "planned.py"),
+            str(tmp_path),
+            str(tmp_path / "sharded.py"),
+        ],
         env=environment() | {"PYTHONPATH": paths, "DS_ACCELERATOR": "cpu", "HOME": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,
@@ -47,8 +55,8 @@ def test_deepspeed_itself_cuts_as_planned(tmp_path: Path):
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
     assert found == [
-        {"stage": 0, "bounds": [0, 4], "parts": [0, 4, 9]},
-        {"stage": 1, "bounds": [4, 9], "parts": [0, 4, 9]},
+        {"stage": 0, "bounds": [0, 4], "parts": [0, 4, 9], "zero": [0, 1]},
+        {"stage": 1, "bounds": [4, 9], "parts": [0, 4, 9], "zero": [0, 1]},
     ]
 
 

@@ -180,6 +180,16 @@ class Reading:
         a, b = max(lower), min(upper)
         return Fraction(points[a]) if a == b else points[a] + (points[b] - points[a]) * (size - a) / (b - a)
 
+    def closing(self) -> int:
+        """The profile's time after everything, and the optimizer's steps of the device for which they take longest."""
+        taken = dict.fromkeys((device.name for device in self.problem.cluster.devices), 0)
+        for (s, r), device in ((seat, d) for seat in self.seats for d in self.stages[seat[0]].replicas[seat[1]]):
+            group_type, total = self.problem.cluster.by_name[device].type, 0
+            for layer in self.layers[s]:
+                total += max([c.optimizer_ns for c in layer.costs if c.device_type == group_type], default=0)
+            taken[device] += ceil(Fraction(total, len(self.stages[s].replicas[r])))
+        return self.problem.profile.optimizer_ns + max(taken.values())
+
     def traffic(self) -> dict[tuple[int, int], tuple[int, int, bool]]:
         """Forward bytes, backward bytes and whether a gradient flows, per pair of stages."""
         stage_of = {layer.name: s for s, layers in enumerate(self.layers) for layer in layers}
@@ -241,9 +251,15 @@ class Reading:
         """What the replicas of a stage synchronise, per device."""
         width = len(self.stages[stage].replicas[0])
         trained = [x for x in self.layers[stage] if x.parameter_bytes and not x.frozen]
-        stated = {x.name: w.parameter_bytes for x in trained for w in x.wider if w.width == width}
+        stated, whole = dict[str, int | None](), dict[str, int]()
+        for x in trained:
+            whole[x.name] = x.parameter_bytes if x.gradient_bytes is None else x.gradient_bytes
+            for w in x.wider:
+                if w.width == width:
+                    as_weights = w.parameter_bytes if x.gradient_bytes is None else None
+                    stated[x.name] = as_weights if w.gradient_bytes is None else w.gradient_bytes
         size = sum(stated.get(x.name) or 0 for x in trained)
-        return size + ceil(Fraction(sum(x.parameter_bytes for x in trained if stated.get(x.name) is None), width))
+        return size + ceil(Fraction(sum(whole[x.name] for x in trained if stated.get(x.name) is None), width))
 
     def size(self, stage: int, field: str) -> int:
         """Bytes of a stage per device: state undivided, everything that grows with the batch over the replicas."""
@@ -328,7 +344,7 @@ class Game:
             times = [*self.last_end.values(), *self.blocked.values(), *self.arrival.values()]
             now = min((time for time in times if time > now), default=None)
         demand(all(self.position[d] == len(word) for d, word in self.plan.schedule.items()), "no deadlock")
-        makespan = max([*self.end.values(), *self.sync_end.values()]) + self.problem.profile.optimizer_ns
+        makespan = max([*self.end.values(), *self.sync_end.values()]) + self.reading.closing()
         return Figures(
             makespan_ns=makespan,
             span_ns=max(self.last_end[device] - self.first[device] for device in self.first),
@@ -620,7 +636,7 @@ def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndar
     options = problem.options
     scalars = [
         *(problem.num_microbatches, int(options.split_backward), int(problem.cluster.overlap)),
-        *(int(options.synchronisation == "bucketed"), problem.profile.optimizer_ns, int(options.objective == "span")),
+        *(int(options.synchronisation == "bucketed"), reading.closing(), int(options.objective == "span")),
     ]
     num_links = 2 * len(problem.cluster.links)
     return (

@@ -268,6 +268,7 @@ def scaled(problem: Problem, factor: int) -> Problem:
                     weight_grad_ns=factor * cost.weight_grad_ns,
                     backward_ns=None if cost.backward_ns is None else factor * cost.backward_ns,
                     recompute_ns=factor * cost.recompute_ns,
+                    optimizer_ns=factor * cost.optimizer_ns,
                 )
                 for cost in layer.costs
             ),

@@ -82,7 +82,7 @@ def test_a_solvers_word_is_no_proof_of_ours():
     """Tests that what CP-SAT claims is labelled as its claim, and the plan is not called optimal for it."""
     evidence = make_plan(open_problem(), limits=Limits(time_limit_s=60, method="cp-sat")).evidence
     assert evidence is not None
-    assert evidence.lower_bound_ns < evidence.makespan_ns == evidence.solver_bound_ns == 56
+    assert evidence.lower_bound_ns < evidence.makespan_ns == evidence.solver_bound_ns == 74
     assert (evidence.solution_status, evidence.proved_by, evidence.stopped_by) == ("feasible", None, "solver")
     assert evidence.solver_versions[MODEL].startswith("CP-SAT ")
     assert evidence.source == MODEL
@@ -142,12 +142,15 @@ def solve_file(path: Path, answer: Path, *, solver: str) -> None:
         answer.write_text(json.dumps(list(cp_solver.response_proto.solution)), encoding="utf-8")
 
 
-@pytest.mark.parametrize(("form", "solver"), [("mps", "HiGHS"), ("lp", "HiGHS"), ("cp-sat", "CP-SAT"), ("mps", "CBC")])
+@pytest.mark.parametrize(
+    ("form", "solver"),
+    [("mps", "HiGHS"), ("lp", "HiGHS"), ("cp-sat", "CP-SAT"), *shortened([], whole=[("mps", "CBC")])],
+)
 def test_a_model_goes_out_and_its_answer_comes_back(tmp_path: Path, form: str, solver: str):
     """Tests that the file solved elsewhere gives the best plan, and that it passes the verifier."""
     problem = open_problem()
     timeline = simulate(problem, baseline_of(problem))
-    assert timeline.makespan_ns > 56
+    assert timeline.makespan_ns > 74
     model, answer = tmp_path / f"model.{form}", tmp_path / "answer.sol"
     assert write_model(problem, timeline, path=model, form=form) == 1  # type: ignore[arg-type]
     solve_file(model, answer, solver=solver)
@@ -155,7 +158,7 @@ def test_a_model_goes_out_and_its_answer_comes_back(tmp_path: Path, form: str, s
     verdict = verify(problem, plan)
     assert verdict.passed
     assert verdict.timeline is not None
-    assert verdict.timeline.makespan_ns == 56
+    assert verdict.timeline.makespan_ns == 74
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,19 @@ def test_evidence_survives():
     assert plan_from_plain(plan_to_plain(plan)) == plan
 
 
+def test_sharding_is_written_where_there_is_any(schema: Draft202012Validator):
+    """Tests that `shard` survives, and that a stage without it has none in its document."""
+    plan = make_example()
+    stages = (replace(plan.stages[0], replicas=(("a",), ("b",)), shard="optimizer"), plan.stages[1])
+    text = render_plan(replace(plan, stages=stages))
+    schema.validate(json.loads(text))
+    assert parse_plan(text).stages == stages
+    assert text.count('"recompute": false, "shard": "optimizer"}') == text.count('"shard"') == 1
+    stated = json.loads(text)
+    stated["stages"][1]["shard"] = "none"
+    assert plan_from_plain(stated).stages == stages
+
+
 @given(case=cases())
 def test_reading_is_the_inverse_of_writing(case: tuple[Problem, Plan]):
     """Tests that random plans, with evidence, are read as they were written, and written the same again."""
@@ -98,6 +111,9 @@ BROKEN: dict[str, Change] = {
     "layers in one text": lambda d: d["stages"][0].update(layers="xy"),
     "a device instead of a group": lambda d: d["stages"][0].update(replicas=["a"]),
     "recompute as text": lambda d: d["stages"][0].update(recompute="no"),
+    "a shard of something else": lambda d: d["stages"][0].update(shard="parameters"),
+    "a shard that is no text": lambda d: d["stages"][0].update(shard=True),
+    "a shard of one replica": lambda d: d["stages"][0].update(shard="optimizer"),
     "no schedule": lambda d: d.pop("schedule"),
     "a word in one text": lambda d: d["schedule"].update(a="0F0 0B0"),
     "an unknown action": lambda d: d["schedule"].update(a=["0X0"]),
@@ -161,6 +177,11 @@ def test_the_reader_refuses_broken_documents(what: str):
         ("true for one", r"problem\.num_microbatches = True is not an integer"),
         ("a layer that is a number", r"stages\[0\]\.layers\[0\] = 3 is not a string"),
         ("a device instead of a group", r"stages\[0\]\.replicas\[0\] = 'a' is not an array"),
+        ("a shard of something else", r"stages\[0\]\.shard = 'parameters' is none of none, optimizer; leave it out"),
+        (
+            "a shard of one replica",
+            r"stages\[0\]\.shard = 'optimizer' wants several replicas, and the stage has one; le",
+        ),
         ("an unknown action", r"schedule\.a\[0\]: '0X0' is not an action"),
         ("another format", r"format = 'pipeline-plan/2' is not 'pipeline-plan/1'"),
     ],

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from planner.bounds import order_windows
 from planner.bounds.case_enumeration import CaseEnumeration
 from planner.bounds.case_tables import CaseTables, WorkCount
+from planner.bounds.open_cases import CaseMaker
 from planner.bounds.refutation import MAX_EFFORT, MAX_NODES
 from planner.certificate import Bound, check_certificate, refute
 from planner.check_evidence import rederive
@@ -18,9 +20,11 @@ from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
 from planner.simulate import simulate
 from tests.long_runs import shortened
-from tests.planner.oracle import brute_force
+from tests.planner.eager_plans import eager_plan, varied_problem, with_memory_of
+from tests.planner.oracle import brute_force, brute_force_plan
+from tests.planner.plan_in_cases import ContradictedError, follow
 from tests.planner.test_certificate import make_chain
-from tests.strategies import random_chain, random_plan, random_problem, tiny_problem
+from tests.strategies import random_chain, random_links, random_plan, random_problem, tiny_problem
 
 TIMES = [(7, 9, 6), (5, 8, 5), (9, 6, 8), (4, 7, 3)]
 
@@ -199,3 +203,95 @@ def test_large_problems_are_refused(optimum):
         check_certificate(problem, {"kind": "refutation", "value_ns": 500, "effort": MAX_EFFORT, "trees": []})
     assert time.process_time() - begin < 1
     assert proved(problem, 10**9) is None
+
+
+def test_a_plan_that_exists_survives_every_rule():
+    """Tests that no rule, table, window or order contradicts a plan at its own makespan, whatever its shape."""
+    num_plans = num_replicated = 0
+    for seed in range(shortened(15, whole=2_000)):
+        rng = Random(f"survivor {seed}")
+        problem = varied_problem(rng)
+        for _ in range(3):
+            plan = eager_plan(rng, problem)
+            own = with_memory_of(rng, problem, plan) if rng.random() < 0.6 else problem
+            follow(own, plan, depth=4)
+            num_plans += 1
+            num_replicated += any(len(stage.replicas) > 1 for stage in plan.stages)
+    assert num_plans == 3 * shortened(15, whole=2_000)
+    assert num_replicated >= 0.1 * num_plans
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fault"),
+    [
+        (CaseTables, "duration", lambda real: lambda self, *ends, size: real(self, *ends, size=size) + 2),
+        (CaseMaker, "_add_buffers", lambda real: lambda *args, **named: [real(*args, **named) for _ in range(2)]),
+        (CaseMaker, "_late_steps", lambda real: lambda self, steps: real(self, steps) + 1),
+        (CaseEnumeration, "_least_transfer", lambda real: lambda self, *ends, num_bytes: 3 + real(
+            self, *ends, num_bytes=num_bytes)),
+        (order_windows, "_least_held", lambda real: lambda *args, **named: real(*args, **named) + 1),
+    ],
+)  # fmt: skip
+def test_a_rule_that_is_wrong_contradicts_a_plan(monkeypatch, owner, name, fault):
+    """Tests that the plans would find longer transfers, larger buffers or stashes, and a later optimizer."""
+    monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
+    with pytest.raises(ContradictedError):
+        follow_some()
+
+
+def follow_some() -> None:
+    """Follow plans that need all the memory that there is, to the windows of their cases."""
+    for seed in range(100):
+        rng = Random(f"survivor {seed}")
+        problem = varied_problem(rng)
+        plan = eager_plan(rng, problem)
+        follow(with_memory_of(rng, problem, plan), plan, depth=0)
+
+
+def replicated(rng: Random) -> Problem:
+    """One or two layers on three or four devices, with replicas."""
+    problem = tiny_problem(rng)
+    num_devices = rng.randint(3, 4)
+    profile, layers = problem.profile, problem.profile.layers[:2]
+    names = {layer.name for layer in layers}
+    edges = tuple(edge for edge in profile.edges if {edge.producer, edge.consumer} <= names)
+    first = problem.cluster.devices[0]
+    devices = tuple(replace(first, name=f"d{n}") for n in range(num_devices))
+    cluster = replace(
+        problem.cluster, devices=devices, switches=(), links=random_links(rng, [each.name for each in devices])
+    )
+    options = replace(
+        problem.options,
+        objective="makespan",
+        max_stages_per_device=rng.randint(1, shortened(1, whole=2)),
+        recompute=False,
+    )
+    return Problem(
+        profile=replace(profile, layers=layers, edges=edges), cluster=cluster, num_microbatches=1, options=options
+    )
+
+
+def test_replicas_on_more_devices_hold_against_brute_force():
+    """Tests that with replicas on three and four devices no refutation goes beyond the best of all plans."""
+    num_proved = num_replicated = 0
+    for seed in range(shortened(12, whole=300)):
+        problem = replicated(Random(seed))
+        found = brute_force_plan(problem)
+        if found is None or not found[0]:
+            continue
+        best, plan = found
+        assert proved(problem, best + 1) is None, f"seed {seed}"
+        bound = proved(problem, best)
+        num_proved += bound is not None
+        num_replicated += any(len(stage.replicas) > 1 for stage in plan.stages)
+    assert num_proved >= shortened(6, whole=150)
+    assert num_replicated >= shortened(1, whole=30)
+
+
+def test_only_replicas_with_whole_samples_are_cases():
+    """Tests that of 16 samples three replicas are no case, as no plan may have them."""
+    options = Options(receive_buffers=0, max_stages_per_device=1)
+    problem = make_chain(TIMES, num_devices=4, num_microbatches=1, options=options)
+    problem = replace(problem, profile=replace(problem.profile, microbatch_size=16, scaling="linear"))
+    tables = CaseTables(problem, CostModel(problem))
+    assert {len(members) for members, _ in tables.seats} == {1, 2, 4}

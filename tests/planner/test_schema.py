@@ -83,7 +83,11 @@ def test_what_is_added_to_the_classes_of_plans_is_about_their_fields():
     found = definitions("{model}")
     for name, forms in _FORMS.items():
         assert set(forms) <= set(found[name]["properties"])
-    fields = {field for name in (*_FORMS, "ImproverTally", "SizeResult") for field in found[name]["properties"]}
+    fields = {
+        field
+        for name in (*_FORMS, "ImproverTally", "RentalResult", "SizeResult")
+        for field in found[name]["properties"]
+    }
     assert set(_RANGES) <= fields
 
 

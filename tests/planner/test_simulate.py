@@ -517,6 +517,7 @@ def scaled(problem: Problem, factor: int, *, unit: int) -> Problem:
                     weight_grad_ns=cost.weight_grad_ns * unit * factor,
                     backward_ns=cost.fused_backward_ns * unit * factor,
                     recompute_ns=cost.recompute_ns * unit * factor,
+                    optimizer_ns=cost.optimizer_ns * unit * factor,
                 )
                 for cost in layer.costs
                 if cost.microbatch_size is None

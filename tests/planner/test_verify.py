@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 import planner.verify
 from planner.actions import Action, parse_action
 from planner.errors import PlanError
-from planner.plan import Evidence, Plan, Stage
+from planner.plan import Evidence, Plan, RentalResult, Stage
 from planner.problem import GlobalBatch, PinnedLayer, Problem
+from planner.rented import PER_UNIT
 from planner.simulate import Timeline, simulate
 from planner.verify import MAX_VIOLATIONS_PER_RULE, RULES, Violation, verify
 from profiles.cluster import Device
@@ -87,6 +89,23 @@ def with_reference_field(**fields: object) -> Callable[[], tuple[Problem, Plan]]
 def with_evidence_field(**fields: object) -> Callable[[], tuple[Problem, Plan]]:
     """The base plan with evidence that is true but for `fields`."""
     return lambda: (problem := base_problem(), with_evidence(problem, base_plan(problem), **fields))
+
+
+def of_cost(*, late: bool = False, is_stated: bool = True, **fields: object) -> Callable[[], tuple[Problem, Plan]]:
+    """The base plan as an answer to a question about money, with evidence that is true but for `fields`."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = base_problem()
+        devices = tuple(replace(device, price_per_hour=1.5) for device in problem.cluster.devices)
+        options = replace(problem.options, objective="cost", deadline_ns=1 if late else None)
+        problem = replace(problem, cluster=replace(problem.cluster, devices=devices), options=options)
+        plan = base_plan(problem)
+        cost = 3_000_000 * simulate(problem, plan).makespan_ns / PER_UNIT
+        true: dict[str, Any] = {"devices": ("a", "b"), "price_per_hour": 3.0, "cost": cost, "lower_bound": 0.0}
+        rental = RentalResult(**true | {"gap": 1.0, "certificate": {"value": 0}} | fields)
+        return problem, with_evidence(problem, plan, rental=rental if is_stated else None)
+
+    return make
 
 
 REPLICATED = {"b": "1F0 1F1 1B0 1B1", "c": "1F0 1F1 1B0 1B1"}
@@ -297,6 +316,11 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "evidence-gap": with_evidence_field(gap=0.5),
     "evidence-status": with_evidence_field(solution_status="optimal"),
     "evidence-proof": with_evidence_field(proved_by="certificate"),
+    "evidence-rental": of_cost(is_stated=False),
+    "evidence-rented": of_cost(devices=("a",)),
+    "evidence-cost": of_cost(cost=1.0),
+    "evidence-cost-bound": of_cost(lower_bound=1.0),
+    "deadline-missed": of_cost(late=True),
     "evidence-search-params": with_evidence_field(search_params={"multistart.pool_size": "large"}),
 }
 

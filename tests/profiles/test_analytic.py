@@ -6,13 +6,16 @@ from benchmarks.estimates import A10, SAMPLES
 from planner.check_evidence import rederive
 from planner.costs import CostModel
 from planner.plan import Plan
-from planner.planning import make_plan
+from planner.planning import SearchParams, make_plan
+from planner.planning.named_params import params_with
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulate import simulate
 from profiles.analytic import BlockShape, DeviceSheet, embedding, language_head, projection, transformer_block
 from profiles.load import load_workload
 from tests.long_runs import shortened
+
+HASTY, USUAL = params_with({"bound.max_s": 1.0}), SearchParams()
 
 SHEET = DeviceSheet(name="X", operations_per_s=10**12, achieved_percent=50, bandwidth_bytes_per_s=10**9)
 SHAPE = BlockShape(hidden=64, key_value=32, feed_forward=256, is_gated=True, tokens=100, sequence=50)
@@ -49,8 +52,8 @@ def test_less_training_costs_less():
     assert full.weight_stash_bytes > lora.weight_stash_bytes > frozen.weight_stash_bytes == 0
     assert full.costs[0].weight_grad_ns > lora.costs[0].weight_grad_ns > frozen.costs[0].weight_grad_ns == 0
     assert frozen.costs[0].input_grad_ns > silent.costs[0].input_grad_ns == 0
-    assert lora.gradient_bytes == 2 * 2 * 16 * (3 * 64 + 32)
-    assert (frozen.gradient_bytes, silent.gradient_bytes) == (0, 0)
+    assert lora.synchronised_bytes == 2 * 2 * 16 * (3 * 64 + 32)
+    assert (frozen.synchronised_bytes, silent.synchronised_bytes) == (0, 0)
     assert full.costs[0].forward_ns == frozen.costs[0].forward_ns == silent.costs[0].forward_ns
 
 
@@ -92,7 +95,8 @@ def plans() -> dict[str, tuple[Problem, Plan]]:
         problem = Problem(
             profile=workload.profile, cluster=workload.cluster, num_microbatches=workload.num_microbatches
         )
-        found[name] = problem, make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=shortened(1, whole=2)))
+        limits, params = Limits(time_limit_s=60, max_rounds=shortened(1, whole=2)), shortened(HASTY, whole=USUAL)
+        found[name] = problem, make_plan(problem, limits=limits, params=params)
     return found
 
 

@@ -199,8 +199,8 @@ def test_fused_backward_defaults_to_the_sum():
 def test_frozen_layers_synchronise_nothing():
     """Tests that only trainable weights have a gradient to synchronise."""
     still = (make_cost(weight_grad_ns=0),)
-    assert make_layer().gradient_bytes == 4
-    assert make_layer(frozen=True, costs=still).gradient_bytes == 0
+    assert make_layer().synchronised_bytes == 4
+    assert make_layer(frozen=True, costs=still).synchronised_bytes == 0
     assert not make_layer(parameter_bytes=0, costs=still).is_trainable
 
 

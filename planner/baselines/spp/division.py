@@ -117,7 +117,7 @@ class CumulativeLoads:
 
     @cached_property
     def _gradients(self) -> Floats:
-        return _sums([self.problem.profile.by_name[name].gradient_bytes for name in self.layers])
+        return _sums([self.problem.profile.by_name[name].synchronised_bytes for name in self.layers])
 
     @cached_property
     def _trained(self) -> Floats:

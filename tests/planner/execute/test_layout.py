@@ -77,6 +77,9 @@ def test_groups_and_split_placement_are_refused():
     split = replace(plan.stages[1], weight_grad_replicas=(Share(group=("d0",)),))
     with pytest.raises(ValueError, match=r"stage 1 places its I or W on other devices.*split_placement = false"):
         make_layout(replace(plan, stages=(plan.stages[0], split)))
+    alone = replace(plan.stages[1], shard="optimizer")
+    with pytest.raises(ValueError, match=r"stage 1 has shard = 'optimizer' but one replica; plan with shard = 'none'"):
+        make_layout(replace(plan, stages=(plan.stages[0], alone, *plan.stages[2:])))
     with pytest.raises(ValueError, match="no stages"):
         make_layout(replace(plan, stages=()))
     twice = replace(plan.stages[1], replicas=(("d1",), ("d1",)))

@@ -16,7 +16,7 @@ import pytest
 
 from planner.export import deepspeed, megatron, torchtitan
 from planner.export.looped_pipelines import as_looped
-from planner.export.targets import TARGETS, renumbered, restrict
+from planner.export.targets import TARGETS, fitted, renumbered, restrict
 from planner.export.torch_table import import_torch_table, render_torch_table, torch_ranks
 from planner.export.zero_bubble import import_zero_bubble, render_zero_bubble
 from planner.plan import Plan
@@ -209,6 +209,48 @@ def test_deepspeed_cuts_where_the_plan_does(monkeypatch, record_property):
             "self._set_bounds(start=self.parts[stage_id], stop=self.parts[stage_id + 1])"
             in methods["_partition_layers"]
         )
+
+
+def replicated(problem: Problem, *shards: str) -> Plan:
+    """Two stages with two replicas each, sharded as said."""
+    plan = cut(problem, [4, 5], "0 1")
+    stages = tuple(
+        replace(stage, replicas=tuple((f"d{number + 2 * replica}",) for replica in range(2)), shard=shard)
+        for number, (stage, shard) in enumerate(zip(plan.stages, shards, strict=True))
+    )
+    return as_looped(problem, replace(plan, stages=stages))
+
+
+def test_sharded_optimizer_state_is_asked_for_by_each_programs_own_name():
+    """Tests that Megatron's flag and DeepSpeed's stage 1 are set where every stage shards, and not where none does."""
+    problem = language_model(num_devices=4)
+    for shard, flags, stage in (("optimizer", [("--use-distributed-optimizer",)], 1), ("none", [], 0)):
+        plan = replicated(problem, shard, shard)
+        job = megatron.make_megatron_job(problem, plan)
+        assert [words for words in job.arguments if "optimizer" in words[0]] == flags
+        assert job.ranks == ("d0", "d2", "d1", "d3")
+        space: dict[str, Any] = {"PipelineModule": object}
+        exec(deepspeed.render_deepspeed(problem, plan).replace("from deepspeed.pipe import PipelineModule", ""), space)
+        assert space["ZERO_OPTIMIZATION"] == {"stage": stage}
+    for parts in (("optimizer", "optimizer_config.py"), ("distributed", "distributed_data_parallel_config.py")):
+        if (path := parser_file("megatron", "core", *parts)) is not None:  # the flag sets both
+            assert "    use_distributed_optimizer: bool = False" in path.read_text()
+
+
+def test_what_a_program_cannot_shard_is_refused():
+    """Tests that a switch for all stages is not turned for some, and that FSDP2 is not taken for less than it does."""
+    problem = language_model(num_devices=4)
+    mixed = replicated(problem, "none", "optimizer")
+    for make, name in ((megatron.make_megatron_job, "Megatron"), (deepspeed.render_deepspeed, "DeepSpeed")):
+        with pytest.raises(ValueError, match="stage 1 has shard = 'optimizer' and stage 0, .* but " + name):
+            make(problem, mixed)
+        assert fitted(problem, mixed, target=TARGETS[name.lower()]) is None
+    with pytest.raises(ValueError, match="stage 1 has shard = 'optimizer', but torchtitan's data_parallel_shard_degr"):
+        torchtitan.make_torchtitan_files(problem, mixed)
+    assert fitted(problem, mixed, target=TARGETS["torchtitan"]) is None
+    assert TARGETS["executor"].fit(problem, mixed) == mixed
+    if (path := parser_file("torchtitan", "config", "configs.py")) is not None:
+        assert "parallelism method used is FSDP (Fully Sharded Data Parallelism)" in path.read_text()
 
 
 def test_zero_bubble_nodes_lead_back():

@@ -15,7 +15,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import Timeline, _Playback
 from profiles.cluster import Cluster, Route
-from profiles.model_profile import ModelProfile
+from profiles.model_profile import Layer, ModelProfile
 from profiles.routing import DirectedLink
 from tests.planner.test_verify import cut_sample, halved, unmeasured_share
 
@@ -250,6 +250,24 @@ def one_message(original: Any, model: CostModel, stage: Any) -> int:
     return time - (hops - 1) * beyond if time else 0
 
 
+def whole_steps(original: Any, model: CostModel, stages: Any) -> dict[str, int]:
+    """Every device of a group takes the optimizer's step of the whole stage."""
+    alone = [replace(stage, replicas=(group[:1],)) for stage in stages for group in stage.replicas for _ in group]
+    members = [device for stage in stages for group in stage.replicas for device in group]
+    base, found = model.problem.profile.optimizer_ns, dict.fromkeys(members, model.problem.profile.optimizer_ns)
+    for stage, device in zip(alone, members, strict=True):
+        found[device] += max(original(model, [stage]).values()) - base
+    return found
+
+
+def one_step(original: Any, model: CostModel, stages: Any) -> dict[str, int]:
+    """Of several stages on a device, only the one with the longest step takes it."""
+    found: dict[str, int] = {}
+    for stage in stages:
+        found |= {device: max(time, found.get(device, 0)) for device, time in original(model, [stage]).items()}
+    return found
+
+
 CORE_FAULTS: dict[str, Fault] = {
     "stash / 100": stage_cost(stash_bytes=lambda c: c.stash_bytes // 100, held_bytes=lambda c: c.held_bytes // 100),
     "F / 2": stage_cost(forward_ns=lambda c: c.forward_ns // 2),
@@ -320,6 +338,9 @@ CORE_FAULTS: dict[str, Fault] = {
     "the overhead of messages is forgotten": message(lambda beyond: 0),
     "every link adds its overhead to a message": message(sum),
     "the messages of a ring have their overhead once": put(CostModel, "synchronisation_ns", one_message),
+    "the optimizer's steps are forgotten": put(Layer, "optimizer_ns", lambda *_: 0),
+    "groups take the optimizer's steps whole": put(CostModel, "steps_ns", whole_steps),
+    "a device takes one stage's optimizer's step": put(CostModel, "steps_ns", one_step),
     "overheads of messages decide the route": put(
         DirectedLink, "weight", lambda original, way, size: original(way, size) + (way.message_overhead_ns << 20)
     ),

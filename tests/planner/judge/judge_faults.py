@@ -301,6 +301,10 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "overheads of messages decide the route": costly_overheads,
     "replicas may cut samples": silent(groups.samples_cut),
     "a share of I may cut samples": silent(split_placement.share_cut),
+    "the optimizer's steps are forgotten": put(READING, "step_time", lambda *_, **__: 0),
+    "groups take the optimizer's steps whole": put(
+        READING, "step_time", lambda original, layers, **kw: original(layers, **kw | {"width": 1})
+    ),
     "anything may be called the proof": silent(evidence.evidence_proof),
     "the gap may be anything": lambda patch: patch.setattr(evidence, "TOLERANCE", 1.0),
 }

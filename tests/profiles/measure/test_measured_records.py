@@ -87,7 +87,7 @@ def test_a_layer_without_weights_has_no_w():
 def test_a_layer_trained_in_part_synchronises_that_part():
     """Tests that adapters beside frozen weights count with their own bytes, and the state with all."""
     layer = profile_of(make_record(trained=30)).layers[0]
-    assert (layer.gradient_bytes, layer.state_bytes, layer.frozen) == (30, 400, False)
+    assert (layer.synchronised_bytes, layer.state_bytes, layer.frozen) == (30, 400, False)
 
 
 def test_edges_without_gradient_say_so():
@@ -97,9 +97,12 @@ def test_edges_without_gradient_say_so():
     assert [edge.gradient_bytes for edge in profile_of(make_record(), make_record()).edges] == [None]
 
 
-def test_devices_share_the_optimizer():
-    """Tests that the step is cut in equal parts, rounded up."""
-    assert profile_of(make_record(), make_record(), num_devices=4).optimizer_ns == 4
+def test_every_layer_has_its_own_step():
+    """Tests that the optimizer's step stands with the layer, once, and that the profile adds nothing to it."""
+    profile = profile_of(make_record(), make_record(F=1, O=9), make_record(trained=0), asked=Asked(widths=(1, 2)))
+    assert [[cost.optimizer_ns for cost in layer.costs] for layer in profile.layers] == [[7, 0], [9, 0], [0, 0]]
+    assert [layer.optimizer_ns("cpu") for layer in profile.layers] == [7, 9, 0]
+    assert profile.optimizer_ns == 0
 
 
 def test_provenance_tells_estimates_from_measurements():

@@ -1,0 +1,93 @@
+"""The planning run of one subset of the devices."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from planner.cost_bound import write_boxes
+from planner.embedded_document import KEY
+from planner.embedded_problem import enclose
+from planner.errors import PlanError
+from planner.export.targets import Target
+from planner.plan import Evidence, Plan, RentalResult
+from planner.planning.evidence import Conclusion, finish
+from planner.planning.pausable_run import PausableRun
+from planner.planning.planning_params import SearchParams
+from planner.planning.subsets import Subsets
+from planner.problem import Problem
+from planner.progress import Limits, Progress
+from planner.rented import MICROS, PER_UNIT, Counts, DeviceKinds, cost_of, price_of
+from planner.verify import verify
+
+
+class SubsetRun(PausableRun):
+    """One of the runs of a question about money: the least makespan on these devices alone."""
+
+    def __init__(
+        self,
+        kinds: DeviceKinds,
+        counts: Counts,
+        *,
+        limits: Limits,
+        on_progress: Callable[[Progress], None],
+        should_stop: Callable[[], bool],
+        target: Target | None,
+        params: SearchParams,
+    ) -> None:
+        super().__init__(
+            kinds.on(counts), limits, on_progress=on_progress, should_stop=should_stop, target=target, params=params
+        )
+        self.kinds, self.counts = kinds, counts
+
+    @property
+    def price(self) -> int:
+        """Of all its devices, in millionths per hour."""
+        return self.kinds.price(self.counts)
+
+    @property
+    def money(self) -> int | None:
+        """What its best plan costs."""
+        if self.state.plan is None or self.objective_ns is None:
+            return None
+        return cost_of(self.kinds.problem, self.state.plan, makespan_ns=self.objective_ns)
+
+    def limit_ns(self, money: int) -> int | None:
+        """Plans on all its devices are cheaper than this if they are faster; None where it costs nothing."""
+        return -(-money // self.price) if self.price else None
+
+
+def answer(question: Problem, run: SubsetRun, *, subsets: Subsets, stopped_by: str) -> Plan:
+    """The best plan of a run as the answer to the question, with the bound on money over all subsets."""
+    if run.state.lower_bound is None:
+        run.bound_quickly()
+    alone = finish(run.state, replace(Conclusion.of(run.state), stopped_by=stopped_by))
+    evidence = alone.evidence
+    assert evidence is not None
+    bound = {key: value for key, value in evidence.certificate.items() if key != KEY}
+    whole = replace(
+        alone,
+        problem=question.reference(),
+        evidence=replace(
+            evidence,
+            certificate={**bound, **enclose(question)},
+            rental=_rental(question, alone, evidence=evidence, run=run, subsets=subsets),
+        ),
+    )
+    verdict = verify(question, whole)
+    if not verdict.passed:
+        raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
+    return whole
+
+
+def _rental(question: Problem, plan: Plan, *, evidence: Evidence, run: SubsetRun, subsets: Subsets) -> RentalResult:
+    cost = cost_of(question, plan, makespan_ns=evidence.makespan_ns)
+    deadline_ns = question.options.deadline_ns
+    certificate = write_boxes(subsets.kinds, subsets.boxes, deadline_ns=deadline_ns)
+    value = certificate["value"]
+    return RentalResult(
+        devices=tuple(device.name for device in run.state.problem.cluster.devices),
+        price_per_hour=price_of(question.cluster, plan.devices) / MICROS,
+        cost=cost / PER_UNIT,
+        lower_bound=value / PER_UNIT,
+        gap=(cost - value) / max(cost, 1),
+        certificate=certificate,
+    )

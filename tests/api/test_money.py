@@ -1,0 +1,87 @@
+"""`pipeplan plan --objective cost` and `--pareto`: files, the screen, the figures, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner.document import parse_plan
+from tests.api.worlds import Shell
+
+QUICK = ("--time-limit", "60", "--max-rounds", "1")
+
+
+@pytest.fixture
+def priced(shell: Shell) -> Path:
+    """The workload of the folder with example prices, the later devices the cheaper ones."""
+    document = json.loads((shell.folder / "workload.json").read_text())
+    for number, device in enumerate(document["cluster"]["devices"]):
+        device["price_per_hour"] = 4 / (1 + number)
+    path = shell.folder / "priced.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_cheapest_plan(shell: Shell, priced: Path):
+    """Tests that the screen says what the plan costs and the least, and that its document alone proves both bounds."""
+    outcome = shell.run("plan", priced.name, "--objective", "cost", *QUICK, "-o", "plan.json")
+    assert outcome.code == 0, outcome.err
+    words = " ".join(outcome.err.split())
+    assert "for 1,000 iterations, at " in words
+    assert "on any of the devices" in words
+    verified = shell.run("verify", "--certificate", "plan.json")
+    assert verified.code == 0
+    assert "cost: no plan on any of the devices costs less than" in verified.out + verified.err
+    document = json.loads((shell.folder / "plan.json").read_text())
+    document["evidence"]["rental"]["certificate"]["boxes"].pop()
+    (shell.folder / "forged.json").write_text(json.dumps(document))
+    forged = shell.run("verify", "--certificate", "forged.json")
+    assert forged.code != 0
+    assert "leave subsets out" in " ".join((forged.out + forged.err).split())
+
+
+def test_front(shell: Shell, priced: Path):
+    """Tests that every point goes to its file and verifies, with a row on the screen and in the last event."""
+    words = ("plan", priced.name, "--pareto", *QUICK, "-o", "front.json", "--html", "front.html")
+    outcome = shell.run(*words, "--json")
+    assert outcome.code == 0, outcome.err
+    told = json.loads(outcome.err.splitlines()[-1])
+    assert told["event"] == "done"
+    for row in told["points"]:
+        plan = parse_plan((shell.folder / row["file"]).read_text())
+        assert plan.evidence is not None
+        assert plan.evidence.rental is not None
+        assert (row["makespan_ns"], row["cost"]) == (plan.evidence.makespan_ns, plan.evidence.rental.cost)
+        assert shell.run("verify", "--certificate", row["file"]).code == 0
+    picture = (shell.folder / "front.html").read_text()
+    assert picture.count("<circle") == len(told["points"])
+    assert "at least" in shell.run(*words).err
+
+
+def test_what_is_refused(shell: Shell, priced: Path):
+    """Tests that what there is not is refused with the switch and the remedy."""
+    for words, said in (
+        (("workload.json", "--objective", "cost"), "has no price_per_hour; state it"),
+        (("workload.json", "--pareto"), "has no price_per_hour; state it"),
+        ((priced.name, "--pareto", "--top", "2"), "leave --top out"),
+        ((priced.name, "--pareto", "--server", "http://localhost:1"), "leave --server out"),
+        ((priced.name, "--pareto", "--trace", "t.json"), "leave --trace out"),
+        ((priced.name, "--pareto", "--objective", "span"), "leave --objective out"),
+        ((priced.name, "--objective", "cost", "--top", "2"), "use --pareto for others"),
+        ((priced.name, "--deadline", "5"), "set objective to cost"),
+        ((priced.name, "--objective", "cost", "--deadline", "-1"), "give milliseconds from 0"),
+        ((priced.name, "--objective", "cost", "--deadline", "0.000001"), "no plan is faster than"),
+    ):
+        outcome = shell.run("plan", *words, *QUICK)
+        assert outcome.code != 0
+        assert said in " ".join(outcome.err.split()), (words, outcome.err)
+
+
+def test_what_if_compares_times(shell: Shell, priced: Path):
+    """Tests that a question about money is refused by what-if."""
+    document = json.loads(priced.read_text())
+    document["options"] = {"objective": "cost"}
+    priced.write_text(json.dumps(document))
+    outcome = shell.run("what-if", priced.name, "--change", "devices=1")
+    assert outcome.code != 0
+    assert "set objective to makespan" in " ".join(outcome.err.split())

@@ -1,0 +1,159 @@
+"""The plan that costs least, the front of time and money, and what is said of them."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from planner.batch_problem import BatchProblem
+from planner.check_evidence import rederive
+from planner.document import parse_plan, render_plan
+from planner.embedded_problem import enclosed_problem
+from planner.errors import InfeasibleProblemError
+from planner.plan import Plan, RentalResult
+from planner.planning import Limits, make_pareto, make_plan, make_plans
+from planner.problem import Options, Problem
+from planner.rented import PER_UNIT, problem_on
+from planner.verify import verify
+from tests.planner.builders import make_layer, make_link, make_problem
+
+ROUNDS = Limits(time_limit_s=60, max_rounds=1)
+
+PRICES = {"a": 2.0, "b": 2.0, "c": 1.5}
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """Four layers that need two devices, of which one is cheap and far away."""
+    layers = [make_layer(f"l{i}", (500 + 30 * i, 500, 500), state_bytes=300) for i in range(4)]
+    links = [make_link("s a"), make_link("s b"), make_link("s c", bandwidth=10**7)]
+    whole = make_problem(layers, links, switches=("s",), num_microbatches=4, edge_bytes=10)
+    devices = tuple(replace(device, price_per_hour=PRICES[device.name]) for device in whole.cluster.devices)
+    return replace(whole, cluster=replace(whole.cluster, devices=devices), options=Options(objective="cost"))
+
+
+@pytest.fixture(scope="module")
+def plan(problem: Problem) -> Plan:
+    """The cheapest found in a round."""
+    return make_plan(problem, limits=ROUNDS)
+
+
+def rental_of(plan: Plan) -> RentalResult:
+    assert plan.evidence is not None
+    assert plan.evidence.rental is not None
+    return plan.evidence.rental
+
+
+def test_cheap_and_slow_is_chosen(problem: Problem, plan: Plan):
+    """Tests that one near and the far device are rented, which is slower than three and cheaper than two near ones."""
+    rental = rental_of(plan)
+    assert set(plan.devices) == {"a", "c"}
+    assert rental.price_per_hour == 3.5
+    assert rental.cost == 3_500_000 * plan.evidence.makespan_ns / PER_UNIT
+    assert 0 < rental.lower_bound <= rental.cost
+    assert plan.evidence.objective_gap == rental.gap
+    alone = make_plan(problem_on(problem, ["a", "b"]), limits=ROUNDS)
+    assert 4.0 * alone.evidence.makespan_ns > 3.5 * plan.evidence.makespan_ns
+
+
+def test_evidence_is_derived_again(problem: Problem, plan: Plan):
+    """Tests that the plan passes, and its document alone leads to both bounds, that on time and that on money."""
+    assert verify(problem, plan).passed
+    again = parse_plan(render_plan(plan))
+    assert again == plan
+    enclosed = enclosed_problem(again)
+    assert enclosed == problem
+    outcome = rederive(enclosed, again)
+    assert (outcome.passed, outcome.differences) == (True, ())
+    assert outcome.least_cost == rental_of(plan).lower_bound
+
+
+def spoilt(plan: Plan, **fields: Any) -> Plan:
+    return replace(plan, evidence=replace(plan.evidence, rental=replace(rental_of(plan), **fields)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"cost": 1e-9}, "evidence-cost"),
+        ({"price_per_hour": 3.4}, "evidence-cost"),
+        ({"lower_bound": 1.0}, "evidence-cost-bound"),
+        ({"gap": 0.0}, "evidence-cost-bound"),
+        ({"certificate": {"value": 10**30}}, "evidence-cost-bound"),
+        ({"devices": ("a", "b")}, "evidence-rented"),
+        ({"devices": ("c", "a")}, "evidence-rented"),
+    ],
+)
+def test_judge_counts_money_itself(problem: Problem, plan: Plan, fields: dict[str, Any], rule: str):
+    """Tests that every figure of the cost is recomputed from prices and makespan."""
+    assert {violation.rule for violation in verify(problem, spoilt(plan, **fields)).violations} == {rule}
+    assert not rederive(problem, spoilt(plan, **fields)).passed
+
+
+def test_cost_is_stated_where_it_is_minimised(problem: Problem, plan: Plan):
+    """Tests that evidence without a cost is refused where money is minimised, and with one where it is not."""
+    bare = replace(plan, evidence=replace(plan.evidence, rental=None))
+    assert [violation.rule for violation in verify(problem, bare).violations] == ["evidence-rental"]
+    times = replace(problem, options=Options())
+    stated = replace(plan, problem=times.reference())
+    assert [violation.rule for violation in verify(times, stated).violations] == ["evidence-rental"]
+
+
+def test_late_plan_is_refused(problem: Problem, plan: Plan):
+    """Tests that a plan that ends after the deadline breaks a rule, and in time does not."""
+    for late, rules in ((1, ["deadline-missed"]), (0, [])):
+        deadline_ns = plan.evidence.makespan_ns - late
+        asked = replace(problem, options=replace(problem.options, deadline_ns=deadline_ns))
+        found = verify(asked, replace(plan, problem=asked.reference()))
+        assert [violation.rule for violation in found.violations] == rules
+
+
+def test_deadline_takes_more_devices(problem: Problem, plan: Plan):
+    """Tests that below what two devices can reach all three are rented, and that nothing is found below every bound."""
+    asked = replace(problem, options=replace(problem.options, deadline_ns=11_000))
+    dear = make_plan(asked, limits=ROUNDS)
+    assert len(dear.devices) == 3
+    assert dear.evidence.makespan_ns <= 11_000
+    assert rental_of(dear).cost > rental_of(plan).cost
+    assert rederive(asked, dear).passed
+    with pytest.raises(InfeasibleProblemError, match=r"deadline_ns = 100, but no plan is faster than \d+ ns"):
+        make_plan(replace(problem, options=replace(problem.options, deadline_ns=100)), limits=ROUNDS)
+
+
+def test_front(problem: Problem):
+    """Tests that the points are ever slower and cheaper, each an answer of its own, none below another's bounds."""
+    front = make_pareto(problem, limits=ROUNDS)
+    assert (front.num_subsets, front.num_planned) == (5, 3)
+    assert len(front.points[0].plan.devices) == 3
+    for point in front.points:
+        assert rederive(point.problem, point.plan).passed
+        assert point.least_cost <= point.cost
+        assert point.least_ns <= point.makespan_ns == point.plan.evidence.makespan_ns
+        assert point.problem.options.deadline_ns == point.makespan_ns
+    for fast, cheap in pairwise(front.points):
+        assert fast.makespan_ns < cheap.makespan_ns
+        assert fast.cost > cheap.cost
+    assert len(front.points) > 1
+
+
+def test_free_devices(problem: Problem):
+    """Tests that with prices of 0 the cost is 0, which no plan is below."""
+    devices = tuple(replace(device, price_per_hour=0) for device in problem.cluster.devices)
+    free = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    plan = make_plan(free, limits=ROUNDS)
+    assert (rental_of(plan).cost, rental_of(plan).gap) == (0.0, 0.0)
+    assert rederive(free, plan).passed
+
+
+def test_what_there_is_not(problem: Problem):
+    """Tests that several kinds of plan, and a global batch, are refused with objective cost, as is too little room."""
+    with pytest.raises(ValueError, match=r"top = 2: with objective = cost one plan is made"):
+        make_plans(problem, top=2)
+    profile = replace(problem.profile, microbatch_size=1)
+    with pytest.raises(ValueError, match=r"objective = cost with global_batch_size = 4; give num_microbatches"):
+        BatchProblem(profile=profile, cluster=problem.cluster, global_batch_size=4, options=problem.options)
+    devices = tuple(replace(device, memory_bytes=10) for device in problem.cluster.devices)
+    small = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    with pytest.raises(InfeasibleProblemError, match="no plan fits on any subset of the devices: "):
+        make_plan(small, limits=ROUNDS)
