@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 from benchmarks.generate import make_workload, parse_family
-from benchmarks.report import Table
 from planner.actions import Action
 from planner.judge.case import Case
 from planner.plan import Plan, Stage
@@ -67,6 +66,8 @@ def measure(num_stages: int, num_microbatches: int) -> list[str]:
 
 def main() -> None:
     """Write the table to standard output, and to `-o`."""
+    from benchmarks.report import Table  # brings the compiler with it, which judging a plan does without
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stages", nargs="?", type=int, help="of one plan (default: three plans)")
     parser.add_argument("microbatches", nargs="?", type=int, default=1024)

@@ -20,7 +20,7 @@ from profiles.cluster import Cluster, Device
 from profiles.load import load_workload
 from profiles.measure.link_run import DeviceKind, measure_links
 from profiles.measure.links import dump_links, infer_cluster, load_links
-from tests.long_runs import IS_LONG
+from tests.long_runs import IS_LONG, shortened
 
 WORKER = Path(__file__).with_name("measure_worker.py")
 
@@ -65,7 +65,7 @@ def test_products_split_as_they_should(answers: Any):
 
 def test_bytes_are_the_same_on_fake_tensors(answers: Any):
     """Tests that stash, weight stash, state and parameters of every family are equal on real and on fake tensors."""
-    assert len(answers["real_and_fake"]) >= 9
+    assert len(answers["real_and_fake"]) >= shortened(5, whole=9)
     assert {name: differing for name, differing in answers["real_and_fake"].items() if differing} == {}
 
 
@@ -145,7 +145,7 @@ def test_a_training_becomes_a_workload(folder: Path, answers: Any):
     assert edges["trained", "join"] == edges["plain", "join"] == (128, 128)
     assert (workload.profile.microbatch_size, workload.num_microbatches) == (4, 3)
     assert workload.options == {"uneven_replication": False}
-    assert workload.profile.optimizer_ns > 0
+    assert layers["trained"].costs[0].optimizer_ns > 0 == layers["plain"].costs[0].optimizer_ns
     assert "Measured by pipeplan profile of measure_models:make_training" in workload.profile.provenance
 
 
