@@ -1,6 +1,5 @@
 """The words of a schedule as arrays, so that millions of actions can be looked at together."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -81,16 +80,3 @@ def _encode_word(word: tuple[Action, ...]) -> tuple[Integers, Integers, Integers
         return None
     codes = KIND_CODES[numpy.frombuffer("".join(kinds).encode(), dtype=numpy.uint8)]
     return codes, numpy.array(stages, dtype=numpy.int64), numpy.array(microbatches, dtype=numpy.int64)
-
-
-def holders(words: Words, seats: Mapping[tuple[str, int], int], *, num_stages: int) -> Integers | None:
-    """[A] the seat that `seats` names for device and stage of every action; None if there is one without a seat."""
-    table = numpy.full((len(words.schedule), num_stages), -1, dtype=numpy.int64)
-    index = {device: number for number, device in enumerate(words.schedule)}
-    for (device, stage), seat in seats.items():
-        if device in index:
-            table[index[device], stage] = seat
-    if len(words.stage) and words.stage.max() >= num_stages:
-        return None
-    found: Integers = table[words.device, words.stage]
-    return None if len(found) and found.min() < 0 else found

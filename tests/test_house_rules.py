@@ -459,7 +459,6 @@ CHOSEN_NUMBERS = {
     "solver_models/complete/with_pulp.py": {"GRACE_S": "how exactly solvers keep time"},
     "solver_models/joint/shaving.py": {"SHARE": "compiled in"},
     "solver_models/lower_bounds.py": {"MAX_BITS": "bits of a word"},
-    "solver_models/partition/dynamic.py": {"MAX_USES": "size of a table"},
     "solver_models/partition/ilp.py": {"MAX_COLUMNS": "size of a programme", "GRACE_S": "how exactly HiGHS keeps time"},
     "solver_models/partition/steady_state.py": {"MOST_SUFFIXES": "size of a table", "PRECISION": "of floating point"},
     "solver_models/precompile.py": {

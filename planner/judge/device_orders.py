@@ -25,16 +25,6 @@ PLACE_OF_KIND = numpy.array([0, 1, 2, 1], dtype=numpy.int64)
 """By F, I, W, B: the place that an action takes among those of its stage and microbatch."""
 
 
-def is_action(action: object) -> bool:
-    """Whether this is an action at all."""
-    return (
-        type(action) is Action
-        and type(action.stage) is int
-        and type(action.microbatch) is int
-        and isinstance(action.kind, str)
-    )
-
-
 def are_actions(order: tuple[object, ...]) -> bool:
     """Whether all of them are; looks at columns, since there may be millions."""
     if set(map(type, order)) - {Action}:

@@ -93,11 +93,6 @@ def find_factors(ratios: Mapping[Pair, Ratio]) -> Factors:
     return Factors(common=common, components=tuple(_explain(pairs, relative) for pairs in _components(relative)))
 
 
-def is_drift(factor: float, spread: float) -> bool:
-    """Whether a factor differs from 1 by more than chance."""
-    return abs(math.log(factor)) > threshold(spread)
-
-
 def threshold(spread: float) -> float:
     """The least logarithm of a factor that is taken for one."""
     return max(math.log1p(LEAST_DRIFT), 3 * spread)

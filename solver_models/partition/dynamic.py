@@ -12,9 +12,6 @@ from solver_models.partition.partition_instance import Interval, PartitionInstan
 Stages = tuple[Interval, ...]
 """Intervals in order."""
 
-MAX_USES = 4096
-"""Most combinations of used devices per class that are enumerated."""
-
 
 def make_tables(instance: PartitionInstance) -> Tables:
     """Prefix sums of everything that is added up over layers."""
@@ -61,11 +58,6 @@ class Partitioner:
         work = instance.work.sum(axis=(0, 2, 3)).tolist()
         self._drain_percent = 100 * work[1] // max(work[0], 1)
         self.stride = np.append(1, np.cumprod(instance.count + 1)).astype(np.int64)
-
-    @property
-    def can_enumerate(self) -> bool:
-        """Whether the combinations of used devices are few enough for `reach`."""
-        return bool(self.stride[-1] <= MAX_USES)
 
     def load(self, stage: Interval) -> int:
         """Ticks per microbatch that keep the devices of a stage, or the link into it, busy."""

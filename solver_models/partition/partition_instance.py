@@ -85,11 +85,6 @@ def one_in_flight() -> Integers:
     return np.ones(1, np.int64)
 
 
-def one_more_per_stage(instance: Instance) -> Integers:
-    """The memory that 1F1B needs: as many in flight as there are stages from this one on, at most all."""
-    return np.minimum(1 + np.arange(len(instance.capacity)), instance.num_microbatches).astype(np.int64)
-
-
 def make_partition_instance(instance: Instance, *, in_flight: Integers | None = None) -> PartitionInstance:
     """The partitioning part of a planning problem; devices of one type and memory form a class.
 
