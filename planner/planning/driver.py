@@ -245,6 +245,7 @@ def certify(run: SearchState) -> None:
     """Where a gap is open after the search of a small problem: a certificate that there is nothing below the incumbent.
 
     What the complete search closed, a reader has to believe; a refutation is derived again by whoever checks the plan.
+    It looks at the clock between many cases, so a part of the time is left to it.
     """
     below = run.threshold_ns
     if below is None or run.lower_bound is None or run.lower_bound.value_ns >= below or run.should_stop():
@@ -253,7 +254,7 @@ def certify(run: SearchState) -> None:
     if not is_claimed or is_complete(run.limits.method):
         return
     with run.turn_of(REFUTATION):
-        found = refute(run.problem, run.costs, value=below, has_time=run.time_until(1.0), params=run.params.bound)
+        found = refute(run.problem, run.costs, value=below, has_time=run.time_until(0.8), params=run.params.bound)
     if found is not None:
         run.lower_bound = found
         run.stopped_by = "proof"
