@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles clean browser slurm parsers database
+.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles clean browser slurm parsers database launchers
 
 # Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -12,6 +12,9 @@ PLANNER := $(VENV)/.planner
 TESTED := $(VENV)/.tested
 KERNELS := $(VENV)/.kernels
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# The tests start hundreds of processes: with modules compiled anew in each, a quarter of the time goes there.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,12 +45,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces,models]'
 	@touch $(PLANNER) $(TESTED) $@
 
-# What the quick tests need: the planner and pytest.
+# What the quick tests need: the planner, pytest, and torch for the executor.
 $(TESTED): pyproject.toml constraints.txt
 	@echo 'Setting up $(VENV) for the quick tests (a minute the first time)'
 	$(NEW_VENV)
 	@$(PIP_INSTALL) setuptools
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[solve,test]'
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[solve,test,torch]'
 	@touch $(PLANNER) $@
 
 $(KERNELS): $(wildcard solver_models/*.py solver_models/joint/*.py solver_models/partition/*.py)
@@ -64,7 +67,7 @@ lint: setup ## style, types and import contracts
 	$(BIN)/mypy --strict api planner profiles solver_models
 	$(BIN)/lint-imports
 
-# No network once it is set up, no root, no servers, no torch: the tests that take most branches in little time.
+# No network once it is set up, no root, no servers: the tests that take most branches in little time.
 QUICK := $(shell cut -d: -f1 tests/quick_tests.txt | uniq)
 quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, costs and play, documents, exporters
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick --quick only $(QUICK)
@@ -73,7 +76,7 @@ quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, cos
 # tests/api and tests/integration; by the number of tests, which is the default, some of them would come last.
 BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# The quick tests come first and are watched, which costs half as much time again; watching all would take a quarter of an hour.
+# The quick tests come first and are watched, with the processes that they start; watching all would take a quarter of an hour.
 test: setup browser slurm parsers database lint ## every check and every test, two files at a time
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
 	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent
@@ -95,7 +98,7 @@ test-crash: setup database ## kill solvers, workers, services and databases, a h
 	  tests/api/service/test_crashes.py tests/api/service/test_first_posts.py tests/api/service/test_connections.py
 
 # Each table has a module of its own; their docstrings say what is measured.
-TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sequential families large fidelity fidelity_upper_limit does_it_pay \
+TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sailor sequential families large fidelity fidelity_upper_limit does_it_pay \
   seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency service \
   plays threads time_limits judge search_params
 
@@ -111,6 +114,12 @@ bench-age: $(PLANNER) ## list the committed tables that are older than the code 
 
 gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, three microbatch sizes) into out/
 	@$(BIN)/python -m benchmarks.gpu_profiles
+
+# Too heavy for `make setup`, and at odds with its versions: each package has an environment of its own.
+launchers: setup ## ask SkyPilot and Ray themselves whether they take what is written for them (half a gigabyte)
+	@[ -x .venv-sky/bin/sky ] || { $(PYTHON) -m venv .venv-sky && .venv-sky/bin/python -m pip install --quiet skypilot==0.14.1; }
+	@[ -x .venv-ray/bin/ray ] || { $(PYTHON) -m venv .venv-ray && .venv-ray/bin/python -m pip install --quiet 'ray[default,train]==2.60.0'; }
+	@$(BIN)/python -m benchmarks.launcher_packages -o docs/benchmarks/launcher_packages.md
 
 clean: ## remove the environment, the caches and the demo's output
 	rm -rf .venv .venv-* .parsers build dist out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.json .import_linter_cache

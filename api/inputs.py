@@ -198,6 +198,7 @@ OPTION_SWITCHES = (
     "max_width",
     "receive_buffers",
     "synchronisation",
+    "shard_optimizer",
 )
 """Switches of the command line that are options of the problem under the same name."""
 

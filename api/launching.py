@@ -14,17 +14,23 @@ from typing import TextIO
 
 from api.failures import Exit, InputError
 from api.inputs import read_plan, reading
+from api.patch_files import read_patches
 from planner.document import plan_sha256, render_plan
-from planner.launch.job_commands import Submitted, cancel_command, logs_command, status_command
+from planner.execute.rank_record import start_ticks
+from planner.launch.job_commands import LaunchRequest, Submitted, cancel_command, logs_command, status_command
 from planner.launch.kubernetes import Kind, PodNeeds, plan_path, render_kubernetes
 from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, make_job_name
 from planner.launch.rank_mapping import place_ranks
+from planner.launch.ray_train import CLUSTER_PATH, PLAN_PATH, RayNeeds, describe_ray_job, find_ray_number, render_ray
+from planner.launch.skypilot import SkyNeeds, describe_sky_job, render_sky, sky_plan_path
 from planner.plan import Plan
 
 FOLDERS = "pipeplan-jobs"
 """Where the folders of jobs are made unless they are named."""
 RECORD = "launch.json"
 """The file of a job's folder that says what was submitted."""
+REQUEST = "request.json"
+"""The file of a job's folder that says what it was launched with."""
 _KEEPER = 'trap : TERM; folder=$1; number=$2; shift 2; "$@" >>"$folder/log" 2>&1; echo $? >"$folder/exit-$number"'
 
 
@@ -68,14 +74,15 @@ def make_launch(
     """Read the plan, seat its ranks and name the job; every mistake is an InputError."""
     plan = read_plan(source)
     digest = plan_sha256(plan)
-    name = name or make_job_name(f"{'plan' if source == '-' else Path(source).stem} {digest[:8]}")
+    name = name or make_job_name("plan" if source == "-" else Path(source).stem, suffix=digest[:8])
     place = Path(where.folder or f"{FOLDERS}/{name}").absolute()
     names = _host_names(where.hosts)
     with reading():
         cluster_text = None if where.cluster is None else Path(where.cluster).read_text(encoding="utf-8")
+        places = _places(plan, cluster_text, source=source)
         job = LaunchJob(
             name=name,
-            placement=place_ranks(plan, _places(plan, cluster_text, source=source)),
+            placement=place_ranks(plan, places),
             program=tuple(program),
             plan_at=where.plan_url or str(place / "plan.json"),
             plan_sha256=digest,
@@ -84,7 +91,7 @@ def make_launch(
             python=python or "python3",
             on_processors=on_processors,
         )
-        if unknown := sorted(set(names) - set(job.placement.hosts)):
+        if unknown := sorted(set(names) - {host for host, _ in places.values()}):
             raise ValueError(f"--host {unknown[0]}: the plan uses the hosts {', '.join(job.placement.hosts)}")
     return Launch(job=job, plan_text=render_plan(plan), cluster_text=cluster_text, folder=place)
 
@@ -126,15 +133,24 @@ def write_files(launch: Launch, submission: LaunchSubmission) -> None:
         (folder / "plan.json").write_text(launch.plan_text, encoding="utf-8")
         if launch.cluster_text is not None:
             (folder / "cluster.json").write_text(launch.cluster_text, encoding="utf-8")
-        for name, text in submission.files.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        _write_submission(submission, folder)
+
+
+def _write_submission(submission: LaunchSubmission, folder: Path) -> None:
+    for name, text in submission.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def start_locally(launch: Launch, submission: LaunchSubmission) -> tuple[Command, ...]:
     """Write the job's files; returns the commands as they run from here: those of other hosts through ssh."""
+    write_files(launch, submission)
+    return as_started_here(submission)
+
+
+def as_started_here(submission: LaunchSubmission) -> tuple[Command, ...]:
+    """The commands as they run from here: those of other hosts through ssh."""
     from planner.launch.torchrun import over_ssh
 
-    write_files(launch, submission)
     here = os.getcwd()
     return tuple(
         command if command.host in (None, socket.gethostname(), "localhost") else over_ssh(command, folder=here)
@@ -142,7 +158,9 @@ def start_locally(launch: Launch, submission: LaunchSubmission) -> tuple[Command
     )
 
 
-def render_pods(launch: Launch, *, kind: Kind, needs: PodNeeds, is_fetched: bool) -> tuple[Launch, LaunchSubmission]:
+def render_pods(
+    launch: Launch, *, kind: Kind, needs: PodNeeds, is_fetched: bool, patches: Sequence[str] = ()
+) -> tuple[Launch, LaunchSubmission]:
     """The Kubernetes job, and the launch with the plan where the pods find it."""
     if launch.cluster_text is not None:
         raise InputError("--cluster: a pod knows the plan alone; plan again, so that the plan brings its cluster along")
@@ -150,7 +168,42 @@ def render_pods(launch: Launch, *, kind: Kind, needs: PodNeeds, is_fetched: bool
     with reading():
         if text is not None:
             launch = replace(launch, job=replace(launch.job, plan_at=plan_path(text)))
-        return launch, render_kubernetes(launch.job, kind=kind, needs=needs, plan_text=text, folder=str(launch.folder))
+        return launch, render_kubernetes(
+            launch.job,
+            kind=kind,
+            needs=needs,
+            plan_text=text,
+            folder=str(launch.folder),
+            patches=read_patches(patches),
+        )
+
+
+def render_sky_task(
+    launch: Launch, *, needs: SkyNeeds, is_fetched: bool, patches: Sequence[str]
+) -> tuple[Launch, LaunchSubmission]:
+    """The SkyPilot task, and the launch with the plan where the nodes find it."""
+    if launch.cluster_text is not None:
+        raise InputError(
+            "--cluster: a node knows the plan alone; plan again, so that the plan brings its cluster along"
+        )
+    with reading():
+        if not is_fetched:
+            launch = replace(launch, job=replace(launch.job, plan_at=sky_plan_path(launch.job.name)))
+        given = read_patches(patches)
+        return launch, render_sky(
+            launch.job, needs=needs, folder=str(launch.folder), is_fetched=is_fetched, patches=given
+        )
+
+
+def render_ray_job(
+    launch: Launch, *, needs: RayNeeds, is_fetched: bool, patches: Sequence[str]
+) -> tuple[Launch, LaunchSubmission]:
+    """The Ray job, and the launch with the documents where Ray's workers put them."""
+    cluster_at = None if launch.cluster_text is None else CLUSTER_PATH
+    plan_at = launch.job.plan_at if is_fetched else PLAN_PATH
+    with reading():
+        launch = replace(launch, job=replace(launch.job, plan_at=plan_at, cluster_at=cluster_at))
+        return launch, render_ray(launch.job, needs=needs, folder=str(launch.folder), patches=read_patches(patches))
 
 
 def describe_start(submitted: Submitted, folder: Path) -> str:
@@ -173,20 +226,43 @@ def read_submitted(folder: Path) -> Submitted:
         return validate(Submitted, json.loads((folder / RECORD).read_text(encoding="utf-8")), source=str(folder))
 
 
+def remember_request(launch: Launch, request: LaunchRequest) -> None:
+    """What `pipeplan job heal` launches again."""
+    (launch.folder / REQUEST).write_text(json.dumps(asdict(request), indent=1) + "\n", encoding="utf-8")
+
+
+def read_request(folder: Path) -> LaunchRequest:
+    """What stands in the folder of a job; InputError if nothing does."""
+    from profiles.validation import validate
+
+    if not (folder / REQUEST).exists():
+        raise InputError(f"{folder}: nothing says what was launched from here; launch the new plan by hand")
+    with reading():
+        return validate(LaunchRequest, json.loads((folder / REQUEST).read_text(encoding="utf-8")), source=str(folder))
+
+
+def submit_again(submission: LaunchSubmission, *, submitted: Submitted, folder: Path) -> Submitted:
+    """Hand over what goes on in the folder of a job that is over."""
+    (folder / "exit").unlink(missing_ok=True)
+    _write_submission(submission, folder)
+    return submit(submission, submitted=submitted, folder=folder)
+
+
 def submit(submission: LaunchSubmission, *, submitted: Submitted, folder: Path) -> Submitted:
-    """Hand the job to Slurm or Kubernetes."""
+    """Hand the job to its launcher."""
     from planner.launch.slurm import find_job_id
 
     (command,) = submission.commands
-    answer = _ask(command)
-    if submitted.launcher == "slurm":
+    answer = ask(command)
+    find = {"slurm": find_job_id, "ray": find_ray_number}.get(submitted.launcher)
+    if find is not None:
         with reading():
-            submitted = replace(submitted, number=find_job_id(answer))
+            submitted = replace(submitted, number=find(answer))
     _remember(submitted, folder)
     return submitted
 
 
-def _ask(command: Command) -> str:
+def ask(command: Command) -> str:
     """Run a command of the launcher; its refusal is the user's to read."""
     try:
         done = subprocess.run(
@@ -229,7 +305,7 @@ def detach_agents(commands: Sequence[Command], *, submitted: Submitted, folder: 
     for number, command in enumerate(commands):
         kept = ("/bin/sh", "-c", _KEEPER, "sh", str(folder), str(number), *command.arguments)
         agent = _leave(kept, os.environ | dict(command.environment))
-        processes.append((agent, _start_time(agent) or 0))
+        processes.append((agent, start_ticks(agent) or 0))
     submitted = replace(submitted, processes=tuple(processes))
     _remember(submitted, folder)
     return submitted
@@ -245,37 +321,36 @@ def _leave(arguments: tuple[str, ...], environment: Mapping[str, str]) -> int:
     return os.posix_spawn(arguments[0], arguments, environment, file_actions=nothing, setsid=True)
 
 
-def _start_time(process: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if it is no more, or only waits to be buried."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
-
-
 def describe_status(submitted: Submitted, folder: Path) -> str:
     """How the job is, in a line: what the launcher says, or `ended with N`, or `gone`."""
     if submitted.launcher == "torchrun":
         codes = sorted(int(file.read_text() or 1) for file in folder.glob("exit-*"))
         if len(codes) == len(submitted.processes):
             return f"ended with {next((code for code in codes if code), 0)}"
-        alive = sum(_start_time(process) == start for process, start in submitted.processes)
+        alive = sum(start_ticks(process) == start for process, start in submitted.processes)
         return f"running ({alive} agents)" if alive else "gone without an exit code: killed, or the machine restarted"
     if submitted.launcher == "slurm" and (folder / "exit").exists():
         return f"ended with {(folder / 'exit').read_text().strip()}"
     try:
-        return _ask(Command(arguments=status_command(submitted, folder=str(folder)))).strip() or "gone"
+        return _read_status(submitted, ask(Command(arguments=status_command(submitted, folder=str(folder)))))
     except InputError as error:
         if submitted.launcher == "slurm" and "Invalid job id" in str(error):
             return "gone: Slurm no longer knows it"
         raise
 
 
+def _read_status(submitted: Submitted, answer: str) -> str:
+    """What the launcher's answer says, in a line."""
+    with reading():
+        if submitted.launcher == "skypilot":
+            return describe_sky_job(answer, name=submitted.name)
+        return describe_ray_job(answer) if submitted.launcher == "ray" else answer.strip() or "gone"
+
+
 def show_logs(submitted: Submitted, folder: Path, *, follow: bool, to: TextIO) -> int:
     """Pass on what the processes say; returns the exit code of whoever says it."""
     command = logs_command(submitted, folder=str(folder), follow=follow)
-    if submitted.launcher != "kubernetes" and not follow:
+    if submitted.launcher in ("torchrun", "slurm") and not follow:
         log = folder / "log"
         to.write(log.read_text(encoding="utf-8", errors="replace") if log.exists() else "")
         return Exit.DONE
@@ -288,10 +363,10 @@ def show_logs(submitted: Submitted, folder: Path, *, follow: bool, to: TextIO) -
 def cancel(submitted: Submitted, folder: Path) -> None:
     """End the job."""
     if submitted.launcher != "torchrun":
-        _ask(Command(arguments=cancel_command(submitted, folder=str(folder))))
+        ask(Command(arguments=cancel_command(submitted, folder=str(folder))))
         return
     for process, start in submitted.processes:
-        if _start_time(process) == start:
+        if start_ticks(process) == start:
             os.killpg(process, signal.SIGTERM)
 
 

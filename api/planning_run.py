@@ -1,5 +1,7 @@
 """One planning run: progress told, Ctrl+C heard, a rejected plan kept as a bundle."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ from planner.progress import Limits
 
 if TYPE_CHECKING:
     from planner.planning import ParetoFront, SearchParams
+    from planner.planning.driver import PlanningOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,28 +77,11 @@ def run_plan(
     problem: Question, effort: Effort, *, console: Console, target: Target | None = None, start: Plan | None = None
 ) -> tuple[Plan, RunSummary]:
     """The best plan found under `effort`, and how the run went; raises as `make_plan` does, or KeyboardInterrupt."""
-    with Reporter(console, effort.style) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
-        from planner.planning import SearchParams, make_plans  # the solvers come with it, so the live line comes first
+    with Reporter(console, effort.style) as reporter, _attended(problem, effort, reporter=reporter) as how:
+        from planner.planning import make_plans
 
-        limits = _limits_left(effort, reporter)
-        try:
-            plan, *others = make_plans(
-                problem,
-                top=effort.top,
-                limits=limits,
-                start=start,
-                on_progress=reporter.hear,
-                should_stop=interrupts.is_asked_to_stop,
-                target=target,
-                params=effort.params or SearchParams(),
-            )
-        except NoPlanFoundError:
-            if interrupts.is_asked_to_stop():
-                raise KeyboardInterrupt from None
-            raise
-        except PlanError as error:
-            path = save_bundle(render_bundle(problem, limits, error=error))
-            raise PlanError(f"{error}; what it takes to see it again is in {path}") from error
+        how |= {"target": target, "start": start}
+        plan, *others = make_plans(problem, top=effort.top, **how)
     summary = RunSummary(
         elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, top=effort.top, others=tuple(others)
     )
@@ -104,23 +90,34 @@ def run_plan(
 
 def run_pareto(problem: Problem, effort: Effort, *, console: Console, target: Target | None = None) -> "ParetoFront":
     """The front of time and money found under `effort`; raises as `make_pareto` does, or KeyboardInterrupt."""
-    with Reporter(console, effort.style) as reporter, Interrupts(on_first=reporter.stop) as interrupts:
-        from planner.planning import SearchParams, make_pareto
+    with Reporter(console, effort.style) as reporter, _attended(problem, effort, reporter=reporter) as how:
+        from planner.planning import make_pareto
+
+        how["target"] = target
+        return make_pareto(problem, **how)
+
+
+@contextmanager
+def _attended(problem: Question, effort: Effort, *, reporter: Reporter) -> Iterator["PlanningOptions"]:
+    """The options of a run that tells its progress and hears Ctrl+C; a rejected plan is kept as a bundle."""
+    with Interrupts(on_first=reporter.stop) as interrupts:
+        from planner.planning import SearchParams  # the solvers come with it, so the live line comes first
 
         limits = _limits_left(effort, reporter)
         try:
-            return make_pareto(
-                problem,
-                limits=limits,
-                on_progress=reporter.hear,
-                should_stop=interrupts.is_asked_to_stop,
-                target=target,
-                params=effort.params or SearchParams(),
-            )
+            yield {
+                "limits": limits,
+                "on_progress": reporter.hear,
+                "should_stop": interrupts.is_asked_to_stop,
+                "params": effort.params or SearchParams(),
+            }
         except NoPlanFoundError:
             if interrupts.is_asked_to_stop():
                 raise KeyboardInterrupt from None
             raise
+        except PlanError as error:
+            path = save_bundle(render_bundle(problem, limits, error=error))
+            raise PlanError(f"{error}; what it takes to see it again is in {path}") from error
 
 
 def _limits_left(effort: Effort, reporter: Reporter) -> Limits:

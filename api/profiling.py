@@ -155,9 +155,10 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def _load(wanted: Wanted) -> "Intake":
+    from planner.execute.training import training_of
     from profiles.measure.load_model import load_model
 
-    return load_model(wanted.model)
+    return load_model(wanted.model, cut=training_of)
 
 
 def _plan_survey(wanted: Wanted, intake: "Intake") -> "tuple[Survey, int | None]":
@@ -279,6 +280,7 @@ def _sheet(name: str | None) -> Any:
 def _survey(name: str, intake: "Intake", *, survey: "Survey", journal: "Journal", telling: "Telling") -> "Findings":
     """I and W are split by the executor's own hand: that is what will run."""
     from planner.execute.deferred import make_deferring
+    from planner.execute.training import training_of
     from profiles.measure.background_load import BusyWork, time_busy
     from profiles.measure.measure_layers import survey_model
 
@@ -292,7 +294,8 @@ def _survey(name: str, intake: "Intake", *, survey: "Survey", journal: "Journal"
             dtype=survey.dtype,
             repetitions=repetitions,
             recomputes=survey.recomputes,
-            defer=f"{make_deferring.__module__}:{make_deferring.__name__}",
+            defer=_name_of(make_deferring),
+            cut=_name_of(training_of),
         )
         found = time_busy(work, processes=survey.busy_processes)
         telling.hear("rounds", 1, total=1, label=f"{survey.busy_processes} processes at work")
@@ -306,6 +309,10 @@ def _survey(name: str, intake: "Intake", *, survey: "Survey", journal: "Journal"
         hear=lambda step: telling.hear("layers", step.done, total=step.total, label=f"{step.label} {step.how}"),
         crowd=crowd,
     )
+
+
+def _name_of(function: Any) -> str:
+    return f"{function.__module__}:{function.__name__}"
 
 
 def _given_cluster(wanted: Wanted, survey: "Survey") -> Cluster | None:

@@ -103,7 +103,7 @@ def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping
     peak = peak_bytes.get(fullest.name, 0)
     yield str(number)
     yield one_line(("↻ " if stage.recompute else "") + render_layers(stage.layers))
-    yield one_line(render_groups(stage.replicas))
+    yield one_line(render_groups(stage.replicas) + (" ÷" if stage.is_sharded else ""))
     yield render_ms(cost.forward_ns)
     yield render_ms(cost.input_grad_ns)
     yield render_ms(cost.weight_grad_ns) if cost.has_weight_grad else ABSENT
@@ -357,6 +357,8 @@ def _render_lead(evidence: Evidence, ours: int, *, objective: Objective) -> str:
         return ", where no baseline fits into the memory"
     name = min(rivals, key=lambda name: rivals[name])
     lead = 1 - ours / rivals[name]
+    if lead < -0.0005:
+        return f", {render_percent(ours / rivals[name] - 1)} more than {name}, which wins, but is none of our plans"
     return f", as fast as {name}" if lead < 0.0005 else f", {render_percent(lead)} less than {name}, the best that fits"
 
 

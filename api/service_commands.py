@@ -4,24 +4,34 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from api.failures import InputError
-from api.jobs.database import await_server, open_database
+from api.jobs.container import Shares, available_bytes, share_out
+from api.jobs.database import FILE, await_server, open_database
+from api.jobs.logs import VARIABLE, LogFormat, configure
 from api.jobs.process import ProcessLimits
 from api.jobs.request import Ceilings
-from api.jobs.sql_store import SqlStore
+from api.jobs.sql_store import Database, SqlStore
+from api.jobs.sqlite import FolderLock
+from api.service.audit import AuditLog, operator
 from api.service.keys import SCOPES, ApiKey, KeyRing
 from api.service.settings import ClientLimits, Oidc, Settings, is_loopback
 from planner.progress import usable_cores
 
 PREFIX = "PIPEPLAN_LIMIT_"
-"""Of environment variables that set limits of clients."""
+"""Of environment variables that set limits."""
 
 MOST = 2**50
 """No limit is larger."""
+
+FIRST_KEY, FIRST_TENANT = "PIPEPLAN_FIRST_KEY", "PIPEPLAN_FIRST_TENANT"
+"""Environment variables: the API key of a fresh installation, and whose it is."""
+
+INSPECTION_S = 10.0
+"""How long a check or a drawing may take, unless it is set."""
 
 KEYS_WAIT_S = 5.0
 """So long the commands about keys wait for a database."""
@@ -29,9 +39,9 @@ KEYS_WAIT_S = 5.0
 
 def make_settings(switches: Mapping[str, Any]) -> Settings:
     """The settings that the switches of `serve` or `worker` ask for."""
-    if switches["memory_gib"] <= 0:
-        raise InputError(f"--memory-gib {switches['memory_gib']}: give GiB above 0")
-    workers, threads = switches["workers"], switches["threads"]
+    shares, workers, threads = _share_out(switches), switches["workers"], switches["threads"]
+    limits = read_limits(switches.get("limit") or (), os.environ)
+    ceilings = {"max_time_limit_s": switches.get("max_time_limit", 3600.0)} | _those_of(Ceilings, limits)
     return Settings(
         data=switches["data"],
         database_url=switches["database_url"],
@@ -39,19 +49,47 @@ def make_settings(switches: Mapping[str, Any]) -> Settings:
         needs_keys=_needs_keys(switches),
         retention_s=24 * 3600.0 * switches.get("retention_days", 30.0),
         traces=switches.get("traces", False),
-        ceilings=Ceilings(max_time_limit_s=switches.get("max_time_limit", 3600.0)),
-        traffic=make_traffic(switches.get("limit") or (), os.environ),
+        ceilings=Ceilings(**ceilings),
+        traffic=ClientLimits(**_those_of(ClientLimits, limits)),
+        inspection_s=limits.get("inspection_s", INSPECTION_S),
         process=ProcessLimits(
-            memory_bytes=int(switches["memory_gib"] * 2**30),
+            memory_bytes=shares.solver_bytes,
             num_threads=threads or max(1, usable_cores() // max(1, workers)),
         ),
+        helper=ProcessLimits(memory_bytes=shares.helper_bytes, num_threads=1),
+        num_helpers=shares.num_helpers,
         oidc=_oidc(switches),
+        webhook_hosts=tuple(switches.get("webhook_host") or ()),
+        first_key=os.environ.get(FIRST_KEY) or None,
+        first_tenant=os.environ.get(FIRST_TENANT) or "default",
     )
 
 
-def make_traffic(limits: Sequence[str], environment: Mapping[str, str]) -> ClientLimits:
-    """The limits of clients: `PIPEPLAN_LIMIT_NAME` of the environment, and over it NAME=VALUE of the command line."""
-    known = {field.name: field for field in fields(ClientLimits)}
+def _share_out(switches: Mapping[str, Any]) -> Shares:
+    """The memory of this machine or container; solvers run here unless jobs are kept in PostgreSQL."""
+    asked, is_serving = switches["memory_gib"], "host" in switches
+    if asked is not None and asked <= 0:
+        raise InputError(f"--memory-gib {asked}: give GiB above 0")
+    solves_elsewhere = is_serving and switches["database_url"] is not None
+    try:
+        return share_out(
+            available_bytes(),
+            asked_bytes=None if asked is None else int(asked * 2**30),
+            num_solvers=0 if solves_elsewhere else switches["workers"],
+            num_helpers=usable_cores() if is_serving else 0,
+        )
+    except ValueError as error:
+        raise InputError(f"--memory-gib: {error}") from None
+
+
+def _those_of(kind: type, limits: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: limits[field.name] for field in fields(kind) if field.name in limits}
+
+
+def read_limits(limits: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Limits by name: `PIPEPLAN_LIMIT_NAME` of the environment, and over it NAME=VALUE of the command line."""
+    known: dict[str, Any] = {field.name: field.default for kind in (ClientLimits, Ceilings) for field in fields(kind)}
+    known["inspection_s"] = INSPECTION_S
     asked = {
         variable.removeprefix(PREFIX).lower(): (variable, value)
         for variable, value in environment.items()
@@ -64,7 +102,7 @@ def make_traffic(limits: Sequence[str], environment: Mapping[str, str]) -> Clien
     for name, (source, value) in asked.items():
         if name not in known:
             raise InputError(f"{source}: there is no limit {name[:40]!r}; choose from {', '.join(known)}")
-        kind = int if isinstance(known[name].default, int) else float
+        kind = int if isinstance(known[name], int) else float
         try:
             values[name] = kind(value)
         except ValueError:
@@ -72,7 +110,7 @@ def make_traffic(limits: Sequence[str], environment: Mapping[str, str]) -> Clien
         if not 0 < values[name] <= MOST:
             what = "a whole number" if kind is int else "a number"
             raise InputError(f"{source}: {value[:40]!r} will not do; give {what} above 0, e.g. {name}=10")
-    return ClientLimits(**values)
+    return values
 
 
 def _needs_keys(switches: Mapping[str, Any]) -> bool:
@@ -103,6 +141,12 @@ def run_server(settings: Settings, *, host: str, port: int, wait_s: float) -> No
     server.run()
 
 
+def begin_logs(form: LogFormat) -> None:
+    """Log in this form from now on; solver processes do the same."""
+    os.environ[VARIABLE] = form
+    configure(form)
+
+
 def _say(words: str) -> None:
     sys.stderr.write(words + "\n")
     sys.stderr.flush()
@@ -115,14 +159,17 @@ def _await(url: str, wait_s: float) -> None:
         raise InputError(str(error)) from None
 
 
-def run_worker(settings: Settings, *, wait_s: float) -> None:
-    """Work until a signal ends it; `wait_s`: for a database that is not there yet."""
+def run_worker(settings: Settings, *, wait_s: float, metrics: tuple[str, int] | None = None) -> None:
+    """Work until a signal ends it; `wait_s`: for a database that is not there yet; `metrics`: host and port."""
     if settings.database_url is None:
         raise InputError("--database-url is missing; with SQLite the service itself works")
     from api.jobs.postgres_worker import work
 
     _await(settings.database_url, wait_s)
-    work(settings)
+    try:
+        work(settings, metrics_address=metrics)
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def render_openapi() -> str:
@@ -135,6 +182,13 @@ def render_openapi() -> str:
 @contextmanager
 def key_ring(data: Path, database_url: str | None) -> Iterator[KeyRing]:
     """The keys of a store, which is made if there is none yet."""
+    with opened(data, database_url) as database:
+        yield KeyRing(database)
+
+
+@contextmanager
+def opened(data: Path, database_url: str | None) -> Iterator[Database]:
+    """A store's database, up to date, made if there is none yet; raises InputError for what is no store."""
     if database_url is not None:
         _await(database_url, KEYS_WAIT_S)
     try:
@@ -143,7 +197,9 @@ def key_ring(data: Path, database_url: str | None) -> Iterator[KeyRing]:
         raise InputError(str(error)) from None
     try:
         SqlStore(database)
-        yield KeyRing(database)
+        yield database
+    except ValueError as error:
+        raise InputError(str(error)) from None
     finally:
         database.close_all()
 
@@ -162,3 +218,48 @@ def create_key(keys: KeyRing, switches: Mapping[str, Any]) -> tuple[ApiKey, str]
         )
     except ValueError as error:
         raise InputError(str(error)) from None
+
+
+def rotate_key(keys: KeyRing, key_id: str, *, overlap_hours: float) -> tuple[ApiKey, str]:
+    """The key that follows another one, and its text."""
+    try:
+        return keys.rotate(key_id, overlap_s=3600.0 * overlap_hours)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def back_up_store(file: Path, *, data: Path, database_url: str | None) -> dict[str, int]:
+    """Rows by table of the backup that was written."""
+    from api.jobs.backup import back_up
+
+    if database_url is None and not (data / FILE).exists():
+        raise InputError(f"{data / FILE}: there is no store; give its folder with --data")
+    with opened(data, database_url) as database:
+        try:
+            counts = back_up(database, file)
+        except OSError as error:
+            raise InputError(str(error)) from None
+        AuditLog(database).add(actor=operator(), action="store.backed_up", subject=file.name)
+    return counts
+
+
+def restore_store(file: Path, *, data: Path, database_url: str | None) -> dict[str, int]:
+    """Rows by table of the backup that was put into an empty store; no service may work on it meanwhile."""
+    from api.jobs.backup import restore
+
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such file")
+    with opened(data, database_url) as database:
+        lock = None if database_url is not None else FolderLock(data)
+        try:
+            counts = restore(database, file)
+            AuditLog(database).add(actor=operator(), action="store.restored", subject=file.name)
+        finally:
+            if lock is not None:
+                lock.close()
+    return counts
+
+
+def audit_entries(database: Database, *, limit: int) -> list[dict[str, Any]]:
+    """The latest entries of the audit log, as they are shown."""
+    return [asdict(entry) for entry in AuditLog(database).listed(limit=limit)]

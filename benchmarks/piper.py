@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Table, make_parser, peak_memory_gib
+from benchmarks.steady_state import SteadyInstance, SteadyPlan, SteadyStage, plan_steady_state
 from profiles.importers.piper import PLAIN, RECOMPUTING, PiperDocument, read_piper
-from solver_models.partition.steady_state import SteadyInstance, SteadyPlan, SteadyStage, plan_steady_state
 
 GIB = 2**30
 MEMORY, BANDWIDTH, BATCH = 8 * GIB, 25 * GIB, 1920
@@ -250,7 +250,7 @@ def main() -> None:
         "Every value was recomputed from the plan in exact arithmetic (`evaluate`), which also checks memory, the "
         "batch and the dependencies. The search space is Piper's own: stages of one width and one number of replicas "
         "that divides the batch, recomputation layer by layer. Ours is solved exactly (docstring of "
-        "`solver_models/partition/steady_state.py`), recomputation included, which Piper chooses greedily: that both "
+        "`benchmarks/steady_state.py`), recomputation included, which Piper chooses greedily: that both "
         "agree in every printed digit says that its choice was the best. The times of our planner leave out compiling, "
         "which is cached on disk; those of Piper's were measured on two busy cores.",
         f"Peak memory of this process: {peak_memory_gib():.2f} GiB.",

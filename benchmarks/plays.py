@@ -79,9 +79,9 @@ def measure(name: str, *, seconds: float) -> list[str]:
     candidate = even_candidate(problem, searcher)
     net = searcher.net_of(candidate)
     orders, _ = searcher.words(candidate)
-    groups, recompute = candidate.groups, candidate.recompute
+    groups, modes = candidate.groups, candidate.modes
     plan = make_plan_from_words(
-        problem, make_stages(problem, candidate.stage_of, groups=groups, recompute=recompute), words=orders
+        problem, make_stages(problem, candidate.stage_of, groups=groups, modes=modes), words=orders
     )
     count = sum(map(len, plan.schedule.values()))
     words = np.zeros((len(problem.cluster.devices), longest_word(net)), np.int32)

@@ -21,11 +21,10 @@ from typing import Any
 
 from api.client import Client, ServerError
 from api.doctor import make_toy_problem
+from api.jobs.database import open_database
 from api.jobs.sql_store import SqlStore
-from api.service.core import open_database
 from api.service.keys import KeyRing
 from api.service.serving import free_port
-from api.service.settings import Settings
 from benchmarks.report import Table, make_parser
 from planner.document import parse_plan
 from planner.problem import Problem
@@ -38,6 +37,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 TENANTS = ("red", "green", "blue", "white")
 """Whose jobs the long queue holds."""
+
+
+NUM_VIEWS = 30
+"""Clients that look at one plan at the same moment."""
+
+
+def demo_problem() -> Problem:
+    """A question of a usual size."""
+    workload = load_workload("demo:vgg16-ethernet")
+    assert workload.cluster is not None
+    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=32)
 
 
 @contextmanager
@@ -84,7 +94,7 @@ def service(*, database_url: str | None = None) -> Iterator[Service]:
     port = free_port()
     more = [] if database_url is None else ["--database-url", database_url]
     with tempfile.TemporaryDirectory() as folder:
-        database = open_database(Settings(data=Path(folder), database_url=database_url))
+        database = open_database(Path(folder), database_url)
         SqlStore(database)
         with processes(["serve", "--keys", "--port", str(port), "--data", folder, *more]):
             made = Service(f"http://127.0.0.1:{port}", KeyRing(database))
@@ -144,12 +154,23 @@ def latencies(clients: Sequence[Client], job_id: str, *, each: int) -> list[floa
     return sorted(times)
 
 
+def view_times(clients: Sequence[Client], job_id: str) -> list[float]:
+    """Seconds until each of the clients, who ask at the same moment, has the view of a plan."""
+    ready, times = threading.Barrier(len(clients)), list[float]()
+
+    def look(client: Client) -> None:
+        ready.wait()
+        begin = time.monotonic()
+        client.fetch(job_id, "view")
+        times.append(time.monotonic() - begin)
+
+    at_once([lambda client=client: look(client) for client in clients])  # type: ignore[misc]
+    return sorted(times)
+
+
 def event_delays(clients: Sequence[Client]) -> list[float]:
     """Seconds from the end of a job that all clients follow to its last event."""
-    workload = load_workload("demo:vgg16-ethernet")
-    assert workload.cluster is not None
-    problem = Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=32)
-    job = clients[0].submit(problem, limits=Limits(time_limit_s=300.0, patience_s=300.0))
+    job = clients[0].submit(demo_problem(), limits=Limits(time_limit_s=300.0, patience_s=300.0))
     arrived = threading.Barrier(len(clients), action=lambda: clients[0].stop(job["id"]))
     heard: list[float] = []
 
@@ -219,6 +240,10 @@ def main() -> None:
         clients = [made.client() for _ in range(num_clients)]
         status = latencies(clients, submit(client, [0])[0], each=10)
         table.add((f"status, {num_clients} clients at once, ms (median / 99 % / longest)", percentiles(status)))
+        viewed = client.plan(demo_problem(), limits=Limits(time_limit_s=20.0, max_rounds=1))["id"]
+        for when in ("first seen", "kept"):
+            times = percentiles(view_times(clients[:NUM_VIEWS], viewed))
+            table.add((f"{NUM_VIEWS} views of one plan at once, {when}, ms (same)", times))
         delays = event_delays(clients)
         table.add((f"last event after the end, {len(delays)} clients, ms (same)", percentiles(delays)))
     submitted, solved, ended, verified = long_queue(queue)

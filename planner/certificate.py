@@ -310,7 +310,8 @@ def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
 def _is_placed(problem: Problem) -> bool:
     """Whether stages and devices are decided, so that only the order is open."""
     options = problem.options
-    return options.partition is not None and options.placement is not None and not options.recompute
+    is_given = options.partition is not None and options.placement is not None
+    return is_given and not options.recompute and not problem.may_shard
 
 
 def _derive(least: Least, certificate: Mapping[str, Any]) -> int:

@@ -255,13 +255,20 @@ class CostModel:
             weight_grad_ns=_ceil(sum(work.weight_grad_ns for work in works), replicas) + weight_grad,
             backward_ns=_ceil(sum(work.backward_ns for work in works) + recompute, replicas) + backward,
             has_weight_grad=has_weight_grad,
-            state_bytes=sum(size.state_bytes for size in sizes),
+            state_bytes=sum(size.state_bytes for size in sizes) - self._elsewhere_bytes(stage, width=width),
             held_bytes=_ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash,
             stash_bytes=stash,
             weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas) + kept,
             workspace_bytes=workspace,
             weight_workspace_bytes=workspace - kept,
         )
+
+    def _elsewhere_bytes(self, stage: Stage, *, width: int) -> int:
+        """The part of the optimizer's state that other replicas of the stage hold."""
+        if not stage.is_sharded:
+            return 0
+        whole = sum(self.problem.profile.by_name[name].shardable_bytes_at(width) for name in stage.layers)
+        return whole - _ceil(whole, len(stage.replicas))
 
     def exchange_ns(self, stage: Stage, device_type: str, *, kind: str) -> int:
         """How much of an action of kind F, I, W or B the exchanges between the replicas of a stage are."""
@@ -300,9 +307,9 @@ class CostModel:
                     wanted.append((receiver, sender, _ceil(traffic.backward_bytes * share, whole)))
         for stage in stages:
             if len(stage.replicas) > 1:
-                size = self.gradient_bytes(stage)
+                sizes = [self.gradient_bytes(stage), *([self.gathered_bytes(stage)] if stage.is_sharded else [])]
                 ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
-                wanted += [(a[0], b[0], size) for a, b in ring if a[0] != b[0]]
+                wanted += [(a[0], b[0], size) for a, b in ring if a[0] != b[0] for size in sizes]
         self.problem.cluster.find_routes(wanted)
 
     def static_bytes(self, stages: Sequence[Stage]) -> dict[str, int]:
@@ -366,9 +373,12 @@ class CostModel:
             static[part.device] = static.get(part.device, 0) + size
 
     def bucket_bytes(self, stage: Stage) -> int:
-        """Gradients that a replica of the stage holds a second time to reduce them; 0 where there is one replica."""
-        most = self.problem.profile.bucket_bytes
-        return min(most, self.gradient_bytes(stage)) if most and len(stage.replicas) > 1 else 0
+        """Gradients that a replica of the stage holds a second time to reduce them; 0 where there is one replica.
+
+        A reduce-scatter holds what it sends and what comes.
+        """
+        most, times = self.problem.profile.bucket_bytes, 2 if stage.is_sharded else 1
+        return min(most, times * self.gradient_bytes(stage)) if most and len(stage.replicas) > 1 else 0
 
     def parameter_bytes(self, stage: Stage) -> int:
         """Bytes of the weights of a stage."""
@@ -377,32 +387,49 @@ class CostModel:
     def gradient_bytes(self, stage: Stage) -> int:
         """Gradient bytes that the replicas of a stage synchronise (per device of a group)."""
         layers, width = [self.problem.profile.by_name[name] for name in stage.layers], len(stage.replicas[0])
-        stated = [(layer.synchronised_bytes_at(width), layer.synchronised_bytes) for layer in layers]
-        in_equal_parts = sum(whole for size, whole in stated if size is None)
-        return sum(size for size, _ in stated if size is not None) + _ceil(in_equal_parts, width)
+        return _with_parts([(each.synchronised_bytes_at(width), each.synchronised_bytes) for each in layers], width)
+
+    def gathered_bytes(self, stage: Stage) -> int:
+        """Bytes of weights that sharding replicas of a stage gather after a step (per device of a group)."""
+        layers, width = [self.problem.profile.by_name[name] for name in stage.layers], len(stage.replicas[0])
+        return _with_parts([(each.gathered_bytes_at(width), each.gathered_bytes) for each in layers], width)
 
     def synchronisation_ns(self, stage: Stage) -> int:
-        """Ring all-reduce time of a replicated stage; 0 if it has one replica or is frozen as a whole.
+        """Time of a replicated stage's all-reduce, or reduce-scatter where it shards; 0 without either."""
+        rounds = 1 if stage.is_sharded else 2
+        return 0 if self._is_frozen(stage) else self.ring_ns(stage.replicas, self.gradient_bytes(stage), rounds=rounds)
 
-        2 (r - 1) / r x gradient bytes / slowest link + 2 (r - 1) x largest latency over the ring, in listed order.
-        """
-        replicas = len(stage.replicas)
-        if replicas == 1 or all(self.problem.profile.by_name[name].frozen for name in stage.layers):
+    def gathering_ns(self, stage: Stage) -> int:
+        """Time in which sharding replicas of a stage gather its weights after the optimizer's step; 0 for others."""
+        if not stage.is_sharded or self._is_frozen(stage):
             return 0
-        size = self.gradient_bytes(stage)
+        return self.ring_ns(stage.replicas, self.gathered_bytes(stage), rounds=1)
+
+    def _is_frozen(self, stage: Stage) -> bool:
+        return all(self.problem.profile.by_name[name].frozen for name in stage.layers)
+
+    def ring_ns(self, groups: Sequence[DeviceGroup], size: int, *, rounds: int) -> int:
+        """Ring all-reduce (2 rounds), or either half of it, of so many bytes over groups; 0 for a single one.
+
+        Rounds x (r - 1) / r x bytes / slowest link + rounds x (r - 1) x largest latency over the ring, in listed order.
+        """
+        replicas = len(groups)
+        if replicas == 1:
+            return 0
         routes = [
             self.problem.cluster.route(a[0], b[0], num_bytes=size)
-            for a, b in zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
+            for a, b in zip(groups, (*groups[1:], groups[0]), strict=True)
         ]
         slowest = min(route.bandwidth_bytes_per_s for route in routes)
         latency = max(route.latency_ns for route in routes)
-        return _ceil(2 * (replicas - 1) * size * 10**9, replicas * slowest) + 2 * (replicas - 1) * latency
+        return _ceil(rounds * (replicas - 1) * size * 10**9, replicas * slowest) + rounds * (replicas - 1) * latency
 
     def steps_ns(self, stages: Sequence[Stage]) -> dict[str, int]:
-        """What every device of a plan does after the last synchronisation: the profile's time, and its steps.
+        """When every device of a plan is done, counted from the last synchronisation.
 
-        A device takes the steps of all layers that it holds; a group of several takes each stage's in equal parts.
-        With split placement the owner takes it.
+        It takes the profile's time and the steps of all layers that it holds; a group of several takes each stage's in
+        equal parts, and so do replicas that shard. These gather their weights then, stage by stage, each stage once all
+        of its devices have come to it. With split placement the owner takes the steps.
         """
         profile = self.problem.profile
         found = {device: profile.optimizer_ns for stage in stages for group in stage.groups for device in group}
@@ -410,11 +437,15 @@ class CostModel:
             for stage, group in ((each, group) for each in stages for group in each.replicas):
                 whole = sum(profile.by_name[name].optimizer_ns(self.group_type(group)) for name in stage.layers)
                 for device in group:
-                    found[device] += _ceil(whole, len(group))
+                    found[device] += _ceil(whole, len(group) * (len(stage.replicas) if stage.is_sharded else 1))
+        for stage in (each for each in stages if each.is_sharded):
+            devices = [device for group in stage.replicas for device in group]
+            end = max(found[device] for device in devices) + self.gathering_ns(stage)
+            found.update(dict.fromkeys(devices, end))
         return found
 
     def optimizer_ns(self, stages: Sequence[Stage]) -> int:
-        """What follows the last synchronisation on the device that has most to do then."""
+        """What follows the last synchronisation, until the slowest device is done."""
         return max(self.steps_ns(stages).values())
 
     def describe_timings(self) -> dict[str, str]:
@@ -493,6 +524,13 @@ def overlaps(num_senders: int, num_receivers: int) -> list[tuple[int, int, int, 
         for j in range(first, -(-(i + 1) * num_receivers // num_senders)):
             pairs.append((i, j, *overlap(i, j, num_senders=num_senders, num_receivers=num_receivers)))
     return pairs
+
+
+def _with_parts(stated: Iterable[tuple[int | None, int]], width: int) -> int:
+    """Bytes per device of a group: as stated, and the others, which are those of the whole layer, in equal parts."""
+    pairs = list(stated)
+    in_equal_parts = sum(whole for size, whole in pairs if size is None)
+    return sum(size for size, _ in pairs if size is not None) + _ceil(in_equal_parts, width)
 
 
 def _how_many(measured: Sequence[bool]) -> str:

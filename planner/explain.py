@@ -58,7 +58,7 @@ class DeviceTime:
     drain_ns: int
     """After its last action, the rest until the last device has ended."""
     optimizer_ns: int
-    """The optimizer step."""
+    """The optimizer step; where replicas shard, until the weights are gathered."""
 
     @property
     def work_ns(self) -> int:

@@ -12,11 +12,13 @@ from planner.costs import CostModel, overlap
 from planner.device_groups import list_groups
 from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Options, Problem
+from solver_models.columns import RECOMPUTING, SHARDING
 from solver_models.instance import (
     NO_TABLE,
     Instance,
     Integers,
     ScheduleInstance,
+    Sharding,
     StageReplica,
     Transfer,
     WideGroups,
@@ -46,6 +48,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         overhead=_overhead_table(problem),
         measured=numpy.ascontiguousarray(tables.measured[:, :num_types]),
         optimizer=_step_table(problem) if profile.has_layer_steps else None,
+        sharding=_sharding(problem, widths=(1, *widths)),
         can_halve=_can_halve(problem, costs),
         gradient=_column(layer.synchronised_bytes for layer in layers),
         state=_column(layer.state_bytes for layer in layers),
@@ -203,6 +206,23 @@ def _step_table(problem: Problem) -> Integers:
     return numpy.array([[layer.optimizer_ns(t) for layer in layers] for t in problem.cluster.device_types], numpy.int64)
 
 
+def _sharding(problem: Problem, *, widths: Sequence[int]) -> Sharding | None:
+    choice = problem.options.shard_optimizer
+    if choice == "never":
+        return None
+    layers = [problem.profile.by_name[name] for name in problem.profile.topological_order]
+    weights = []
+    for width in widths:
+        stated = [layer.gathered_bytes_at(width) for layer in layers]
+        whole = [layer.gathered_bytes if size is None else 0 for layer, size in zip(layers, stated, strict=True)]
+        weights.append([[size or 0 for size in stated], whole])
+    return Sharding(
+        optimizer=numpy.array([[layer.shardable_bytes_at(width) for layer in layers] for width in widths], numpy.int64),
+        weights=numpy.array(weights, dtype=numpy.int64),
+        choice=choice,
+    )
+
+
 def _edge_table(problem: Problem) -> Integers:
     index = {name: number for number, name in enumerate(problem.profile.topological_order)}
     rows = [
@@ -235,9 +255,12 @@ def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integ
 
 
 def make_stages(
-    problem: Problem, stage_of: Integers, *, groups: Sequence[Sequence[int]], recompute: Integers
+    problem: Problem, stage_of: Integers, *, groups: Sequence[Sequence[int]], modes: Integers
 ) -> tuple[Stage, ...]:
-    """Stages with names again: `stage_of` [L] per layer in topological order, `groups` the holders per stage."""
+    """Stages with names again: `stage_of` [L] per layer in topological order, `groups` the holders per stage.
+
+    `modes` [S] as the search has them.
+    """
     holders = [*((device.name,) for device in problem.cluster.devices), *list_groups(problem)]
     layers: list[list[str]] = [[] for _ in groups]
     for name, number in zip(problem.profile.topological_order, stage_of.tolist(), strict=True):
@@ -246,10 +269,16 @@ def make_stages(
         Stage(
             layers=tuple(names),
             replicas=tuple(holders[holder] for holder in group),
-            recompute=bool(flag),
+            recompute=bool(mode & RECOMPUTING),
+            shard="optimizer" if mode & SHARDING and len(group) > 1 else "none",
         )
-        for names, group, flag in zip(layers, groups, recompute.tolist(), strict=True)
+        for names, group, mode in zip(layers, groups, modes.tolist(), strict=True)
     )
+
+
+def modes_of(stages: Sequence[Stage]) -> Integers:
+    """[S] what the search calls their modes."""
+    return _column(RECOMPUTING * stage.recompute + SHARDING * stage.is_sharded for stage in stages)
 
 
 def make_candidate_arrays(problem: Problem, stages: Sequence[Stage]) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
@@ -277,7 +306,7 @@ def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], *, words: 
 def make_apart_plan(problem: Problem, orders: ApartOrders) -> Plan:
     """A plan of which W, or half of every I, of some stages is on other devices."""
     base, names = orders.candidate.base, [device.name for device in problem.cluster.devices]
-    whole = make_stages(problem, base.stage_of, groups=base.groups, recompute=base.recompute)
+    whole = make_stages(problem, base.stage_of, groups=base.groups, modes=base.modes)
     stages = []
     for stage, weight, half in zip(whole, *orders.at.tolist(), strict=True):
         halves = [stage.replicas[0][0], names[half]] if half >= 0 else []

@@ -54,6 +54,11 @@ class Stage:
     """Split placement: who runs W; empty: the stage's own replicas."""
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether its replicas shard the optimizer's state."""
+        return self.shard == "optimizer" and len(self.replicas) > 1
+
+    @property
     def is_split(self) -> bool:
         """Whether other devices run its I or its W."""
         return bool(self.input_grad_replicas or self.weight_grad_replicas)

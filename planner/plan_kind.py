@@ -25,6 +25,8 @@ class PlanKind:
     """Whether I and W run apart anywhere, and whether on other devices than F."""
     fills_first: bool
     """Whether every device runs all its forwards before its first backward, as GPipe does."""
+    shard: Literal["none", "some", "all"] = "none"
+    """Stages with several replicas that shard the optimizer's state."""
 
 
 def kind_of(plan: Plan) -> PlanKind:
@@ -36,10 +38,15 @@ def kind_of(plan: Plan) -> PlanKind:
         replicas=(min(replicas), max(replicas)),
         width=max(len(group) for stage in plan.stages for group in stage.replicas),
         chunks=max(len({action.stage for action in order}) for order in plan.schedule.values()),
-        recompute="some" if len(flags) > 1 else "all" if True in flags else "none",
+        recompute=_how_many(flags),
         backward=_backward_of(plan),
         fills_first=all(_fills_first("".join(action.kind for action in order)) for order in plan.schedule.values()),
+        shard=_how_many({stage.is_sharded for stage in plan.stages if len(stage.replicas) > 1}),
     )
+
+
+def _how_many(flags: set[bool]) -> Literal["none", "some", "all"]:
+    return "some" if len(flags) > 1 else "all" if True in flags else "none"
 
 
 def _backward_of(plan: Plan) -> Literal["whole", "split", "elsewhere"]:
@@ -66,6 +73,8 @@ def describe_kind(kind: PlanKind) -> str:
         parts.append(f"{kind.chunks} stages per device")
     if kind.recompute != "none":
         parts.append("recomputing" if kind.recompute == "all" else "recomputing in part")
+    if kind.shard != "none":
+        parts.append("sharded optimizer" if kind.shard == "all" else "sharded optimizer in part")
     parts.append({"whole": "whole backward", "split": "split backward", "elsewhere": "split placement"}[kind.backward])
     if kind.fills_first:
         parts.append("all forwards first")
@@ -84,6 +93,8 @@ def differences(best: PlanKind, other: PlanKind) -> Iterator[str]:
         yield "one stage per device" if other.chunks == 1 else f"{other.chunks} stages per device"
     if other.recompute != best.recompute:
         yield {"none": "no recomputation", "some": "recomputes in part", "all": "recomputes"}[other.recompute]
+    if other.shard != best.shard:
+        yield {"none": "no sharded optimizer", "some": "shards in part", "all": "sharded optimizer"}[other.shard]
     if other.backward != best.backward:
         yield {"whole": "no split backward", "split": "split backward", "elsewhere": "split placement"}[other.backward]
     if other.fills_first != best.fills_first:

@@ -20,6 +20,9 @@ Objective = Literal["makespan", "span", "cost"]
 """`makespan`: end of the iteration; `span`: longest time from first to last action of a device; `cost`: makespan times
 the prices of the devices used."""
 
+ShardChoice = Literal["never", "together", "allow", "always"]
+"""Whether replicas shard the optimizer's state: nowhere; in every replicated stage or in none; in any; in all."""
+
 Synchronisation = Literal["after", "bucketed"]
 """`after`: a stage synchronises once its last W has ended, beside the transfers; `bucketed`: it queues on the links."""
 
@@ -56,6 +59,9 @@ class Options:
     """Largest number of devices that may share the layers of a stage (needs measured costs at that width)."""
     recompute: bool = False
     """Stages may recompute their activations (needs `checkpoint_bytes` and `recompute_ns` in the profile)."""
+    shard_optimizer: ShardChoice = "never"
+    """Whether the replicas of a stage shard the optimizer's state: `allow` and `together` (all replicated stages or
+    none) leave it to the planner."""
     idle_devices: bool = True
     """Devices may stay without a stage."""
     receive_buffers: Annotated[int, Whole("buffers", most=2**20)] = 2
@@ -262,6 +268,11 @@ class Problem:
                     f"options: placement gives stage {number} {len(groups)} replicas, which cannot take equal parts of "
                     f"microbatch_size = {self.profile.microbatch_size} samples; use a number that divides it"
                 )
+
+    @property
+    def may_shard(self) -> bool:
+        """Whether replicas of some stage may shard the optimizer's state."""
+        return self.options.shard_optimizer != "never" and self.max_replicas > 1
 
     @property
     def replica_limit(self) -> int:

@@ -206,6 +206,23 @@ class Layer:
             return None if entry is None else entry.gradient_bytes
         return entry.parameter_bytes if self.gradient_bytes is None else None
 
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes of weights that replicas tell each other after the optimizer's step, where they shard its state."""
+        return self.parameter_bytes if self.is_trainable else 0
+
+    def gathered_bytes_at(self, width: int) -> int | None:
+        """The same on each device of a group of `width`; None: not stated, hence the layer's in equal parts."""
+        if width == 1 or not self.is_trainable:
+            return self.gathered_bytes
+        entry = next((entry for entry in self.wider if entry.width == width), None)
+        return None if entry is None else entry.parameter_bytes
+
+    def shardable_bytes_at(self, width: int) -> int:
+        """Bytes of the optimizer's state on each device of a group of `width`, as far as they are told apart."""
+        entry = self.bytes_at(width)
+        return 0 if entry is None or not self.is_trainable else entry.optimizer_bytes or 0
+
     def bytes_at(self, width: int) -> "Layer | WidthBytes | None":
         """The byte fields per device at `width`, or None where they were not measured."""
         if width == 1:

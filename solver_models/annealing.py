@@ -91,14 +91,14 @@ def evaluate(layers: Layers, solution: Solution, threshold: int, by_span: bool, 
 
     `by_floor`: what no order is below (for the makespan) instead of what the policy reaches.
     """
-    net = assemble(layers, solution.stage_of, solution.start, solution.devices, solution.recompute)
+    net = assemble(layers, solution.stage_of, solution.start, solution.devices, solution.modes)
     if overflow(net) > 0:
         return lacking(OVERFLOWS, net)
     if by_floor or not by_span:
         floor, total = net_floors(net)
         if floor >= threshold or by_floor:
             return Worth(int64(FITS), floor, total)
-    return rate_policy(net, solution.policy_params, solution.recompute.shape[0], threshold, by_span)
+    return rate_policy(net, solution.policy_params, solution.modes.shape[0], threshold, by_span)
 
 
 @kernel

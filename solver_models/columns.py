@@ -15,10 +15,14 @@ STEP = 4
 STATED, CUT = 0, 1
 """Rows of gradient units: as stated for the width, and those to be cut into equal parts."""
 
-STATE, HELD, STASH, WEIGHT_STASH, WORKSPACE, WEIGHT_WORKSPACE, HAS_WEIGHT, GRADIENT, NUM_TRAINED, CUT_GRADIENT = range(
-    10
-)
-"""Columns of a stage's sizes; a replica has the first seven of them, as rows."""
+RECOMPUTING, SHARDING = 1, 2
+"""Bits of a stage's mode: it recomputes its activations; its replicas, if there are several, shard the optimizer's
+state."""
+
+STATE, HELD, STASH, WEIGHT_STASH, WORKSPACE, WEIGHT_WORKSPACE, HAS_WEIGHT = range(7)
+GRADIENT, NUM_TRAINED, CUT_GRADIENT, WEIGHTS, CUT_WEIGHTS, SHARDABLE, SHARERS = range(7, 14)
+"""Columns of a stage's sizes; a replica has the first seven of them, as rows. The last: how many replicas share a step
+of the optimizer; 1 where each takes it whole."""
 
 SOURCE, TARGET, FORWARD_SIZE, BACKWARD_SIZE, HAS_GRADIENT, RANK = range(6)
 """Columns of edges between layers (producer, consumer) and of traffic between stages (sender, receiver)."""

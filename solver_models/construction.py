@@ -43,10 +43,10 @@ def _by_floor(searcher: Searcher, found: list[tuple[Integers, Groups]]) -> list[
     """Those with the least floors first; those that break a rule or cannot fit as they are come last."""
 
     def floor(stage_of: Integers, groups: Groups) -> float:
-        flags = np.zeros(len(groups), np.int64)
-        candidate = searcher.make_candidate(stage_of, groups, recompute=flags)
-        value = searcher.floor(stage_of, groups, recompute=flags) if searcher.is_allowed(candidate) else None
-        return inf if value is None else value
+        if not searcher.is_allowed(searcher.make_candidate(stage_of, groups, modes=np.zeros(len(groups), np.int64))):
+            return inf
+        floors = [searcher.floor(stage_of, groups, modes=modes) for modes in searcher.plain_modes(groups)]
+        return min((value for value in floors if value is not None), default=inf)
 
     return sorted(found, key=lambda pair: floor(*pair))
 

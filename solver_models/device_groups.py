@@ -33,12 +33,21 @@ def make_holders(instance: Instance) -> dict[str, Integers]:
             fields[name] = np.concatenate((fields[name], wide.sizes[:, number]))
         firsts = np.concatenate((firsts, np.array([group[0] for group in wide.groups], dtype=np.int64)))
     num_widths = fields["work"].shape[2] // num_types
+    fields["shardable"], fields["weights"] = _sharded(instance, num_widths)
     fields["overhead"] = np.tile(instance.overhead, (num_widths, 1))
     steps = np.zeros(instance.work.shape[2:], np.int64) if instance.optimizer is None else instance.optimizer
     fields["optimizer"] = np.tile(steps, (num_widths, 1))
     return {name: np.ascontiguousarray(field, dtype=np.int64) for name, field in fields.items()} | _routes(
         instance, firsts
     )
+
+
+def _sharded(instance: Instance, num_widths: int) -> tuple[Integers, Integers]:
+    """`shardable` and `weights` of `Layers`; nothing where no stage shards."""
+    if instance.sharding is not None:
+        return instance.sharding.optimizer, instance.sharding.weights
+    num_layers = instance.work.shape[3]
+    return np.zeros((num_widths, num_layers), np.int64), np.zeros((num_widths, 2, num_layers), np.int64)
 
 
 def _bits(measured: Integers, *, first: int) -> Integers:

@@ -15,6 +15,7 @@ from solver_models.columns import (
     BACKWARD_SIZE,
     CUT,
     CUT_GRADIENT,
+    CUT_WEIGHTS,
     FORWARD_PART,
     FORWARD_SIZE,
     GRADIENT,
@@ -27,9 +28,13 @@ from solver_models.columns import (
     RANK,
     RECEIVER,
     RECOMPUTATION,
+    RECOMPUTING,
     REST_PART,
     ROUTE,
     SENDER,
+    SHARDABLE,
+    SHARDING,
+    SHARERS,
     SOURCE,
     STASH,
     STATE,
@@ -40,6 +45,7 @@ from solver_models.columns import (
     WAY,
     WEIGHT_STASH,
     WEIGHT_WORKSPACE,
+    WEIGHTS,
     WORKSPACE,
 )
 from solver_models.compiled import int64, kernel
@@ -80,6 +86,10 @@ class Layers(NamedTuple):
     """[V, 2, L] units that replicas synchronise: stated for the width, and those to be cut into equal parts."""
     state: Integers
     """[V, L] resident units."""
+    shardable: Integers
+    """[V, L] units of them of which sharding replicas hold an equal part each."""
+    weights: Integers
+    """[V, 2, L] units that sharding replicas gather after a step, as `gradient`."""
     stash: Integers
     """[V, L] units from F to I."""
     weight_stash: Integers
@@ -164,7 +174,7 @@ class Net(NamedTuple):
     route_links: Integers
     """As in `Layers`."""
     synchronisation: Integers
-    """[S] ticks of the all-reduce after the stage's last action."""
+    """[S] ticks of the all-reduce, or reduce-scatter, after the stage's last action."""
     scalars: Integers
     """`options` of `Layers`, with the tail of this plan."""
 
@@ -183,9 +193,9 @@ class NetLanes(NamedTuple):
     budget: Integers
     """[D] units left beside what is resident."""
     synchronisation: Integers
-    """[S] ticks of the all-reduce after the stage's last action."""
+    """[S] ticks of the all-reduce, or reduce-scatter, after the stage's last action."""
     scalars: Integers
-    """`options` of `Layers`, where the step of the device that has most to do is added to the tail."""
+    """`options` of `Layers`, where what the slowest device does after everything else is added to the tail."""
 
 
 class Policy(NamedTuple):
@@ -282,9 +292,12 @@ def ceil_div(a: int, b: int) -> int:
 
 @kernel
 def stage_sums(
-    layers: Layers, stage_of: Integers, start: Integers, devices: Integers, recompute: Integers
+    layers: Layers, stage_of: Integers, start: Integers, devices: Integers, modes: Integers
 ) -> tuple[Integers, Integers]:
-    """[S, T, 5] ticks of F, I, W, B and a step on the types of its devices; [S, 10] units and flags of every stage."""
+    """[S, T, 5] ticks of F, I, W, B and a step on the types of its devices; [S, 14] units and flags of every stage.
+
+    `modes` [S] bits as in `columns`.
+    """
     num_stages, num_layers, num_types = start.shape[0] - 1, stage_of.shape[0], layers.work.shape[2]
     replicas = start[1:] - start[:-1]
     used = np.zeros((num_stages, num_types), np.bool_)
@@ -292,7 +305,7 @@ def stage_sums(
         for n in range(start[s], start[s + 1]):
             used[s, layers.device_type[devices[n]]] = True
     times = np.zeros((num_stages, num_types, STEP + 1), np.int64)
-    sizes = np.zeros((num_stages, CUT_GRADIENT + 1), np.int64)
+    sizes = np.zeros((num_stages, SHARERS + 1), np.int64)
     for x in range(num_layers):
         s = stage_of[x]
         v = layers.width_row[devices[start[s]]]
@@ -300,14 +313,14 @@ def stage_sums(
         for t in range(num_types):
             if not used[s, t]:
                 continue
-            extra = layers.work[table, RECOMPUTATION, t, x] if recompute[s] else 0
+            extra = layers.work[table, RECOMPUTATION, t, x] if modes[s] & RECOMPUTING else 0
             times[s, t, FORWARD] += layers.work[table, FORWARD, t, x]
             times[s, t, INPUT_GRAD] += layers.work[table, INPUT_GRAD, t, x] + extra
             times[s, t, WEIGHT_GRAD] += layers.work[table, WEIGHT_GRAD, t, x]
             times[s, t, BACKWARD] += layers.work[table, BACKWARD, t, x] + extra
             times[s, t, STEP] += layers.optimizer[t, x]
         sizes[s, STATE] += layers.state[v, x]
-        sizes[s, HELD] += layers.checkpoint[v, x] if recompute[s] else layers.stash[v, x]
+        sizes[s, HELD] += layers.checkpoint[v, x] if modes[s] & RECOMPUTING else layers.stash[v, x]
         sizes[s, STASH] += layers.stash[v, x]
         sizes[s, WEIGHT_STASH] += layers.weight_stash[v, x]
         sizes[s, WORKSPACE] = max(sizes[s, WORKSPACE], layers.workspace[v, x])
@@ -315,6 +328,9 @@ def stage_sums(
         sizes[s, GRADIENT] += layers.gradient[v, STATED, x]
         sizes[s, NUM_TRAINED] += 1 - layers.frozen[x]
         sizes[s, CUT_GRADIENT] += layers.gradient[v, CUT, x]
+        sizes[s, WEIGHTS] += layers.weights[v, STATED, x]
+        sizes[s, CUT_WEIGHTS] += layers.weights[v, CUT, x]
+        sizes[s, SHARDABLE] += layers.shardable[v, x]
     for s in range(num_stages):
         for t in range(num_types):
             for k in range(FORWARD, BACKWARD + 1):
@@ -327,10 +343,12 @@ def stage_sums(
         elif layers.options[KEEPS_WORKSPACE]:
             sizes[s, WEIGHT_STASH] += sizes[s, WORKSPACE]
             sizes[s, WEIGHT_WORKSPACE] = 0
+        sizes[s, SHARERS] = replicas[s] if modes[s] & SHARDING else 1
+        sizes[s, STATE] += ceil_div(sizes[s, SHARDABLE], sizes[s, SHARERS]) - sizes[s, SHARDABLE]
         group = devices[start[s]]
-        sizes[s, GRADIENT] += ceil_div(
-            sizes[s, CUT_GRADIENT], layers.member_start[group + 1] - layers.member_start[group]
-        )
+        width = layers.member_start[group + 1] - layers.member_start[group]
+        sizes[s, GRADIENT] += ceil_div(sizes[s, CUT_GRADIENT], width)
+        sizes[s, WEIGHTS] += ceil_div(sizes[s, CUT_WEIGHTS], width)
     return times, sizes
 
 
@@ -386,15 +404,15 @@ def ticks_for(size: int, bandwidth: int) -> int:
 
 
 @kernel
-def ring_ticks(layers: Layers, size: int, devices: Integers) -> int:
-    """All-reduce of `size` units over `devices` in the order listed."""
+def ring_ticks(layers: Layers, size: int, devices: Integers, rounds: int) -> int:
+    """All-reduce (2 rounds), or reduce-scatter or all-gather (1), of `size` units over `devices` as listed."""
     r = devices.shape[0]
     slowest, latency = FAR, 0
     for i in range(r):
         a, b = devices[i], devices[(i + 1) % r]
         slowest = min(slowest, layers.bandwidth[a, b])
         latency = max(latency, layers.latency[a, b])
-    return ticks_for(2 * (r - 1) * size, r * slowest) + 2 * (r - 1) * latency
+    return ticks_for(rounds * (r - 1) * size, r * slowest) + rounds * (r - 1) * latency
 
 
 @kernel
@@ -448,10 +466,14 @@ def make_flows(layers: Layers, pairs: Integers, start: Integers, devices: Intege
 
 @kernel
 def static_units(layers: Layers, pairs: Integers, sizes: Integers, start: Integers, devices: Integers) -> Integers:
-    """[D] resident units: state, the largest bucket of gradients to be reduced, and receive buffers."""
+    """[D] resident units: state, the largest bucket of gradients to be reduced, and receive buffers.
+
+    A reduce-scatter has what is sent and what comes in its bucket.
+    """
     static, bucket = np.zeros(layers.capacity.shape[0], np.int64), np.zeros(layers.capacity.shape[0], np.int64)
     for s in range(sizes.shape[0]):
-        own = min(layers.options[BUCKET], sizes[s, GRADIENT]) if start[s + 1] - start[s] > 1 else 0
+        times = 2 if sizes[s, SHARERS] > 1 else 1
+        own = min(layers.options[BUCKET], times * sizes[s, GRADIENT]) if start[s + 1] - start[s] > 1 else 0
         for n in range(start[s], start[s + 1]):
             static[devices[n]] += sizes[s, STATE]
             bucket[devices[n]] = max(bucket[devices[n]], own)
@@ -492,13 +514,28 @@ def make_lanes(
             kind, d = layers.device_type[devices[n]], devices[n]
             lanes.stage[n], lanes.device[n] = s, d
             lanes.duration[n] = times[s, kind, :STEP] + layers.overhead[kind]
-            steps[d] += ceil_div(times[s, kind, STEP], layers.member_start[d + 1] - layers.member_start[d])
+            width = layers.member_start[d + 1] - layers.member_start[d]
+            steps[d] += ceil_div(times[s, kind, STEP], width * sizes[s, SHARERS])
             for k in range(HELD, HAS_WEIGHT + 1):
                 lanes.size[k, n] = sizes[s, k]
         if start[s + 1] - start[s] > 1 and sizes[s, NUM_TRAINED] > 0:
-            lanes.synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]])
+            rounds = 1 if sizes[s, SHARERS] > 1 else 2
+            lanes.synchronisation[s] = ring_ticks(layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]], rounds)
+    gather(layers, start, devices, sizes, steps)
     lanes.scalars[TAIL] += np.max(steps)
     return lanes
+
+
+@kernel
+def gather(layers: Layers, start: Integers, devices: Integers, sizes: Integers, ready: Integers) -> None:
+    """Let sharded stages gather their weights one after the other, each once all its devices are `ready` [D]."""
+    for s in range(sizes.shape[0]):
+        if sizes[s, SHARERS] > 1:
+            own = devices[start[s] : start[s + 1]]
+            end = np.max(ready[own])
+            if sizes[s, NUM_TRAINED] > 0:
+                end += ring_ticks(layers, sizes[s, WEIGHTS], own, 1)
+            ready[own] = end
 
 
 @kernel
@@ -517,9 +554,9 @@ def by_device(device_of: Integers, num_devices: int) -> tuple[Integers, Integers
 
 
 @kernel
-def assemble(layers: Layers, stage_of: Integers, start: Integers, devices: Integers, recompute: Integers) -> Net:
-    """The Net of a partition (`stage_of` [L]) and a mapping: stage s runs on devices[start[s]:start[s + 1]]."""
-    times, sizes = stage_sums(layers, stage_of, start, devices, recompute)
+def assemble(layers: Layers, stage_of: Integers, start: Integers, devices: Integers, modes: Integers) -> Net:
+    """The Net of a partition (`stage_of` [L]) and `modes` [S] of its stages, on devices[start[s]:start[s + 1]] each."""
+    times, sizes = stage_sums(layers, stage_of, start, devices, modes)
     pairs = stage_traffic(layers, stage_of, start.shape[0] - 1)
     budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
     lanes = make_lanes(layers, start, devices, times, sizes, budget, 0)

@@ -17,6 +17,9 @@ Flags = NDArray[numpy.bool_]
 FORWARD, INPUT_GRAD, WEIGHT_GRAD, BACKWARD = 0, 1, 2, 3
 """Codes of the action kinds F, I, W and B in words."""
 
+ShardChoice = Literal["together", "allow", "always"]
+"""All stages with several replicas shard the optimizer's state, or none does; any may; all do."""
+
 NO_TABLE = -1
 """In the place of a table of work: a stage may not have so many replicas (their samples would not be whole)."""
 
@@ -122,6 +125,18 @@ class WideGroups:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """What replicas hold an equal part of each where they shard the optimizer's state, over V widths, 1 among them."""
+
+    optimizer: Integers
+    """[V, L] units of the optimizer's state, which are a part of the resident ones."""
+    weights: Integers
+    """[V, 2, L] units of weights that are gathered after a step: as stated, and those to be cut into equal parts."""
+    choice: ShardChoice
+    """Which stages with several replicas shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """The whole problem: which layers go where, and in which order, is open.
 
@@ -208,11 +223,23 @@ class Instance:
     """Groups of several devices, if widths are open."""
     optimizer: Integers | None = None
     """[T, L] ticks of the optimizer's step on a layer's weights, after everything else; None: none anywhere."""
+    sharding: Sharding | None = None
+    """What replicas can shard, and must tell each other then; None: no stage shards."""
 
     @property
     def least_step(self) -> int:
         """Some device takes so many ticks for the steps of its layers: an equal part of all, each where it is least."""
         return 0 if self.optimizer is None else -(-int(self.optimizer.min(axis=0).sum()) // len(self.capacity))
+
+    @property
+    def shard_choice(self) -> Literal["never"] | ShardChoice:
+        """Which stages with several replicas shard the optimizer's state."""
+        return "never" if self.sharding is None else self.sharding.choice
+
+    @property
+    def may_choose_shards(self) -> bool:
+        """Whether stages may shard or not."""
+        return self.shard_choice in ("together", "allow")
 
     @property
     def allowed_replicas(self) -> tuple[int, ...]:

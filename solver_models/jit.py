@@ -3,10 +3,14 @@
 numba names its caches after the place of the file, and notices when the file of a function changes but not when a
 function that it calls does. Here every module has a folder named after its own source and the sources of all modules
 of this package that it imports: never stale, and found by every clone.
+
+numba copies the code of a function into every other that calls it, and optimises and stores it there once more. Here
+that goes for small functions only: a large one is compiled once, and callers are linked to it when they are loaded.
 """
 
 import fcntl
 import hashlib
+import importlib
 import importlib.util
 import os
 import re
@@ -14,19 +18,25 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import llvmlite.binding as llvm
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.event import trigger_event
+from numba.core.runtime.nrt import rtsys
 
 _CONFIG: Any = numba.config
 _CONFIG.LOOP_VECTORIZE = 0
 """Loops of kernels run a few times each: vectorised, plays took two to three times as long."""
 
+MOST_TAKEN_IN = 400
+"""Instructions of the largest function whose code is copied into its callers. All kernels together compile in 140 CPU
+seconds, in 238 if every one is copied; at 60 in as many, and plays per second are the same (`benchmarks.plays`)."""
+
 _LLVM: Any = llvm
+_NOTHING: Any = _LLVM.parse_assembly("")
 _IMPORT = re.compile(rb"^\s*from (solver_models[.\w]*) import", re.MULTILINE)
 
 
@@ -85,8 +95,50 @@ class _ContentLocator(_CacheLocator):
         return cls(py_func.__module__, py_func.__code__.co_firstlineno)
 
 
+class _Callee(NamedTuple):
+    """A large function, and where its code is on disk."""
+
+    module: str
+    name: str
+    has_door: bool
+    signature: Any
+
+    def load(self, target_context: Any) -> None:
+        """Bring its code into this process, if it is there."""
+        function = getattr(importlib.import_module(self.module), self.name)
+        cache = function._cache if self.has_door else function.inner._cache
+        cache.load_own(self.signature, target_context)
+
+
+_callees: dict[str, tuple[_Callee, Any]] = {}
+"""Large functions of this process by their symbols, each with what keeps its code in memory."""
+
+
 class _EntryFiles(CompileResultCacheImpl):
+    """What goes to disk: a function, and the large ones that have to be in memory before it is."""
+
     _locator_classes = [_ContentLocator]  # noqa: RUF012
+
+    def reduce(self, cres: Any) -> Any:
+        """The function as it is stored: whether it is large, the large ones that it calls, its code."""
+        code = cres.library._get_module_for_linking()
+        blocks = code.get_function(cres.fndesc.llvm_func_name).blocks
+        cres.library.is_large = sum(1 for block in blocks for _ in block.instructions) > MOST_TAKEN_IN
+        missing = [each.name for each in code.functions if each.is_declaration]
+        called = {name: _callees[name][0] for name in missing if name in _callees}
+        return cres.library.is_large, called, super().reduce(cres)  # type: ignore[no-untyped-call]
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        """The function from what is stored; None, so that it is compiled again, if one that it calls is missing."""
+        is_large, called, reduced = payload
+        for symbol, callee in called.items():
+            if symbol not in _callees:
+                callee.load(target_context)
+            if symbol not in _callees:
+                return None
+        found = super().rebuild(target_context, reduced)  # type: ignore[no-untyped-call]
+        found.library.is_large = is_large
+        return found
 
 
 class _InnerFiles(_EntryFiles):
@@ -98,6 +150,7 @@ class _EntryCache(FunctionCache):
     """Compiled functions on disk; what is missing there is compiled by one process while the others wait for it."""
 
     _impl_class = _EntryFiles
+    _has_door = True
     _lock: IO[str] | None = None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -108,8 +161,32 @@ class _EntryCache(FunctionCache):
             found = self._load(sig, target_context)
         return found
 
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what this process has compiled."""
+        super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+        self._share_if_large(sig, data)
+
+    def load_own(self, sig: Any, target_context: Any) -> Any:
+        """The function from these files; None if it is not there."""
+        found = None
+        # memory that functions allocate; numba would import all that compiling needs first, a quarter of a second
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            found = self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        if found is not None:
+            self._share_if_large(sig, found)
+        return found
+
+    def _share_if_large(self, sig: Any, compiled: Any) -> None:
+        """Callers from now on leave the code of a large function where it is."""
+        library = compiled.library
+        if library.is_large:
+            callee = _Callee(self._py_func.__module__, self._py_func.__qualname__, self._has_door, sig)
+            _callees[compiled.fndesc.llvm_func_name] = callee, library
+            library._shared_module = _NOTHING
+
     def _load(self, sig: Any, target_context: Any) -> Any:
-        return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        return self.load_own(sig, target_context)
 
     def _acquire(self, sig: Any) -> None:
         folder = Path(self.cache_path)
@@ -132,13 +209,14 @@ class _InnerCache(_EntryCache):
     """Functions without a door for Python; those that have one serve as well."""
 
     _impl_class = _InnerFiles
+    _has_door = False
 
     def __init__(self, function: Callable[..., Any], entries: _EntryCache) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         self._entries = entries
 
     def _load(self, sig: Any, target_context: Any) -> Any:
-        return self._entries._load(sig, target_context) or super()._load(sig, target_context)
+        return self._entries.load_own(sig, target_context) or self.load_own(sig, target_context)
 
 
 def is_compiled() -> bool:
@@ -169,7 +247,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     def overload(args: Any) -> Any:
         return overload_of(args) if tuple(args) in entry.overloads else inner.get_overload(args)
 
-    entry.get_call_template, entry.get_overload = call_template, overload
+    entry.get_call_template, entry.get_overload, entry.inner = call_template, overload, inner
     return entry
 
 

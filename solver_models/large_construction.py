@@ -137,9 +137,10 @@ def _rated(searcher: Searcher, *, until: float) -> list[Candidate]:
         for cut in dict.fromkeys(tuple(bounds) for bounds in cuts if bounds):
             used = groups[: len(cut) - 1]
             stage_of = np.repeat(np.arange(len(used)), np.diff(cut))
-            candidate = searcher.make_candidate(stage_of, used, recompute=np.zeros(len(used), np.int64))
-            if searcher.is_allowed(candidate):
-                found.append(replace(candidate, objective=cutter.estimate(np.array(cut))))
+            for modes in searcher.plain_modes(used):
+                candidate = searcher.make_candidate(stage_of, used, modes=modes)
+                if searcher.is_allowed(candidate):
+                    found.append(replace(candidate, objective=cutter.estimate(np.array(cut))))
     found.sort(key=lambda candidate: candidate.objective)
     rated = [replace(c, objective=max(c.objective, _floor(searcher, c))) for c in found[: params.most_floors]]
     return sorted(rated, key=lambda candidate: candidate.objective)
@@ -149,7 +150,7 @@ def _floor(searcher: Searcher, candidate: Candidate) -> int:
     """Ticks that no order beats: those of the busiest device, and those that the busiest link is occupied."""
     start = np.cumsum([0, *(len(group) for group in candidate.groups)]).astype(np.int64)
     devices = np.array([device for group in candidate.groups for device in group], dtype=np.int64)
-    net = assemble(searcher.layers, candidate.stage_of, start, devices, candidate.recompute)
+    net = assemble(searcher.layers, candidate.stage_of, start, devices, candidate.modes)
     routed = net.flow_route >= 0
     routes, ticks = net.flow_route[routed], net.flow_duration[routed]
     lengths = net.route_start[routes + 1] - net.route_start[routes]

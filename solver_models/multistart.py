@@ -216,7 +216,7 @@ class JointSearch:
         heats = self.annealing.floor_heats
         heat = heats[(number // 4) % len(heats)]
         found = searcher.anneal(start, iterations=iterations, heat=heat, seed=seed, by_floor=True)
-        rated = searcher.rate(found.stage_of, found.groups, recompute=found.recompute)
+        rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
         return self._anneal(rated, number, searcher=searcher, seed=seed, steps=steps)
 
     def _choose_polish(self, number: int, start: _RoundStart) -> Candidate | None:
@@ -257,4 +257,4 @@ def _draw(pool: Sequence[Candidate], *, seed: int, weight: float) -> Candidate:
 
 
 def _signature(candidate: Candidate) -> tuple[bytes, tuple[tuple[int, ...], ...], bytes]:
-    return candidate.stage_of.tobytes(), candidate.groups, candidate.recompute.tobytes()
+    return candidate.stage_of.tobytes(), candidate.groups, candidate.modes.tobytes()

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_models.columns import SOURCE, TARGET
+from solver_models.columns import RECOMPUTING, SHARDING, SOURCE, TARGET
 from solver_models.compiled import kernel
 from solver_models.evaluator import Layers
 from solver_models.event_heap import MOST_STAGES
@@ -35,8 +35,8 @@ class Solution(NamedTuple):
     """[S + 1] where the replicas of a stage begin in `devices`."""
     devices: Integers
     """[N] device of every replica."""
-    recompute: Integers
-    """[S] 1 where the stage recomputes."""
+    modes: Integers
+    """[S] bits: whether a stage recomputes, and whether its replicas shard (`columns`)."""
     policy_params: Integers
     """[4] list-scheduling policy."""
 
@@ -46,8 +46,14 @@ CAP_SLOPE, CAP_OFFSET, LAG, MODE = 0, 1, 2, 3
 device."""
 
 MAX_STAGES, MAX_REPLICAS, UNEVEN, SKIP, IDLE, RECOMPUTE, IS_DAG, FIXED_PARTITION, FIXED_MAPPING, WIDTHS = range(10)
-GAPS, HALVES = 10, 11
+GAPS, HALVES, SHARDS = 10, 11, 12
 """Indices into `rules`: what the executor and the user allow, whether costs are missing, whether I can be halved."""
+
+SHARD_CHOICES = ("never", "together", "allow", "always")
+"""What stages may shard, by the rule's number."""
+
+TOGETHER, FREELY = 1, 2
+"""Those of them that leave a choice."""
 
 
 @kernel
@@ -330,35 +336,35 @@ def reorder_replicas(start: Integers, devices: Integers) -> Integers:
 
 @kernel
 def split_stage(
-    stage_of: Integers, start: Integers, devices: Integers, recompute: Integers, num_devices: int
+    stage_of: Integers, start: Integers, devices: Integers, modes: Integers, num_devices: int
 ) -> tuple[Integers, Integers, Integers, Integers]:
     """Cut a stage in two; a replicated one shares out its devices, another takes any device for its second part."""
     num_stages = start.shape[0] - 1
     s = np.random.randint(num_stages)
     inside = members(stage_of, s)
     if inside.shape[0] < 2:
-        return stage_of, start, devices, recompute
+        return stage_of, start, devices, modes
     cut = 1 + np.random.randint(inside.shape[0] - 1)
     new_stage = stage_of + (stage_of > s)
     new_stage[inside[cut:]] = s + 1
     replicas = start[s + 1] - start[s]
     new_start = np.empty(num_stages + 2, np.int64)
     new_start[: s + 1] = start[: s + 1]
-    new_recompute = np.concatenate((recompute[: s + 1], recompute[s:]))
+    new_modes = np.concatenate((modes[: s + 1], modes[s:]))
     if replicas > 1 and np.random.random() < 0.8:
         new_start[s + 1] = start[s] + 1 + np.random.randint(replicas - 1)
         new_start[s + 2 :] = start[s + 1 :]
-        return new_stage, new_start, devices.copy(), new_recompute
+        return new_stage, new_start, devices.copy(), new_modes
     new_start[s + 1] = start[s + 1]
     new_start[s + 2 :] = start[s + 1 :] + 1
     extra = np.array([np.random.randint(num_devices)])
     new_devices = np.concatenate((devices[: start[s + 1]], extra, devices[start[s + 1] :]))
-    return new_stage, new_start, new_devices, new_recompute
+    return new_stage, new_start, new_devices, new_modes
 
 
 @kernel
 def merge_stages(
-    stage_of: Integers, start: Integers, devices: Integers, recompute: Integers
+    stage_of: Integers, start: Integers, devices: Integers, modes: Integers
 ) -> tuple[Integers, Integers, Integers, Integers]:
     """Make one stage of two neighbours, on the devices of both, or of one of them."""
     num_stages = start.shape[0] - 1
@@ -384,8 +390,22 @@ def merge_stages(
                 result[count] = devices[k]
                 count += 1
         new_start[t + 1 if t <= s else t] = count
-    new_recompute = np.concatenate((recompute[: s + 1], recompute[s + 2 :]))
-    return new_stage, new_start, result[:count], new_recompute
+    new_modes = np.concatenate((modes[: s + 1], modes[s + 2 :]))
+    return new_stage, new_start, result[:count], new_modes
+
+
+@kernel
+def flip(modes: Integers, rules: Integers) -> Integers:
+    """Turn recomputation of a stage on or off, or sharding: of a stage, or of all."""
+    result = modes.copy()
+    can_shard = rules[SHARDS] == TOGETHER or rules[SHARDS] == FREELY
+    bit = RECOMPUTING if rules[RECOMPUTE] else SHARDING
+    if rules[RECOMPUTE] and can_shard and np.random.random() < 0.5:
+        bit = SHARDING
+    if bit == SHARDING and rules[SHARDS] == TOGETHER:
+        return result ^ SHARDING
+    result[np.random.randint(modes.shape[0])] ^= bit
+    return result
 
 
 @kernel
@@ -409,19 +429,17 @@ def tune_policy_params(policy_params: Integers) -> Integers:
 @kernel
 def neighbour(layers: Layers, rules: Integers, solution: Solution) -> Solution:
     """One random step."""
-    stage_of, start, devices, recompute, policy_params = solution
+    stage_of, start, devices, modes, policy_params = solution
     num_stages, num_devices = start.shape[0] - 1, layers.capacity.shape[0]
     draw = np.random.random()
-    if draw < 0.15 or (rules[FIXED_MAPPING] and not rules[RECOMPUTE]):
-        return Solution(stage_of, start, devices, recompute, tune_policy_params(policy_params))
-    if (draw < 0.18 or rules[FIXED_MAPPING]) and rules[RECOMPUTE]:
-        flipped = recompute.copy()
-        s = np.random.randint(num_stages)
-        flipped[s] = 1 - flipped[s]
-        return Solution(stage_of, start, devices, flipped, policy_params)
+    can_flip = rules[RECOMPUTE] or rules[SHARDS] == TOGETHER or rules[SHARDS] == FREELY
+    if draw < 0.15 or (rules[FIXED_MAPPING] and not can_flip):
+        return Solution(stage_of, start, devices, modes, tune_policy_params(policy_params))
+    if (draw < 0.18 or rules[FIXED_MAPPING]) and can_flip:
+        return Solution(stage_of, start, devices, flip(modes, rules), policy_params)
     if rules[WIDTHS] and not rules[FIXED_MAPPING] and np.random.random() < 0.1:
         starts, result = widen(layers, start, devices) if np.random.random() < 0.5 else narrow(layers, start, devices)
-        return Solution(stage_of, starts, result, recompute, policy_params)
+        return Solution(stage_of, starts, result, modes, policy_params)
     if draw < 0.65 and not rules[FIXED_PARTITION] and num_stages > 1:
         if draw < 0.50:
             new_stage = shift_boundary(stage_of, num_stages)
@@ -429,16 +447,16 @@ def neighbour(layers: Layers, rules: Integers, solution: Solution) -> Solution:
             new_stage = recut(stage_of, num_stages)
         else:
             new_stage = move_layer(stage_of, num_stages, layers.edges)
-        return Solution(new_stage, start, devices, recompute, policy_params)
+        return Solution(new_stage, start, devices, modes, policy_params)
     if draw < 0.78 or (rules[FIXED_PARTITION] and rules[MAX_REPLICAS] == 1):
-        return Solution(stage_of, start, swap_devices(devices, num_devices), recompute, policy_params)
+        return Solution(stage_of, start, swap_devices(devices, num_devices), modes, policy_params)
     if (draw < 0.89 or rules[FIXED_PARTITION]) and rules[MAX_REPLICAS] > 1:
         starts, result = move_replica(start, devices, num_devices)
-        return Solution(stage_of, starts, result, recompute, policy_params)
+        return Solution(stage_of, starts, result, modes, policy_params)
     if draw < 0.90 and rules[MAX_REPLICAS] > 1:
-        return Solution(stage_of, start, reorder_replicas(start, devices), recompute, policy_params)
+        return Solution(stage_of, start, reorder_replicas(start, devices), modes, policy_params)
     if draw < 0.95 or num_stages == 1:
-        split = split_stage(stage_of, start, devices, recompute, num_devices)
+        split = split_stage(stage_of, start, devices, modes, num_devices)
         return Solution(split[0], split[1], split[2], split[3], policy_params)
-    merged = merge_stages(stage_of, start, devices, recompute)
+    merged = merge_stages(stage_of, start, devices, modes)
     return Solution(merged[0], merged[1], merged[2], merged[3], policy_params)

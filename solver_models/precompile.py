@@ -24,6 +24,7 @@ from solver_models.instance import Instance, Integers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
 from solver_models.list_policies import Tuning, play_filled, tune
 from solver_models.neighbourhood import neighbour
+from solver_models.recorded_play import Game, play_game
 from solver_models.search import Candidate, Searcher, encode, solution_of
 
 SHARE = "--share"
@@ -75,6 +76,33 @@ def toy_instance() -> Instance:
     )
 
 
+def toy_search() -> tuple[Searcher, Candidate]:
+    """What all groups run on."""
+    searcher = Searcher(toy_instance())
+    return searcher, searcher.make_candidate(np.array([0, 1]), ((0,), (1,)), modes=np.zeros(2, np.int64))
+
+
+def _recorded_plays(searcher: Searcher, candidate: Candidate) -> None:
+    """What `simulate` plays, and with it every baseline: a forward action."""
+    del searcher, candidate
+    nothing = np.zeros(1, np.int64)
+    play_game(
+        Game(
+            num_microbatches=1,
+            stage=nothing,
+            devices=[(0,)],
+            duration=np.ones((1, 4), np.int64),
+            flows=[],
+            waits=np.zeros((1, 2), np.int64),
+            waits_once=nothing,
+            first=np.array([0, 1], np.int64),
+            lane=nothing,
+            kind=nothing,
+            microbatch=nothing,
+        )
+    )
+
+
 def _moves(searcher: Searcher, candidate: Candidate) -> None:
     searcher.is_allowed(candidate)
     neighbour(searcher.layers, searcher.rules, solution_of(candidate))
@@ -89,7 +117,7 @@ def _plays(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _floors(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+    searcher.floor(candidate.stage_of, candidate.groups, modes=candidate.modes)
 
 
 def _ratings(searcher: Searcher, candidate: Candidate) -> None:
@@ -187,6 +215,7 @@ def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
 
 
 JOINT: dict[str, Callable[[Searcher, Candidate], None]] = {
+    "recorded-plays": _recorded_plays,
     "moves": _moves,
     "nets": _nets,
     "plays": _plays,
@@ -206,8 +235,8 @@ FIRST: dict[str, Callable[[Searcher, Candidate], None]] = JOINT | {
 """Groups that every plan needs which is not found in the first rounds."""
 
 LATER: dict[str, Callable[[Searcher, Candidate], None]] = {
-    "enumeration": _enumeration,
     "branch-and-bound": _branch_and_bound,
+    "enumeration": _enumeration,
     "split-placement": _split_placement,
     "large": _large,
     "looped": _looped,
@@ -249,8 +278,7 @@ def take_share(*groups: str) -> None:
     with _seated(until=lambda: is_warm(*groups)) as is_seated:
         if not is_seated:
             return
-        searcher = Searcher(toy_instance())
-        candidate = searcher.make_candidate(np.array([0, 1]), ((0,), (1,)), recompute=np.zeros(2, np.int64))
+        searcher, candidate = toy_search()
         for is_patient in (False, True):
             for group in groups:
                 with _locked(_mark(group), is_patient=is_patient) as is_ours:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from solver_models.annealing import UNRATED
-from solver_models.columns import RECOMPUTATION
+from solver_models.columns import RECOMPUTATION, RECOMPUTING, SHARDING
 from solver_models.instance import BACKWARD, INPUT_GRAD, Instance, Integers
 from solver_models.search import Candidate, Searcher
 
@@ -23,7 +23,7 @@ def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> I
             continue
         flags = greedy_flags(searcher, candidate)
         if flags.any():
-            yield searcher.rate(candidate.stage_of, candidate.groups, recompute=flags)
+            yield searcher.rate(candidate.stage_of, candidate.groups, modes=flags | candidate.modes & SHARDING)
         if candidate.is_feasible:
             continue
         low, high = 0, len(candidate.groups)
@@ -47,7 +47,8 @@ def greedy_flags(searcher: Searcher, candidate: Candidate) -> Integers:
     """
     num_stages = len(candidate.groups)
     flags = np.zeros(num_stages, np.int64)
-    nets = [searcher.net_of(replace(candidate, recompute=flags + flag)) for flag in (0, 1)]
+    shards = candidate.modes & SHARDING
+    nets = [searcher.net_of(replace(candidate, modes=shards | flag)) for flag in (0, RECOMPUTING)]
     stages = nets[0].lane_stage
     in_flight = np.minimum(searcher.instance.num_microbatches, num_stages - stages)
     need, least = (net.held * in_flight + np.maximum(net.stash - net.held, 0) for net in nets)
@@ -66,8 +67,8 @@ def greedy_flags(searcher: Searcher, candidate: Candidate) -> Integers:
 
 
 def _with_first(searcher: Searcher, candidate: Candidate, *, count: int) -> Candidate:
-    flags = (np.arange(len(candidate.groups)) < count).astype(np.int64)
-    return searcher.rate(candidate.stage_of, candidate.groups, recompute=flags)
+    flags = RECOMPUTING * (np.arange(len(candidate.groups)) < count).astype(np.int64)
+    return searcher.rate(candidate.stage_of, candidate.groups, modes=flags | candidate.modes & SHARDING)
 
 
 def as_if_recomputing(instance: Instance) -> Instance:

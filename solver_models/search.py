@@ -18,6 +18,7 @@ from solver_models.annealing import (
     make_policy,
     overflow,
 )
+from solver_models.columns import SHARDING
 from solver_models.critical_path_search import TabuSearch, follows_words, improve, polish
 from solver_models.device_groups import make_holders
 from solver_models.evaluator import FAR, OPTIONS, Layers, Net, assemble, peak_excess, play
@@ -26,7 +27,7 @@ from solver_models.joint.branch_and_bound import best_sequence
 from solver_models.joint.decomposition import likeness, split_net, twin_devices, without_gains
 from solver_models.joint.lower_bounds import schedule_floor
 from solver_models.lower_bounds import net_floor
-from solver_models.neighbourhood import Solution, is_allowed
+from solver_models.neighbourhood import SHARD_CHOICES, Solution, is_allowed
 from solver_models.order_enumeration import best_order, legal_words
 from solver_models.search_params import SolverParams
 
@@ -39,8 +40,8 @@ class Candidate:
     """[L] stage of every layer, in topological order."""
     groups: tuple[tuple[int, ...], ...]
     """Devices of every stage."""
-    recompute: Integers
-    """[S] 1 where the stage recomputes."""
+    modes: Integers
+    """[S] bits: whether a stage recomputes, and shards the optimizer's state if it has several replicas (`columns`)."""
     policy_params: Integers
     """[4] list-scheduling policy."""
     objective: int
@@ -109,14 +110,30 @@ class Searcher:
         self.by_span = instance.objective == "span"
         self.layers = make_layers(instance)
         self.rules = make_rules(instance)
+        self.required_modes = SHARDING if instance.shard_choice == "always" else 0
+        """Bits that every stage has."""
         self.first_member: list[int] = self.layers.members[self.layers.member_start[:-1]].tolist()
 
     def rate(
-        self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers | None = None
+        self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers | None = None
     ) -> Candidate:
-        """The candidate with the best of the standard policies; `UNRATED` if it breaks a rule."""
-        flags = np.zeros(len(groups), np.int64) if recompute is None else recompute
-        best = self.make_candidate(stage_of, groups, recompute=flags)
+        """The candidate with the best of the standard policies; `UNRATED` if it breaks a rule.
+
+        Where nothing is said of modes, no stage recomputes, and of all stages and none those shard that make it better.
+        """
+        if modes is None:
+            rated = [self._rate(stage_of, groups, modes=plain) for plain in self.plain_modes(groups)]
+            return min(rated, key=lambda candidate: candidate.worth)
+        return self._rate(stage_of, groups, modes=modes)
+
+    def plain_modes(self, groups: tuple[tuple[int, ...], ...]) -> list[Integers]:
+        """No stage recomputes, and no stage shards; or all do where they may or may not."""
+        none = np.zeros(len(groups), np.int64)
+        has_choice = self.instance.may_choose_shards and any(len(group) > 1 for group in groups)
+        return [none, none | SHARDING] if has_choice else [none]
+
+    def _rate(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> Candidate:
+        best = self.make_candidate(stage_of, groups, modes=modes)
         if not self.is_allowed(best):
             return best
         for policy_params in (*STANDARD_POLICY_PARAMS, ONE_AT_A_TIME):
@@ -130,13 +147,15 @@ class Searcher:
                 break
         return best
 
-    def make_candidate(
-        self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers
-    ) -> Candidate:
+    def make_candidate(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> Candidate:
         """A partition and mapping whose orders nobody has looked at yet."""
-        policy_params = STANDARD_POLICY_PARAMS[0]
         return Candidate(
-            stage_of=stage_of, groups=groups, recompute=recompute, policy_params=policy_params, objective=0, fit=UNRATED
+            stage_of=stage_of,
+            groups=groups,
+            modes=modes | self.required_modes,
+            policy_params=STANDARD_POLICY_PARAMS[0],
+            objective=0,
+            fit=UNRATED,
         )
 
     def is_allowed(self, candidate: Candidate) -> bool:
@@ -154,14 +173,14 @@ class Searcher:
         )
         return candidate_of(found, objective=int(worth.amount), fit=int(worth.fit))
 
-    def floor(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> int | None:
+    def floor(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> int | None:
         """Ticks that no order of this partition and mapping beats; None if it cannot fit into memory."""
-        net = self._net(stage_of, groups, recompute=recompute)
+        net = self._net(stage_of, groups, modes=modes)
         return None if overflow(net) > 0 else int(net_floor(net)) if not self.by_span else 0
 
     def exact_floor(self, candidate: Candidate) -> int | None:
         """The schedule bound of a candidate for the makespan; None if it breaks a rule or cannot fit into memory."""
-        net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         if not self.is_allowed(candidate) or overflow(net) > 0:
             return None
         return max(int(net_floor(net)), int(schedule_floor(net, FAR)))
@@ -175,7 +194,7 @@ class Searcher:
         self, candidate: Candidate, *, threshold: int, most_words: int, most_plays: int
     ) -> tuple[bool, Candidate | None]:
         """Whether every order was played, and the best below `threshold`, if any."""
-        net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         found, plays = [], 1
         for device in range(len(self.layers.capacity)):
             codes, lengths = legal_words(net, device, most_words)
@@ -215,7 +234,7 @@ class Searcher:
         """
         if self.by_span:
             return False, None
-        net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         flag, limit = np.zeros(1, np.int64) if stop is None else stop, min(threshold, LATEST)
         first_run = first_run or self.params.branch.first_run
         found, words = dict[Hashable, _Sequenced](), dict[int, Word]()
@@ -240,9 +259,9 @@ class Searcher:
         is_closed = any(each.is_closed and each.value == value for each in found.values())
         return is_closed, candidate.with_words(words, objective=value)
 
-    def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, recompute: Integers) -> Net:
+    def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> Net:
         start, devices = flatten(groups)
-        net: Net = assemble(self.layers, stage_of, start, devices, recompute)
+        net: Net = assemble(self.layers, stage_of, start, devices, modes | self.required_modes)
         return net
 
     def words(self, candidate: Candidate) -> tuple[dict[int, Word], int | None]:
@@ -277,11 +296,11 @@ class Searcher:
 
     def net_of(self, candidate: Candidate) -> Net:
         """The lanes and flows of a candidate."""
-        return self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        return self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
 
     def _play(self, candidate: Candidate) -> tuple[Net, ShortIntegers, Integers, int, int]:
         """The net of a candidate, its words and their lengths, whether they fit, and their objective if they do."""
-        net = self._net(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         words = np.zeros((len(self.layers.capacity), longest_word(net)), np.int32)
         lengths = np.zeros(len(self.layers.capacity), np.int64)
         if candidate.words is not None:
@@ -314,7 +333,7 @@ def make_rules(instance: Instance) -> Integers:
             instance.max_stages_per_device, len(instance.table_of_replicas) - 1, instance.uneven_replication,
             instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
             instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
-            instance.has_gaps, instance.can_halve,
+            instance.has_gaps, instance.can_halve, SHARD_CHOICES.index(instance.shard_choice),
         ],
         dtype=np.int64,
     )  # fmt: skip
@@ -327,7 +346,7 @@ def solution_of(candidate: Candidate) -> Solution:
         stage_of=candidate.stage_of,
         start=start,
         devices=devices,
-        recompute=candidate.recompute,
+        modes=candidate.modes,
         policy_params=candidate.policy_params,
     )
 
@@ -337,7 +356,7 @@ def candidate_of(solution: Solution, *, objective: int, fit: int) -> Candidate:
     return Candidate(
         stage_of=solution.stage_of,
         groups=unflatten(solution.start, solution.devices),
-        recompute=solution.recompute,
+        modes=solution.modes,
         policy_params=solution.policy_params,
         objective=objective,
         fit=fit,

@@ -352,6 +352,36 @@ class LargeSeedParams(ParamGroup):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KindCutParams(ParamGroup):
+    """First candidates on classes of many like devices (`solver_models.kind_cuts`)."""
+
+    least_devices: Count = 32
+    """Clusters with fewer devices have none. Not measured."""
+    class_units: Count = 16
+    """Units that the devices of a class are counted in, at most. Not measured."""
+    most_replica_counts: Count = 5
+    """Numbers of replicas per class and width, the largest ones. Not measured."""
+    most_stages: Count = 20
+    """Stages of a pipeline. Not measured."""
+    limits: Count = 7
+    """Limits on the slowest stage that are looked at at once. Not measured."""
+    coarse: Ratio = 2.0
+    """The largest of them at first, as a multiple of a perfect balance. Not measured."""
+    fine: tuple[Share, Share] = (0.88, 1.0)
+    """Least and largest beside the best one found, as multiples of it. Not measured."""
+    wide: tuple[Ratio, Ratio] = (1.0, 1.4)
+    """The same where synchronisation is to be shorter. Not measured."""
+    sync_steps: Count = 6
+    """Limits on the longest synchronisation, one after the other. Not measured."""
+    sync_factor: Share = 0.75
+    """Each as a part of the longest one found before. Not measured."""
+    worse: Ratio = 1.2
+    """Estimates so many times the best plan known are not followed up. Not measured."""
+    plays: Count = 3
+    """Candidates that are played, of those with the least estimates. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicParams(ParamGroup):
     """Cuts by dynamic programming (`solver_models.partition.candidates`)."""
 
@@ -397,6 +427,8 @@ class SolverParams:
     """First candidates on unlike devices."""
     large_seed: LargeSeedParams = field(default_factory=LargeSeedParams)
     """First candidates of large problems."""
+    kind_cut: KindCutParams = field(default_factory=KindCutParams)
+    """First candidates on classes of devices."""
     dynamic: DynamicParams = field(default_factory=DynamicParams)
     """Cuts by dynamic programming."""
 

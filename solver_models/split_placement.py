@@ -28,6 +28,7 @@ from solver_models.columns import (
     HAS_GRADIENT,
     HAS_WEIGHT,
     RECEIVER,
+    RECOMPUTING,
     ROUTE,
     SENDER,
     SOURCE,
@@ -78,12 +79,12 @@ WISH_SHARE = 0.35
 @kernel
 def places(layers: Layers, solution: Solution, preferences: Integers) -> Integers:
     """[2, S] devices of W, and of the second half of I; -1 where they are with F."""
-    stage_of, start, devices, recompute, _ = solution
+    stage_of, start, devices, modes, _ = solution
     found = np.full((2, start.shape[0] - 1), -1, np.int64)
     is_open = np.ones(found.shape, np.bool_)
     for x in range(stage_of.shape[0]):
         s = stage_of[x]
-        if start[s + 1] - start[s] != 1 or recompute[s]:
+        if start[s + 1] - start[s] != 1 or modes[s] & RECOMPUTING:
             continue
         for way in range(2):
             if is_open[way, s] and (way == 1 or layers.trainable[x]):
@@ -285,7 +286,7 @@ def assemble_apart(
 def net_apart(layers: Layers, solution: Solution, preferences: Integers) -> tuple[Net, Integers]:
     """The Net of a solution with preferences, and the [E, 2] lanes beside those of the stages."""
     at = places(layers, solution, preferences)
-    times, sizes = stage_sums(layers, solution.stage_of, solution.start, solution.devices, solution.recompute)
+    times, sizes = stage_sums(layers, solution.stage_of, solution.start, solution.devices, solution.modes)
     extra = list_lanes(sizes, at)
     return assemble_apart(layers, solution, at, extra, times, sizes), extra
 
@@ -296,7 +297,7 @@ def evaluate_apart(layers: Layers, solution: Solution, preferences: Integers, th
     net, _ = net_apart(layers, solution, preferences)
     if overflow(net) > 0:
         return lacking(OVERFLOWS, net)
-    return rate_policy(net, solution.policy_params, solution.recompute.shape[0], threshold, by_span)
+    return rate_policy(net, solution.policy_params, solution.modes.shape[0], threshold, by_span)
 
 
 @kernel

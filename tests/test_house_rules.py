@@ -136,27 +136,33 @@ def parse(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), filename=path)
 
 
-def definitions(
-    node: ast.AST, owners: tuple[ast.AST, ...] = ()
+@cache
+def definitions(path: str) -> list[tuple[ast.ClassDef | FunctionNode, tuple[ast.AST, ...]]]:
+    """Every class and function of a module, with the classes and functions around it."""
+    return list(definitions_below(parse(path), ()))
+
+
+def definitions_below(
+    node: ast.AST, owners: tuple[ast.AST, ...]
 ) -> Iterator[tuple[ast.ClassDef | FunctionNode, tuple[ast.AST, ...]]]:
-    """Every class and function below the node, with the classes and functions around it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield child, owners
-            yield from definitions(child, (*owners, child))
-        else:
-            yield from definitions(child, owners)
+            yield from definitions_below(child, (*owners, child))
+        elif not isinstance(child, ast.expr):
+            yield from definitions_below(child, owners)
 
 
 def functions(*folders: str) -> list[Function]:
     return [function for path in python_files(*folders) for function in functions_of(path)]
 
 
+@cache
 def functions_of(path: str) -> list[Function]:
     """Every function of a module."""
     return [
         Function(path=path, node=node, owners=owners)
-        for node, owners in definitions(parse(path))
+        for node, owners in definitions(path)
         if not isinstance(node, ast.ClassDef)
     ]
 
@@ -280,7 +286,7 @@ def test_public_definitions_are_documented():
     offenders = [
         f"{path}:{node.lineno} {node.name}"
         for path in python_files(*PACKAGES)
-        for node, owners in definitions(parse(path))
+        for node, owners in definitions(path)
         if all(isinstance(owner, ast.ClassDef) and not owner.name.startswith("_") for owner in owners)
         and not node.name.startswith("_")
         and not ast.get_docstring(node)
@@ -413,7 +419,7 @@ def test_class_names_are_unique():
     """Tests that no class name occurs twice, the listed ideas on several floors aside."""
     places: dict[str, list[str]] = {}
     for path in python_files(*PACKAGES):
-        for node, _ in definitions(parse(path)):
+        for node, _ in definitions(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
     assert_none(repeated(places, SAME_IDEA_CLASSES), "One class name, one meaning; rename, or list what they share:")
@@ -446,6 +452,7 @@ CHOSEN_NUMBERS = {
         "POLL_S": "how soon a wish is heard",
         "PATIENCE_S": "how long a solver may ignore it",
     },
+    "solver_models/jit.py": {"MOST_TAKEN_IN": "compiling, not searching"},
     "solver_models/joint/branch_and_bound.py": {
         "MAX_DEPTH": "compiled in",
         "RUN_GROWTH, SHAVED_RUN": "compiled in",
@@ -460,7 +467,6 @@ CHOSEN_NUMBERS = {
     "solver_models/joint/shaving.py": {"SHARE": "compiled in"},
     "solver_models/lower_bounds.py": {"MAX_BITS": "bits of a word"},
     "solver_models/partition/ilp.py": {"MAX_COLUMNS": "size of a programme", "GRACE_S": "how exactly HiGHS keeps time"},
-    "solver_models/partition/steady_state.py": {"MOST_SUFFIXES": "size of a table", "PRECISION": "of floating point"},
     "solver_models/precompile.py": {
         "SEAT_EVERY_S": "compiling, not searching",
         "FEW_COLLECTIONS": "compiling, not searching",

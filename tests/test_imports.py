@@ -120,6 +120,12 @@ def test_verifying_needs_no_solver(repository_root: Path):
     assert loaded & (HEAVY - {"numba", "solver_models"}) == set()
 
 
+def test_planning_begins_without_the_slow_solvers(repository_root: Path):
+    """Tests that CP-SAT and PuLP, which take a second to import, wait until a search asks for them."""
+    loaded = loaded_packages("import planner.planning", root=repository_root)
+    assert loaded & {"ortools", "pandas", "pulp"} == set()
+
+
 def test_planner_init_is_empty(repository_root: Path):
     """Tests that importing one room of planner runs no other: planner/__init__.py holds nothing."""
     assert (repository_root / "planner" / "__init__.py").read_text(encoding="utf-8") == ""

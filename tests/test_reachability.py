@@ -10,11 +10,6 @@ from tests.test_house_rules import PACKAGES, ROOT, assert_none, parse, python_fi
 ENTRY_POINTS = ("api.cli.__main__", "planner.execute.__main__", "planner.execute.session")
 """`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, and the loop of one's own."""
 
-FOR_OTHERS = {
-    "solver_models.partition.steady_state": "for benchmarks/piper.py; its kernels stay with the others",
-}
-"""Modules, with what they reach, that are used otherwise, and how."""
-
 
 @cache
 def modules() -> dict[str, str]:
@@ -57,15 +52,9 @@ def reach(*starts: str) -> set[str]:
 
 
 def test_every_module_is_reached():
-    """Tests that what users start reaches every module, except what the listed ones reach."""
-    left = modules().keys() - reach(*ENTRY_POINTS, *FOR_OTHERS)
+    """Tests that what users start reaches every module."""
+    left = modules().keys() - reach(*ENTRY_POINTS)
     assert_none(sorted(left), "Serves nobody: move it to benchmarks/, or use it:")
-
-
-def test_the_list_is_short_and_needed():
-    """Tests that every listed module exists and is not reached anyway."""
-    reached = reach(*ENTRY_POINTS)
-    assert_none([name for name in FOR_OTHERS if name not in modules() or name in reached], "Listed without need:")
 
 
 def test_a_module_for_nobody_is_found(monkeypatch):

@@ -69,6 +69,7 @@ app.add_typer(launch_commands.commands, name="launch")
 app.add_typer(cluster_commands.commands, name="cluster")
 app.add_typer(launch_commands.jobs, name="job")
 app.add_typer(serving_commands.keys, name="keys")
+app.add_typer(serving_commands.stores, name="store")
 
 
 def main(given: list[str] | None = None) -> int:

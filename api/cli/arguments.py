@@ -8,6 +8,7 @@ _WHAT = "What may be decided"
 _HOW = "When to stop"
 _OUT = "Output"
 _WHERE = "Where"
+_HEAL = "When devices are lost"
 
 Workload = Annotated[
     str,
@@ -22,7 +23,7 @@ ImportSource = Annotated[
     typer.Argument(
         metavar="WORKLOAD",
         help="A workload (our form, the neutral one or PipeDream's graph.txt), demo:NAME, - for standard input, or the "
-        "word trace or solution.",
+        "word trace, solution or sailor.",
         show_default=False,
     ),
 ]
@@ -31,7 +32,8 @@ TraceFiles = Annotated[
     typer.Argument(
         metavar="[TRACES...]",
         help="After the word trace: parquet of all ranks, a trace of torch's profiler per rank (.json, .json.gz), or "
-        "folders of them or of the executor's --trace. After the word solution: the answer, and the plan.",
+        "folders of them or of the executor's --trace. After the word solution: the answer, and the plan. After "
+        "sailor: its profile.json of every GPU, and llm_info.json.",
         show_default=False,
     ),
 ]
@@ -315,6 +317,15 @@ Synchronisation = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+ShardOptimizer = Annotated[
+    Literal["never", "together", "allow", "always"] | None,
+    typer.Option(
+        "--shard-optimizer",
+        metavar="WHERE",
+        help="Replicas shard the optimizer's state (ZeRO-1): never; together (all or none); allow (any stage); always.",
+        rich_help_panel=_WHAT,
+    ),
+]
 Pins = Annotated[
     list[str] | None,
     typer.Option(
@@ -469,6 +480,30 @@ PlanUrl = Annotated[
     ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it running; see `pipeplan job`.")]
+IsHealed = Annotated[
+    bool,
+    typer.Option(
+        "--heal",
+        help="Stay with the job: when a device is lost, plan for what is left and go on from the newest checkpoint.",
+        rich_help_panel=_HEAL,
+    ),
+]
+Heals = Annotated[
+    int, typer.Option("--heals", metavar="N", help="How many losses are healed.", min=0, rich_help_panel=_HEAL)
+]
+HealTime = Annotated[
+    float,
+    typer.Option("--heal-time-limit", metavar="SECONDS", help="Time for each new plan.", rich_help_panel=_HEAL),
+]
+StorageRate = Annotated[
+    float,
+    typer.Option(
+        "--storage-rate",
+        metavar="GB/S",
+        help="What checkpoints are read at, by all devices together: part of what a new plan costs.",
+        rich_help_panel=_HEAL,
+    ),
+]
 WithGpus = Annotated[
     bool,
     typer.Option("--gpus", help="Ask for as many accelerators per host as the plan needs.", rich_help_panel=_WHERE),
@@ -478,6 +513,33 @@ SbatchOptions = Annotated[
     typer.Option("--sbatch", metavar="OPTION", help="A further option of sbatch, e.g. --sbatch=--time=2:00:00."),
 ]
 Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="Container image with torch and pipeplan.")]
+Patches = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--patch",
+        metavar="FILE",
+        help="YAML or JSON that is merged over what is written (docs/launch.md); repeatable.",
+        show_default=False,
+    ),
+]
+SkyAccelerators = Annotated[
+    str | None,
+    typer.Option("--accelerators", metavar="NAME:N", help="Per node, e.g. H100:8; without them, processors."),
+]
+SkyInfra = Annotated[
+    str | None, typer.Option("--infra", metavar="INFRA", help="Cloud, region and zone, e.g. aws/us-east-1.")
+]
+SkyImage = Annotated[str | None, typer.Option("--image", metavar="IMAGE", help="docker:IMAGE, or a machine image.")]
+SkyWorkdir = Annotated[
+    str | None,
+    typer.Option("--workdir", metavar="FOLDER", help="Local folder that every node gets, and starts the program in."),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--address", metavar="URL", help="Ray's dashboard, e.g. http://head:8265; default: RAY_API_SERVER_ADDRESS."
+    ),
+]
 Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="Where the job is created.")]
 Controller = Annotated[
     Literal["jobset", "trainjob", "volcano"], typer.Option("--controller", help="What runs the job in the cluster.")
@@ -536,6 +598,35 @@ HostSpeed = Annotated[
 ]
 NetworkSpeed = Annotated[
     float, typer.Option("--network-gbps", metavar="GB/S", help="Nominal, between a host and the network.", min=0.001)
+]
+Oversubscription = Annotated[
+    float,
+    typer.Option(
+        "--oversubscription",
+        metavar="N",
+        help="How many times the hosts below a switch exceed its link upwards.",
+        min=0.001,
+    ),
+]
+TopologyFile = Annotated[
+    str | None,
+    typer.Option("--topology", metavar="FILE", help="The answer of `scontrol show topology`, obtained elsewhere."),
+]
+TopologyLabels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topology-label",
+        metavar="KEY",
+        help="A label of Kubernetes' nodes that names a switch; the outermost first, repeatable.",
+        show_default=False,
+    ),
+]
+IsFlat = Annotated[bool, typer.Option("--flat", help="Join all hosts by one switch, whatever is told of others.")]
+LinkFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="Tables of the link benchmark (`pipeplan profile --links`).", show_default=False
+    ),
 ]
 MeasuredLinks = Annotated[
     str | None,

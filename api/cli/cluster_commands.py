@@ -25,10 +25,20 @@ class DeviceOptions(NamedTuple):
 
 
 class SpeedOptions(NamedTuple):
-    """Nominal speeds of links."""
+    """Nominal speeds of links, or measured ones."""
 
     host_gbps: arg.HostSpeed = 24.0
     network_gbps: arg.NetworkSpeed = 12.5
+    oversubscription: arg.Oversubscription = 1.0
+    links: arg.MeasuredLinks = None
+
+
+class TopologyOptions(NamedTuple):
+    """How the source tells of switches."""
+
+    topology: arg.TopologyFile = None
+    topology_label: arg.TopologyLabels = None
+    flat: arg.IsFlat = False
 
 
 @commands.command(
@@ -45,13 +55,14 @@ def cluster_discover_command(
     name: arg.ClusterName = None,
     devices: DeviceOptions,
     speeds: SpeedOptions,
-    links: arg.MeasuredLinks = None,
+    switches: TopologyOptions,
 ) -> None:
     """Write the cluster that Slurm, Kubernetes, nvidia-smi or a hostfile describes.
 
-    Links have nominal speeds, or with --links those that the link benchmark measured.
+    Hosts hang on the switches that Slurm's topology or Kubernetes' labels tell of. Links have nominal speeds, or with
+    --links those that the link benchmark measured.
     """
-    from api.cluster_discovery import discover
+    from api.cluster_discovery import Answers, discover
     from api.inputs import require_writable
     from profiles.discovery.hosts import DeviceDefaults, NominalSpeeds
     from profiles.workload import dump_cluster
@@ -60,13 +71,28 @@ def cluster_discover_command(
     memory = None if devices.accelerator_gib is None else round(devices.accelerator_gib * 2**30)
     found = discover(
         source,
-        file=file,
+        answers=Answers(
+            file=file,
+            topology=switches.topology,
+            labels=tuple(switches.topology_label or ()),
+            is_flat=switches.flat,
+        ),
         sizes=DeviceDefaults(memory_bytes=memory, workers_per_host=devices.workers_per_host),
         speeds=NominalSpeeds(
-            host_bytes_per_s=round(speeds.host_gbps * 1e9), network_bytes_per_s=round(speeds.network_gbps * 1e9)
+            host_bytes_per_s=round(speeds.host_gbps * 1e9),
+            network_bytes_per_s=round(speeds.network_gbps * 1e9),
+            oversubscription=speeds.oversubscription,
         ),
         kind=devices.device_type,
         name=name,
-        links=links,
+        links=speeds.links,
     )
     write_document(dump_cluster(found), output)
+
+
+@commands.command("links", epilog="Example: pipeplan cluster links links.json")
+def cluster_links_command(file: arg.LinkFile) -> None:
+    """Show what the link benchmark measured by message size: latency, knee, plateau, and shared ports."""
+    from api.link_report import describe_links
+
+    print(describe_links(file))

@@ -1,6 +1,7 @@
 """`pipeplan import`: workloads of other tools, and traces of jobs."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -16,7 +17,8 @@ commands = typer.Typer()
     "import",
     epilog="Examples:\n\npipeplan import graph.txt --cluster cluster.json -m 32 -o workload.json\n\n"
     "pipeplan import trace traces/ -o workload.json\n\n"
-    "pipeplan import solution answer.sol plan.json -o better.json",
+    "pipeplan import solution answer.sol plan.json -o better.json\n\n"
+    "pipeplan import sailor OPT-350/A100-40/profile.json llm_info.json -o workload.json",
 )
 def import_command(
     *,
@@ -31,7 +33,8 @@ def import_command(
     """Turn a workload in any form that is read here into a document in ours, or traces of a job: `import trace FILE`.
 
     `import solution ANSWER PLAN` reads what a solver answered to `export model PLAN`, and writes it as a plan if it
-    passes every rule. Of traces a summary is printed; with -o the profile that they give is written, a layer per stage
+    passes every rule. `import sailor` takes Sailor's profile.json of every device type, in their folders MODEL/GPU, and
+    its llm_info.json. Of traces a summary is printed; with -o the profile that they give is written, a layer per stage
     as run.
     """
     from api.inputs import UNKNOWN_SIZE, read_workload, rename_device_type, require_writable
@@ -40,6 +43,9 @@ def import_command(
     require_writable(output)
     if source == "solution":
         _import_solution(traces or [], cluster=cluster, output=output)
+        return
+    if source == "sailor":
+        _import_sailor(traces or [], cluster=cluster, output=output)
         return
     if traces:
         _import_traces(source, traces, cluster=cluster, output=output, is_json=json)
@@ -76,6 +82,23 @@ def _import_solution(files: list[str], *, cluster: str | None, output: str | Non
     ours, theirs = render_ms(verdict.timeline.makespan_ns), render_ms(before.makespan_ns)
     print(f"{files[0]}: {ours} ms, passed every rule; {files[1]}: {theirs} ms", file=sys.stderr)
     write_document(render_plan(found), output)
+
+
+def _import_sailor(files: list[str], *, cluster: str | None, output: str | None) -> None:
+    """The profile that Sailor's files state, with a cluster where one is given."""
+    from api.inputs import reading
+    from profiles.importers.sailor import read_sailor
+    from profiles.load import load_cluster
+    from profiles.workload import dump_workload
+
+    with reading():
+        try:
+            workload = read_sailor({path: Path(path).read_bytes() for path in files})
+        except OSError as error:
+            raise InputError(f"{error.filename}: cannot be read ({error.strerror}); give Sailor's files") from None
+        if cluster is not None:
+            workload = replace(workload, cluster=load_cluster(cluster))
+    write_document(dump_workload(workload), output)
 
 
 def _import_traces(what: str, traces: list[str], *, cluster: str | None, output: str | None, is_json: bool) -> None:

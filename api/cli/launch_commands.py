@@ -1,18 +1,23 @@
 """`pipeplan launch` and `pipeplan job`: programs under a plan, started, asked about and ended."""
 
+import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import typer
 
 from api.cli import arguments as arg
 from api.cli.option_groups import takes_groups
-from api.cli.output import as_input_errors
+from api.cli.output import as_input_errors, make_console, report_json
+from api.failures import InputError
 
 if TYPE_CHECKING:
+    from api.healing import JobAttempt
     from api.launching import Launch
-    from planner.launch.job_commands import Submitted
+    from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.launch_job import LaunchSubmission
 
 commands = typer.Typer(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
@@ -28,16 +33,62 @@ class JobOptions(NamedTuple):
     host: arg.Hosts = None
     python: arg.Python = None
     processors: arg.OnProcessors = False
+    plan_url: arg.PlanUrl = None
 
-    def make(
-        self, plan: str, program: list[str], *, plan_url: str | None, default_python: str | None = None
-    ) -> "Launch":
+    def make(self, plan: str, program: list[str], *, default_python: str | None = None) -> "Launch":
         """The launch of the program under the plan."""
         from api.launching import Whereabouts, make_launch
 
-        where = Whereabouts(cluster=self.cluster, folder=self.folder, hosts=self.host or (), plan_url=plan_url)
+        where = Whereabouts(cluster=self.cluster, folder=self.folder, hosts=self.host or (), plan_url=self.plan_url)
         python = self.python or default_python
         return make_launch(plan, program, name=self.name, where=where, python=python, on_processors=self.processors)
+
+    def said(self, launch: "Launch") -> dict[str, Any]:
+        """Of a request, what every launcher is told."""
+        job = launch.job
+        return {
+            "program": job.program,
+            "python": job.python,
+            "on_processors": job.on_processors,
+            "host_names": dict(job.host_names),
+        }
+
+
+class HealOptions(NamedTuple):
+    """Whether and how far a job is kept going."""
+
+    heal: arg.IsHealed = False
+    heals: arg.Heals = 3
+    heal_time_limit: arg.HealTime = 5.0
+    storage_rate: arg.StorageRate = 1.0
+    json: arg.Json = False
+
+    def attend(
+        self, plan: str, launch: "Launch", *, cluster: str | None, start: "Callable[[Launch], JobAttempt]"
+    ) -> NoReturn:
+        """Stay with the job until it ends for good; exits with its code."""
+        from api.healing import HealParams, attend
+        from api.inputs import require_limits
+
+        require_limits(time_limit_s=self.heal_time_limit, gap=None, seed=0)
+        if self.storage_rate <= 0:
+            raise InputError(f"--storage-rate {self.storage_rate:g} is not positive")
+        params = HealParams(most_heals=self.heals, search_s=self.heal_time_limit, bytes_per_s=self.storage_rate * 1e9)
+        console = make_console(is_report=False)
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the job on its way
+        try:
+            healed = attend(plan, launch, cluster=cluster, start=start, params=params, tell=_tell, console=console)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        if healed.reason:
+            _tell(f"not healed: {healed.reason}")
+        if self.json:
+            report_json(healed.summarise())
+        raise typer.Exit(healed.code)
+
+
+def _tell(line: str) -> None:
+    print(f"pipeplan: {line}", file=sys.stderr, flush=True)
 
 
 class AgentOptions(NamedTuple):
@@ -68,6 +119,27 @@ class PodOptions(NamedTuple):
     controller: arg.Controller = "jobset"
     namespace: arg.Namespace = "default"
     max_restarts: arg.MaxRestarts = 3
+    patch: arg.Patches = None
+
+
+class SkyOptions(NamedTuple):
+    """What SkyPilot is asked for."""
+
+    accelerators: arg.SkyAccelerators = None
+    infra: arg.SkyInfra = None
+    image: arg.SkyImage = None
+    workdir: arg.SkyWorkdir = None
+    patch: arg.Patches = None
+
+
+class RayOptions(NamedTuple):
+    """What Ray is asked for."""
+
+    address: arg.RayAddress = None
+    gpus: arg.WithGpus = False
+    max_restarts: arg.MaxRestarts = 3
+    master_port: arg.MasterPort = 29500
+    patch: arg.Patches = None
 
 
 @commands.command(
@@ -84,19 +156,38 @@ def launch_torchrun_command(
     agents: AgentOptions,
     job: JobOptions,
     meeting: MeetingOptions,
-    plan_url: arg.PlanUrl = None,
+    healing: HealOptions,
 ) -> None:
     """One torchrun agent per host; on other hosts through ssh. Exits with the first bad exit code of an agent."""
-    from api.launching import describe_start, detach_agents, own_python, run_agents, start_locally
-    from planner.launch.job_commands import Submitted
+    from api.attempts import start_torchrun
+    from api.launching import describe_start, detach_agents, own_python, remember_request, run_agents, start_locally
+    from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.torchrun import render_torchrun
 
-    launch = job.make(plan, program, plan_url=plan_url, default_python=own_python())
-    submission = render_torchrun(launch.job, port=meeting.master_port, master=meeting.master_addr, is_here=agents.here)
+    launch = job.make(plan, program, default_python=own_python())
+
+    def render(launch: "Launch") -> "LaunchSubmission":
+        return render_torchrun(launch.job, port=meeting.master_port, master=meeting.master_addr, is_here=agents.here)
+
+    submission = render(launch)
     if dry_run:
         _show_submission(launch, submission)
         return
+    if healing.heal:
+        if agents.detach:
+            raise InputError("--heal stays with the job, and --detach leaves it; give one")
+        output = sys.stderr.fileno() if healing.json else None
+        start = partial(start_torchrun, render=render, output=output)
+        healing.attend(plan, launch, cluster=job.cluster, start=start)
     commands = start_locally(launch, submission)
+    request = LaunchRequest(
+        launcher="torchrun",
+        **job.said(launch),
+        is_here=agents.here,
+        master=meeting.master_addr or "",
+        port=meeting.master_port,
+    )
+    remember_request(launch, request)
     if not agents.detach:
         raise typer.Exit(run_agents(commands))
     submitted = Submitted(launcher="torchrun", name=launch.job.name)
@@ -115,23 +206,39 @@ def launch_slurm_command(
     dry_run: arg.DryRun = False,
     job: JobOptions,
     master_addr: arg.Master = None,
-    plan_url: arg.PlanUrl = None,
     slurm: SlurmOptions,
+    healing: HealOptions,
 ) -> None:
     """One Slurm task per device, each on the node where the plan has it; prints the job's folder."""
-    from planner.launch.job_commands import Submitted
+    from api.attempts import start_slurm
+    from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.slurm import render_slurm
 
-    launch = job.make(plan, program, plan_url=plan_url)
-    with as_input_errors():
-        submission = render_slurm(
-            launch.job,
-            folder=str(launch.folder),
-            master=master_addr,
-            with_gpus=slurm.gpus,
-            options=slurm.sbatch or (),
-        )
-    _hand_over(launch, submission, submitted=Submitted(launcher="slurm", name=launch.job.name), dry_run=dry_run)
+    launch = job.make(plan, program)
+
+    def render(launch: "Launch") -> "LaunchSubmission":
+        with as_input_errors():
+            return render_slurm(
+                launch.job,
+                folder=str(launch.folder),
+                master=master_addr,
+                with_gpus=slurm.gpus,
+                options=slurm.sbatch or (),
+                is_attended=healing.heal,
+            )
+
+    submission = render(launch)
+    if healing.heal and not dry_run:
+        healing.attend(plan, launch, cluster=job.cluster, start=partial(start_slurm, render=render))
+    request = LaunchRequest(
+        launcher="slurm",
+        **job.said(launch),
+        master=master_addr or "",
+        with_gpus=slurm.gpus,
+        options=tuple(slurm.sbatch or ()),
+    )
+    submitted = Submitted(launcher="slurm", name=launch.job.name)
+    _hand_over(launch, submission, submitted=submitted, dry_run=dry_run, request=request)
 
 
 @commands.command(
@@ -146,29 +253,110 @@ def launch_kubernetes_command(
     dry_run: arg.DryRun = False,
     pods: PodOptions,
     job: JobOptions,
-    plan_url: arg.PlanUrl = None,
     gpus: arg.WithGpus = False,
 ) -> None:
     """One pod per host, pinned to its node, with the plan in a ConfigMap; prints the job's folder."""
     from api.launching import render_pods
-    from planner.launch.job_commands import Submitted
+    from planner.launch.job_commands import LaunchRequest, Submitted
     from planner.launch.kubernetes import PodNeeds
 
-    launch = job.make(plan, program, plan_url=plan_url)
+    launch = job.make(plan, program)
     needs = PodNeeds(image=pods.image, namespace=pods.namespace, with_gpus=gpus, max_restarts=pods.max_restarts)
-    launch, submission = render_pods(launch, kind=pods.controller, needs=needs, is_fetched=plan_url is not None)
+    patches = tuple(str(Path(file).absolute()) for file in pods.patch or ())
+    launch, submission = render_pods(
+        launch, kind=pods.controller, needs=needs, is_fetched=job.plan_url is not None, patches=patches
+    )
     submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=pods.namespace, kind=pods.controller)
+    request = LaunchRequest(
+        launcher="kubernetes",
+        **job.said(launch),
+        with_gpus=gpus,
+        controller=pods.controller,
+        image=pods.image,
+        namespace=pods.namespace,
+        max_restarts=pods.max_restarts,
+        patches=patches,
+    )
+    _hand_over(launch, submission, submitted=submitted, dry_run=dry_run, request=request)
+
+
+@commands.command(
+    "sky",
+    epilog="Example: pipeplan launch sky plan.json --accelerators H100:8 --workdir . --dry-run -- train.py",
+)
+@takes_groups
+def launch_sky_command(
+    *,
+    plan: arg.PlanFile,
+    program: arg.Program,
+    dry_run: arg.DryRun = False,
+    sky: SkyOptions,
+    job: JobOptions,
+) -> None:
+    """A managed job of SkyPilot whose n-th node is the plan's n-th host; prints the job's folder."""
+    from api.launching import render_sky_task
+    from planner.launch.job_commands import Submitted
+    from planner.launch.skypilot import SkyNeeds
+
+    launch = job.make(plan, program)
+    workdir = None if sky.workdir is None else str(Path(sky.workdir).absolute())
+    needs = SkyNeeds(accelerators=sky.accelerators, infra=sky.infra, image=sky.image, workdir=workdir)
+    launch, submission = render_sky_task(
+        launch, needs=needs, is_fetched=job.plan_url is not None, patches=sky.patch or ()
+    )
+    _hand_over(launch, submission, submitted=Submitted(launcher="skypilot", name=launch.job.name), dry_run=dry_run)
+
+
+@commands.command(
+    "ray",
+    epilog="Example: pipeplan launch ray plan.json --address http://head:8265 --gpus --dry-run -- train.py",
+)
+@takes_groups
+def launch_ray_command(
+    *,
+    plan: arg.PlanFile,
+    program: arg.Program,
+    dry_run: arg.DryRun = False,
+    ray: RayOptions,
+    job: JobOptions,
+) -> None:
+    """A Ray job that runs one Ray Train worker per host, pinned to its node; prints the job's folder."""
+    from api.launching import render_ray_job
+    from planner.launch.job_commands import Submitted
+    from planner.launch.ray_train import RayNeeds
+
+    launch = job.make(plan, program)
+    needs = RayNeeds(
+        address=ray.address,
+        folder=str(Path.cwd()),
+        with_gpus=ray.gpus,
+        max_failures=ray.max_restarts,
+        port=ray.master_port,
+    )
+    launch, submission = render_ray_job(
+        launch, needs=needs, is_fetched=job.plan_url is not None, patches=ray.patch or ()
+    )
+    submitted = Submitted(launcher="ray", name=launch.job.name, address=ray.address or "")
     _hand_over(launch, submission, submitted=submitted, dry_run=dry_run)
 
 
-def _hand_over(launch: "Launch", submission: "LaunchSubmission", *, submitted: "Submitted", dry_run: bool) -> None:
-    """To the scheduler, or to the screen."""
-    from api.launching import describe_start, submit, write_files
+def _hand_over(
+    launch: "Launch",
+    submission: "LaunchSubmission",
+    *,
+    submitted: "Submitted",
+    dry_run: bool,
+    request: "LaunchRequest | None" = None,
+) -> None:
+    """To the scheduler, or to the screen; without a request `job heal` cannot launch it again."""
+    from api.launching import describe_start, remember_request, submit, write_files
 
     if dry_run:
         _show_submission(launch, submission)
         return
     write_files(launch, submission)
+    if request is not None:
+        remember_request(launch, request)
     print(describe_start(submit(submission, submitted=submitted, folder=launch.folder), launch.folder))
 
 
@@ -199,3 +387,33 @@ def job_cancel_command(folder: arg.JobPlace) -> None:
     from api.launching import cancel, read_submitted
 
     cancel(read_submitted(Path(folder)), Path(folder))
+
+
+@jobs.command(
+    "heal",
+    epilog="Examples:\n\npipeplan job heal pipeplan-jobs/plan-1a2b3c4d\n\n"
+    "pipeplan job heal pipeplan-jobs/plan-1a2b3c4d --lost node3",
+)
+def job_heal_command(
+    *,
+    folder: arg.JobPlace,
+    lost: arg.Lost = None,
+    heal_time_limit: arg.HealTime = 5.0,
+    storage_rate: arg.StorageRate = 1.0,
+    json: arg.Json = False,
+) -> None:
+    """End what is left of a job, plan for the devices that remain, and launch it again from its newest checkpoint.
+
+    Without --lost, Slurm says which nodes are down.
+    """
+    from api.healing import HealParams
+    from api.job_healing import describe_healed, heal_job
+
+    params = HealParams(most_heals=1, search_s=heal_time_limit, bytes_per_s=storage_rate * 1e9)
+    console = make_console(is_report=False)
+    healed = heal_job(Path(folder).absolute(), names=lost or (), params=params, console=console)
+    if json:
+        report_json(healed.summarise())
+    else:
+        for line in describe_healed(healed):
+            print(line)

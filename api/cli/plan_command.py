@@ -74,6 +74,7 @@ class DecisionOptions(NamedTuple):
     split_placement: arg.SplitPlacement = False
     receive_buffers: arg.ReceiveBuffers = None
     synchronisation: arg.Synchronisation = None
+    shard_optimizer: arg.ShardOptimizer = None
     pin: arg.Pins = None
 
 

@@ -13,6 +13,7 @@ from api.cli.output import report_summary
 from api.failures import InputError
 
 commands = typer.Typer()
+stores = typer.Typer(no_args_is_help=True, help="Back up and restore what a service keeps; read its audit log.")
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke the API keys of a service.")
 
 
@@ -45,10 +46,11 @@ class AccessOptions(NamedTuple):
 class CeilingOptions(NamedTuple):
     """Limits of a service."""
 
-    memory_gib: serving.MemoryGib = 4.0
+    memory_gib: serving.MemoryGib = None
     max_time_limit: serving.MaxTimeLimit = 3600.0
     retention_days: serving.RetentionDays = 30.0
     limit: serving.ClientLimit = None
+    webhook_host: serving.WebhookHosts = None
 
 
 class KeyOptions(NamedTuple):
@@ -74,6 +76,7 @@ def serve_command(
     access: AccessOptions,
     ceilings: CeilingOptions,
     traces: serving.Traces = False,
+    log_format: serving.LogForm = "text",
     openapi: serving.OpenApi = False,
 ) -> None:
     """Answer questions over HTTP: POST a profile, get a verified plan.
@@ -88,28 +91,31 @@ def serve_command(
         return
     switches = address._asdict() | store._asdict() | access._asdict() | ceilings._asdict() | {"traces": traces}
     settings = service_commands.make_settings(switches)
+    service_commands.begin_logs(log_format)
     print(f"pipeplan serves http://{address.host}:{address.port}", file=sys.stderr)
     service_commands.run_server(settings, host=address.host, port=address.port, wait_s=store.wait_for_database)
+
+
+class WorkerOptions(NamedTuple):
+    """What a worker says about itself."""
+
+    log_format: serving.LogForm = "text"
+    metrics_port: serving.MetricsPort = None
+    metrics_host: serving.MetricsHost = "127.0.0.1"
 
 
 @commands.command(
     "worker", epilog="Example: pipeplan worker --database-url postgresql://pipeplan@db/pipeplan --workers 4"
 )
-def worker_command(
-    *,
-    database_url: serving.DatabaseUrl = None,
-    workers: serving.Workers = 1,
-    threads: serving.Threads = None,
-    memory_gib: serving.MemoryGib = 4.0,
-    data: serving.Data = serving.DATA,
-    wait_for_database: serving.WaitForDatabase = 60.0,
-) -> None:
+@takes_groups
+def worker_command(*, store: StoreOptions, memory_gib: serving.MemoryGib = None, says: WorkerOptions) -> None:
     """Solve jobs that wait in PostgreSQL; any number of workers on any number of machines."""
     from api import service_commands
 
-    store = StoreOptions(data=data, workers=workers, threads=threads, database_url=database_url)
     settings = service_commands.make_settings(store._asdict() | {"memory_gib": memory_gib})
-    service_commands.run_worker(settings, wait_s=wait_for_database)
+    service_commands.begin_logs(says.log_format)
+    address = None if says.metrics_port is None else (says.metrics_host, says.metrics_port)
+    service_commands.run_worker(settings, wait_s=store.wait_for_database, metrics=address)
 
 
 @keys.command("create", epilog="Example: pipeplan keys create --tenant research --scope plans:read")
@@ -138,6 +144,23 @@ def list_keys_command(
     report_summary(rows, is_json=json)
 
 
+@keys.command("rotate", epilog="Example: pipeplan keys rotate 0123456789ab --overlap-hours 24")
+def rotate_key_command(
+    *,
+    key_id: serving.KeyId,
+    overlap_hours: serving.OverlapHours = 24.0,
+    data: serving.Data = serving.DATA,
+    database_url: serving.DatabaseUrl = None,
+) -> None:
+    """Make a key that may do what another one may; the other one ends after the overlap."""
+    from api import service_commands
+
+    with service_commands.key_ring(data, database_url) as ring:
+        key, text = service_commands.rotate_key(ring, key_id, overlap_hours=overlap_hours)
+    print(text)
+    print(f"key {key.id} of tenant {key.tenant}; {key_id} is good for {overlap_hours:g} h more", file=sys.stderr)
+
+
 @keys.command("revoke", epilog="Example: pipeplan keys revoke 0123456789ab")
 def revoke_key_command(
     *, key_id: serving.KeyId, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
@@ -148,3 +171,41 @@ def revoke_key_command(
     with service_commands.key_ring(data, database_url) as ring:
         if not ring.revoke(key_id):
             raise InputError(f"{key_id}: there is no such key that is not revoked yet; see pipeplan keys list")
+
+
+@stores.command("backup", epilog="Example: pipeplan store backup monday.gz")
+def backup_command(
+    *, file: serving.BackupFile, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
+) -> None:
+    """Write everything that the service keeps into one file, as it stands at one moment; the service works on."""
+    from api import service_commands
+
+    counts = service_commands.back_up_store(file, data=data, database_url=database_url)
+    print(f"{file}: {counts['jobs']} plans, {counts['api_keys']} keys", file=sys.stderr)
+
+
+@stores.command("restore", epilog="Example: pipeplan store restore monday.gz --data new-folder")
+def restore_command(
+    *, file: serving.BackupFile, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
+) -> None:
+    """Fill an empty store, of either engine, from a backup; jobs that were running wait again."""
+    from api import service_commands
+
+    counts = service_commands.restore_store(file, data=data, database_url=database_url)
+    print(f"{counts['jobs']} plans and {counts['api_keys']} keys are back", file=sys.stderr)
+
+
+@stores.command("audit", epilog="Example: pipeplan store audit --json")
+def audit_command(
+    *,
+    entries: serving.Entries = 100,
+    data: serving.Data = serving.DATA,
+    database_url: serving.DatabaseUrl = None,
+    json: arg.Json = False,
+) -> None:
+    """Who made, rotated and revoked keys, deleted plans, took and restored backups."""
+    from api import service_commands
+
+    with service_commands.opened(data, database_url) as database:
+        rows = service_commands.audit_entries(database, limit=entries)
+    report_summary(rows, is_json=json)

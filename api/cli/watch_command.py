@@ -95,6 +95,6 @@ def _deliver_again(again: "Again", *, options: AgainOptions) -> None:
     if options.output is not None:
         write_document(render_plan(again.plan), options.output)
     if options.recipe is not None:
-        write_document(render_recipe(again.recipe), options.recipe)
+        write_document(render_recipe(again.recipe, again.plan), options.recipe)
     for line in again.describe():
         print(line, file=sys.stderr)

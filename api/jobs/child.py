@@ -15,10 +15,12 @@ import resource
 import signal
 import sys
 import threading
+import time
 import warnings
 from queue import SimpleQueue
 from typing import IO, Any
 
+from api.jobs.logs import VARIABLE, configure, tell
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
 from planner.progress import Progress
 
@@ -142,7 +144,9 @@ def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None
 
 
 def carry_out(master: Controller, order: dict[str, Any], *, most_threads: int | None = None) -> None:
-    """One order, and one last word about it."""
+    """One order, and one last word about it; the log says whose it was."""
+    begin, whose = time.monotonic(), order.get("log") or {}
+    tell(f"{order['op']} begins", **whose, pid=os.getpid())
     try:
         if order["op"] == "solve":
             answer = solve(master, order, most_threads=most_threads)
@@ -151,8 +155,11 @@ def carry_out(master: Controller, order: dict[str, Any], *, most_threads: int | 
 
             answer = inspect(order)
     except Exception as error:
-        master.tell("failed", **describe(error))
+        failure = describe(error)
+        tell(f"{order['op']} failed", **whose, code=failure["code"], seconds=round(time.monotonic() - begin, 3))
+        master.tell("failed", **failure)
     else:
+        tell(f"{order['op']} ends", **whose, pid=os.getpid(), seconds=round(time.monotonic() - begin, 3))
         master.tell("done", **answer)
 
 
@@ -183,6 +190,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints must not look like an answer
+    configure("json" if os.environ.get(VARIABLE) == "json" else "text")
     restrict(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     most_threads = int(sys.argv[2]) if len(sys.argv) > 2 else None
     master = Controller(os.fdopen(os.dup(0), encoding="utf-8"), answers)

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from api.what_if_range import find_ranges, make_named_baseline
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import Timeline
+from planner.what_if.change import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +28,24 @@ def inspect(order: dict[str, Any]) -> dict[str, Any]:
     """Carry out an order to look at a plan; raises ValueError for what cannot be done."""
     from planner.document import parse_plan
 
+    if order["what"] == "job_trace":
+        from api.trace_pictures import summarise_trace
+
+        return {"trace": summarise_trace(order["data"])}
     plan = parse_plan(order["plan"], source="body: plan")
     problem = _question(plan, order.get("workload"))
+    if order["what"] == "ranges":
+        ranges = find_ranges(problem, plan, changes=[_change(tree) for tree in order["changes"]])
+        return {"ranges": [asdict(each) for each in ranges]}
     if order["what"] == "verdict":
         return {"verdict": _judge(problem, plan, with_certificate=bool(order.get("certificate")))}
     played = PlayedQuestion(problem=problem, plan=plan, timeline=_play(problem, plan))
+    if order["what"] == "difference":
+        return {"text": _compare(played, order["other"], workload=order["other_workload"])}
     if order["what"] == "view" and order.get("other") is not None:
         return {"text": _draw_both(played, order["other"])}
+    if order["what"] == "picture":
+        return {"text": _draw_content(played, other=order.get("other"), baseline=order.get("baseline"))}
     return {"text": DRAWINGS[order["what"]](played)}
 
 
@@ -80,6 +93,39 @@ def _draw_both(played: PlayedQuestion, other: str) -> str:
     return render_picture(
         played.problem, played.plan, timeline=played.timeline, other=(second, _play(played.problem, second))
     )
+
+
+def _draw_content(played: PlayedQuestion, *, other: str | None, baseline: str | None) -> str:
+    """What a picture shows, as JSON; a second plan is given as its document, or as the name of a baseline."""
+    from api.viewer import picture_content
+    from planner.document import parse_plan
+
+    problem, second = played.problem, None
+    if other is not None:
+        second = parse_plan(other, source="body: other")
+    elif baseline is not None:
+        second = make_named_baseline(problem, baseline)
+    pair = None if second is None else (second, _play(problem, second))
+    content = picture_content(problem, played.plan, timeline=played.timeline, other=pair)
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _change(tree: dict[str, Any]) -> Change:
+    from profiles.validation import validate
+
+    return validate(Change, tree, source="body: change")
+
+
+def _compare(played: PlayedQuestion, other: str, *, workload: dict[str, Any]) -> str:
+    """Each plan on its own question: profiles may be of two versions."""
+    from api.plan_difference import PlayedSide, compare_plans
+    from planner.document import parse_plan
+
+    second = parse_plan(other, source="body: other")
+    question = _question(second, workload)
+    before = PlayedSide(problem=played.problem, plan=played.plan, timeline=played.timeline)
+    after = PlayedSide(problem=question, plan=second, timeline=_play(question, second))
+    return json.dumps(compare_plans(before, after), ensure_ascii=False)
 
 
 def _draw_view(played: PlayedQuestion) -> str:

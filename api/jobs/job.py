@@ -1,5 +1,6 @@
 """The words of a job: its states, what a row of the store says, and what its solver reports."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,11 @@ State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 FINISHED = ("succeeded", "failed", "cancelled")
 """States that a job never leaves."""
+
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}", re.ASCII)
+"""A project's name, or a tag."""
+
+MAX_TAGS = 16
 
 MAX_PRIORITY = 10
 """Priorities go from -10 to 10; they order the jobs of one tenant, never those of two."""
@@ -46,6 +52,33 @@ class NewJob:
     """The what-if's change, as JSON."""
     key_id: str | None = None
     """The API key that asked."""
+    request_id: str | None = None
+    """The HTTP request that asked, as it stands in the logs."""
+    project: str = ""
+    """What the tenant files it under."""
+    tags: str = ""
+    """Words between spaces, one at either end as well; empty: none."""
+    profile_sha256: str | None = None
+    """SHA-256 of the profile that it plans for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Which of a tenant's jobs are meant; what is None does not matter."""
+
+    project: str | None = None
+    tag: str | None = None
+    name: str | None = None
+    """Part of the profile's name, in any case."""
+    sha256: str | None = None
+    """What the plan's, or the profile's, SHA-256 begins with."""
+    state: str | None = None
+    since: float | None = None
+    """Submitted then or later, in seconds since 1970."""
+    until: float | None = None
+    """Submitted before then."""
+    after: str | None = None
+    """The last job of the page before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +90,7 @@ class Quota:
     hourly_jobs: int
     """Jobs that may be submitted within an hour with the key (by the tenant, without one)."""
     stored_bytes: int
-    """Bytes of requests that the tenant's jobs may hold."""
+    """Bytes of requests, plans and what was made of them that the tenant's jobs may hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +133,14 @@ class Job:
     """JSON of what went wrong."""
     plan_sha256: str | None
     """SHA-256 of the plan document's bytes, once there is one."""
+    request_id: str | None
+    """The HTTP request that asked for it."""
+    project: str
+    """What its tenant files it under; empty: nothing."""
+    tags: str
+    """Words between spaces, one at either end as well; empty: none."""
+    profile_sha256: str | None
+    """SHA-256 of the profile; None where an earlier release stored the job."""
 
     @property
     def is_finished(self) -> bool:

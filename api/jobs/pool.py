@@ -8,6 +8,7 @@ import time
 import uuid
 from typing import Protocol
 
+from api.jobs.job_metrics import JobMetrics
 from api.jobs.process import Child, ProcessLimits
 from api.jobs.runner import JobRunner, Patience
 from api.jobs.store import JobStore
@@ -46,6 +47,7 @@ class Pool:
         self, store: JobStore, *, num_workers: int, limits: ProcessLimits, patience: Patience | None = None
     ) -> None:
         self.store, self.patience = store, patience or Patience()
+        self.metrics = JobMetrics()
         self._draining = threading.Event()
         self._wake = threading.Condition()
         self.children = [Child(limits) for _ in range(num_workers)]
@@ -86,7 +88,9 @@ class Pool:
 
     def _work(self, child: Child) -> None:
         name = make_worker_name()
-        runner = JobRunner(self.store, child, patience=self.patience, is_draining=self.is_draining)
+        runner = JobRunner(
+            self.store, child, patience=self.patience, is_draining=self.is_draining, metrics=self.metrics
+        )
         while not self.is_draining():
             try:
                 child.start()  # warm before the first job

@@ -59,6 +59,20 @@ class PostgresDatabase:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()  # ends the read, so that no snapshot grows old
 
+    @contextlib.contextmanager
+    def picture(self) -> Iterator[Cursor]:
+        """Repeatable read, with rows that come as they are asked for."""
+        connection = self._connections.get()
+        try:
+            with connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                with contextlib.closing(_PictureCursor(connection)) as cursor:
+                    yield cursor
+        finally:
+            with contextlib.suppress(psycopg.Error):
+                connection.rollback()
+
     def lock_schema(self, cursor: Cursor) -> None:
         """`IF NOT EXISTS` alone does not keep two processes that start together apart."""
         cursor.execute("SELECT pg_advisory_xact_lock(7216)")
@@ -78,6 +92,9 @@ class PostgresDatabase:
 
     def give_space_back(self) -> None:
         """PostgreSQL's own autovacuum lets the next rows have the room."""
+
+    def let_others_in(self) -> None:
+        """Rows are locked one by one here, so nobody waits."""
 
     def now(self) -> float:
         """The database's clock, as far as ours runs evenly with it."""
@@ -119,6 +136,31 @@ class _Cursor:
     def fetchall(self) -> list[Any]:
         """The rows that are left."""
         return self._cursor.fetchall()
+
+    def fetchmany(self, size: int) -> list[Any]:
+        """So many rows."""
+        return self._cursor.fetchmany(size)
+
+
+class _PictureCursor(_Cursor):
+    """Every statement has a cursor on the server, so that a large table does not come all at once."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._connection = connection
+        self._cursor: Any = None
+
+    def close(self) -> None:
+        """The last statement's rows are not needed any more."""
+        if self._cursor is not None:
+            self._cursor.close()
+
+    def execute(self, statement: str, parameters: Any = ()) -> Any:
+        """Run one SELECT."""
+        self.close()
+        cursor: Any = self._connection.cursor(name="picture")
+        self._cursor = cursor
+        cursor.execute(sql.SQL(statement.replace("?", "%s")), parameters)
+        return cursor
 
 
 def prepare(url: str) -> None:

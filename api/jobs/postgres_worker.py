@@ -10,9 +10,12 @@ from queue import SimpleQueue
 
 import procrastinate
 
+from api.jobs.job_metrics import JobMetrics
+from api.jobs.metrics_port import MetricsPort
 from api.jobs.pool import make_worker_name
 from api.jobs.postgres import QUEUE, TASK, PostgresDatabase, prepare
 from api.jobs.process import Child, ProcessLimits
+from api.jobs.roster import Heartbeat, Roster
 from api.jobs.runner import JobRunner, Patience
 from api.jobs.sql_store import SqlStore
 from api.jobs.store import STORE_FAILURES
@@ -42,6 +45,9 @@ class TicketWorker:
         self.patience, self.num_workers = patience, num_workers
         self._stalled_s = patience.lease_s
         """A ticket whose worker's heart has not beaten for so long is taken from it, as a job is."""
+        self.metrics = JobMetrics()
+        name = make_worker_name()
+        self._heartbeat = Heartbeat(Roster(self.store.database), name, num_slots=num_workers)
         self._draining = threading.Event()
         self._children: SimpleQueue[Child] = SimpleQueue()
         self._all_children = [Child(limits) for _ in range(num_workers)]
@@ -75,8 +81,13 @@ class TicketWorker:
         with self._child() as child:
             job = self.store.claim(make_worker_name(), lease_s=self.patience.lease_s)
             if job is not None:
-                runner = JobRunner(self.store, child, patience=self.patience, is_draining=self._draining.is_set)
-                runner.run(job)
+                JobRunner(
+                    self.store,
+                    child,
+                    patience=self.patience,
+                    is_draining=self._draining.is_set,
+                    metrics=self.metrics,
+                ).run(job)
         self.store.close()
 
     @contextlib.contextmanager
@@ -110,12 +121,16 @@ class TicketWorker:
 
     async def run(self) -> None:
         """Work until `drain`; a database that went away is waited for."""
-        while not self._draining.is_set():
-            try:
-                await self._run_once()
-            except AWAY:
-                logger.warning("the database went away; trying again", exc_info=True)
-                await asyncio.sleep(RECONNECT_S)
+        self._heartbeat.start()
+        try:
+            while not self._draining.is_set():
+                try:
+                    await self._run_once()
+                except AWAY:
+                    logger.warning("the database went away; trying again", exc_info=True)
+                    await asyncio.sleep(RECONNECT_S)
+        finally:
+            await asyncio.to_thread(self._heartbeat.stop)
 
     async def _run_once(self) -> None:
         self.app = self._make_app()
@@ -157,8 +172,8 @@ class TicketWorker:
         self.store.close_all()
 
 
-def work(settings: Settings) -> None:
-    """Work until SIGTERM or SIGINT."""
+def work(settings: Settings, *, metrics_address: tuple[str, int] | None = None) -> None:
+    """Work until SIGTERM or SIGINT; at `metrics_address`, host and port, `/metrics` and `/livez` are answered."""
     assert settings.database_url is not None
     prepare(settings.database_url)
     worker = TicketWorker(
@@ -169,7 +184,10 @@ def work(settings: Settings) -> None:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.drain())
+    port = None if metrics_address is None else MetricsPort(worker.metrics, metrics_address)
     try:
         asyncio.run(worker.run())
     finally:
+        if port is not None:
+            port.close()
         worker.close()

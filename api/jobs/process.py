@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from queue import Empty, Queue
 from typing import Any
 
+from api.jobs.logs import VARIABLE
 from planner.progress import usable_cores
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -42,11 +43,18 @@ class Child:
         self._num_orders = 0
         self.is_over_memory = False
         """Whether the last end was for its memory."""
+        self.is_loaded = False
+        """Whether it has said that it is ready for orders."""
 
     @property
     def pid(self) -> int | None:
         """The process id, while there is a process."""
         return None if self._process is None else self._process.pid
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has done enough, and a fresh one should take over."""
+        return self._process is not None and self._num_orders >= self._limits.jobs_per_process
 
     def start(self) -> None:
         """Make sure that a process is there."""
@@ -54,6 +62,7 @@ class Child:
             return
         self.kill()
         self._answers, self._num_orders, self.is_over_memory = Queue(), 0, False
+        self.is_loaded = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", "api.jobs.child", str(self._limits.memory_bytes), str(self._limits.num_threads)],
             stdin=subprocess.PIPE,
@@ -68,7 +77,7 @@ class Child:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if name in ("PATH", "HOME", "LANG", "TMPDIR") or name.startswith(("NUMBA_", "XDG_"))
+            if name in ("PATH", "HOME", "LANG", "TMPDIR", VARIABLE) or name.startswith(("NUMBA_", "XDG_"))
         }
         path = os.pathsep.join(entry for entry in sys.path if entry)
         alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # the search has threads of its own
@@ -87,7 +96,7 @@ class Child:
 
     def order(self, **order: Any) -> None:
         """Give an order; raises ChildDiedError if nobody takes it."""
-        if self._num_orders >= self._limits.jobs_per_process:
+        if self.is_spent:
             self.kill()
         self.start()
         self._num_orders += 1
@@ -115,6 +124,7 @@ class Child:
             return None
         if answer is None:
             raise ChildDiedError(self._last_words())
+        self.is_loaded = True
         return None if answer["event"] == "ready" else answer
 
     def _watch_memory(self) -> None:

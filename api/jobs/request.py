@@ -8,6 +8,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from api.jobs.job import LABEL, MAX_PRIORITY, MAX_TAGS
 from planner.batch_problem import Question, problem_answered, question_of_workload, workload_of_question
 from planner.plan import Plan
 from planner.problem import Options, Problem
@@ -22,7 +23,6 @@ from profiles.strict_json import Ceiling, decode_text, parse_json
 from profiles.validation import validate
 from profiles.workload import Workload
 
-MAX_PRIORITY = 10
 SOURCE = "body"
 """What messages call the request."""
 
@@ -74,9 +74,18 @@ class Submission:
     """Larger first, among the tenant's own jobs."""
     pinned: bool = False
     """Keep the plan for good."""
+    project: str = ""
+    """What to file it under."""
+    tags: tuple[str, ...] = ()
+    """Words to find it by."""
+    start_from: str | None = None
+    """A plan of the tenant's where the search begins, if it fits; without a workload its question is asked again."""
 
     def __post_init__(self) -> None:
         require_integer("submission: priority", self.priority, least=-MAX_PRIORITY, most=MAX_PRIORITY)
+        require_labels(self.project, self.tags)
+        if self.start_from is not None and self.limits.max_rounds is not None:
+            raise ValueError("submission: start_from and limits.max_rounds are both given; keep one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +120,17 @@ class PlanRequest:
         return _digest({"problem": _question(self.problem), "limits": limits, "versions": _versions()})
 
 
+def require_labels(project: str, tags: tuple[str, ...]) -> None:
+    """Raise ValueError for a project or tags that cannot be."""
+    form = "use letters, digits, dots, dashes and slashes, at most 63"
+    if project and not LABEL.fullmatch(project):
+        raise ValueError(f"submission: project is not a name; {form}")
+    if len(tags) > MAX_TAGS:
+        raise ValueError(f"submission: tags are more than {MAX_TAGS}; leave some out")
+    if not all(LABEL.fullmatch(tag) for tag in tags):
+        raise ValueError(f"submission: tags are not words; {form}")
+
+
 def _question(question: Question) -> dict[str, Any]:
     if isinstance(question, Problem):
         count: dict[str, Any] = {"num_microbatches": question.num_microbatches}
@@ -143,7 +163,11 @@ def parse_tree(data: bytes) -> dict[str, Any]:
 
 def read_submission(data: bytes, ceilings: Ceilings) -> tuple[Submission, PlanRequest]:
     """What a body asks for. Raises ValueError for what is wrong in it, TooLargeError for what is too much."""
-    tree = parse_tree(data)
+    return read_tree(parse_tree(data), ceilings)
+
+
+def read_tree(tree: dict[str, Any], ceilings: Ceilings) -> tuple[Submission, PlanRequest]:
+    """`read_submission` of a body that is parsed already."""
     submission = _submission_of(tree)
     source = f"{SOURCE}: workload" if "workload" in tree else SOURCE
     workload = _cut_as_asked(workload_of(submission.workload, source=source), submission)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.jobs.job import Job, LeaseLostError, News, Outcome
+from api.jobs.job_metrics import JobMetrics
+from api.jobs.logs import tell
 from api.jobs.process import Child, ChildDiedError
 from api.jobs.request import read_request
 from api.jobs.store import STORE_FAILURES, JobStore
@@ -47,11 +49,24 @@ class Patience:
 class JobRunner:
     """Runs jobs one after the other with one solver process."""
 
-    def __init__(self, store: JobStore, child: Child, *, patience: Patience, is_draining: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        child: Child,
+        *,
+        patience: Patience,
+        is_draining: Callable[[], bool],
+        metrics: JobMetrics | None = None,
+    ) -> None:
         self.store, self.child, self.patience, self.is_draining = store, child, patience, is_draining
+        self.metrics = metrics or JobMetrics()
+        self._begin = time.monotonic()
 
     def run(self, job: Job) -> None:
-        """Bring the job to its end, or give it back; a lost lease ends the work without a trace."""
+        """Bring the job to its end, or give it back; a lost lease ends the work without a trace in the store."""
+        self._begin = time.monotonic()
+        self.metrics.started(job)
+        tell("job started", **identity(job), attempt=job.attempt, worker=job.worker)
         try:
             if job.crashes >= self.patience.max_crashes or job.attempt > self.patience.max_attempts:
                 words = f"{job.attempt - 1} attempts, {job.crashes} of which the solver did not survive"
@@ -59,7 +74,24 @@ class JobRunner:
             else:
                 _Solve(self, job).run()
         except LeaseLostError:
+            self.metrics.lost()
+            tell("job lost", **identity(job), attempt=job.attempt)
             self.child.kill()
+
+    def finish(self, job: Job, outcome: Outcome) -> None:
+        """The job's end, stored, counted and logged; raises LeaseLostError if it is somebody else's now."""
+        self.store.finish(job, outcome)
+        seconds = time.monotonic() - self._begin
+        self.metrics.ended(outcome, seconds=seconds)
+        code = None if outcome.error is None else outcome.error.get("code")
+        told = {"state": outcome.state, "stopped_by": outcome.stopped_by, "gap": outcome.gap, "code": code}
+        tell("job ended", **identity(job), **told, seconds=round(seconds, 3))
+
+    def release(self, job: Job, *, spent_s: float, is_crash: bool, reason: str) -> None:
+        """The job waits again; raises LeaseLostError if it is somebody else's now."""
+        self.store.release(job, spent_s=spent_s, is_crash=is_crash)
+        self.metrics.given_back(is_crash=is_crash)
+        tell("job given back", **identity(job), is_crash=is_crash, reason=reason)
 
     def _rescue(self, job: Job, *, stopped_by: str | None, reason: str) -> None:
         """What a dead solver left behind becomes the answer, if the verifier passes it."""
@@ -68,9 +100,9 @@ class JobRunner:
         if answer is None:
             code = "out_of_memory" if stopped_by == "memory" else "solver_died"
             error = {"code": code, "detail": reason}
-            self.store.finish(job, Outcome(state="failed", stopped_by=stopped_by, error=error))
+            self.finish(job, Outcome(state="failed", stopped_by=stopped_by, error=error))
         else:
-            self.store.finish(job, replace(answer, stopped_by=stopped_by or answer.stopped_by))
+            self.finish(job, replace(answer, stopped_by=stopped_by or answer.stopped_by))
 
     def _write_up(self, job: Job, text: str) -> Outcome | None:
         """The plan with its evidence, made anew from it; as it stands if that fails; None if it is rejected."""
@@ -78,7 +110,8 @@ class JobRunner:
         limits = replace(request.limits, time_limit_s=self.patience.rescue_s / 2, max_rounds=0)
         self.child.kill()
         try:
-            self.child.order(op="solve", request=replace(request, limits=limits).render(), start=text)
+            order = replace(request, limits=limits).render()
+            self.child.order(op="solve", request=order, start=text, log=identity(job))
             answer = self._wait_for_end(job)
         except ChildDiedError:
             answer = None
@@ -101,6 +134,11 @@ class JobRunner:
             if answer is not None and answer["event"] != "progress":
                 return answer
         return None
+
+
+def identity(job: Job) -> dict[str, Any]:
+    """What finds everything about a job in the logs again."""
+    return {"job": job.id, "request_id": job.request_id, "tenant": job.tenant}
 
 
 def outcome_of(answer: dict[str, Any]) -> Outcome:
@@ -157,7 +195,7 @@ class _Solve:
             self.time_limit_s = max(1.0, self.time_limit_s - self.job.spent_s)
             request = replace(request, limits=replace(request.limits, time_limit_s=self.time_limit_s))
             start = self._start()
-        self.child.order(op="solve", request=request.render(), start=start)
+        self.child.order(op="solve", request=request.render(), start=start, log=identity(self.job))
 
     def _start(self) -> str | None:
         """The best plan known: the job's own, one for the same question, or what a what-if starts from."""
@@ -243,14 +281,15 @@ class _Solve:
             outcome = Outcome(state="cancelled", stopped_by="user")
         elif outcome.stopped_by == "user" and not self.is_user_stop:
             outcome = replace(outcome, stopped_by="time")
-        self.store.finish(self.job, outcome)
+        self.runner.finish(self.job, outcome)
 
     def _give_back(self, answer: dict[str, Any] | None) -> None:
         """The service stops: what was found is stored, and the job waits for another worker."""
         if answer is not None and answer["event"] == "done" and not self.job.is_deterministic:
             kept = ("plan", "incumbent_ns", "lower_bound_ns", "gap", "source")
             self.store.report(self.job, News(phase="search", **{name: answer[name] for name in kept}))
-        self.store.release(self.job, spent_s=time.monotonic() - self.begin, is_crash=False)
+        spent_s = time.monotonic() - self.begin
+        self.runner.release(self.job, spent_s=spent_s, is_crash=False, reason="this worker is told to stop")
 
     def _overrun(self) -> None:
         """It did not stop in time and was killed."""
@@ -266,7 +305,7 @@ class _Solve:
         if self.child.is_over_memory:
             self.runner._rescue(self.job, stopped_by="memory", reason=words)
         else:
-            self.store.release(self.job, spent_s=0.0, is_crash=True)
+            self.runner.release(self.job, spent_s=0.0, is_crash=True, reason=words)
 
 
 def persistently(act: Callable[[], None], *, seconds: float) -> None:

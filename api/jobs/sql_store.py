@@ -2,50 +2,23 @@
 
 import hashlib
 import json
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
+from itertools import accumulate
 from typing import Any, Protocol
 
-from api.jobs.job import FINISHED, Event, Job, LeaseLostError, NewJob, News, Outcome, Quota
+from api.jobs.job import FINISHED, Event, Job, LeaseLostError, NewJob, News, Outcome, Quota, Search
 from api.jobs.store import IdempotencyConflictError, QuotaError
+from api.jobs.store_schema import bring_up_to_date
 
-SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS jobs (
-        id TEXT PRIMARY KEY, tenant TEXT NOT NULL, key_id TEXT, name TEXT NOT NULL, state TEXT NOT NULL,
-        request_bytes BIGINT NOT NULL, problem_key TEXT NOT NULL, request_key TEXT NOT NULL,
-        is_deterministic INTEGER NOT NULL, priority INTEGER NOT NULL, is_pinned INTEGER NOT NULL, base_id TEXT,
-        change TEXT, created_at DOUBLE PRECISION NOT NULL, started_at DOUBLE PRECISION, finished_at DOUBLE PRECISION,
-        attempt INTEGER NOT NULL, crashes INTEGER NOT NULL, worker TEXT, lease_until DOUBLE PRECISION,
-        is_stopped INTEGER NOT NULL, spent_s DOUBLE PRECISION NOT NULL, version BIGINT NOT NULL, phase TEXT,
-        incumbent_ns BIGINT, lower_bound_ns BIGINT, gap DOUBLE PRECISION, source TEXT, solution_status TEXT,
-        stopped_by TEXT, error TEXT, plan_sha256 TEXT)""",
-    "CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (state, tenant, priority, created_at)",
-    "CREATE INDEX IF NOT EXISTS jobs_recent ON jobs (tenant, created_at)",
-    "CREATE INDEX IF NOT EXISTS jobs_answers ON jobs (tenant, problem_key)",
-    "CREATE INDEX IF NOT EXISTS jobs_old ON jobs (state, is_pinned, finished_at)",
-    "CREATE INDEX IF NOT EXISTS jobs_of_key ON jobs (key_id, created_at)",
-    "CREATE INDEX IF NOT EXISTS jobs_bytes ON jobs (tenant, request_bytes)",
-    "CREATE TABLE IF NOT EXISTS requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS plans (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
-    """CREATE TABLE IF NOT EXISTS events (job_id TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL,
-        at DOUBLE PRECISION NOT NULL, data TEXT NOT NULL, PRIMARY KEY (job_id, seq))""",
-    """CREATE TABLE IF NOT EXISTS idempotency (tenant TEXT NOT NULL, idempotency_key TEXT NOT NULL,
-        body_sha256 TEXT NOT NULL, job_id TEXT NOT NULL, PRIMARY KEY (tenant, idempotency_key))""",
-    "CREATE INDEX IF NOT EXISTS idempotency_of_job ON idempotency (job_id)",
-    "CREATE TABLE IF NOT EXISTS tenants (name TEXT PRIMARY KEY, served_at DOUBLE PRECISION NOT NULL)",
-    """CREATE TABLE IF NOT EXISTS api_keys (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL,
-        sha256 TEXT NOT NULL, scopes TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, expires_at DOUBLE PRECISION,
-        revoked_at DOUBLE PRECISION, hourly_jobs INTEGER, concurrent_jobs INTEGER)""",
-)
-"""Every statement may run again on a store that has it already."""
+BATCH, BATCH_BYTES = 20, 32 * 2**20
+"""Jobs that expire in one transaction, and what they may hold together; a larger one goes alone."""
 
-VERSION = 2
-"""Of the schema. 1: request texts stood in the rows of `jobs`."""
-
-BATCH = 20
-"""Jobs that expire in one transaction."""
+KEPT = 30
+"""Incumbents of a job that are kept, the latest ones, to look back at."""
 
 _COLUMNS = ", ".join(field.name for field in fields(Job))
 _FLAGS = {"is_deterministic", "is_pinned", "is_stopped"}
@@ -71,6 +44,9 @@ class Cursor(Protocol):
     def fetchall(self) -> list[Row]:
         """The rows that are left."""
 
+    def fetchmany(self, size: int) -> list[Row]:
+        """So many rows, or as many as are left."""
+
 
 class Database(Protocol):
     """A connection per thread, transactions that see and write all or nothing, and a clock."""
@@ -81,6 +57,9 @@ class Database(Protocol):
     def transaction(self, *, is_writing: bool = True) -> AbstractContextManager[Cursor]:
         """Commits at the end, rolls back on an exception."""
 
+    def picture(self) -> AbstractContextManager[Cursor]:
+        """All that is read is as it stood at one moment, however long it takes, and nobody waits for it."""
+
     def lock_schema(self, cursor: Cursor) -> None:
         """Until the transaction ends, nobody else makes tables."""
 
@@ -89,6 +68,9 @@ class Database(Protocol):
 
     def give_space_back(self) -> None:
         """What was removed no longer takes room."""
+
+    def let_others_in(self) -> None:
+        """Between transactions of housekeeping: whoever waits comes first."""
 
     def lock_tenant(self, cursor: Cursor, tenant: str) -> None:
         """Until the transaction ends, nobody else stores a job of the tenant."""
@@ -110,10 +92,11 @@ class SqlStore:
         self.database = database
         with database.transaction() as cursor:
             database.lock_schema(cursor)
-            _migrate(cursor, database.columns(cursor, "jobs"))
-            for statement in SCHEMA:
-                cursor.execute(statement)
-            _state_version(cursor)
+            bring_up_to_date(
+                cursor,
+                columns_of_jobs=database.columns(cursor, "jobs"),
+                has_version=bool(database.columns(cursor, "schema_version")),
+            )
 
     # ------------------------------------------------------------ asking
 
@@ -123,8 +106,9 @@ class SqlStore:
         """Store a job, unless its idempotency key is known or its tenant has too much."""
         with self.database.transaction() as cursor:
             self.database.lock_tenant(cursor, job.tenant)
+            now = self.database.now()
             if idempotency_key is not None and not _reserve(
-                cursor, job.tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job.id
+                cursor, job.tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job.id, now=now
             ):
                 known = _recall(cursor, job.tenant, key=idempotency_key, body_sha256=body_sha256)
                 if known is not None:
@@ -133,7 +117,6 @@ class SqlStore:
                     "UPDATE idempotency SET body_sha256 = ?, job_id = ? WHERE tenant = ? AND idempotency_key = ?",
                     (body_sha256, job.id, job.tenant, idempotency_key),
                 )
-            now = self.database.now()
             if quota is not None:
                 _require_room(cursor, job, quota=quota, now=now)
             _insert(cursor, job, now=now)
@@ -146,7 +129,8 @@ class SqlStore:
         """The key stands for a job that was there before it."""
         with self.database.transaction() as cursor:
             self.database.lock_tenant(cursor, tenant)
-            if not _reserve(cursor, tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job_id):
+            now = self.database.now()
+            if not _reserve(cursor, tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job_id, now=now):
                 _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
 
     def recall(self, tenant: str, *, idempotency_key: str, body_sha256: str) -> Job | None:
@@ -234,6 +218,8 @@ class SqlStore:
             now = self.database.now()
             for kind, data in _story(before, news):
                 _tell(cursor, job.id, kind=kind, now=now, data=data)
+            if news.plan is not None:
+                _keep_incumbent(cursor, job.id, text=news.plan)
 
     def finish(self, job: Job, outcome: Outcome) -> None:
         """The last word about a job; it is said once."""
@@ -271,11 +257,41 @@ class SqlStore:
 
     def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
         """Latest first."""
+        return self.search(tenant, Search(), limit=limit)
+
+    def search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
+        """Latest first."""
         with self.database.transaction(is_writing=False) as cursor:
+            conditions, values = _conditions(query)
+            if query.after is not None:
+                cursor.execute("SELECT created_at FROM jobs WHERE id = ? AND tenant = ?", (query.after, tenant))
+                last = _first(cursor.fetchone()) or 0.0
+                conditions += " AND (created_at < ? OR (created_at = ? AND id > ?))"
+                values += [last, last, query.after]
             cursor.execute(
-                f"SELECT {_COLUMNS} FROM jobs WHERE tenant = ? ORDER BY created_at DESC, id LIMIT ?", (tenant, limit)
+                f"SELECT {_COLUMNS} FROM jobs WHERE tenant = ?{conditions} ORDER BY created_at DESC, id LIMIT ?",
+                (tenant, *values, limit),
             )
             return [job for job in map(_job, cursor.fetchall()) if job is not None]
+
+    def projects(self, tenant: str) -> Sequence[tuple[str, int, float]]:
+        """Latest first."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT project, COUNT(*), MAX(created_at) FROM jobs WHERE tenant = ? AND project <> '' "
+                "GROUP BY project ORDER BY MAX(created_at) DESC, project",
+                (tenant,),
+            )
+            return [(str(name), int(count), float(last)) for name, count, last in cursor.fetchall()]
+
+    def file(self, job_id: str, tenant: str, *, project: str, tags: str) -> Job | None:
+        """The row, and nothing else."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE jobs SET project = ?, tags = ?, version = version + 1 WHERE id = ? AND tenant = ?",
+                (project, tags, job_id, tenant),
+            )
+            return _get(cursor, job_id) if cursor.rowcount == 1 else None
 
     def request_text(self, job_id: str) -> str:
         """The request as it was stored; raises LeaseLostError if the job is gone."""
@@ -292,6 +308,40 @@ class SqlStore:
             cursor.execute("SELECT text FROM plans WHERE job_id = ?", (job_id,))
             text: str | None = _first(cursor.fetchone())
             return text
+
+    def incumbent_text(self, job_id: str, seq: int) -> str | None:
+        """The plan that the incumbent event told of."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT text FROM incumbents WHERE job_id = ? AND seq = ?", (job_id, seq))
+            packed = _first(cursor.fetchone())
+        return None if packed is None else zlib.decompress(b64decode(packed)).decode()
+
+    def incumbents(self, job_id: str) -> Sequence[int]:
+        """Numbers of the incumbent events whose plans are kept."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT seq FROM incumbents WHERE job_id = ? ORDER BY seq", (job_id,))
+            return [row[0] for row in cursor.fetchall()]
+
+    def drawing(self, job_id: str, what: str) -> str | None:
+        """What was made of the job's plan before, under that name."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT text FROM drawings WHERE job_id = ? AND what = ?", (job_id, what))
+            text: str | None = _first(cursor.fetchone())
+            return text
+
+    def keep_drawing(self, job_id: str, what: str, *, text: str) -> None:
+        """Keep what was made of the job's plan for as long as the job is there."""
+        with self.database.transaction() as cursor:
+            cursor.execute(f"SELECT id FROM jobs WHERE id = ?{self.database.row_lock}", (job_id,))
+            if cursor.fetchone() is None:
+                return
+            cursor.execute(
+                "INSERT INTO drawings (job_id, what, text) VALUES (?, ?, ?) ON CONFLICT (job_id, what) DO NOTHING",
+                (job_id, what, text),
+            )
+            if cursor.rowcount == 1:
+                size = len(text.encode())
+                cursor.execute("UPDATE jobs SET drawn_bytes = drawn_bytes + ? WHERE id = ?", (size, job_id))
 
     def events(self, job_id: str, *, after: int) -> Sequence[Event]:
         """In their order."""
@@ -348,25 +398,37 @@ class SqlStore:
             return is_gone
 
     def expire(self, *, older_than_s: float) -> int:
-        """Finished, old and not pinned, `BATCH` of each state in a transaction, so that nobody waits long for it."""
+        """Finished, old and not pinned, a few in a transaction and with pauses, so that nobody waits long for it."""
         before, count = self.database.now() - older_than_s, 0
         for state in FINISHED:
-            while True:
-                gone = self._expire_some(state, before=before)
+            while gone := self._expire_some(state, before=before):
                 count += gone
-                if gone < BATCH:
-                    break
-        if count:
-            self.database.give_space_back()
+                self.database.let_others_in()
+        self._expire_keys(before=before)
+        self.database.give_space_back()
         return count
+
+    def _expire_keys(self, *, before: float) -> None:
+        """Idempotency keys outlive jobs that were deleted, so that no other body takes them, but not for ever."""
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "DELETE FROM idempotency WHERE created_at < ? "
+                "AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = idempotency.job_id)",
+                (before,),
+            )
 
     def _expire_some(self, state: str, *, before: float) -> int:
         with self.database.transaction() as cursor:
             cursor.execute(
-                "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = ? AND is_pinned = 0 "
-                "AND finished_at < ? LIMIT ?) AND is_pinned = 0 RETURNING id",
+                "SELECT id, request_bytes + plan_bytes + drawn_bytes FROM jobs "
+                "WHERE state = ? AND is_pinned = 0 AND finished_at < ? LIMIT ?",
                 (state, before, BATCH),
             )
+            chosen = _few(cursor.fetchall())
+            if not chosen:
+                return 0
+            marks = ", ".join("?" * len(chosen))
+            cursor.execute(f"DELETE FROM jobs WHERE id IN ({marks}) AND is_pinned = 0 RETURNING id", chosen)
             ids = [row[0] for row in cursor.fetchall()]
             _forget_rest(cursor, ids)
             return len(ids)
@@ -389,6 +451,13 @@ class SqlStore:
             cursor.execute("SELECT state, COUNT(*) FROM jobs GROUP BY state")
             return dict(cursor.fetchall())
 
+    def queue_age_s(self) -> float:
+        """How long the job that waits longest has been in the store; 0 if none waits."""
+        with self.database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT MIN(created_at) FROM jobs WHERE state = 'queued'")
+            first = _first(cursor.fetchone())
+        return 0.0 if first is None else max(0.0, self.database.now() - float(first))
+
     def _count(self, sql: str, *parameters: Any) -> int:
         with self.database.transaction(is_writing=False) as cursor:
             cursor.execute(sql, parameters)
@@ -405,31 +474,6 @@ class SqlStore:
     def close_all(self) -> None:
         """Let go of all connections."""
         self.database.close_all()
-
-
-def _migrate(cursor: Cursor, columns: set[str]) -> None:
-    """From version 1, whose rows hold the request texts, to version 2; a new or newer store is left alone.
-
-    Letters stand for the bytes of old texts: canonical JSON is ASCII but for names.
-    """
-    if "request" not in columns:
-        return
-    cursor.execute("CREATE TABLE requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)")
-    cursor.execute("INSERT INTO requests (job_id, text) SELECT id, request FROM jobs")
-    cursor.execute("ALTER TABLE jobs ADD COLUMN request_bytes BIGINT NOT NULL DEFAULT 0")
-    cursor.execute("UPDATE jobs SET request_bytes = LENGTH(request)")
-    cursor.execute("ALTER TABLE jobs DROP COLUMN request")
-
-
-def _state_version(cursor: Cursor) -> None:
-    """Write the version down; raise ValueError for a store of a later one."""
-    cursor.execute("SELECT MAX(version) FROM schema_version")
-    stated = _first(cursor.fetchone())
-    if stated is not None and stated > VERSION:
-        raise ValueError(f"the store has schema version {stated}, this program knows {VERSION}; install a newer one")
-    if stated != VERSION:
-        cursor.execute("DELETE FROM schema_version")
-        cursor.execute("INSERT INTO schema_version (version) VALUES (?)", (VERSION,))
 
 
 def _job(row: Row | None) -> Job | None:
@@ -453,12 +497,42 @@ def _require_mine(cursor: Cursor, job: Job) -> None:
         raise LeaseLostError(job.id)
 
 
-def _reserve(cursor: Cursor, tenant: str, *, key: str, body_sha256: str, job_id: str) -> bool:
-    """Take the idempotency key; False if it is taken."""
+def _few(rows: Sequence[Row]) -> list[str]:
+    """The first of (id, bytes), up to `BATCH_BYTES` together, at least one."""
+    ends = accumulate(size for _, size in rows)
+    fitting = sum(end <= BATCH_BYTES for end in ends)
+    return [job_id for job_id, _ in rows[: max(1, fitting)]]
+
+
+def _conditions(query: Search) -> tuple[str, list[Any]]:
+    """What follows the tenant in a WHERE, and its parameters."""
+    tag = None if query.tag is None else f"% {_plainly(query.tag)} %"
+    name = None if query.name is None else f"%{_plainly(query.name.lower())}%"
+    begin = None if query.sha256 is None else f"{query.sha256}%"
+    asked: tuple[tuple[str, list[Any]], ...] = (
+        ("project = ?", [query.project]),
+        ("state = ?", [query.state]),
+        ("created_at >= ?", [query.since]),
+        ("created_at < ?", [query.until]),
+        ("tags LIKE ? ESCAPE '!'", [tag]),
+        ("LOWER(name) LIKE ? ESCAPE '!'", [name]),
+        ("(plan_sha256 LIKE ? OR profile_sha256 LIKE ?)", [begin, begin]),
+    )
+    meant = [(condition, values) for condition, values in asked if values[0] is not None]
+    return "".join(f" AND {condition}" for condition, _ in meant), [value for _, values in meant for value in values]
+
+
+def _plainly(text: str) -> str:
+    """The text with nothing in it that LIKE would take for more than it is."""
+    return "".join(f"!{letter}" if letter in "!%_" else letter for letter in text)
+
+
+def _reserve(cursor: Cursor, tenant: str, *, key: str, body_sha256: str, job_id: str, now: float) -> bool:
+    """Take the idempotency key; False if it is taken, by a job that is gone or not."""
     cursor.execute(
-        "INSERT INTO idempotency (tenant, idempotency_key, body_sha256, job_id) VALUES (?, ?, ?, ?) "
+        "INSERT INTO idempotency (tenant, idempotency_key, body_sha256, job_id, created_at) VALUES (?, ?, ?, ?, ?) "
         "ON CONFLICT (tenant, idempotency_key) DO NOTHING",
-        (tenant, key, body_sha256, job_id),
+        (tenant, key, body_sha256, job_id, now),
     )
     return cursor.rowcount == 1
 
@@ -491,7 +565,7 @@ def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> N
     unfinished = "SELECT COUNT(*) FROM jobs WHERE tenant = ? AND state IN ('queued', 'running')"
     whose, value = ("tenant", job.tenant) if job.key_id is None else ("key_id", job.key_id)
     lately = f"SELECT COUNT(*) FROM jobs WHERE {whose} = ? AND created_at > ?"
-    held = "SELECT COALESCE(SUM(request_bytes), 0) FROM jobs WHERE tenant = ?"
+    held = "SELECT COALESCE(SUM(request_bytes + plan_bytes + drawn_bytes), 0) FROM jobs WHERE tenant = ?"
     cursor.execute(unfinished, (job.tenant,))
     if _first(cursor.fetchone()) >= quota.unfinished_jobs:
         raise QuotaError("too_many_jobs", quota.unfinished_jobs)
@@ -532,7 +606,27 @@ def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
         "INSERT INTO plans (job_id, text) VALUES (?, ?) ON CONFLICT (job_id) DO UPDATE SET text = excluded.text",
         (job_id, text),
     )
-    cursor.execute("UPDATE jobs SET plan_sha256 = ? WHERE id = ?", (hashlib.sha256(text.encode()).hexdigest(), job_id))
+    data = text.encode()
+    cursor.execute(
+        "UPDATE jobs SET plan_sha256 = ?, plan_bytes = ? WHERE id = ?",
+        (hashlib.sha256(data).hexdigest(), len(data), job_id),
+    )
+
+
+def _keep_incumbent(cursor: Cursor, job_id: str, *, text: str) -> None:
+    """Packed, under the number of the event that told of it."""
+    packed = b64encode(zlib.compress(text.encode(), 1)).decode()
+    cursor.execute(
+        "INSERT INTO incumbents (job_id, seq, text) SELECT ?, MAX(seq), ? FROM events "
+        "WHERE job_id = ? AND kind = 'incumbent' HAVING MAX(seq) IS NOT NULL "
+        "ON CONFLICT (job_id, seq) DO UPDATE SET text = excluded.text",
+        (job_id, packed, job_id),
+    )
+    cursor.execute(
+        "DELETE FROM incumbents WHERE job_id = ? AND seq NOT IN "
+        "(SELECT seq FROM incumbents WHERE job_id = ? ORDER BY seq DESC LIMIT ?)",
+        (job_id, job_id, KEPT),
+    )
 
 
 def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> None:
@@ -570,7 +664,22 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
     job = _get(cursor, job_id)
     assert job is not None
     data = {"state": job.state, "incumbent_ns": job.incumbent_ns, "lower_bound_ns": job.lower_bound_ns, "gap": job.gap}
-    _tell(cursor, job_id, kind="done", now=now, data=data | {"stopped_by": job.stopped_by})
+    data["stopped_by"] = job.stopped_by
+    _tell(cursor, job_id, kind="done", now=now, data=data)
+    _announce_end(cursor, job, now=now, data=data)
+
+
+def _announce_end(cursor: Cursor, job: Job, *, now: float, data: dict[str, Any]) -> None:
+    """What the tenant's webhooks are to hear is written down with the end, so that no crash comes in between."""
+    told: dict[str, Any] = {"event": "plan.ended", "id": job.id, "href": f"/v1/plans/{job.id}"}
+    told |= {"name": job.name, "project": job.project, "tags": job.tags.split(), "request_id": job.request_id}
+    told |= {**data, "solution_status": job.solution_status, "plan_sha256": job.plan_sha256}
+    cursor.execute(
+        "INSERT INTO deliveries (webhook_id, job_id, body, attempts, due_at) "
+        "SELECT id, CAST(? AS TEXT), CAST(? AS TEXT), 0, CAST(? AS DOUBLE PRECISION) FROM webhooks WHERE tenant = ? "
+        "ON CONFLICT (webhook_id, job_id) DO NOTHING",
+        (job.id, json.dumps(told), now, job.tenant),
+    )
 
 
 def _put_back(cursor: Cursor, *, now: float, all_running: bool) -> int:
@@ -608,5 +717,5 @@ def _serve(cursor: Cursor, tenant: str, *, now: float) -> None:
 
 def _forget_rest(cursor: Cursor, job_ids: Sequence[str]) -> None:
     for job_id in job_ids:
-        for table in ("requests", "plans", "events", "idempotency"):
+        for table in ("requests", "plans", "incumbents", "drawings", "events"):
             cursor.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))

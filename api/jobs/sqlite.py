@@ -14,8 +14,17 @@ from api.jobs.store import StoreFullError
 BUSY_TIMEOUT_S = 10.0
 """How long a writer waits for another."""
 
-FREED_PAGES = 2000
-"""Pages that leave the file in one transaction."""
+FREED_PAGES, LEAST_PAGES = 5000, 50
+"""Pages that leave the file in one transaction, at most and at least."""
+
+FREEING_S = 0.2
+"""How long that may take: with many free pages, finding the right one takes longer, so fewer leave at once."""
+
+GIVING_S = 30.0
+"""How long free pages leave the file in one go; the next housekeeping goes on."""
+
+PAUSE_S = 0.12
+"""Between transactions of housekeeping: who waits for the file looks again every tenth of a second at the latest."""
 
 
 class SqliteDatabase:
@@ -37,6 +46,8 @@ class SqliteDatabase:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables takes it up
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        # Debian's SQLite writes zeros over all that is deleted, through the log: as much again as there was.
+        connection.execute("PRAGMA secure_delete = FAST")
         return connection
 
     @contextmanager
@@ -57,6 +68,12 @@ class SqliteDatabase:
                 connection.rollback()
             cursor.close()
 
+    @contextmanager
+    def picture(self) -> Iterator[Cursor]:
+        """A read transaction: with a write-ahead log, writers go on meanwhile."""
+        with self.transaction(is_writing=False) as cursor:
+            yield cursor
+
     def lock_schema(self, cursor: Cursor) -> None:
         """A writing transaction is alone anyway."""
 
@@ -69,14 +86,22 @@ class SqliteDatabase:
         return {str(row[0]) for row in cursor.fetchall()}
 
     def give_space_back(self) -> None:
-        """Free pages leave the file a few at a time, where it was made so that they can."""
-        connection = self._connections.get()
-        while connection.execute("PRAGMA freelist_count").fetchone()[0]:
-            before = connection.execute("PRAGMA page_count").fetchone()[0]
-            connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")  # `execute` would free one page
+        """Free pages leave the file a few at a time, where it was made so that they can, for `GIVING_S` at most."""
+        connection, pages = self._connections.get(), FREED_PAGES
+        until = time.monotonic() + GIVING_S
+        while connection.execute("PRAGMA freelist_count").fetchone()[0] and time.monotonic() < until:
+            before, begin = connection.execute("PRAGMA page_count").fetchone()[0], time.monotonic()
+            connection.executescript(f"PRAGMA incremental_vacuum({pages})")  # `execute` would free one page
             if connection.execute("PRAGMA page_count").fetchone()[0] == before:
                 return
+            took_s = max(time.monotonic() - begin, 1e-3)
+            pages = max(LEAST_PAGES, min(FREED_PAGES, int(pages * FREEING_S / took_s)))
+            self.let_others_in()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def let_others_in(self) -> None:
+        """SQLite's waiting writers poll, and without a pause would never meet a moment when the file is free."""
+        time.sleep(PAUSE_S)
 
     def now(self) -> float:
         """This machine's clock: nobody else shares the file."""

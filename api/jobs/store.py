@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Protocol
 
-from api.jobs.job import Event, Job, NewJob, News, Outcome, Quota
+from api.jobs.job import Event, Job, NewJob, News, Outcome, Quota, Search
 
 
 class IdempotencyConflictError(Exception):
@@ -83,11 +83,32 @@ class JobStore(Protocol):
     def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
         """The tenant's jobs, latest first."""
 
+    def search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
+        """Those of the tenant's jobs that are meant, latest first."""
+
+    def projects(self, tenant: str) -> Sequence[tuple[str, int, float]]:
+        """The tenant's projects: name, number of jobs, when the last one was submitted; latest first."""
+
+    def file(self, job_id: str, tenant: str, *, project: str, tags: str) -> Job | None:
+        """File a job under a project and tags."""
+
     def request_text(self, job_id: str) -> str:
         """The request of a job; raises LeaseLostError if there is no such job any more."""
 
     def plan_text(self, job_id: str) -> str | None:
         """The best verified plan of a job, final or not."""
+
+    def incumbent_text(self, job_id: str, seq: int) -> str | None:
+        """The plan that incumbent event `seq` told of, if it is kept."""
+
+    def incumbents(self, job_id: str) -> Sequence[int]:
+        """Numbers of the incumbent events whose plans are kept, ascending."""
+
+    def drawing(self, job_id: str, what: str) -> str | None:
+        """What was made of a job's plan before, by its name, or None."""
+
+    def keep_drawing(self, job_id: str, what: str, *, text: str) -> None:
+        """Keep what was made of a job's plan, with the job."""
 
     def events(self, job_id: str, *, after: int) -> Sequence[Event]:
         """The story from `after` on."""
@@ -102,7 +123,7 @@ class JobStore(Protocol):
         """Keep a job from retention, or no longer."""
 
     def forget(self, job_id: str, tenant: str) -> bool:
-        """Remove the job and everything known about it; whoever runs it loses its lease."""
+        """Remove the job and everything known about it but its idempotency key; whoever runs it loses its lease."""
 
     def count_unfinished(self, tenant: str) -> int:
         """Jobs of the tenant that are queued or running."""
@@ -112,6 +133,9 @@ class JobStore(Protocol):
 
     def count_states(self) -> dict[str, int]:
         """Jobs by state."""
+
+    def queue_age_s(self) -> float:
+        """Seconds since the oldest job that waits was submitted; 0 without one."""
 
     def expire(self, *, older_than_s: float) -> int:
         """Remove finished jobs that nobody pinned; the answer is how many."""

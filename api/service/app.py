@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -12,8 +13,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from api.jobs.logs import is_request_id, request_id
+from api.jobs.logs import tell as log
 from api.jobs.store import STORE_FAILURES, StoreFullError
-from api.service import health, plan_handlers, playback
+from api.service import artefact_handlers, health, picture_handlers, plan_handlers, playback, webhook_handlers
 from api.service.core import Service
 from api.service.openapi import allowed_methods, make_document
 from api.service.problem_json import ServiceError
@@ -47,9 +50,12 @@ def make_app(settings: Settings) -> FastAPI:
         async with service.lifespan():
             yield
 
-    app = FastAPI(title="pipeplan", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="pipeplan", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan
+    )
     app.state.service = service
-    for router in (plan_handlers.router, playback.router, health.router):
+    routers = (plan_handlers, artefact_handlers, picture_handlers, playback, webhook_handlers, health)
+    for router in (each.router for each in routers):
         app.include_router(router)
     app.openapi = make_document  # type: ignore[method-assign]
     app.add_exception_handler(ServiceError, _on_service_error)
@@ -109,7 +115,8 @@ async def _on_store_failure(request: Request, error: Exception) -> Response:
 async def _on_failure(request: Request, error: Exception) -> Response:
     """What nobody foresaw; the log has the trace, the client has not."""
     del request, error
-    return problem_answer(ServiceError(500, "internal_error", detail="please report it with the time of the request"))
+    detail, headers = "please report it with the answer's X-Request-ID", {"X-Request-ID": request_id.get() or ""}
+    return problem_answer(ServiceError(500, "internal_error", detail=detail, headers=headers))
 
 
 PROBES = ("/livez", "/readyz")
@@ -126,6 +133,7 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
             await app(scope, receive, send)
             return
         begin, status, method = time.monotonic(), 500, scope["method"]
+        request_id.set(_request_id(scope))
         if method == "HEAD":  # answered as GET is, without a body
             scope, send = {**scope, "method": "GET"}, _without_body(send)
 
@@ -133,7 +141,8 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+                known = (b"x-request-id", (request_id.get() or "").encode())
+                message = {**message, "headers": [*message.get("headers", []), *HEADERS, known]}
             await send(message)
 
         is_too_much = under_way >= service.settings.traffic.requests and scope["path"] not in PROBES
@@ -144,9 +153,19 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
             under_way -= 1
             route = getattr(scope.get("route"), "path", "unknown")
             known = method if method in ("GET", "POST", "DELETE", "HEAD") else "other"
-            service.metrics.observe(known, route, status=status, seconds=time.monotonic() - begin)
+            seconds = time.monotonic() - begin
+            service.metrics.observe(known, route, status=status, seconds=seconds)
+            caller = scope.get("state", {}).get("caller")
+            whose = {} if caller is None else {"tenant": caller.tenant, "key": caller.key_id}
+            log("request", method=known, route=route, status=status, seconds=round(seconds, 4), **whose)
 
     return handle
+
+
+def _request_id(scope: MutableMapping[str, Any]) -> str:
+    """The one that the client or a proxy gave, if it can stand in logs, else a new one."""
+    given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+    return given if is_request_id(given) else uuid.uuid4().hex
 
 
 async def _refuse(send: Send) -> None:

@@ -19,6 +19,9 @@ LOCAL_TENANT = "local"
 MAX_BUCKETS = 10_000
 """Clients whose rate is remembered."""
 
+FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+"""Headers of proxies: who comes through one is somebody else, even if the proxy is on this machine."""
+
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pipeplan"'}
 
 
@@ -34,6 +37,11 @@ class Caller:
     """What it may do."""
     hourly_jobs: int
     concurrent_jobs: int
+
+    @property
+    def label(self) -> str:
+        """Who it is, in the audit log."""
+        return f"tenant:{self.tenant}" if self.key_id is None else f"key:{self.key_id}"
 
 
 class Buckets:
@@ -117,6 +125,7 @@ def require_local(request: Request) -> None:
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     origin = request.headers.get("origin")
     is_foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    is_foreign = is_foreign or any(name in request.headers for name in FORWARDED)
     if not is_loopback(host) or is_foreign or request.headers.get("sec-fetch-site") == "cross-site":
         raise ServiceError(403, "foreign_origin", detail="without keys this service answers its own machine only")
 

@@ -8,17 +8,21 @@ from collections.abc import AsyncIterator, Iterator
 
 from api.doctor import make_toy_problem
 from api.jobs.database import open_database
-from api.jobs.pool import Engine, Pool
+from api.jobs.pool import Engine, Pool, make_worker_name
 from api.jobs.request import PlanRequest
+from api.jobs.roster import Heartbeat, Roster, Strength
 from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import FolderLock
+from api.service.audit import AuditLog
 from api.service.auth import Gate
+from api.service.gallery import Gallery
 from api.service.inspector import Inspector
 from api.service.keys import KeyRing
 from api.service.metrics import Metrics
 from api.service.notifier import Executor, Hub
 from api.service.problem_json import ServiceError
 from api.service.settings import Settings
+from api.service.webhooks import Courier, Webhooks
 from planner.progress import Limits
 
 logger = logging.getLogger(__name__)
@@ -40,12 +44,21 @@ class Service:
         self.store = SqlStore(self.database)
         self.keys = KeyRing(self.database)
         self.gate = Gate(settings, self.keys)
+        self.audit = AuditLog(self.database)
+        self.webhooks = Webhooks(self.database, hosts=settings.webhook_hosts)
+        self._courier = Courier(self.webhooks)
         self.metrics = Metrics()
+        self.roster = Roster(self.database)
+        self._heartbeat: Heartbeat | None = None
         self.inspector = Inspector(
-            settings.process, seconds=settings.inspection_s, max_waiting=settings.traffic.inspections
+            settings.helper,
+            num_processes=settings.num_helpers,
+            seconds=settings.inspection_s,
+            max_waiting=settings.traffic.inspections,
         )
         self.engine = self._make_engine()
         self.executor = Executor(16)
+        self.gallery = Gallery(self.store, self.executor)
         self.hub = Hub(self.store.versions, self.executor)
         self._streams: Counter[str] = Counter()
         self.in_flight: set[tuple[str, str]] = set()
@@ -66,7 +79,13 @@ class Service:
         """From the first claim to the last word."""
         if self.settings.database_url is None:
             self.store.put_back(all_running=True)
+            self.roster.clear()
         self.engine.start()
+        if self.webhooks.is_on:
+            self._courier.start()
+        if self.settings.database_url is None and self.settings.num_workers:
+            self._heartbeat = Heartbeat(self.roster, make_worker_name(), num_slots=self.settings.num_workers)
+            self._heartbeat.start()
         tasks = [asyncio.create_task(work) for work in (self.hub.run(), self._get_ready(), self._keep_house())]
         try:
             yield
@@ -87,6 +106,9 @@ class Service:
     def close(self) -> None:
         """Wait for the workers, then let go of everything."""
         self.engine.close()
+        self._courier.stop()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
         self.inspector.close()
         self.executor.close()
         self.store.close_all()
@@ -98,10 +120,8 @@ class Service:
         request = PlanRequest(problem=make_toy_problem(), limits=Limits(time_limit_s=20.0, max_rounds=1))
         while not self.is_draining:
             try:
-                solved = await self.executor.call(
-                    self.inspector.ask, op="solve", request=request.render(), start=None, seconds=READY_S
-                )
-                judged = await self.executor.call(self.inspector.ask, what="verdict", plan=solved["plan"])
+                solved = await self.inspector.ask(op="solve", request=request.render(), start=None, seconds=READY_S)
+                judged = await self.inspector.ask(what="verdict", plan=solved["plan"])
                 self.is_ready = bool(judged["verdict"]["passed"])
             except ServiceError:
                 logger.warning("the toy plan failed; trying again", exc_info=True)
@@ -115,16 +135,21 @@ class Service:
             with contextlib.suppress(Exception):
                 await self.executor.call(self.store.expire, older_than_s=self.settings.retention_s)
                 await self.executor.call(self.store.put_back)
+                await self.executor.call(self.audit.expire)
 
-    async def check_ready(self) -> None:
-        """Raise ServiceError 503 unless the service can take work now."""
+    async def check_ready(self, *, least_workers: int = 0) -> Strength:
+        """Who works; raises ServiceError 503 unless the service can take work now, and as many workers live."""
         if not self.is_ready:
             detail = "shutting down" if self.is_draining else "the toy plan is not solved yet"
             raise ServiceError(503, "not_ready", detail=detail, headers={"Retry-After": "5"})
         try:
-            await self.executor.call(self.store.ping)
+            strength = await self.executor.call(self.roster.strength)
         except Exception:
             raise ServiceError(503, "not_ready", detail="the store does not answer") from None
+        if strength.num_workers < least_workers:
+            detail = f"{strength.num_workers} workers live, {least_workers} are asked for"
+            raise ServiceError(503, "too_few_workers", detail=detail, headers={"Retry-After": "5"})
+        return strength
 
     @contextlib.contextmanager
     def only_one(self, tenant: str, key: str | None) -> Iterator[None]:

@@ -1,34 +1,57 @@
 """What the service is, has and can do; whether it lives and is ready; its metrics; its page."""
 
+import hashlib
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+from api.jobs.job_metrics import CONTENT_TYPE
+from api.jobs.pool import Pool
 from api.jobs.request import BODIES
+from api.service.access import Reader, admitted, service_of
 from api.service.core import Service
 from api.service.keys import SCOPES
-from api.service.metrics import CONTENT_TYPE
 from api.service.openapi import make_document
-from api.service.plan_handlers import Reader, service_of
 from api.service.problem_json import not_found
-from api.service.responses import EXPORTS, answer, is_known, not_modified, render_json
+from api.service.responses import EXPORTS, answer, is_known, moment, not_modified, render_json
+from api.viewer import SHARED
 from profiles.load import demo_names, load_workload
 
 router = APIRouter()
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-_PAGE = {
-    "page.js": "text/javascript; charset=utf-8",
-    "page.css": "text/css; charset=utf-8",
+MOST_DIGITS = 4
+"""Of a number of workers that is asked for."""
+
+_SCRIPTS = (
+    "page.js",
+    "service.js",
+    "address.js",
+    "jobs.js",
+    "progress_chart.js",
+    "ledger.js",
+    "ranges.js",
+    "what_if.js",
+    "pareto.js",
+    "trace.js",
+)
+
+_ASSETS = {
+    **{f"page/{name}": "api.service.page" for name in (*_SCRIPTS, "page.css")},
+    **{f"viewer/{name}": "api.viewer" for name in (*SHARED, "viewer.css")},
 }
+"""The page's own files and those that it shares with the pictures, and their packages."""
+
+_MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 
 
 @router.get("/livez")
@@ -39,15 +62,19 @@ async def live() -> Response:
 
 @router.get("/readyz")
 async def ready(request: Request) -> Response:
-    """A toy plan was solved and verified, the store answers, and no shutdown has begun."""
-    await service_of(request).check_ready()
-    return answer({"status": "ready"})
+    """A toy plan was solved and verified, the store answers, and no shutdown has begun; and who works.
+
+    With `?workers=N` it is also ready only if at least so many workers live.
+    """
+    text = request.query_params.get("workers", "0")
+    least = int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else 0
+    strength = await service_of(request).check_ready(least_workers=least)
+    return answer({"status": "ready", "workers": strength.num_workers, "slots": strength.num_slots})
 
 
 async def metrics_reader(request: Request) -> None:
     """A caller who may read the metrics."""
-    service = service_of(request)
-    await service.executor.call(service.gate.admit, request, "metrics")
+    await admitted(request, "metrics")
 
 
 @router.get("/metrics", dependencies=[Depends(metrics_reader)])
@@ -57,7 +84,14 @@ async def metrics(request: Request) -> Response:
     states = await service.executor.call(service.store.count_states)
     gauges = [("pipeplan_jobs", f'{{state="{state}"}}', float(count)) for state, count in sorted(states.items())]
     gauges += [("pipeplan_streams", "", float(service.num_streams)), ("pipeplan_ready", "", float(service.is_ready))]
-    return Response(service.metrics.render(gauges), media_type=CONTENT_TYPE)
+    strength = await service.executor.call(service.roster.strength)
+    gauges += [
+        ("pipeplan_queue_age_seconds", "", await service.executor.call(service.store.queue_age_s)),
+        ("pipeplan_workers_alive", "", float(strength.num_workers)),
+        ("pipeplan_worker_slots", "", float(strength.num_slots)),
+    ]
+    solved_here = service.engine.metrics.render() if isinstance(service.engine, Pool) else ()
+    return Response(service.metrics.render(gauges, more=solved_here), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/capabilities")
@@ -104,6 +138,18 @@ def describe(service: Service) -> dict[str, Any]:
     }
 
 
+@router.get("/v1/projects")
+async def list_projects(request: Request, caller: Reader) -> Response:
+    """The caller's projects, latest first."""
+    service = service_of(request)
+    rows = await service.executor.call(service.store.projects, caller.tenant)
+    found = [
+        {"name": name, "num_plans": count, "last_at": moment(last), "href": f"/v1/plans?project={quote(name, safe='')}"}
+        for name, count, last in rows
+    ]
+    return answer({"projects": found}, headers={"Cache-Control": "private, no-cache"})
+
+
 @router.get("/v1/demo-profiles")
 async def list_demos(caller: Reader) -> Response:
     """The workloads that come along."""
@@ -139,25 +185,37 @@ async def openapi_document() -> Response:
 @router.get("/")
 async def page() -> Response:
     """The page."""
-    return _static("page.html", "text/html; charset=utf-8", headers={"Content-Security-Policy": PAGE_POLICY})
+    headers = {"Cache-Control": "no-cache", "Content-Security-Policy": PAGE_POLICY}
+    return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
 
 
-@router.get("/static/{name}")
+@router.get("/static/{folder}/{name}")
 async def static(request: Request) -> Response:
-    """The page's script and style."""
-    name = request.path_params["name"]
-    if name not in _PAGE:
+    """The page's modules and styles."""
+    name = f"{request.path_params['folder']}/{request.path_params['name']}"
+    if name not in _ASSETS:
         raise not_found()
-    tag = f'"{version("pipeline-planner")}-{len(_asset(name))}"'
+    content, tag = _asset(name)
     if is_known(request, tag):
         return not_modified(tag, cache_control="no-cache")
-    return _static(name, _PAGE[name], headers={"ETag": tag})
-
-
-def _static(name: str, media_type: str, *, headers: dict[str, str]) -> Response:
-    return Response(_asset(name), media_type=media_type, headers={"Cache-Control": "no-cache"} | headers)
+    headers = {"Cache-Control": "no-cache", "ETag": tag}
+    return Response(content, media_type=_MEDIA_TYPES[name.rpartition(".")[2]], headers=headers)
 
 
 @cache
-def _asset(name: str) -> bytes:
-    return files("api.service.page").joinpath(name).read_bytes()
+def _page() -> bytes:
+    """Says at once which modules will be wanted, so that they are not found one by one."""
+    modules = [name for name in _ASSETS if name.endswith(".js")]
+    links = "\n".join(f'<link rel="modulepreload" href="static/{name}">' for name in modules)
+    return _read("api.service.page", "page.html").replace(b"{{modules}}", links.encode())
+
+
+@cache
+def _asset(name: str) -> tuple[bytes, str]:
+    """The file and its tag."""
+    content = _read(_ASSETS[name], name.partition("/")[2])
+    return content, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+def _read(package: str, name: str) -> bytes:
+    return files(package).joinpath(name).read_bytes()

@@ -1,14 +1,17 @@
 """API keys: made once, shown once, stored as a hash; who brings one is its tenant, within its scopes."""
 
+import contextlib
 import hashlib
 import hmac
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from api.jobs.sql_store import Database
+from api.jobs.sql_store import Cursor, Database
+from api.jobs.store import STORE_FAILURES
+from api.service.audit import AuditEntry, operator, record
 
 SCOPES = ("plans:read", "plans:write", "metrics")
 """What a key may allow: looking; submitting, stopping, deleting, checking; reading the metrics."""
@@ -16,7 +19,12 @@ SCOPES = ("plans:read", "plans:write", "metrics")
 _KEY = re.compile(r"pp_([0-9a-f]{12})_([0-9a-f]{48})", re.ASCII)
 _TICKET = re.compile(r"([0-9a-f]{12})\.(\d{1,12})\.([0-9a-f]{64})", re.ASCII)
 _TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
-_COLUMNS = "id, tenant, name, scopes, created_at, expires_at, revoked_at, hourly_jobs, concurrent_jobs"
+_COLUMNS = "id, tenant, name, scopes, created_at, expires_at, revoked_at, hourly_jobs, concurrent_jobs, last_used_at"
+
+USE_NOTED_S = 60.0
+"""A key's last use is known to so many seconds."""
+
+_FINAL = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +40,7 @@ class ApiKey:
     revoked_at: float | None
     hourly_jobs: int | None
     concurrent_jobs: int | None
+    last_used_at: float | None = None
 
     def is_valid(self, now: float) -> bool:
         """Neither revoked nor expired."""
@@ -73,16 +82,72 @@ class KeyRing:
             concurrent_jobs=concurrent_jobs,
         )
         text = f"pp_{key.id}_{secrets.token_hex(24)}"
-        self._insert(key, digest=_digest(text))
+        with self._database.transaction() as cursor:
+            _insert(cursor, key, digest=_digest(text))
+            self._note(
+                cursor, "key.created", subject=key.id, detail=f"tenant {key.tenant}, scopes {' '.join(key.scopes)}"
+            )
         return key, text
 
-    def _insert(self, key: ApiKey, *, digest: str) -> None:
-        values = (key.id, key.tenant, key.name, " ".join(key.scopes), key.created_at, key.expires_at, None)
+    def adopt(self, text: str, *, tenant: str) -> bool:
+        """Let a key that the operator made up be the first one; False if the store has, or had, any key.
+
+        Raises ValueError for a text that is no key.
+        """
+        match = _KEY.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                "the first key must be pp_, 12 hexadecimal digits, _, and 48 of them (docker/first-key.sh)"
+            )
+        if not _TENANT.fullmatch(tenant):
+            raise ValueError(f"tenant {tenant[:70]!r}: use lower case letters, digits, dots and dashes, at most 63")
+        with self._database.transaction() as cursor:
+            self._database.lock_tenant(cursor, "")
+            cursor.execute("SELECT COUNT(*) FROM api_keys")
+            row = cursor.fetchone()
+            if row is not None and row[0]:
+                return False
+            key = ApiKey(
+                id=match[1],
+                tenant=tenant,
+                name="first",
+                scopes=SCOPES,
+                created_at=self._database.now(),
+                expires_at=None,
+                revoked_at=None,
+                hourly_jobs=None,
+                concurrent_jobs=None,
+            )
+            _insert(cursor, key, digest=_digest(text))
+            self._note(cursor, "key.adopted", subject=key.id, detail=f"tenant {tenant}")
+            return True
+
+    def rotate(self, key_id: str, *, overlap_s: float) -> tuple[ApiKey, str]:
+        """A new key that may do what the old one may, which ends after the overlap; raises ValueError without one.
+
+        The new key ends when the old one would have ended.
+        """
+        now = self._database.now()
+        found = [key for key in self.listed() if key.id == key_id and key.is_valid(now)]
+        if not found:
+            raise ValueError(f"{key_id[:40]}: there is no such key that is valid; see pipeplan keys list")
+        (old,) = found
+        key = replace(old, id=secrets.token_hex(6), created_at=now, last_used_at=None)
+        text = f"pp_{key.id}_{secrets.token_hex(24)}"
         with self._database.transaction() as cursor:
             cursor.execute(
-                f"INSERT INTO api_keys ({_COLUMNS}, sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*values, key.hourly_jobs, key.concurrent_jobs, digest),
+                f"UPDATE api_keys SET expires_at = ? WHERE id = ? AND {_FINAL}",
+                (min(now + overlap_s, old.expires_at or now + overlap_s), old.id, now),
             )
+            if cursor.rowcount != 1:
+                raise ValueError(f"{key_id[:40]}: was revoked meanwhile")
+            _insert(cursor, key, digest=_digest(text))
+            self._note(cursor, "key.rotated", subject=old.id, detail=f"to {key.id}, both good for {overlap_s:g} s")
+        return key, text
+
+    def _note(self, cursor: Cursor, action: str, *, subject: str, detail: str = "") -> None:
+        entry = AuditEntry(at=self._database.now(), actor=operator(), action=action, subject=subject, detail=detail)
+        record(cursor, entry)
 
     def listed(self) -> list[ApiKey]:
         """Every key ever made, latest last."""
@@ -97,7 +162,10 @@ class KeyRing:
                 "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
                 (self._database.now(), key_id),
             )
-            return cursor.rowcount == 1
+            is_revoked = cursor.rowcount == 1
+            if is_revoked:
+                self._note(cursor, "key.revoked", subject=key_id)
+            return is_revoked
 
     def has_any(self) -> bool:
         """Whether at least one key is valid."""
@@ -115,8 +183,18 @@ class KeyRing:
         digest = row[-1] if row is not None else "0" * 64
         if not hmac.compare_digest(digest, _digest(text)) or row is None:
             return None
-        key = _key(row[:-1])
-        return key if key.is_valid(self._database.now()) else None
+        key, now = _key(row[:-1]), self._database.now()
+        if not key.is_valid(now):
+            return None
+        self._note_use(key, now=now)
+        return key
+
+    def _note_use(self, key: ApiKey, *, now: float) -> None:
+        """Once a minute; a store that cannot be written to opens the door all the same."""
+        if key.last_used_at is not None and now - key.last_used_at < USE_NOTED_S:
+            return
+        with contextlib.suppress(*STORE_FAILURES), self._database.transaction() as cursor:
+            cursor.execute("UPDATE api_keys SET last_used_at = ? WHERE id = ?", (now, key.id))
 
     def sign(self, key_id: str, plan_id: str, *, seconds: float) -> str:
         """A ticket with which a frame may load the picture of one plan for a while, in the name of the key."""
@@ -147,7 +225,7 @@ def _seal(digest: str, plan_id: str, *, until: int) -> str:
 
 def _key(row: Any) -> ApiKey:
     key_id, tenant, name, scopes, *rest = row
-    created_at, expires_at, revoked_at, hourly_jobs, concurrent_jobs = rest
+    created_at, expires_at, revoked_at, hourly_jobs, concurrent_jobs, last_used_at = rest
     return ApiKey(
         id=key_id,
         tenant=tenant,
@@ -158,6 +236,15 @@ def _key(row: Any) -> ApiKey:
         revoked_at=revoked_at,
         hourly_jobs=hourly_jobs,
         concurrent_jobs=concurrent_jobs,
+        last_used_at=last_used_at,
+    )
+
+
+def _insert(cursor: Cursor, key: ApiKey, *, digest: str) -> None:
+    values = (key.id, key.tenant, key.name, " ".join(key.scopes), key.created_at, key.expires_at, None)
+    cursor.execute(
+        f"INSERT INTO api_keys ({_COLUMNS}, sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*values, key.hourly_jobs, key.concurrent_jobs, None, digest),
     )
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 
 class Metrics:
     """What the service has done since it started."""
@@ -32,14 +30,14 @@ class Metrics:
         with self._lock:
             self._counts[name] += 1
 
-    def render(self, gauges: Iterable[tuple[str, str, float]]) -> str:
-        """Everything, and `gauges` as (name, labels, value)."""
+    def render(self, gauges: Iterable[tuple[str, str, float]], *, more: Iterable[str] = ()) -> str:
+        """Everything, `gauges` as (name, labels, value), and `more` lines."""
         with self._lock:
             lines = [*self._render_requests(), *self._render_times(), *self._render_counts()]
         named: dict[str, list[str]] = {}
         for name, labels, value in gauges:
             named.setdefault(name, [f"# TYPE {name} gauge"]).append(f"{name}{labels} {value:g}")
-        return "\n".join([*lines, *(line for group in named.values() for line in group)]) + "\n"
+        return "\n".join([*lines, *(line for group in named.values() for line in group), *more]) + "\n"
 
     def _render_requests(self) -> Iterator[str]:
         yield "# TYPE pipeplan_requests_total counter"

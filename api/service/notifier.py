@@ -1,6 +1,7 @@
 """Tells waiting requests that a job has changed: one look at the store for all of them together."""
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -80,7 +81,8 @@ class Executor:
     async def call(self, function: Callable[..., T], *arguments: object, **named: object) -> T:
         """What the function returns, without blocking the event loop."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lambda: function(*arguments, **named))
+        context = contextvars.copy_context()  # the log knows the request in the thread, too
+        return await loop.run_in_executor(self._pool, lambda: context.run(function, *arguments, **named))
 
     def close(self) -> None:
         """Wait for what is under way."""

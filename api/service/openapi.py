@@ -6,6 +6,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from api.jobs.job import LABEL, MAX_TAGS
 from planner.progress import MAX_THREADS
 from planner.schema import definitions
 from profiles.workload import WORKLOAD_FORMAT
@@ -40,6 +41,9 @@ def _job() -> Schema:
             "phase": _TEXT,
             "priority": {"type": "integer", "minimum": -10, "maximum": 10},
             "pinned": {"type": "boolean"},
+            "project": {"type": "string"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "profile_sha256": {"type": ["string", "null"], "pattern": "^[0-9a-f]{64}$"},
             "created_at": {"type": "string", "format": "date-time"},
             "started_at": _MOMENT,
             "finished_at": _MOMENT,
@@ -53,6 +57,7 @@ def _job() -> Schema:
             "error": {"anyOf": [{"type": "null"}, _object({"code": {"type": "string"}, "detail": {"type": "string"}})]},
             "links": {"type": "object", "additionalProperties": {"type": "string"}},
             "what_if": {"type": "object"},
+            "start_from": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
         },
         required=["id", "state", "solution_status", "incumbent_ns", "lower_bound_ns", "gap", "verdict", "links"],
         additionalProperties=False,
@@ -121,19 +126,36 @@ def _workload() -> Schema:
     return {"description": "A workload document.", "anyOf": [_ref("WorkloadDocument"), other]}
 
 
-def _schemas() -> Schema:
-    document = _workload()
-    plan: Schema = {
-        "type": "object",
-        "description": "A plan document. PlanDocument is what this service writes; what else a plan states is judged.",
+def _range_schemas() -> Schema:
+    return {
+        "RangeOrder": _object(
+            {"base": {"type": "string"}, "changes": {"type": "array", "maxItems": 32, "items": _change()}},
+            additionalProperties=False,
+        ),
+        "WhatIfRange": _object(
+            {"at_least_ns": _NANOSECONDS, "at_most_ns": _NANOSECONDS, "witness": _TEXT, "reason": _TEXT}
+        ),
     }
-    complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
+
+
+def _filing() -> Schema:
+    """Where a plan is found again."""
+    return {
+        "project": {"type": "string", "pattern": f"^({LABEL.pattern})?$"},
+        "tags": {
+            "type": "array",
+            "maxItems": MAX_TAGS,
+            "items": {"type": "string", "pattern": f"^{LABEL.pattern}$"},
+        },
+    }
+
+
+def _body_schemas(document: Schema, plan: Schema) -> Schema:
+    """What is sent."""
     checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
     return {
-        **_documents(),
-        "Job": _job(),
-        "Jobs": _object({"plans": {"type": "array", "items": _ref("Job")}}),
-        "Limits": _limits(),
+        "NewWebhook": _object({"url": {"type": "string", "maxLength": 500}}, additionalProperties=False),
+        "Filing": _object(_filing(), required=[], additionalProperties=False),
         "Submission": _object(
             {
                 "workload": document,
@@ -148,8 +170,15 @@ def _schemas() -> Schema:
                 "limits": _ref("Limits"),
                 "priority": {"type": "integer", "minimum": -10, "maximum": 10},
                 "pinned": {"type": "boolean"},
+                **_filing(),
+                "start_from": {
+                    "type": ["string", "null"],
+                    "pattern": "^[0-9a-f]{32}$",
+                    "description": "A plan to begin the search with; without a workload its question is asked again.",
+                },
             },
-            required=["workload"],
+            required=[],
+            anyOf=[{"required": ["workload"]}, {"required": ["start_from"]}],
         ),
         "Verification": _object(
             {**checked, "certificate": {"type": "boolean"}}, required=["plan"], additionalProperties=False
@@ -168,6 +197,28 @@ def _schemas() -> Schema:
             required=["base", "change"],
             additionalProperties=False,
         ),
+    }
+
+
+def _schemas() -> Schema:
+    document = _workload()
+    plan: Schema = {
+        "type": "object",
+        "description": "A plan document. PlanDocument is what this service writes; what else a plan states is judged.",
+    }
+    complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
+    return {
+        **_documents(),
+        **_body_schemas(document, plan),
+        "Job": _job(),
+        "Jobs": _object(
+            {
+                "plans": {"type": "array", "items": _ref("Job")},
+                "next": {"type": "string", "description": "The next page, if there may be one"},
+            },
+            required=["plans"],
+        ),
+        "Limits": _limits(),
         "Verdict": {"type": "object", "properties": {"passed": {"type": "boolean"}}, "required": ["passed"]},
         "Problem": _object(
             {
@@ -274,6 +325,24 @@ def _links() -> Schema:
     }
 
 
+def _search_parameters() -> list[Schema]:
+    """What narrows a list of plans."""
+    label = {"type": "string", "pattern": f"^{LABEL.pattern}$"}
+    day = {"type": "string", "pattern": r"^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$"}
+    schemas: dict[str, Schema] = {
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+        "project": label,
+        "tag": label,
+        "name": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[ -~]+$"},
+        "sha256": {"type": "string", "pattern": "^[0-9a-f]{6,64}$"},
+        "state": {"enum": _STATES},
+        "since": day,
+        "until": day,
+        "after": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+    }
+    return [{"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()]
+
+
 def _plan_paths() -> Schema:
     done = _json(_ref("Job"), "Done, or known already", Location="The plan", X_Cache="HIT or MISS")
     going = _json(_ref("Job"), "Accepted", Location="The plan", Retry_After="Seconds", X_Cache="MISS")
@@ -287,9 +356,7 @@ def _plan_paths() -> Schema:
                 "The caller's latest plans",
                 responses={"200": _json(_ref("Jobs"), "Latest first")},
                 problems=(422,),
-                parameters=[
-                    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100}}
-                ],
+                parameters=_search_parameters(),
             ),
             "post": _operation(
                 "submit_plan",
@@ -351,6 +418,16 @@ def _verb_paths(job: Schema) -> Schema:
                 **one,
             )
         },
+        "/v1/plans/{plan_id}:file": {
+            "post": _operation(
+                "file_plan",
+                "File under a project and tags",
+                responses={"200": job},
+                problems=(*_BODY, 404),
+                requestBody=_body("Filing"),
+                **one,
+            )
+        },
         "/v1/plans/{plan_id}:pin": {
             "post": _operation("pin_plan", "Keep for good", responses={"200": job}, problems=(404, 507), **one)
         },
@@ -383,6 +460,16 @@ def _artefact_paths() -> Schema:
                 parameters=[_ID],
             )
         }
+    to = {"name": "to", "in": "query", "required": True, "schema": _ID["schema"]}
+    found["/v1/plans/{plan_id}/difference"] = {
+        "get": _operation(
+            "get_difference",
+            "What is different in another plan: stages, devices, order, memory, time, bound",
+            responses={"200": _text("application/json", "The difference"), "304": _NO_CONTENT},
+            problems=(404, 409, 422),
+            parameters=[_ID, to],
+        )
+    }
     found["/v1/plans/{plan_id}/export/{form}"] = {
         "get": _operation(
             "export_plan",
@@ -399,6 +486,76 @@ def _artefact_paths() -> Schema:
         )
     }
     return found
+
+
+def _picture_paths() -> Schema:
+    """What the page draws."""
+    event = _object(
+        {
+            "seq": {"type": "integer", "minimum": 1},
+            "kind": {"type": "string"},
+            "at_s": {"type": "number", "minimum": 0},
+            "has_plan": {"type": "boolean", "description": "Whether `picture?incumbent=SEQ` shows the plan."},
+        },
+        description="An event of the job with what it says.",
+    )
+    queries = {
+        "incumbent": ({"type": "integer", "minimum": 1, "maximum": 10**9 - 1}, "The plan of this event of the history"),
+        "against": ({"type": "string", "pattern": "^[0-9a-f]{32}$"}, "A second plan of this service"),
+        "baseline": ({"type": "string", "maxLength": 200}, "A second plan: a baseline, by its name"),
+    }
+    parameters = [
+        {"name": name, "in": "query", "schema": schema, "description": text} for name, (schema, text) in queries.items()
+    ]
+    return {
+        "/v1/plans/{plan_id}/history": {
+            "get": _operation(
+                "get_history",
+                "All incumbents and bounds, with their times",
+                responses={"200": _json(_object({"events": {"type": "array", "items": event}}), "The story so far")},
+                problems=(404,),
+                parameters=[_ID],
+            )
+        },
+        "/v1/plans/{plan_id}/picture": {
+            "get": _operation(
+                "get_picture",
+                "Timeline, memory and traffic of the best plan so far, as the page draws them",
+                responses={"200": _text("application/json", "What a picture shows"), "304": _NO_CONTENT},
+                problems=(404, 409, 422),
+                parameters=[_ID, *parameters],
+            )
+        },
+    }
+
+
+def _instant_paths() -> Schema:
+    """What is answered at once, and not stored."""
+    return {
+        "/v1/traces": {
+            "post": _operation(
+                "look_at_trace",
+                "A production job by its trace: as it ran, replayed, and dealt anew",
+                responses={"200": _json({"type": "object"}, "Advice, and the median step as the page draws it")},
+                problems=_BODY,
+                requestBody={
+                    "required": True,
+                    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+                },
+            )
+        },
+        "/v1/what-if/ranges": {
+            "post": _operation(
+                "find_ranges",
+                "Between what the best plan of each change lies, for certain and at once",
+                responses={
+                    "200": _json(_object({"ranges": {"type": "array", "items": _ref("WhatIfRange")}}), "The ranges")
+                },
+                problems=(*_BODY, 404, 409),
+                requestBody=_body("RangeOrder"),
+            )
+        },
+    }
 
 
 def _check_paths() -> Schema:
@@ -444,9 +601,45 @@ def _check_paths() -> Schema:
     }
 
 
+def _webhook_paths() -> Schema:
+    webhook = _object({"id": {"type": "string"}, "url": {"type": "string"}, "created_at": _MOMENT})
+    made = _object({"id": {"type": "string"}, "url": {"type": "string"}, "secret": {"type": "string"}})
+    key = _path("webhook_id", {"type": "string", "pattern": "^[0-9a-f]{16}$"})
+    return {
+        "/v1/webhooks": {
+            "get": _operation(
+                "list_webhooks",
+                "Addresses that hear when a plan ends",
+                responses={"200": _json(_object({"webhooks": {"type": "array", "items": webhook}}), "Without secrets")},
+            ),
+            "post": _operation(
+                "create_webhook",
+                "Name an address; messages are signed (X-Pipeplan-Signature: t=SECONDS,v1=HMAC-SHA256 of SECONDS.BODY)",
+                responses={"201": _json(made, "The secret is shown once", Location="The webhook")},
+                problems=(*_BODY, 409),
+                requestBody=_body("NewWebhook"),
+            ),
+        },
+        "/v1/webhooks/{webhook_id}": {
+            "delete": _operation(
+                "delete_webhook",
+                "Say nothing to it any more",
+                responses={"204": {"description": "Gone"}},
+                problems=(404, 507),
+                parameters=[key],
+            )
+        },
+    }
+
+
 def _about_paths() -> Schema:
     anything: Schema = {"type": "object"}
     return {
+        "/v1/projects": {
+            "get": _operation(
+                "list_projects", "The caller's projects", responses={"200": _json(anything, "Names and addresses")}
+            )
+        },
         "/v1/demo-profiles": {
             "get": _operation(
                 "list_demos", "Workloads that come along", responses={"200": _json(anything, "Names and addresses")}
@@ -494,9 +687,17 @@ def make_document() -> Schema:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"key": []}, {}],
-        "paths": {**_plan_paths(), **_artefact_paths(), **_check_paths(), **_about_paths()},
+        "paths": {
+            **_plan_paths(),
+            **_artefact_paths(),
+            **_picture_paths(),
+            **_instant_paths(),
+            **_check_paths(),
+            **_webhook_paths(),
+            **_about_paths(),
+        },
         "components": {
-            "schemas": _schemas(),
+            "schemas": _schemas() | _range_schemas(),
             "responses": {"Problem": problem},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },

@@ -1,100 +1,60 @@
-"""The plans: submit, wait, look, follow, stop, pin, delete, fetch."""
+"""The plans: submit, wait, look, follow, stop, pin, delete."""
 
 import asyncio
 import hashlib
-import json
 import re
 import uuid
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
 from api.jobs.job import Event, Job, NewJob, Quota
-from api.jobs.request import PlanRequest, Submission, TooLargeError, read_submission
+from api.jobs.logs import request_id, tell
+from api.jobs.request import (
+    SOURCE,
+    PlanRequest,
+    Submission,
+    TooLargeError,
+    parse_tree,
+    read_tree,
+    require_labels,
+)
 from api.jobs.store import IdempotencyConflictError, QuotaError
+from api.service.access import Reader, Writer, find, job_of, service_of, workload_of
 from api.service.auth import Caller
 from api.service.core import Service
 from api.service.problem_json import Complaint, ServiceError, complaints_of, not_found
 from api.service.request_body import read_body
-from api.service.responses import EXPORTS, IMMUTABLE, answer, is_known, job_answer, job_document, not_modified, tag_of
+from api.service.responses import answer, is_known, job_answer, job_document, not_modified, tag_of
+from api.service.searching import read_limit, read_search
 from profiles.strict_json import UnreadableError
+from profiles.validation import validate
 
 router = APIRouter(prefix="/v1/plans")
 
 PING_S = 15.0
 """An event stream says something at least so often."""
 
-TICKET_S = 600.0
-"""How long a ticket for a picture is good."""
-
 PAUSE_S = 1.0
 """And at most so often."""
 
-MEDIA = {
-    "view": "text/html",
-    "trace": "application/json",
-    "report": "application/json",
-    "torch": "text/csv",
-    "simulation": "application/json",
-    "explanation": "application/json",
-}
-"""Media types of what can be made of a plan."""
+TICKET_S = 600.0
+"""How long a ticket for a picture is good."""
 
-_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
 _KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?=$|[,;\s])", re.ASCII)
-
-
-def service_of(request: Request) -> Service:
-    """The service behind the request."""
-    service: Service = request.app.state.service
-    return service
-
-
-async def reader(request: Request) -> Caller:
-    """A caller who may look."""
-    service = service_of(request)
-    return await service.executor.call(service.gate.admit, request, "plans:read")
-
-
-async def writer(request: Request) -> Caller:
-    """A caller who may ask for work."""
-    service = service_of(request)
-    return await service.executor.call(service.gate.admit, request, "plans:write")
-
-
-async def viewer(request: Request) -> Caller:
-    """A caller who may look, or a frame that brings a ticket."""
-    ticket = request.query_params.get("ticket")
-    if ticket is None:
-        return await reader(request)
-    service = service_of(request)
-    return await service.executor.call(service.gate.admit_viewer, request, ticket)
-
-
-Reader = Annotated[Caller, Depends(reader)]
-Writer = Annotated[Caller, Depends(writer)]
-Viewer = Annotated[Caller, Depends(viewer)]
 
 
 def waiting_s(request: Request, most: int) -> int:
     """Seconds of `Prefer: wait=N`, 0 without it."""
     match = _WAIT.search(request.headers.get("prefer", ""))
     return min(int(match[1]), most) if match else 0
-
-
-async def find(request: Request, caller: Caller) -> Job:
-    """The job of the path, if it is the caller's; raises ServiceError 404."""
-    service = service_of(request)
-    job_id = request.path_params["plan_id"]
-    job = (
-        await service.executor.call(service.store.get, job_id, tenant=caller.tenant) if _ID.fullmatch(job_id) else None
-    )
-    if job is None:
-        raise not_found()
-    return job
 
 
 # ---------------------------------------------------------------- submit
@@ -128,21 +88,44 @@ async def _submit(service: Service, request: Request, *, caller: Caller, body: b
     known = await recall(service, caller, key=key, digest=digest)
     if known is not None:
         return await accepted(service, request, job=known)
-    submission, plan = await service.executor.call(parse_body, body, service)
+    tree = await service.executor.call(_tree_of, body)
+    base = await _base_of(service, caller, tree=tree)
+    submission, plan = await service.executor.call(_read_tree, tree, service)
     if "no-cache" not in request.headers.get("cache-control", ""):
         hit = await find_answer(service, caller, plan=plan)
         if hit is not None:
             await _remember(service, caller, key=key, digest=digest, job=hit)
             service.metrics.count("cache_hits")
             return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"})
-    new = new_job(caller, submission=submission, plan=plan)
+    new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
     return await accepted(service, request, job=await enqueue(service, caller, new=new, key=key, digest=digest))
 
 
-def parse_body(body: bytes, service: Service) -> tuple[Submission, PlanRequest]:
-    """What a body asks for; raises ServiceError 400 or 422."""
+def _tree_of(body: bytes) -> dict[str, Any]:
     with refusing():
-        return read_submission(body, service.settings.ceilings)
+        return parse_tree(body)
+
+
+def _read_tree(tree: dict[str, Any], service: Service) -> tuple[Submission, PlanRequest]:
+    """What a body asks for; raises ServiceError 422."""
+    with refusing():
+        return read_tree(tree, service.settings.ceilings)
+
+
+async def _base_of(service: Service, caller: Caller, *, tree: dict[str, Any]) -> Job | None:
+    """The plan that the search is to begin with, whose workload stands for one that is left out.
+
+    Raises ServiceError 404 for a plan that the caller cannot see.
+    """
+    wanted = tree.get("start_from")
+    if wanted is None:
+        return None
+    base = await job_of(service, caller, job_id=wanted) if isinstance(wanted, str) else None
+    if base is None:
+        raise not_found()
+    if "workload" not in tree:
+        tree["workload"] = await workload_of(service, base)
+    return base
 
 
 class refusing:
@@ -203,6 +186,8 @@ def new_job(caller: Caller, *, submission: Submission, plan: PlanRequest) -> New
         id=uuid.uuid4().hex,
         tenant=caller.tenant,
         key_id=caller.key_id,
+        request_id=request_id.get(),
+        profile_sha256=plan.problem.profile_sha256,
         name=plan.problem.profile.name,
         request=plan.render(),
         problem_key=plan.problem_key,
@@ -210,7 +195,14 @@ def new_job(caller: Caller, *, submission: Submission, plan: PlanRequest) -> New
         is_deterministic=plan.is_deterministic,
         priority=submission.priority,
         is_pinned=submission.pinned,
+        project=submission.project,
+        tags=joined(submission.tags),
     )
+
+
+def joined(tags: tuple[str, ...]) -> str:
+    """Tags as they are stored: each once, in order, between spaces."""
+    return f" {' '.join(sorted(set(tags)))} " if tags else ""
 
 
 async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | None = None, digest: str = "") -> Job:
@@ -232,6 +224,7 @@ async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | N
         raise _too_much(error) from None
     if is_new:
         service.metrics.count("jobs_submitted")
+        tell("job stored", job=job.id, tenant=job.tenant, bytes=len(new.request))
         await service.executor.call(service.engine.announce)
     return job
 
@@ -280,15 +273,15 @@ async def _wait(service: Service, job: Job, *, seconds: float) -> Job:
 
 @router.get("")
 async def list_plans(request: Request, caller: Reader) -> Response:
-    """The caller's latest jobs."""
-    text = request.query_params.get("limit", "20")
-    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= 100):
-        raise ServiceError(
-            422, "invalid", errors=(Complaint(pointer="/limit", code="invalid", detail="give a number from 1 to 100"),)
-        )
+    """The caller's jobs, latest first: all of them, or those that are searched for."""
+    limit, query = read_limit(request.query_params), read_search(request.query_params)
     service = service_of(request)
-    jobs = await service.executor.call(service.store.recent, caller.tenant, limit=int(text))
-    return answer({"plans": [job_document(job) for job in jobs]}, headers={"Cache-Control": "private, no-cache"})
+    jobs = await service.executor.call(service.store.search, caller.tenant, query, limit=limit)
+    document: dict[str, Any] = {"plans": [job_document(job) for job in jobs]}
+    if len(jobs) == limit:
+        asked = {name: value for name, value in request.query_params.items() if name != "after"}
+        document["next"] = f"/v1/plans?{urlencode({**asked, 'after': jobs[-1].id})}"
+    return answer(document, headers={"Cache-Control": "private, no-cache"})
 
 
 @router.get("/{plan_id}")
@@ -311,16 +304,15 @@ async def follow_plan(request: Request, caller: Reader) -> Response:
     job = await find(request, caller)
     last = request.headers.get("last-event-id", "0")
     after = int(last) if last.isascii() and last.isdigit() and len(last) <= 9 else 0
-    if not service.has_room_for_stream(caller.tenant):
-        raise ServiceError(429, "too_many_streams", detail="too many wait", headers={"Retry-After": "5"})
-    return StreamingResponse(
-        _story(service, job, after=after), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-    )
+    story = _story(service, job, after=after)
+    await anext(story)  # takes the place, or refuses, while there is still a status to say so with
+    return StreamingResponse(story, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 async def _story(service: Service, job: Job, *, after: int) -> AsyncIterator[str]:
     clock = asyncio.get_running_loop().time
     with service.streaming(job.tenant):
+        yield ""
         said = clock()
         while True:
             events = await service.executor.call(service.store.events, job.id, after=after)
@@ -373,6 +365,37 @@ async def unpin_plan(request: Request, caller: Writer) -> Response:
     return await _pin(request, caller, is_pinned=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filing:
+    """The body of `POST /v1/plans/{id}:file`."""
+
+    __pydantic_config__ = _STRICT
+
+    project: str = ""
+    """What to file the plan under; empty: nothing."""
+    tags: tuple[str, ...] = ()
+    """Words to find it by, instead of those that it has."""
+
+    def __post_init__(self) -> None:
+        require_labels(self.project, self.tags)
+
+
+@router.post("/{plan_id}:file")
+async def file_plan(request: Request, caller: Writer) -> Response:
+    """File the plan under a project and tags."""
+    job = await find(request, caller)
+    service = service_of(request)
+    body = await read_body(request, service.settings.traffic)
+    with refusing():
+        filing: Filing = validate(Filing, parse_tree(body), source=SOURCE)
+    filed = await service.executor.call(
+        service.store.file, job.id, caller.tenant, project=filing.project, tags=joined(filing.tags)
+    )
+    if filed is None:
+        raise not_found()
+    return job_answer(filed)
+
+
 @router.post("/{plan_id}:ticket")
 async def make_ticket(request: Request, caller: Reader) -> Response:
     """A ticket with which a frame, which cannot send a key, may load the picture for a while."""
@@ -400,87 +423,5 @@ async def delete_plan(request: Request, caller: Writer) -> Response:
     service = service_of(request)
     if not await service.executor.call(service.store.forget, job.id, caller.tenant):
         raise not_found()
+    await service.executor.call(service.audit.add, actor=caller.label, action="plan.deleted", subject=job.id)
     return Response(status_code=204)
-
-
-# ---------------------------------------------------------------- fetch
-
-
-@router.get("/{plan_id}/export/{form}")
-async def export_plan(request: Request, caller: Reader) -> Response:
-    """The plan for another program."""
-    form = request.path_params["form"]
-    if form not in EXPORTS:
-        raise not_found()
-    return await _fetch(request, caller, what=form)
-
-
-@router.get("/{plan_id}/plan")
-async def get_plan_document(request: Request, caller: Reader) -> Response:
-    """The plan document, byte for byte as the command line writes it."""
-    return await _fetch(request, caller, what="plan")
-
-
-@router.get("/{plan_id}/trace")
-async def get_trace(request: Request, caller: Reader) -> Response:
-    """A Chrome trace."""
-    return await _fetch(request, caller, what="trace")
-
-
-@router.get("/{plan_id}/view")
-async def get_view(request: Request, caller: Viewer) -> Response:
-    """The picture, with `?against=ID` a second plan below it."""
-    return await _fetch(request, caller, what="view")
-
-
-@router.get("/{plan_id}/report")
-async def get_report(request: Request, caller: Reader) -> Response:
-    """Stages, devices, memory, baselines and where the time goes."""
-    return await _fetch(request, caller, what="report")
-
-
-async def _fetch(request: Request, caller: Caller, *, what: str) -> Response:
-    service = service_of(request)
-    job = await find(request, caller)
-    text = await _final_plan(service, job)
-    other = await _other(request, caller) if what == "view" else None
-    tag = f'"{job.plan_sha256}-{what}{"" if other is None else "-" + hashlib.sha256(other.encode()).hexdigest()[:16]}"'
-    if is_known(request, tag):
-        return not_modified(tag, cache_control=IMMUTABLE)
-    headers = {"ETag": tag, "Cache-Control": IMMUTABLE}
-    if what == "plan":
-        return Response(text.encode(), headers=headers, media_type="application/json")
-    request_text = await service.executor.call(service.store.request_text, job.id)
-    workload = json.loads(request_text)["workload"]
-    made = await service.executor.call(
-        service.inspector.ask, what=what, plan=text, workload={"format": "pipeline-workload/1", **workload}, other=other
-    )
-    if what == "view":
-        headers["Content-Security-Policy"] = "sandbox allow-scripts; frame-ancestors 'self'"
-    return Response(made["text"].encode(), headers=headers, media_type=MEDIA[what])
-
-
-async def _final_plan(service: Service, job: Job) -> str:
-    if not job.is_finished:
-        detail = "the plan is not finished; follow its events, or stop it"
-        raise ServiceError(409, "not_finished", detail=detail, headers={"Retry-After": "2"})
-    text = await service.executor.call(service.store.plan_text, job.id)
-    if job.state != "succeeded" or text is None:
-        raise ServiceError(409, "no_plan", detail="the job is there and ended without a plan; its status says why")
-    return text
-
-
-async def _other(request: Request, caller: Caller) -> str | None:
-    """The plan to draw beside it."""
-    other_id = request.query_params.get("against")
-    if other_id is None:
-        return None
-    service = service_of(request)
-    other = (
-        await service.executor.call(service.store.get, other_id, tenant=caller.tenant)
-        if _ID.fullmatch(other_id)
-        else None
-    )
-    if other is None:
-        raise not_found()
-    return await _final_plan(service, other)

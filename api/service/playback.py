@@ -17,23 +17,13 @@ from api.jobs.request import (
     read_request,
     require_size,
 )
+from api.service.access import Writer, service_of
 from api.service.auth import Caller
 from api.service.core import Service
-from api.service.plan_handlers import (
-    MEDIA,
-    Writer,
-    accepted,
-    digest_of,
-    enqueue,
-    idempotency_key,
-    new_job,
-    recall,
-    refusing,
-    service_of,
-)
+from api.service.plan_handlers import accepted, digest_of, enqueue, idempotency_key, new_job, recall, refusing
 from api.service.problem_json import ServiceError, not_found
 from api.service.request_body import read_body
-from api.service.responses import answer
+from api.service.responses import MEDIA, answer
 from planner.batch_problem import problem_for, workload_of_question
 from planner.document import parse_plan
 from planner.problem import Problem
@@ -97,7 +87,7 @@ async def verify_plan(request: Request, caller: Writer) -> Response:
     del caller
     service = service_of(request)
     body = await read_body(request, service.settings.traffic)
-    order = await service.executor.call(_read, Verification, body)
+    order = await service.executor.call(read_order, Verification, body)
     made = await _inspect(service, order, what="verdict", certificate=order.certificate)
     return answer(made["verdict"])
 
@@ -108,24 +98,22 @@ async def play_plan(request: Request, caller: Writer) -> Response:
     del caller
     service = service_of(request)
     body = await read_body(request, service.settings.traffic)
-    order = await service.executor.call(_read, Playback, body)
+    order = await service.executor.call(read_order, Playback, body)
     other = None if order.other is None else json.dumps(order.other)
     made = await _inspect(service, order, what=order.what, other=other)
     headers = {"Content-Security-Policy": "sandbox allow-scripts"} if order.what == "view" else {}
     return Response(made["text"].encode(), media_type=MEDIA[order.what], headers=headers)
 
 
-def _read(kind: type, body: bytes) -> Any:
+def read_order(kind: type, body: bytes) -> Any:
+    """What a body asks for; raises ServiceError 400 or 422."""
     with refusing():
         return validate(kind, parse_tree(body), source=SOURCE)
 
 
 async def _inspect(service: Service, order: Any, *, what: str, **more: Any) -> dict[str, Any]:
     text = await service.executor.call(json.dumps, order.plan)
-    made: dict[str, Any] = await service.executor.call(
-        service.inspector.ask, what=what, plan=text, workload=order.workload, **more
-    )
-    return made
+    return await service.inspector.ask(what=what, plan=text, workload=order.workload, **more)
 
 
 @router.post("/what-if")
@@ -143,7 +131,7 @@ async def _ask_what_if(service: Service, request: Request, *, caller: Caller, bo
     known = await recall(service, caller, key=key, digest=digest)
     if known is not None:
         return await accepted(service, request, job=known)
-    order: WhatIf = await service.executor.call(_read, WhatIf, body)
+    order: WhatIf = await service.executor.call(read_order, WhatIf, body)
     base = await service.executor.call(service.store.get, order.base, tenant=caller.tenant)
     if base is None:
         raise not_found()

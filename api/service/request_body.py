@@ -9,9 +9,10 @@ from api.service.problem_json import ServiceError
 from api.service.settings import ClientLimits
 
 
-async def read_body(request: Request, traffic: ClientLimits) -> bytes:
-    """The bytes of a JSON body; raises ServiceError 400, 408, 413 or 415."""
-    _require_form(request)
+async def read_body(request: Request, traffic: ClientLimits, *, is_json: bool = True) -> bytes:
+    """The bytes of a body, of a JSON one unless said otherwise; raises ServiceError 400, 408, 413 or 415."""
+    if is_json:
+        _require_form(request)
     _require_length(request, traffic.max_body_bytes)
     chunks: list[bytes] = []
     size = 0

@@ -11,6 +11,17 @@ from api.jobs.job import Job
 from api.jobs.runner import error_of
 
 ARTEFACTS = ("plan", "trace", "view", "report")
+MEDIA = {
+    "view": "text/html",
+    "trace": "application/json",
+    "report": "application/json",
+    "difference": "application/json",
+    "torch": "text/csv",
+    "simulation": "application/json",
+    "explanation": "application/json",
+}
+"""Media types of what can be made of a plan."""
+
 EXPORTS = {"torch": "text/csv", "trace": "application/json"}
 IMMUTABLE = "private, max-age=31536000, immutable"
 
@@ -29,9 +40,11 @@ def job_document(job: Job) -> dict[str, Any]:
         "phase": job.phase,
         "priority": job.priority,
         "pinned": job.is_pinned,
-        "created_at": _moment(job.created_at),
-        "started_at": _moment(job.started_at),
-        "finished_at": _moment(job.finished_at),
+        "project": job.project,
+        "tags": job.tags.split(),
+        "created_at": moment(job.created_at),
+        "started_at": moment(job.started_at),
+        "finished_at": moment(job.finished_at),
         "attempt": job.attempt,
         "incumbent_ns": job.incumbent_ns,
         "lower_bound_ns": job.lower_bound_ns,
@@ -39,9 +52,12 @@ def job_document(job: Job) -> dict[str, Any]:
         "source": job.source,
         "verdict": {"passed": True} if has_plan else None,
         "plan_sha256": job.plan_sha256 if job.is_finished else None,
+        "profile_sha256": job.profile_sha256,
         "error": error_of(job),
         "links": _links(job),
     }
+    if job.base_id is not None and job.change is None:
+        document["start_from"] = job.base_id
     if job.base_id is not None and job.change is not None:
         told = json.loads(job.change)
         before = told["base_objective_ns"]
@@ -66,7 +82,8 @@ def _links(job: Job) -> dict[str, str]:
     return links
 
 
-def _moment(seconds: float | None) -> str | None:
+def moment(seconds: float | None) -> str | None:
+    """As ISO 8601 in UTC, to the millisecond."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 

@@ -37,16 +37,22 @@ def require_safe(settings: Settings, host: str) -> None:
     """Raise ValueError for a bind that others could reach without a key, or that nobody could use."""
     if not settings.needs_keys and not is_loopback(host):
         raise ValueError(f"--host {host}: others could reach this service, so it needs keys; add --keys")
-    if is_loopback(host) or settings.oidc is not None:
+    if not settings.needs_keys or (is_loopback(host) and not settings.first_key):
+        return
+    if settings.oidc is not None and not settings.first_key:
         return
     database = open_database(settings.data, settings.database_url)
     try:
         from api.jobs.sql_store import SqlStore
 
         SqlStore(database)
-        if not KeyRing(database).has_any():
+        ring = KeyRing(database)
+        if settings.first_key:
+            ring.adopt(settings.first_key, tenant=settings.first_tenant)
+        if not ring.has_any():
             raise ValueError(
-                f"--host {host}: there are no API keys; make one first: pipeplan keys create --tenant NAME"
+                f"--host {host}: there are no API keys; make one first: pipeplan keys create --tenant NAME, or give "
+                "the first one as PIPEPLAN_FIRST_KEY"
             )
     finally:
         database.close_all()
@@ -60,6 +66,7 @@ def make_server(settings: Settings, *, host: str, port: int) -> Server:
         app,
         host=host,
         port=port,
+        log_config=None,  # its warnings go where ours go
         log_level="warning",
         access_log=False,
         server_header=False,

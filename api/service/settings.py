@@ -7,6 +7,7 @@ from pathlib import Path
 from api.jobs.process import ProcessLimits
 from api.jobs.request import Ceilings
 from api.jobs.runner import Patience
+from planner.progress import usable_cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class ClientLimits:
     """Those of one tenant."""
     stored_bytes: int = 8 * 2**30
     """Bytes that the stored requests of one tenant may have."""
-    inspections: int = 8
+    inspections: int = 64
     """Checks and drawings that may wait for their turn."""
     max_wait_s: int = 60
     """Longest `Prefer: wait`."""
@@ -79,8 +80,18 @@ class Settings:
     ceilings: Ceilings = field(default_factory=Ceilings)
     traffic: ClientLimits = field(default_factory=ClientLimits)
     process: ProcessLimits = field(default_factory=ProcessLimits)
+    helper: ProcessLimits = field(default_factory=ProcessLimits)
+    """What one process for checks and drawings may take."""
+    num_helpers: int = field(default_factory=usable_cores)
+    """Processes for checks and drawings; they start when they are needed."""
     patience: Patience = field(default_factory=Patience)
     oidc: Oidc | None = None
+    webhook_hosts: tuple[str, ...] = ()
+    """Patterns of hosts that webhooks may speak to; none: no webhooks."""
+    first_key: str | None = field(default=None, repr=False)
+    """API key that a store without any is given, so that a fresh installation can be asked."""
+    first_tenant: str = "default"
+    """Whose it is."""
 
 
 def is_loopback(host: str) -> bool:

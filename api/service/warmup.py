@@ -9,9 +9,12 @@ from typing import Any
 
 from api.jobs.request import SOURCE, PlanRequest, parse_tree, question_of, read_request, read_submission
 from api.service.openapi import allowed_methods, example_submission, make_document
+from api.service.picture_handlers import RangeOrder
+from api.service.plan_handlers import Filing
 from api.service.playback import Playback, Verification, WhatIf
 from api.service.problem_json import complaints_of
 from api.service.settings import Settings
+from api.service.webhook_handlers import NewWebhook
 from planner.document import parse_plan
 from planner.problem import Problem
 from planner.what_if.change import Change, apply_change
@@ -40,7 +43,10 @@ def build_everything(settings: Settings) -> None:
 def _bodies() -> tuple[tuple[type, dict[str, Any]], ...]:
     return (
         (Verification, {"plan": {}}),
+        (NewWebhook, {"url": "http://127.0.0.1/"}),
+        (Filing, {"project": "a", "tags": ["b"]}),
         (Playback, {"plan": {}, "what": "view"}),
+        (RangeOrder, {"base": "", "changes": [{"devices": 1}]}),
         (WhatIf, {"base": "", "change": {"devices": 1}, "limits": {"gap": 0.1}}),
     )
 

@@ -102,10 +102,11 @@ def _limits(wish: TuningWish) -> TuningLimits:
 
 
 def _require_runnable(model: str) -> None:
+    from planner.execute.training import training_of
     from profiles.measure.load_model import load_model
 
     with reading():
-        kind = load_model(model).kind
+        kind = load_model(model, cut=training_of).kind
     if kind != "training":
         raise InputError(
             f"{model}: is profiled, but cannot be run; give module:factory of a planner.execute.training.Training "

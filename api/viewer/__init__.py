@@ -6,14 +6,38 @@ import json
 import re
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from api.viewer.content import plan_content, problem_content
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import Timeline
 
-SCRIPTS = ("model.js", "view.js", "describe.js", "paint.js", "overlay.js", "page.js", "controls.js", "main.js")
-"""The parts of the script, in the order in which they are put together."""
+SHARED = (
+    "dom.js",
+    "theme.js",
+    "model.js",
+    "view.js",
+    "describe.js",
+    "paint.js",
+    "legend.js",
+    "overlay.js",
+    "controls.js",
+    "timeline.js",
+    "headline.js",
+    "tables.js",
+    "bands.js",
+    "memory.js",
+    "machine.js",
+    "baselines.js",
+)
+"""The modules that the service's page loads, too."""
+
+SCRIPTS = (*SHARED, "page.js", "main.js")
+"""The modules of a picture, in the order in which they are put together."""
+
+_MODULE_WORDS = re.compile(r"^import [^;]*;\n|^export (?=\w)", re.MULTILINE)
+"""What makes a script a module; in one file there is nothing to import."""
 
 _PLACE = re.compile(r"\{\{(policy|style|content|script)\}\}")
 
@@ -30,14 +54,25 @@ def render_picture(
 
     `lower_bound_ns` is drawn as a line; without it, the bound of the plan's evidence is, if there is one.
     """
-    content = problem_content(problem) | {
-        "lowerBoundNs": _bound(plan) if lower_bound_ns is None else lower_bound_ns,
-        "plans": [
-            plan_content(problem, drawn, timeline=played) for drawn, played in filter(None, ((plan, timeline), other))
-        ],
-    }
+    content = picture_content(problem, plan, timeline=timeline, other=other, lower_bound_ns=lower_bound_ns)
     parts = _fixed_parts() | {"content": embed_json(content)}
     return _PLACE.sub(lambda place: parts[place[1]], _read("viewer.html"))
+
+
+def picture_content(
+    problem: Problem,
+    plan: Plan,
+    *,
+    timeline: Timeline,
+    other: tuple[Plan, Timeline] | None = None,
+    lower_bound_ns: int | None = None,
+) -> dict[str, Any]:
+    """What a picture shows, as plain data; arguments as for `render_picture`."""
+    pairs = filter(None, ((plan, timeline), other))
+    return problem_content(problem) | {
+        "lowerBoundNs": _bound(plan) if lower_bound_ns is None else lower_bound_ns,
+        "plans": [plan_content(problem, drawn, timeline=played) for drawn, played in pairs],
+    }
 
 
 def _bound(plan: Plan) -> int | None:
@@ -54,7 +89,7 @@ def embed_json(value: object) -> str:
 def _fixed_parts() -> dict[str, str]:
     """What is the same in every picture; the policy admits this script and this style by their hashes, and no other."""
     style = _read("viewer.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_read, SCRIPTS)) + "})();\n"
+    script = '"use strict";\n(() => {\n' + "\n".join(_MODULE_WORDS.sub("", _read(name)) for name in SCRIPTS) + "})();\n"
     policy = (
         f"default-src 'none'; script-src '{_source_hash(script)}'; style-src '{_source_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"

@@ -13,6 +13,7 @@ from planner.plan import BaselineResult, Evidence, Plan, Stage
 from planner.problem import Problem
 from planner.simulate import Direction, MemoryPoint, TimedAction, TimedTransfer, Timeline
 from planner.stage_lanes import make_lanes
+from profiles.cluster import Cluster
 
 LegKey = tuple[str, str, int, int, Direction]
 """Sender, receiver, their stages, and the direction: everything that the transfers of one leg share."""
@@ -29,6 +30,16 @@ def problem_content(problem: Problem) -> dict[str, Any]:
         "numMicrobatches": problem.num_microbatches,
         "microbatchSize": problem.profile.microbatch_size,
         "objective": problem.options.objective,
+        "machine": _machine(problem.cluster),
+    }
+
+
+def _machine(cluster: Cluster) -> dict[str, Any]:
+    """Devices, switches, and links as [end, other end, bytes per second, whether each direction is a link]."""
+    return {
+        "devices": [[device.name, device.type, device.host, device.usable_bytes] for device in cluster.devices],
+        "switches": list(cluster.switches),
+        "links": [[link.a, link.b, link.bandwidth_bytes_per_s, link.duplex] for link in cluster.links],
     }
 
 
@@ -45,9 +56,20 @@ def plan_content(problem: Problem, plan: Plan, *, timeline: Timeline) -> dict[st
         "stages": stages,
         "devices": [{**device, "optimizerNs": steps.get(device["name"], 0)} for device in devices],
         "legs": _legs(costs, plan, timeline=timeline, rows=rows),
+        "linkUse": _link_use(problem.cluster, timeline),
         "synchronisations": [list(sync) for sync in timeline.synchronisations],
         "baselines": [_baseline(row) for row in plan.evidence.baselines] if plan.evidence else [],
     }
+
+
+def _link_use(cluster: Cluster, timeline: Timeline) -> list[list[int]]:
+    """Per link: nanoseconds in use from a to b and back, and bytes both ways; one that is not duplex is used there."""
+    use = [[0, 0, 0] for _ in cluster.links]
+    for transfer in timeline.transfers:
+        for resource in transfer.links:
+            use[resource // 2][resource % 2] += _duration(transfer)
+            use[resource // 2][2] += transfer.num_bytes
+    return use
 
 
 def _rows(plan: Plan, timeline: Timeline) -> Iterable[str]:
@@ -75,6 +97,9 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
         "solverBoundNs": evidence.solver_bound_ns,
         "stoppedBy": evidence.stopped_by,
         "source": evidence.source,
+        "improvers": [
+            [each.name, each.turns, each.seconds, each.improvements, each.gain_ns] for each in evidence.improvers
+        ],
         "passed": evidence.verdict.get("passed"),
         "numViolations": len(evidence.verdict.get("violations", ())),
         "interpolatedCosts": list(evidence.interpolated_costs),
@@ -90,7 +115,16 @@ def _stage(costs: CostModel, stage: Stage, *, rows: Mapping[str, int]) -> dict[s
         "recompute": stage.recompute,
         "durationsNs": [cost.duration_ns(kind) for kind in KINDS],
         "hasWeightGrad": cost.has_weight_grad,
+        "layerNs": [_layer_ns(costs, stage, layer=layer) for layer in stage.layers],
+        "layerBytes": [costs.problem.profile.by_name[layer].parameter_bytes for layer in stage.layers],
     }
+
+
+def _layer_ns(costs: CostModel, stage: Stage, *, layer: str) -> int:
+    """Forward and both gradients of one microbatch, summed over the replicas; 0 where the profile has no figure."""
+    device_type = costs.problem.cluster.by_name[stage.replicas[0][0]].type
+    work = costs.layer_work(layer, device_type, width=len(stage.replicas[0]), replicas=len(stage.replicas))
+    return 0 if work is None else work.forward_ns + work.input_grad_ns + work.weight_grad_ns
 
 
 def _device(problem: Problem, timeline: Timeline, *, device: str, stages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -178,9 +212,26 @@ def _link_name(problem: Problem, resource: int) -> str:
     return " → ".join(ends) if link.duplex else " ↔ ".join(ends)
 
 
+FAMILIES = (
+    ("Zero bubble", ("ZB-H", "ZB automatic", "interleaved ZB", "capped greedy")),
+    ("V-shaped", ("ZB-V", "V-Half", "V-Min", "capped V")),
+    ("Interleaved", ("interleaved 1F1B", "breadth-first", "capped loop")),
+    ("1F1B", ("1F1B", "capped 1F1B")),
+    ("GPipe", ("GPipe",)),
+    ("Data parallel", ("data parallel",)),
+)
+"""Families of baselines, and how the names of their methods begin."""
+
+
+def family_of(baseline: str) -> str:
+    """The family that a baseline belongs to."""
+    return next((family for family, starts in FAMILIES if baseline.startswith(starts)), "Other planners")
+
+
 def _baseline(row: BaselineResult) -> dict[str, Any]:
     return {
         "name": row.name,
+        "family": family_of(row.name),
         "makespanNs": row.makespan_ns,
         "spanNs": row.span_ns,
         "bubble": row.bubble,

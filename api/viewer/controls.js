@@ -1,20 +1,23 @@
 // Pointer, wheel, keyboard and buttons.
 
+import { byId } from "./dom.js";
+import { switchTheme } from "./theme.js";
+import { pan, plotLeft, plotRight, showAll, zoom } from "./view.js";
+
 const CLICK_SLACK = 4;
 
-function connect(app) {
+export function connect(app) {
   connectPointer(app);
   const { canvas } = app;
-  canvas.addEventListener("wheel", (event) => onWheel(app, event), { passive: false });
+  canvas.addEventListener("wheel", (event) => { if (app.view) onWheel(app, event); }, { passive: false });
   canvas.addEventListener("keydown", (event) => {
-    if (!event.ctrlKey && !event.metaKey && !event.altKey && onKey(app, event.key, event.shiftKey)) event.preventDefault();
+    if (!event.ctrlKey && !event.metaKey && !event.altKey && app.view && onKey(app, event.key, event.shiftKey)) event.preventDefault();
   });
   canvas.addEventListener("dblclick", () => app.change(() => showAll(app.view)));
   const click = (id, action) => byId(id).addEventListener("click", action);
   click("zoom-in", () => app.change(() => zoom(app.view, 1 / 1.5)));
   click("zoom-out", () => app.change(() => zoom(app.view, 1.5)));
   click("reset", () => app.change(() => showAll(app.view)));
-  click("theme", () => app.switchTheme());
   byId("transfers").addEventListener("change", (event) => app.showLanes({ showTransfers: event.target.checked }));
   byId("memory").addEventListener("change", (event) => app.showLanes({ showMemory: event.target.checked }));
 }
@@ -77,7 +80,7 @@ function onKey(app, key, shift) {
   };
   const actions = {
     Escape: () => app.pin(null), Enter: () => app.pinFirst(), n: () => app.pinNext(1), p: () => app.pinNext(-1),
-    d: () => app.switchTheme(),
+    d: () => switchTheme(),
     t: () => app.showLanes({ showTransfers: !view.showTransfers }), m: () => app.showLanes({ showMemory: !view.showMemory }),
   };
   if (Object.hasOwn(moves, key)) app.change(moves[key]);

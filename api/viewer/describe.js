@@ -1,38 +1,46 @@
 // Words for what is drawn: numbers with units, what an action depends on, and why it waited.
 
-function isNumber(value) { return typeof value === "number" && Number.isFinite(value); }
+import {
+  BACKWARD, FORWARD, INPUT_GRAD, KIND_WORDS, WEIGHT_GRAD, actionName, bytesAt, findAction, firstAbove, leaderOf,
+} from "./model.js";
 
-function inMs(ns) {
+export function isNumber(value) { return typeof value === "number" && Number.isFinite(value); }
+
+export function withCommas(value, digits) {
+  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+export function inMs(ns) {
   if (!isNumber(ns)) return "–";
   const ms = ns / 1e6;
   const digits = Math.max(0, 4 - Math.floor(Math.log10(Math.max(Math.abs(ms), 1e-3))) - 1);
-  return `${ms.toFixed(Math.min(digits, 6))} ms`;
+  return `${withCommas(ms, Math.min(digits, 6))} ms`;
 }
 
-function inPercent(fraction, digits = 1) {
+export function inPercent(fraction, digits = 1) {
   return isNumber(fraction) ? `${(100 * fraction).toFixed(digits)} %` : "–";
 }
 
-function inBytes(bytes) {
+export function inBytes(bytes) {
   if (!isNumber(bytes)) return "–";
   const power = Math.min(5, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(bytes))) / 10)));
   const value = bytes / 1024 ** power;
   return `${power ? value.toPrecision(Math.abs(value) >= 1000 ? 4 : 3) : value} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][power]}`;
 }
 
-function plural(count, one, many = `${one}s`) { return `${count} ${count === 1 ? one : many}`; }
+export function plural(count, one, many = `${one}s`) { return `${count} ${count === 1 ? one : many}`; }
 
-function shorten(text, length) {
+export function shorten(text, length) {
   const letters = [...text];
   return letters.length <= length ? text : `${letters.slice(0, length - 1).join("")}…`;
 }
 
-function stageList(stages) {
+export function stageList(stages) {
   return `${stages.length === 1 ? "stage" : "stages"} ${stages.length > 8 ? `${stages.slice(0, 7).join(", ")} …` : stages.join(", ")}`;
 }
 
 // Everything an action waited for: [{device, index, arrival, leg?, transfer?, why}], the previous action on the device first.
-function causesOf(plan, device, index) {
+export function causesOf(plan, device, index) {
   const { code, microbatch, end } = device.action;
   const stage = code[index] >> 2, kind = code[index] % 4;
   const causes = [];
@@ -64,7 +72,7 @@ function arrivals(plan, device, { stage, microbatch, backward }) {
 }
 
 // Everything that waits for an action: [{device, index, leg?, transfer?}], the next action on the device first.
-function effectsOf(plan, device, index) {
+export function effectsOf(plan, device, index) {
   const { code, microbatch } = device.action;
   const stage = code[index] >> 2, kind = code[index] % 4;
   const effects = [];
@@ -106,14 +114,14 @@ function causeInWords({ device, index, leg, transfer, why }) {
   return `the ${why} of ${name} came from ${device.name} (${inMs(leg.end[transfer] - leg.ready[transfer])} on the way${queued})`;
 }
 
-function describeHit(hit) {
+export function describeHit(hit) {
   if (hit.lane === "action") return describeAction(hit.row.plan, hit.row.device, hit.index);
   if (hit.lane === "transfers") return describeTransfer(hit);
   if (hit.lane === "sync") return describeSynchronisation(hit.row.plan, hit.sync);
   return describeIdle(hit);
 }
 
-function describeAction(plan, device, index) {
+export function describeAction(plan, device, index) {
   const { code, microbatch, start, end } = device.action;
   const stage = code[index] >> 2, kind = code[index] % 4;
   return {
@@ -129,6 +137,7 @@ function describeAction(plan, device, index) {
 }
 
 function memoryInWords(device, time) {
+  if (!device.limitBytes) return "not known";
   const bytes = bytesAt(device, time);
   return `${inBytes(bytes)} of ${inBytes(device.limitBytes)} (${inPercent(bytes / device.limitBytes, 0)})`;
 }
@@ -175,7 +184,7 @@ function describeIdle({ row, time }) {
 }
 
 // One sentence for those who do not see the picture.
-function summaryOf(content) {
+export function summaryOf(content) {
   const plans = content.plans.map((plan) => {
     const name = plan.letter ? `plan ${plan.letter}` : "the plan";
     const { makespanNs, bubble } = plan.figures;

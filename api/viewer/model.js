@@ -1,11 +1,10 @@
-// What is drawn: the embedded content, unpacked into typed arrays.
+// What is drawn: the content of a picture, unpacked into typed arrays.
 
-const KINDS = ["F", "I", "W", "B"];
-const KIND_WORDS = ["forward", "input gradient", "weight gradient", "backward"];
-const [FORWARD, INPUT_GRAD, WEIGHT_GRAD, BACKWARD] = [0, 1, 2, 3];
+export const KINDS = ["F", "I", "W", "B"];
+export const KIND_WORDS = ["forward", "input gradient", "weight gradient", "backward"];
+export const [FORWARD, INPUT_GRAD, WEIGHT_GRAD, BACKWARD] = [0, 1, 2, 3];
 
-function readContent() {
-  const content = JSON.parse(document.getElementById("content").textContent);
+export function unpackContent(content) {
   content.plans.forEach((plan, index) => unpackPlan(plan, index, content));
   content.endNs = Math.max(1, ...content.plans.map((plan) => plan.figures.makespanNs));
   return content;
@@ -81,7 +80,7 @@ function unpackTransfers(leg) {
 }
 
 // The first position in `values` (ascending) with values[position] > limit.
-function firstAbove(values, limit) {
+export function firstAbove(values, limit) {
   let low = 0, high = values.length;
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -92,7 +91,7 @@ function firstAbove(values, limit) {
 }
 
 // The position of an action on a device, or -1. `kinds`: any of these kind numbers will do.
-function findAction(plan, device, { stage, kinds, microbatch }) {
+export function findAction(plan, device, { stage, kinds, microbatch }) {
   if (microbatch < 0 || microbatch >= plan.numMicrobatches) return -1; // what travels once per iteration
   const action = device.action;
   if (!action.index) {
@@ -107,17 +106,17 @@ function findAction(plan, device, { stage, kinds, microbatch }) {
 }
 
 // Tensors travel between the first devices of the groups.
-function leaderOf(plan, stage, row) {
+export function leaderOf(plan, stage, row) {
   const group = plan.stages[stage].replicas.find((devices) => devices.includes(row));
   return group ? group[0] : row;
 }
 
-function bytesAt(device, time) {
+export function bytesAt(device, time) {
   const position = firstAbove(device.held.time, time) - 1;
   return position < 0 ? 0 : device.held.bytes[position];
 }
 
-function actionName(device, index) {
+export function actionName(device, index) {
   const code = device.action.code[index];
   return `${code >> 2}${KINDS[code % 4]}${device.action.microbatch[index]}`;
 }

@@ -1,6 +1,12 @@
 // What changes with the pointer: the crosshair, outlines, the pinned action's dependencies, and the boxes of words.
 
-function paintOverlay(context, view, { theme, hover, pinned }) {
+import { causesOf, describeAction, describeHit, effectsOf, inMs, shorten } from "./describe.js";
+import { element, factList } from "./dom.js";
+import { actionName } from "./model.js";
+import { FONT, clipTo, snap } from "./paint.js";
+import { AXIS_HEIGHT, plotLeft, plotRight, rowOf, xOf } from "./view.js";
+
+export function paintOverlay(context, view, { theme, hover, pinned }) {
   context.setTransform(view.pixelRatio, 0, 0, view.pixelRatio, 0, 0);
   context.clearRect(0, 0, view.width, view.height);
   context.save();
@@ -28,7 +34,7 @@ function paintCrosshair(context, view, { theme, time }) {
   context.fillText(text, left + 5, AXIS_HEIGHT - 11);
 }
 
-function boxOf(view, { row, index }) {
+export function boxOf(view, { row, index }) {
   const { start, end } = row.device.action;
   const left = xOf(view, start[index]), width = Math.max(3, xOf(view, end[index]) - left);
   return { left, right: left + width, width, top: row.action.top, height: row.action.height, middle: row.action.top + row.action.height / 2 };
@@ -90,21 +96,7 @@ function traceArc(context, from, to) {
   return { x: end, y: to.top, isDown: true };
 }
 
-function element(name, { text = null, title = null, className = null, attributes = {} } = {}, children = []) {
-  const made = document.createElement(name);
-  if (text !== null) made.textContent = text;
-  if (title !== null) made.title = title;
-  if (className !== null) made.className = className;
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-function factList(facts) {
-  return element("dl", {}, facts.flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]));
-}
-
-function fillTip(tip, view, { hit, x, y }) {
+export function fillTip(tip, view, { hit, x, y }) {
   const { title, facts } = describeHit(hit);
   tip.replaceChildren(element("strong", { text: title }), factList(facts));
   tip.hidden = false;
@@ -114,7 +106,7 @@ function fillTip(tip, view, { hit, x, y }) {
 }
 
 // The pinned action in words, with a button for every action that it waited for or that waits for it.
-function fillPinned(box, view, { pinned, onJump, onClose }) {
+export function fillPinned(box, view, { pinned, onJump, onClose }) {
   const { row: { plan, device }, index } = pinned;
   const { title, facts } = describeAction(plan, device, index);
   const close = element("button", { text: "×", className: "close", title: "Let go (Esc)", attributes: { type: "button", "aria-label": "Let go" } });

@@ -1,10 +1,14 @@
 // The picture itself: everything that changes only when the view does.
 
-const DENSE_PITCH = 2.2;
-const SHADES = [0, -0.2, 0.22, -0.36];
-const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif';
+import { inBytes, inMs, inPercent, isNumber, shorten, stageList } from "./describe.js";
+import { FORWARD, INPUT_GRAD, KINDS, firstAbove } from "./model.js";
+import { AXIS_HEIGHT, fullSpan, isPair, maxScroll, plotLeft, plotRight, scaleOf, xOf } from "./view.js";
 
-function readTheme() {
+const DENSE_PITCH = 2.2, NARROW = 14;
+export const SHADES = [0, -0.2, 0.22, -0.36];
+export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif';
+
+export function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(`--${name}`).trim();
   const theme = {};
@@ -13,6 +17,8 @@ function readTheme() {
   }
   const kinds = ["forward", "input-grad", "weight-grad", "backward"];
   theme.kinds = kinds.map((name) => SHADES.map((shade) => shaded(get(name), shade)));
+  theme.pixels = theme.kinds.map((shades) => shades.map(pixelOf));
+  theme.hatches = {};
   theme.onKinds = kinds.map((name) => get(`on-${name}`));
   return theme;
 }
@@ -24,7 +30,13 @@ function shaded(colour, shade) {
   return `#${parts.map((part) => Math.round(part + (target - part) * Math.abs(shade)).toString(16).padStart(2, "0")).join("")}`;
 }
 
-function makeHatch(context, theme, pixelRatio) {
+// A #rrggbb colour as the number that an opaque pixel is.
+function pixelOf(colour) {
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+export function makeHatch(context, theme, pixelRatio) {
   const size = Math.round(6 * pixelRatio);
   const tile = document.createElement("canvas");
   tile.width = tile.height = size;
@@ -44,19 +56,19 @@ function makeHatch(context, theme, pixelRatio) {
   return hatch;
 }
 
-function paintPicture(context, view, theme) {
+export function paintPicture(context, view, theme) {
   context.setTransform(view.pixelRatio, 0, 0, view.pixelRatio, 0, 0);
   context.fillStyle = theme.card;
   context.fillRect(0, 0, view.width, view.height);
-  const hatch = makeHatch(context, theme, view.pixelRatio);
+  const hatch = (theme.hatches[view.pixelRatio] ??= makeHatch(context, theme, view.pixelRatio));
   const ticks = makeTicks(view);
+  const shownRows = view.rows.filter((row) => row.bottom >= view.scroll + AXIS_HEIGHT && row.top <= view.scroll + view.height);
+  const strips = makeStrips(view, { theme, rows: shownRows });
   context.save();
   clipTo(context, { left: 0, top: AXIS_HEIGHT, right: view.width, bottom: view.height });
   context.translate(0, -view.scroll);
   paintGrid(context, view, { theme, ticks });
-  for (const row of view.rows) {
-    if (row.bottom >= view.scroll + AXIS_HEIGHT && row.top <= view.scroll + view.height) paintRow(context, view, { theme, hatch, row });
-  }
+  for (const row of shownRows) paintRow(context, view, { theme, hatch, row, strips });
   for (const panel of view.panels) paintPanel(context, view, { theme, panel });
   context.restore();
   paintAxis(context, view, { theme, ticks });
@@ -64,14 +76,14 @@ function paintPicture(context, view, theme) {
   if (maxScroll(view) > 0) paintScrollbar(context, view, theme);
 }
 
-function clipTo(context, { left, top, right, bottom }) {
+export function clipTo(context, { left, top, right, bottom }) {
   context.beginPath();
   context.rect(left, top, right - left, bottom - top);
   context.clip();
 }
 
 // A length in device pixels is whole, so that edges are sharp.
-function snap(view, value) { return Math.round(value * view.pixelRatio) / view.pixelRatio; }
+export function snap(view, value) { return Math.round(value * view.pixelRatio) / view.pixelRatio; }
 
 function makeTicks(view) {
   const raw = (view.to - view.from) / Math.max(2, (plotRight(view) - plotLeft(view)) / 110);
@@ -120,7 +132,7 @@ function paintScrollbar(context, view, theme) {
   context.fillRect(view.width - 4, AXIS_HEIGHT + ((room - length) * view.scroll) / maxScroll(view), 3, length);
 }
 
-function paintRow(context, view, { theme, hatch, row }) {
+function paintRow(context, view, { theme, hatch, row, strips }) {
   paintLabel(context, view, { theme, row });
   context.save();
   clipTo(context, { left: plotLeft(view), top: row.top, right: plotRight(view), bottom: row.bottom });
@@ -129,9 +141,9 @@ function paintRow(context, view, { theme, hatch, row }) {
   context.fillStyle = hatch;
   context.fillRect(left, row.action.top, Math.max(0, right - left), row.action.height);
   paintOptimizer(context, view, { theme, row });
-  const shown = visibleActions(view, row.device.action);
-  if (shown.pitch < DENSE_PITCH) paintDensity(context, view, { theme, row, shown });
-  else paintActions(context, view, { theme, row, shown });
+  const { shown, isDense } = strips.places.get(row);
+  drawStrip(context, view, { row, strips });
+  if (!isDense) paintActions(context, view, { theme, row, shown });
   if (row.transfers) paintTransfers(context, view, { theme, row });
   paintSynchronisations(context, view, { theme, row });
   if (row.memory) paintMemory(context, view, { theme, row });
@@ -156,6 +168,49 @@ function paintOptimizer(context, view, { theme, row }) {
 
 function shadeOf(device, stage) { return device.stages.indexOf(stage) % SHADES.length; }
 
+// Narrow actions as pixels, put together once and drawn row by row: thousands of rectangles would be too slow.
+function makeStrips(view, { theme, rows }) {
+  const width = Math.max(1, Math.round((plotRight(view) - plotLeft(view)) * view.pixelRatio));
+  const places = new Map();
+  let total = 0;
+  for (const row of rows) {
+    const shown = visibleActions(view, row.device.action), isDense = shown.pitch < DENSE_PITCH;
+    const height = isDense ? Math.max(1, Math.round(row.action.height * view.pixelRatio)) : 1;
+    places.set(row, { shown, isDense, top: total, height });
+    total += height;
+  }
+  const image = new ImageData(width, Math.max(1, total)), pixels = new Uint32Array(image.data.buffer);
+  for (const [row, { shown, isDense, top, height }] of places) {
+    const strip = pixels.subarray(top * width, (top + height) * width);
+    if (isDense) fillDensity(strip, view, { theme, row, shown, width, height });
+    else fillStrip(strip, view, { theme, row, shown });
+  }
+  const canvas = (theme.strips ??= document.createElement("canvas"));
+  canvas.width = width;
+  canvas.height = image.height;
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return { canvas, places };
+}
+
+function fillStrip(strip, view, { theme, row, shown }) {
+  const { code, start, end } = row.device.action;
+  const scale = scaleOf(view) * view.pixelRatio, narrow = NARROW * view.pixelRatio;
+  for (let i = shown.first; i < shown.last; i++) {
+    const width = (end[i] - start[i]) * scale;
+    if (width > narrow || width === 0) continue;
+    const left = Math.max(0, Math.round((start[i] - view.from) * scale));
+    const gap = width > 5 * view.pixelRatio ? view.pixelRatio : width > 2.5 ? 1 : 0;
+    const right = Math.min(strip.length, Math.max(left + 1, Math.round((end[i] - view.from) * scale - gap)));
+    strip.fill(theme.pixels[code[i] % 4][shadeOf(row.device, code[i] >> 2)], left, right);
+  }
+}
+
+function drawStrip(context, view, { row, strips }) {
+  const { canvas, places } = strips, { top, height } = places.get(row);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(canvas, 0, top, canvas.width, height, plotLeft(view), row.action.top, canvas.width / view.pixelRatio, row.action.height);
+}
+
 function paintActions(context, view, { theme, row, shown }) {
   const { code, microbatch, start, end } = row.device.action;
   const { top, height } = row.action;
@@ -165,9 +220,10 @@ function paintActions(context, view, { theme, row, shown }) {
     const from = Math.max(left, xOf(view, start[i])), to = Math.min(right, xOf(view, end[i]));
     const kind = code[i] % 4, width = to - from;
     if (end[i] === start[i]) continue;
-    context.fillStyle = theme.kinds[kind][shadeOf(row.device, code[i] >> 2)];
-    if (width > 14) roundedRect(context, { left: snap(view, from), top, width: snap(view, to) - snap(view, from) - 1, height });
-    else context.fillRect(from, top, Math.max(0.7, width - (width > 5 ? 1 : 0.45)), height);
+    if (xOf(view, end[i]) - xOf(view, start[i]) > NARROW) {
+      context.fillStyle = theme.kinds[kind][shadeOf(row.device, code[i] >> 2)];
+      roundedRect(context, { left: snap(view, from), top, width: snap(view, to) - snap(view, from) - 1, height });
+    }
     const digits = String(microbatch[i]).length;
     if (height >= 10 && width >= 5.4 * digits + 2) labels.push({ kind, text: microbatch[i], x: (from + to - 1) / 2, isTight: width < 6.4 * digits + 5 });
   }
@@ -194,21 +250,14 @@ function roundedRect(context, { left, top, width, height }) {
 }
 
 // Where actions are too narrow to tell apart, every column is filled in proportion: F below, then I, W, B, idle above.
-function paintDensity(context, view, { theme, row, shown }) {
+function fillDensity(strip, view, { theme, row, shown, width, height }) {
   const columns = addUp(view, row.device.action, shown);
-  const { top, height } = row.action;
-  for (let kind = KINDS.length - 1; kind >= 0; kind--) {
-    context.fillStyle = theme.kinds[kind][0];
-    let from = 0, level = -1;
-    for (let column = 0; column <= columns.count; column++) {
-      const share = column < columns.count ? columns.upTo(column, kind) : -1;
-      const next = share < 0 ? -2 : Math.round(share * height * view.pixelRatio);
-      if (next === level) continue;
-      if (level > 0) {
-        const left = snap(view, columns.x(from)), filled = level / view.pixelRatio;
-        context.fillRect(left, top + height - filled, snap(view, columns.x(column)) - left, filled);
-      }
-      [from, level] = [column, next];
+  const pixelAt = (column) => Math.min(width, Math.max(0, Math.round((columns.x(column) - plotLeft(view)) * view.pixelRatio)));
+  for (let column = 0, left = pixelAt(0), right; column < columns.count; column++, left = right) {
+    right = pixelAt(column + 1);
+    for (let kind = 0, low = 0, high; kind < KINDS.length; kind++, low = high) {
+      high = Math.round(columns.upTo(column, kind) * height);
+      for (let y = low; y < high; y++) strip.fill(theme.pixels[kind][0], (height - 1 - y) * width + left, (height - 1 - y) * width + right);
     }
   }
 }
@@ -347,10 +396,10 @@ function paintLabel(context, view, { theme, row }) {
   context.fillStyle = theme.muted;
   if (lines > 1) context.fillText(fitText(context, stageList(device.stages), right - 6), right, first + 15);
   context.fillStyle = device.peakBytes > device.limitBytes ? theme.bad : theme.muted;
-  if (lines > 2) context.fillText(fitText(context, peakText(device), right - 6), right, first + 30);
+  if (lines > 2 && device.limitBytes) context.fillText(fitText(context, peakText(device), right - 6), right, first + 30);
 }
 
-function peakText(device) { return `peak ${inBytes(device.peakBytes)} / ${inBytes(device.limitBytes)}`; }
+export function peakText(device) { return `peak ${inBytes(device.peakBytes)} / ${inBytes(device.limitBytes)}`; }
 
 function fitText(context, text, width) {
   if (context.measureText(text).width <= width) return text;
@@ -405,9 +454,10 @@ function paintMarkers(context, view, theme) {
   if (!isNumber(lowerBoundNs) || !isVisible(view, lowerBoundNs)) return;
   const x = xOf(view, lowerBoundNs);
   const text = `lower bound ${inMs(lowerBoundNs)}`;
-  const right = Math.max(Math.min(free, x + 4), plotLeft(view) + context.measureText(text).width);
+  const width = context.measureText(text).width, right = Math.max(Math.min(free, x + 4), plotLeft(view) + width);
   context.fillStyle = theme.accent;
-  context.fillText(text, right, 12);
+  if (right <= free) context.fillText(text, right, 12);
+  else return;
   context.fillRect(snap(view, x) - 0.75, 16, 1.5, AXIS_HEIGHT - 16);
   if (right < x) context.fillRect(right - 2, 16, x - right + 2, 1);
 }

@@ -1,24 +1,26 @@
 // Where things are: the visible span of time, the rows, and the way between nanoseconds and pixels.
 
-const AXIS_HEIGHT = 40, FOOT_HEIGHT = 12, PANEL_HEIGHT = 22, BUSY_WIDTH = 52;
+import { firstAbove } from "./model.js";
+
+export const AXIS_HEIGHT = 40, FOOT_HEIGHT = 12, PANEL_HEIGHT = 22, BUSY_WIDTH = 52;
 const ROOMY = { action: 30, transfers: 9, memory: 26, gap: 9 };
 const TIGHT = { action: 8, transfers: 4, memory: 13, gap: 1 };
 const TIGHT_AMONG_LANES = { ...TIGHT, action: 14, gap: 2 };
 
-function makeView(content) {
+export function makeView(content) {
   return {
     content, from: 0, to: content.endNs, scroll: 0, showTransfers: false, showMemory: false,
     width: 0, height: 0, pixelRatio: 1, gutter: 120, rows: [], panels: [], contentHeight: 0,
   };
 }
 
-function plotLeft(view) { return view.gutter; }
-function plotRight(view) { return view.width - BUSY_WIDTH; }
-function scaleOf(view) { return (plotRight(view) - plotLeft(view)) / (view.to - view.from); }
-function xOf(view, time) { return plotLeft(view) + (time - view.from) * scaleOf(view); }
+export function plotLeft(view) { return view.gutter; }
+export function plotRight(view) { return view.width - BUSY_WIDTH; }
+export function scaleOf(view) { return (plotRight(view) - plotLeft(view)) / (view.to - view.from); }
+export function xOf(view, time) { return plotLeft(view) + (time - view.from) * scaleOf(view); }
 function timeAt(view, x) { return view.from + (x - plotLeft(view)) / scaleOf(view); }
 
-function isPair(view) { return view.content.plans.length > 1; }
+export function isPair(view) { return view.content.plans.length > 1; }
 function countRows(view) { return view.content.plans.reduce((sum, plan) => sum + plan.devices.length, 0); }
 
 function rowHeight(view, sizes) {
@@ -28,17 +30,17 @@ function rowHeight(view, sizes) {
 function leastSizes(view) { return view.showTransfers || view.showMemory ? TIGHT_AMONG_LANES : TIGHT; }
 
 // Transfers and memory are shown from the start if they fit without scrolling.
-function chooseLanes(view, room) {
+export function chooseLanes(view, room) {
   view.showTransfers = view.showMemory = true;
   if (rowHeight(view, leastSizes(view)) * countRows(view) > room) view.showTransfers = view.showMemory = false;
 }
 
-function fixedHeight(view) {
+export function fixedHeight(view) {
   return AXIS_HEIGHT + FOOT_HEIGHT + (isPair(view) ? PANEL_HEIGHT * view.content.plans.length : 0);
 }
 
 // Rows share the room between a tight and a roomy size; what does not fit is scrolled to.
-function layOut(view, room) {
+export function layOut(view, room) {
   const share = (room - fixedHeight(view)) / countRows(view);
   const tight = leastSizes(view);
   const [least, most] = [rowHeight(view, tight), rowHeight(view, ROOMY)];
@@ -74,9 +76,9 @@ function makeRow(view, { plan, device, top, size }) {
   return { plan, device, top, bottom: next, ...lanes };
 }
 
-function maxScroll(view) { return Math.max(0, view.contentHeight - view.height); }
+export function maxScroll(view) { return Math.max(0, view.contentHeight - view.height); }
 
-function clampView(view) {
+export function clampView(view) {
   const whole = fullSpan(view);
   const span = Math.min(whole.to - whole.from, Math.max(view.to - view.from, 40));
   view.from = Math.min(Math.max(view.from, whole.from), whole.to - span);
@@ -84,18 +86,18 @@ function clampView(view) {
   view.scroll = Math.min(Math.max(view.scroll, 0), maxScroll(view));
 }
 
-function fullSpan(view) { return { from: 0, to: view.content.endNs * 1.012 }; }
+export function fullSpan(view) { return { from: 0, to: view.content.endNs * 1.012 }; }
 
-function showAll(view) { Object.assign(view, fullSpan(view), { scroll: 0 }); }
+export function showAll(view) { Object.assign(view, fullSpan(view), { scroll: 0 }); }
 
-function zoom(view, factor, x) {
+export function zoom(view, factor, x) {
   const time = timeAt(view, x ?? (plotLeft(view) + plotRight(view)) / 2);
   view.from = time - (time - view.from) * factor;
   view.to = time + (view.to - time) * factor;
   clampView(view);
 }
 
-function pan(view, { dx = 0, dy = 0 }) {
+export function pan(view, { dx = 0, dy = 0 }) {
   const time = dx / scaleOf(view);
   const whole = fullSpan(view);
   const shift = Math.min(Math.max(time, whole.from - view.from), whole.to - view.to);
@@ -106,7 +108,7 @@ function pan(view, { dx = 0, dy = 0 }) {
 }
 
 // Brings a span of time and a row into sight, changing the zoom only if it must.
-function reveal(view, { row, start, end }) {
+export function reveal(view, { row, start, end }) {
   const span = view.to - view.from;
   if (start < view.from || end > view.to) {
     view.from = (start + end - span) / 2;
@@ -117,10 +119,10 @@ function reveal(view, { row, start, end }) {
   clampView(view);
 }
 
-function rowOf(view, plan, device) { return view.rows.find((row) => row.plan === plan && row.device === device); }
+export function rowOf(view, plan, device) { return view.rows.find((row) => row.plan === plan && row.device === device); }
 
 // What is under a point: {row, lane, index, leg?} or null.
-function hitTest(view, x, y) {
+export function hitTest(view, x, y) {
   if (x < plotLeft(view) || x > plotRight(view) || y < AXIS_HEIGHT) return null;
   const inside = y + view.scroll;
   const row = view.rows.find((candidate) => inside >= candidate.top && inside < candidate.bottom);

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import ceil
 
+from planner.baselines import fully_sharded
 from planner.baselines.applicability import (
     DoesNotApplyError,
     NoRoomError,
@@ -68,6 +69,8 @@ class Baseline:
     """Why there is no plan, in a phrase."""
     lacks_room: bool = False
     """Whether that is for lack of memory."""
+    estimate: BaselineResult | None = None
+    """The row of a method that has no plan here, but figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +147,46 @@ def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = al
     """Pure data parallelism, every method with every cut, then the planners; each is made when it is asked for.
 
     Those that try many orders come last. The cut that counts transfers is left out where it is the same as without
-    them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it. Once
-    `has_time` denies it, no more plans are made: the baselines that are left come without one, and say so.
+    them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it. A plan
+    with replicas is followed by the one whose replicas shard the optimizer's state, if they may; where they must, that
+    is the only one. Where they may, fully sharded data parallelism has a row as well, without a plan. Once `has_time`
+    denies it, no more plans are made: the baselines that are left come without one, and say so.
     """
     maker = _Maker(costs, has_time=has_time)
+    for baseline in _with_recomputation(problem, maker, has_time=has_time):
+        sharded = with_sharding(problem, baseline)
+        if sharded is None or problem.options.shard_optimizer != "always":
+            yield baseline
+        if sharded is not None:
+            yield sharded
+    if problem.may_shard and problem.options.max_width == 1:
+        yield from _fully_sharded(costs)
+
+
+def _fully_sharded(costs: CostModel) -> Iterator[Baseline]:
+    """As it is, and with recomputation where it needs too much memory."""
+    for recompute in (False, True) if costs.problem.options.recompute else (False,):
+        try:
+            row = fully_sharded.reckon(costs, recompute=recompute)
+        except DoesNotApplyError as reason:
+            yield Baseline(name=fully_sharded.NAME, plan=None, note=str(reason))
+            return
+        yield Baseline(name=row.name, plan=None, estimate=row)
+        if row.fits_memory:
+            return
+
+
+def with_sharding(problem: Problem, baseline: Baseline) -> Baseline | None:
+    """The same method with the optimizer's state sharded in every stage with replicas, if there is one, and it may."""
+    plan = baseline.plan
+    if not problem.may_shard or plan is None or all(len(stage.replicas) == 1 for stage in plan.stages):
+        return None
+    stages = tuple(replace(s, shard="optimizer") if len(s.replicas) > 1 else s for s in plan.stages)
+    return replace(baseline, name=f"{baseline.name}, sharded optimizer", plan=replace(plan, stages=stages))
+
+
+def _with_recomputation(problem: Problem, maker: "_Maker", *, has_time: HasTime) -> Iterator[Baseline]:
+    costs = maker.costs
     for baseline, again in _attempts(problem, maker, has_time=has_time):
         yield baseline
         if problem.options.recompute and _may_recompute(costs, baseline):
@@ -270,7 +309,7 @@ class _Maker:
 def play_baseline(problem: Problem, baseline: Baseline, *, costs: CostModel) -> tuple[BaselineResult, Timeline | None]:
     """Play a baseline; its row for the evidence, and its timeline if it has a plan."""
     if baseline.plan is None:
-        return BaselineResult(name=baseline.name, makespan_ns=None, note=baseline.note), None
+        return baseline.estimate or BaselineResult(name=baseline.name, makespan_ns=None, note=baseline.note), None
     timeline = simulate(problem, baseline.plan, costs=costs)
     device, fraction = _fullest(problem, timeline)
     excess = f"needs {ceil(100 * fraction) / 100:.2f} x the memory of {device}" if fraction > 1 else ""

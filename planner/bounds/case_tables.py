@@ -7,6 +7,7 @@ from itertools import combinations, permutations
 import numpy
 
 from planner.bounds.minimum_costs import Integers, Least
+from planner.clock import HasTime, always
 from planner.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
@@ -38,12 +39,14 @@ class TooManyCasesError(ValueError):
 class WorkCount:
     """Work that is counted, so that it is the same everywhere: a unit takes some 20 microseconds."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.spent = most, 0
+    def __init__(self, most: int, *, has_time: HasTime = always) -> None:
+        self.most, self.spent, self.has_time = most, 0, has_time
 
     def spend(self, units: int) -> None:
-        """Count work that is about to begin; raises TooManyCasesError if it is more than there may be."""
+        """Count work that is about to begin; raises TooManyCasesError if there may be no more, or its time is over."""
         self.spent += units
+        if not self.has_time():
+            raise TooManyCasesError("certificate: there is no time left to make it")
         if self.spent > self.most:
             raise TooManyCasesError(f"certificate: it takes more than {self.most:,} units of work, which is the limit")
 
@@ -226,6 +229,8 @@ def _require_small(problem: Problem) -> None:
     options, profile = problem.options, problem.profile
     if options.objective != "makespan" or options.split_placement:
         raise TooManyCasesError("certificate: a refutation holds for the makespan, without split placement")
+    if problem.may_shard:
+        raise TooManyCasesError("certificate: a refutation holds where no replicas shard the optimizer's state")
     if options.max_width > 1 and any(cost.width > 1 for layer in profile.layers for cost in layer.costs):
         raise TooManyCasesError("certificate: a refutation holds for devices, not for groups of several")
     sizes = {

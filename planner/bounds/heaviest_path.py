@@ -55,8 +55,8 @@ class Trunk:
         self.held = self._sums([min(a, b) for a, b in zip(least.least_bytes(field), stash, strict=True)])
         self.stash = self._sums(stash)
         self.kept = self._sums(least.least_bytes("weight_stash_bytes"))
-        self.state = self._sums(least.least_bytes("state_bytes"))
-        self.state_beside = sum(least.least_bytes("state_bytes")) - int(self.state[-1])
+        self.state = self._sums(least.state_bytes)
+        self.state_beside = sum(least.state_bytes) - int(self.state[-1])
         self.gradient = self._sums(least.gradient_bytes)
         self.forward_bytes = [0, *(edge.bytes for edge in edges), 0]
         self.backward_bytes = [0, *(edge.backward_bytes for edge in edges), 0]
@@ -92,12 +92,13 @@ class Trunk:
         if count == 1:
             return numpy.zeros(self.num_layers + 1, dtype=numpy.int64)
         bandwidth = self.least.rings[0][count]
-        times = [2 * (count - 1) * size * SECOND // (count * bandwidth) for size in self.gradient.tolist()]
+        hops = self.least.ring_rounds * (count - 1)
+        times = [hops * size * SECOND // (count * bandwidth) for size in self.gradient.tolist()]
         return numpy.array(times, dtype=numpy.int64)
 
     def synchronisation_latency(self, replicas: Replicas) -> int:
         """What a ring of the least number of replicas waits for latencies."""
-        return 2 * (replicas.least - 1) * self.least.rings[1][replicas.least]
+        return self.least.ring_rounds * (replicas.least - 1) * self.least.rings[1][replicas.least]
 
 
 def _heaviest_path(least: Least) -> tuple[list[int], list[Edge]]:

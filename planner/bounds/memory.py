@@ -16,12 +16,18 @@ def prove_infeasible(least: Least) -> str | None:
 def _footprint(least: Least, layer: Layer) -> Fraction:
     """Least bytes of a device that runs the layer: state, one microbatch's stash over the most replicas, and workspace.
 
-    I holds the whole stash of its microbatch even where the stage recomputes.
+    I holds the whole stash of its microbatch even where the stage recomputes. Replicas that shard hold an equal part of
+    the optimizer's state at least.
     """
     entries: list[Layer | WidthBytes] = [layer, *(wider for wider in layer.wider if wider.width in least.widths)]
+    widths = [1, *(entry.width for entry in entries if isinstance(entry, WidthBytes))]
+    shared = [Fraction(layer.shardable_bytes_at(width)) for width in widths]
     return min(
-        entry.state_bytes + entry.workspace_bytes + Fraction(entry.stash_bytes, least.problem.max_replicas)
-        for entry in entries
+        entry.state_bytes
+        - (own - own / least.sharers)
+        + entry.workspace_bytes
+        + Fraction(entry.stash_bytes, least.problem.max_replicas)
+        for entry, own in zip(entries, shared, strict=True)
     )
 
 
@@ -42,7 +48,8 @@ def _largest_layer(least: Least) -> str | None:
 def _everything(least: Least) -> str | None:
     """Every layer's state is somewhere, and when a sink runs, one microbatch is stashed in every layer behind it.
 
-    With a width w each of the w devices holds its own bytes, so the least per device is the least in all.
+    With a width w each of the w devices holds its own bytes, so the least per device is the least in all. Replicas that
+    shard the optimizer's state hold all of it together.
     """
     total = sum(device.usable_bytes for device in least.problem.cluster.devices)
     state = sum(least.least_bytes("state_bytes"))
@@ -58,7 +65,8 @@ def _everything(least: Least) -> str | None:
 def _too_many_stages(least: Least) -> str | None:
     """However the trunk is cut, every stage fits into a device: cutting as late as possible gives the fewest stages.
 
-    A stage on r <= R replicas holds its state on every device, and 1 / r of a microbatch's stash.
+    A stage on r <= R replicas holds its state on every device, 1 / R of the optimizer's at least where they may shard,
+    and 1 / r of a microbatch's stash.
     """
     trunk, most = Trunk(least), least.problem.max_replicas
     largest = max(device.usable_bytes for device in least.problem.cluster.devices)

@@ -131,16 +131,27 @@ class Least:
         return {name: [layer.optimizer_ns(name) for layer in self.layers] for name in self.types}
 
     @cached_property
+    def sharers(self) -> int:
+        """The most replicas that hold and step a part each of the optimizer's state; 1 where they may not."""
+        return self.problem.max_replicas if self.problem.may_shard else 1
+
+    @cached_property
+    def ring_rounds(self) -> int:
+        """How often gradients go round a ring at the least: once (a reduce-scatter) where replicas may shard."""
+        return 1 if self.problem.may_shard else 2
+
+    @cached_property
     def optimizer_ns(self) -> int:
         """What follows the last synchronisation at the least: the profile's time, and steps of layers.
 
-        Proof. Every layer's step is taken by some device, or in equal parts by the devices of a group. So all devices
-        together take at least the sum of the layers' steps, each on the type where it is least, and one of them an
-        equal part of it; and one of them takes an equal part of the largest of these steps.
+        Proof. Every layer's step is taken by some device, or in equal parts by the devices of a group, or of all groups
+        of a stage that shards. So all devices together take at least the sum of the layers' steps, each on the type
+        where it is least, and one of them an equal part of it; and one of them takes an equal part of the largest of
+        these steps. What sharding stages gather after it is not counted.
         """
         columns = self.steps_per_type
         steps = [min(columns[name][number] for name, _, _ in row) for number, row in enumerate(self._table)]
-        most = max(max(steps) // max(self.widths), -(-sum(steps) // self.num_devices))
+        most = max(max(steps) // (max(self.widths) * self.sharers), -(-sum(steps) // self.num_devices))
         return self.problem.profile.optimizer_ns + most
 
     def weighted_load(self, weights: dict[str, int]) -> list[int]:
@@ -187,6 +198,21 @@ class Least:
             for layer, entries in zip(self.layers, wider, strict=True)
         ]
 
+    @cached_property
+    def state_bytes(self) -> list[int]:
+        """Per layer: the least of its state on a device that holds it, over the widths, and over replicas that shard.
+
+        r devices that shard hold r times the rest and the optimizer's state once, so never less than r times this.
+        """
+        return [
+            min(
+                entry.state_bytes - (shared := layer.shardable_bytes_at(width)) + shared // self.sharers
+                for width in sorted({1, *self.widths})
+                if (entry := layer.bytes_at(width)) is not None
+            )
+            for layer in self.layers
+        ]
+
     def transfer_ns(self, num_bytes: int) -> int:
         """No transfer of so many bytes between two devices is faster: every route contains a link."""
         return min(
@@ -213,9 +239,8 @@ class Least:
         """No `replicas` replicas synchronise so many gradient bytes faster."""
         if replicas == 1 or gradient_bytes == 0:
             return 0
-        bandwidths, latencies = self.rings
-        latency = 2 * (replicas - 1) * latencies[replicas]
-        return 2 * (replicas - 1) * gradient_bytes * SECOND // (replicas * bandwidths[replicas]) + latency
+        (bandwidths, latencies), hops = self.rings, self.ring_rounds * (replicas - 1)
+        return hops * gradient_bytes * SECOND // (replicas * bandwidths[replicas]) + hops * latencies[replicas]
 
 
 def best_bandwidths(cluster: Cluster) -> list[int]:

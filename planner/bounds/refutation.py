@@ -51,7 +51,7 @@ def refute(
     problem: Problem, costs: CostModel, *, value: int, effort: int = MAX_EFFORT, has_time: HasTime = always
 ) -> CaseRefutation | None:
     """A proof that no plan has a makespan below `value`; None if none was found within so many units of work."""
-    spent = WorkCount(min(effort, MAX_EFFORT))
+    spent = WorkCount(min(effort, MAX_EFFORT), has_time=has_time)
     try:
         proof = _Proof(problem, costs, value=value, effort=spent)
         search = _TreeSearch(effort=spent, has_time=has_time)

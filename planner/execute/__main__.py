@@ -12,9 +12,12 @@ from typing import Any
 from torch import distributed
 
 from planner.execute.checkpoint import find_newest, load_checkpoint, save_checkpoint, write_numbered
+from planner.execute.enter import CHECKPOINTS_VARIABLE, PLAN_VARIABLE, RECIPE_VARIABLE
 from planner.execute.executed_timeline import MemoryUsed, render_executed_trace, render_rank
 from planner.execute.execution import CHECK_EVERY, Execution, Iteration
+from planner.execute.recipe import RecipeOrder, read_recipe, require_fit
 from planner.execute.session import Choices, join, refuse
+from planner.execute.state_dict import load_weights, save_weights
 from planner.execute.training import Training, load_training
 
 
@@ -34,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="planner.execute",
         description="Train a model exactly as planned. Start it with torchrun, one process per device of the plan.",
     )
-    planned = os.environ.get("PIPEPLAN_PLAN")  # set by planner.execute.enter
+    planned = os.environ.get(PLAN_VARIABLE)
     parser.add_argument("plan", type=Path, nargs="?" if planned else None, default=planned, help="plan document")
     parser.add_argument("--model", required=True, help="module:factory; the factory gives a planner.execute Training")
     parser.add_argument("--steps", type=int, default=1, help="number of iterations (default 1)")
@@ -53,16 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, help="seconds without progress until all is broken off")
     parser.add_argument("--losses", type=Path, help="write the losses of every iteration here, as JSON lines")
     parser.add_argument("--trace", type=Path, help="write the executed timeline into this folder")
-    parser.add_argument("--load", type=Path, help="go on from the checkpoint in this folder, or the newest of several")
-    parser.add_argument("--save", type=Path, help="write a checkpoint into this folder after the last iteration")
-    parser.add_argument("--checkpoint", type=Path, help="write checkpoints into folders of this folder on the way")
-    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="N", help="after every N iterations")
-    parser.add_argument("--keep", type=int, default=2, metavar="N", help="keep the newest N checkpoints (default 2)")
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on from the newest checkpoint in --checkpoint, if there is one; --steps then counts all iterations",
-    )
+    _add_states(parser)
     parser.add_argument("--evaluate-every", type=int, default=0, metavar="N", help="evaluate after every N iterations")
     parser.add_argument(
         "--check-every",
@@ -79,6 +73,38 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_states(parser: argparse.ArgumentParser) -> None:
+    """Where the training goes on from, and what it leaves behind."""
+    recipe, kept = os.environ.get(RECIPE_VARIABLE), os.environ.get(CHECKPOINTS_VARIABLE)
+    parser.add_argument("--load", type=Path, help="go on from the checkpoint in this folder, or the newest of several")
+    parser.add_argument("--save", type=Path, help="write a checkpoint into this folder after the last iteration")
+    parser.add_argument(
+        "--weights", type=Path, help="start with the weights in this file or folder (safetensors, torch)"
+    )
+    parser.add_argument(
+        "--save-weights", type=Path, help="write the weights into this folder, by the model's own names"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        default=None if kept is None else Path(kept),
+        help="write checkpoints into folders of this folder on the way",
+    )
+    parser.add_argument(
+        "--recipe",
+        type=Path,
+        default=None if recipe is None else Path(recipe),
+        help="go on as this recipe says: every layer from its checkpoint; --steps then counts all iterations",
+    )
+    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="N", help="after every N iterations")
+    parser.add_argument("--keep", type=int, default=2, metavar="N", help="keep the newest N checkpoints (default 2)")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the newest checkpoint in --checkpoint, if there is one; --steps then counts all iterations",
+    )
+
+
 def _require_sense(options: argparse.Namespace) -> None:
     if options.steps < 1:
         raise ValueError(f"--steps {options.steps} is not positive")
@@ -91,11 +117,20 @@ def _require_sense(options: argparse.Namespace) -> None:
         raise ValueError("--checkpoint-every and --resume want to know where: add --checkpoint FOLDER")
     if options.resume and options.load is not None:
         raise ValueError("--resume and --load both say where to go on from; give one")
+    order = _order(options)
+    if order is not None and order.checkpoint is None and not options.resume and options.load is None:
+        raise ValueError(f"{options.recipe}: names no checkpoint; add --load FOLDER")
+
+
+def _order(options: argparse.Namespace) -> RecipeOrder | None:
+    return None if options.recipe is None else read_recipe(options.recipe)
 
 
 def _choices(options: argparse.Namespace) -> Choices:
     more = {"number of steps": str(options.steps), "checkpoints": f"every {options.checkpoint_every}"}
     more |= {"evaluation": f"every {options.evaluate_every}", "on_nonfinite": str(options.on_nonfinite)}
+    order = _order(options)
+    more["recipe"] = "none" if order is None else order.sha256
     return Choices(
         split=options.split,
         skip=options.skip,
@@ -114,8 +149,10 @@ def _load(options: argparse.Namespace) -> Training:
 
 
 def _run(execution: Execution, options: argparse.Namespace) -> None:
+    if options.weights is not None:
+        load_weights(execution, options.weights)
     first = _go_on(execution, options)
-    end = options.steps if options.resume else first + options.steps
+    end = options.steps if options.resume or options.recipe is not None else first + options.steps
     losses, iterations = _Losses(options.losses, first=first), []
     for number in range(first, end):
         iteration = execution.step(number)
@@ -128,6 +165,8 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
             write_numbered(execution, options.checkpoint, iteration=number + 1, num_kept=options.keep)
     if options.save is not None:
         save_checkpoint(execution, options.save, iteration=max(end, first))
+    if options.save_weights is not None:
+        save_weights(execution, options.save_weights)
     memory = execution.memory.read()
     _tell_memory(execution, memory)
     if options.trace is not None:
@@ -135,13 +174,21 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
 
 
 def _go_on(execution: Execution, options: argparse.Namespace) -> int:
-    """The first iteration; rank 0 says which checkpoint is the newest."""
+    """The first iteration; rank 0 says which checkpoint is the newest, unless a recipe names one."""
+    order = _order(options)
     folder = options.checkpoint if options.resume else options.load
+    if order is not None:
+        require_fit(order, execution.plan)
+        folder = order.checkpoint or folder
     found: list[Any] = [None if folder is None else find_newest(folder)]
     distributed.broadcast_object_list(found)
-    if found[0] is None and options.load is None:
+    is_named = options.load is not None or (order is not None and order.checkpoint is not None)
+    if found[0] is None and not is_named:
         return 0
-    return load_checkpoint(execution, found[0] or folder)
+    number = load_checkpoint(execution, found[0] or folder)
+    if order is not None and order.iteration not in (None, number):
+        raise ValueError(f"{found[0]}: was written after {number} iterations, and the recipe wants {order.iteration}")
+    return number
 
 
 class _Losses:

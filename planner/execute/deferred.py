@@ -1,13 +1,16 @@
 """Weight gradients that wait: I runs a whole backward in which some layers only note what W has to compute.
 
-What is noted: weights and biases of `nn.Linear`, `nn.Conv1d` to `nn.Conv3d` and `nn.Embedding`. Other parameters (of
-normalisations, say) get their gradient within I. The sums are the same, bit by bit, as those of a plain backward.
+What is noted: weights and biases of `nn.Linear`, `nn.Conv1d` to `nn.Conv3d`, `nn.Embedding` and the `Conv1D` of
+transformers, and what `nn.MultiheadAttention` and modules with weights of three dimensions (experts) hand to
+`torch.nn.functional.linear`. Other parameters (of normalisations, say) get their gradient within I. The sums are the
+same, bit by bit, as those of a plain backward.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
+from unittest import mock
 
 import torch
 from torch import nn
@@ -71,7 +74,21 @@ def defer_weight_grads(module: nn.Module, store: WeightGradStore, *, owner: str 
         if _is_convertible(layer):
             layer.forward = _make_forward(layer, store, name=name)
             converted += 1
+        elif _hands_weights_to_linear(layer):
+            layer.forward = _LinearCalls(layer, store, name=name)
+            converted += 1
     return converted
+
+
+def _hands_weights_to_linear(layer: nn.Module) -> bool:
+    own = list(layer.parameters(recurse=False))
+    if type(layer) is not nn.MultiheadAttention and not any(parameter.dim() == 3 for parameter in own):
+        return False
+    return any(parameter.requires_grad for parameter in own) and not _is_watched(layer)
+
+
+def _is_watched(layer: nn.Module) -> bool:
+    return any(each._backward_hooks or each._post_accumulate_grad_hooks for each in layer.parameters(recurse=False))
 
 
 def _is_convertible(layer: nn.Module) -> bool:
@@ -81,16 +98,20 @@ def _is_convertible(layer: nn.Module) -> bool:
     elif type(layer) in _CONVOLUTIONS:
         fits = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     else:
-        fits = type(layer) is nn.Linear
+        fits = type(layer) is nn.Linear or _is_conv1d(type(layer))
     weight = getattr(layer, "weight", None)
     if not fits or not isinstance(weight, nn.Parameter) or not weight.requires_grad:
         return False
-    parameters = list(layer.parameters(recurse=False))
-    return not any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters)
+    return not _is_watched(layer)
+
+
+def _is_conv1d(kind: type) -> bool:
+    """A linear layer whose weight lies the other way round; transformers need not be there."""
+    return f"{kind.__module__}.{kind.__qualname__}" == "transformers.pytorch_utils.Conv1D"
 
 
 def _make_forward(layer: Any, store: WeightGradStore, *, name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    rule = _RULES[type(layer)](layer, name=name)
+    rule = (_Conv1DRule if _is_conv1d(type(layer)) else _RULES[type(layer)])(layer, name=name)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         weight = layer.weight
@@ -137,6 +158,18 @@ class _LinearRule(_GradientRule):
 
     def bias_grad(self, grad: torch.Tensor) -> torch.Tensor:
         return grad.reshape(-1, grad.shape[-1]).sum(0)
+
+
+class _Conv1DRule(_LinearRule):
+    def output(self, x: torch.Tensor, *, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        assert bias is not None
+        return torch.addmm(bias, x.view(-1, x.shape[-1]), weight).view(*x.shape[:-1], weight.shape[1])
+
+    def input_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return (grad.reshape(-1, grad.shape[-1]) @ weight.t()).reshape(x.shape)
+
+    def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        return x.reshape(-1, x.shape[-1]).t() @ grad.reshape(-1, grad.shape[-1])
 
 
 class _ConvolutionRule(_GradientRule):
@@ -229,8 +262,43 @@ def _accumulate(
         _add_grad(bias, rule.bias_grad(grad))
 
 
-def _add_grad(parameter: nn.Parameter, grad: torch.Tensor) -> None:
-    grad = grad.to(parameter.grad_dtype or parameter.dtype)
+class _LinearCalls:
+    """The forward of a layer that hands weights of its own, or parts of them, to `torch.nn.functional.linear`."""
+
+    def __init__(self, layer: nn.Module, store: WeightGradStore, *, name: str) -> None:
+        self.layer, self.store, self.rule = layer, store, _LinearRule(layer, name=name)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """What the layer gives; meanwhile the function is ours."""
+        own = {id(parameter) for parameter in self.layer.parameters() if parameter.requires_grad}
+
+        def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+            if torch.is_grad_enabled() and id(_whole(weight)) in own:
+                found = _Deferred.apply(x, weight, bias, self.rule, self.store)  # type: ignore[no-untyped-call]
+                return cast(torch.Tensor, found)
+            return _LINEAR(x, weight, bias)
+
+        with mock.patch.object(functional, "linear", linear):
+            return type(self.layer).forward(self.layer, *args, **named)
+
+
+_LINEAR = functional.linear
+
+
+def _whole(weight: torch.Tensor) -> torch.Tensor:
+    """What a part is part of."""
+    return weight if weight._base is None else weight._base
+
+
+def _add_grad(parameter: torch.Tensor, grad: torch.Tensor) -> None:
+    whole = _whole(parameter)
+    grad = grad.to(whole.grad_dtype or whole.dtype)
+    if whole is not parameter:
+        if whole.grad is None:
+            whole.grad = torch.zeros_like(whole)
+        place = parameter.storage_offset() - whole.storage_offset()
+        whole.grad.as_strided(parameter.shape, parameter.stride(), place).add_(grad)
+        return
     if parameter.grad is None:
         parameter.grad = grad
     else:

@@ -22,12 +22,17 @@ from planner.embedded_document import enclosed_tree
 from planner.execute.host_check import expect_world, find_world_differences, look_around
 from planner.execute.layout import make_layout
 from planner.execute.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
+from planner.execute.rank_record import keep_record
 from planner.plan import Plan
 
 PLAN_VARIABLE = "PIPEPLAN_PLAN"
 """Where the program finds the path of the plan."""
 DEVICE_VARIABLE = "PIPEPLAN_DEVICE"
 """Where the program finds the name of the device that it drives."""
+CHECKPOINTS_VARIABLE = "PIPEPLAN_CHECKPOINTS"
+"""Where the program finds the folder of the job's checkpoints, if the launcher named one."""
+RECIPE_VARIABLE = "PIPEPLAN_RECIPE"
+"""Where the program finds the recipe by which it goes on, if there is one."""
 BAD_WORLD = 2
 """Exit code when the program was not started because something does not fit."""
 _SLURM = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
@@ -60,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             DEVICE_VARIABLE: entry.device,
         }
     )
+    if options.checkpoints:
+        os.environ[CHECKPOINTS_VARIABLE] = options.checkpoints
+    if options.recipe:
+        os.environ[RECIPE_VARIABLE] = options.recipe
+    if options.record:
+        keep_record(options.record, rank=entry.seat.rank, device=entry.device, host=entry.seat.host)
     _become(program)
 
 
@@ -71,6 +82,9 @@ def _parse(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--host", action="append", default=[], metavar="PLANNED=REAL", help="another name of a host")
     parser.add_argument("--here", action="store_true", help="all of the plan's devices are on this host")
     parser.add_argument("--processors", action="store_true", help="run on processors, whatever accelerators there are")
+    parser.add_argument("--record", type=Path, help="write into this folder how the process ended")
+    parser.add_argument("--checkpoints", help="folder of the job's checkpoints")
+    parser.add_argument("--recipe", help="recipe by which the program goes on")
     cut = given.index("--") if "--" in given else len(given)
     if cut + 1 >= len(given):
         parser.error("what to run is missing; add -- and the program")

@@ -3,11 +3,14 @@
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from planner.execute.cut.trees import leaves_of
+from planner.execute.cut.whole_model import GivenBatch, make_parts
 from planner.execute.user_code import calling
 
 Tensors = tuple[torch.Tensor, ...]
@@ -81,6 +84,8 @@ class Training:
     """Gradients of shorter parameters are added up, and reduced, in float32."""
     on_nonfinite: Literal["stop", "skip", "ignore"] = "stop"
     """When a loss or a gradient is not finite: stop all processes, leave out the step, or look away."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Names of the model's state dictionary that say another weight's, to that weight's `layer:path`."""
     evaluation: Callable[[int], Batch] | None = None
     """As `batch`, for `--evaluate-every`."""
 
@@ -96,6 +101,27 @@ class Training:
         if self.max_norm is not None and not self.max_norm > 0:
             raise ValueError(f"max_norm = {self.max_norm} is not positive; leave it out, or give the norm to clip to")
 
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        *,
+        batch: GivenBatch,
+        optimizer: Callable[[list[Any]], torch.optim.Optimizer | Sequence[torch.optim.Optimizer]],
+        loss: Callable[..., torch.Tensor] | None = None,
+        **more: Any,
+    ) -> "Training":
+        """A model as it is, cut into layers at its blocks; they start with its weights.
+
+        `batch`: the number of an iteration to (inputs, target), inputs as a tensor, as a tuple for the places of the
+        model's forward or as a dictionary for its names. `loss`: (what the model gives, target) of one microbatch to a
+        scalar; without it the batch is a dictionary with `labels`, and the model gives the loss itself. `more`: other
+        fields. Raises ValueError that says why the model cannot be cut, and what to write instead.
+        """
+        parts = make_parts(module, batch=batch, loss=loss)
+        made = {name: getattr(parts, name) for name in ("layers", "inputs", "tied", "aliases", "batch", "loss")}
+        return cls(**made, optimizer=optimizer, **more)
+
 
 def load_training(name: str) -> Training:
     """Call the factory `module:factory`; raises ValueError if there is none or if it gives something else."""
@@ -109,12 +135,37 @@ def load_training(name: str) -> Training:
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--model {name!r} cannot be imported: {error}") from error
     with calling(f"--model {name}"):
+        torch.manual_seed(0)  # a model that is made whole starts with the same weights in every process
         training = factory()
+    training = training_of(training, source=f"--model {name!r}")
     if not isinstance(training, Training):
         raise ValueError(f"--model {name!r} gives a {type(training).__name__}, not a planner.execute.training.Training")
     if not training.layers:
         raise ValueError(f"--model {name!r} has no layers")
     return training
+
+
+def training_of(given: Any, *, source: str) -> Any:
+    """A Training of (module, inputs, target, loss), or of a module and inputs alone, with a mean of squares as loss
+    and AdamW as optimizer; anything else as it is. Raises ValueError where the module cannot be cut.
+    """
+    parts = tuple(given) if isinstance(given, tuple | list) else ()
+    if len(parts) not in (2, 4) or not isinstance(parts[0], nn.Module):
+        return given
+    module, inputs, target, loss = (*parts, None, None)[:4]
+    found = [leaf for leaf in leaves_of(inputs) if isinstance(leaf, torch.Tensor)]
+    if not found or any(tensor.dim() == 0 or not tensor.shape[0] for tensor in found):
+        raise ValueError(f"{source}: an example input has no samples along dimension 0; give at least one sample")
+    batch = inputs, found[0] if target is None else target
+    return Training.from_module(
+        module, batch=lambda _: batch, loss=loss or _mean_of_squares, optimizer=partial(torch.optim.AdamW, lr=1e-4)
+    )
+
+
+def _mean_of_squares(output: Any, target: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
+    """Stands for a loss where none is given."""
+    squares = [tensor.float().square().mean() for tensor in leaves_of(output) if isinstance(tensor, torch.Tensor)]
+    return torch.stack(squares).sum()
 
 
 def as_tuple(value: torch.Tensor | Tensors) -> Tensors:

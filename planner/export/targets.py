@@ -106,7 +106,7 @@ TARGETS = {
             name="megatron",
             runs="any cut of a chain; chunks in a loop; 1F1B or interleaved; whole backward; replicas of whole "
             "pipelines; recomputation, and sharded optimizer state, in all stages or none",
-            limits={**_SINGLE, "split_backward": False, "uneven_replication": False},
+            limits={**_SINGLE, "split_backward": False, "uneven_replication": False, "shard_optimizer": "together"},
             fit=_fit_megatron,
             is_looped=True,
             most_chunks=MOST_CHUNKS,
@@ -115,7 +115,13 @@ TARGETS = {
             name="deepspeed",
             runs="any cut of a chain; one stage per device; 1F1B; whole backward; replicas of whole pipelines; "
             "recomputation, and sharded optimizer state, in all stages or none",
-            limits={**_SINGLE, "max_stages_per_device": 1, "split_backward": False, "uneven_replication": False},
+            limits={
+                **_SINGLE,
+                "max_stages_per_device": 1,
+                "split_backward": False,
+                "uneven_replication": False,
+                "shard_optimizer": "together",
+            },
             fit=_fit_deepspeed,
             is_looped=True,
         ),
@@ -165,5 +171,7 @@ def with_chunks(options: Options, target: Target) -> Options:
 
 
 def _narrower(given: Any, limit: Any) -> Any:
-    """The smaller one; None stands for no limit, False for the lack of an ability."""
+    """The smaller one; None stands for no limit, False for the lack of an ability, `allow` for any of its kind."""
+    if isinstance(limit, str):
+        return limit if given == "allow" else given
     return limit if given is None else min(given, limit)

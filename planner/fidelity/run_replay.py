@@ -10,7 +10,12 @@ Key = tuple[int, int, Literal["F", "B"], int]
 
 
 def replay_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = None) -> int:
-    """When the last action ends, the first one starting at 0.
+    """When the last action ends, the first one starting at 0; arguments and errors as for `replay_ends_ns`."""
+    return max(replay_ends_ns(step, durations_ns=durations_ns).values())
+
+
+def replay_ends_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = None) -> dict[Key, int]:
+    """When every action ends, the first one starting at 0.
 
     `durations_ns`: of some actions other durations than their own. Raises ValueError if the order as run waits for
     itself.
@@ -43,7 +48,7 @@ def replay_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = None) -
     stuck = [seat for seat, row in step.actions.items() if place[seat] < len(row)]
     if stuck:
         raise ValueError(f"step {step.number}: stage {stuck[0][1]} of pipeline {stuck[0][0]} waits for itself")
-    return max(free.values())
+    return end
 
 
 def _source(key: Key, *, last: int) -> Key | None:

@@ -95,10 +95,10 @@ def exchange_times(profile: ModelProfile, layer: Layer, *, device_type: str) -> 
     return Times(there, back, Fraction(0), back, Fraction(0))
 
 
-def step_time(layers: Iterable[Layer], *, device_type: str, width: int) -> int:
-    """Nanoseconds that a device of a group takes for the optimizer's step on the weights of a stage, in equal parts."""
+def step_time(layers: Iterable[Layer], *, device_type: str, sharers: int) -> int:
+    """Nanoseconds that each of `sharers` devices takes for the optimizer's step on the weights of a stage."""
     stated = [{c.optimizer_ns for c in layer.costs if c.device_type == device_type} - {0} for layer in layers]
-    return round_up(Fraction(sum(sum(numbers) for numbers in stated), width))
+    return round_up(Fraction(sum(sum(numbers) for numbers in stated), sharers))
 
 
 def stage_times(

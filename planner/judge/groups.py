@@ -53,6 +53,14 @@ def width_uneven(case: Case) -> Findings:
             yield Finding(f"stage {number}", "one width", widths, message)
 
 
+def shard_alone(case: Case) -> Findings:
+    """Only a stage with several replicas shards the optimizer's state."""
+    for number, stage in enumerate(case.plan.stages):
+        if stage.shard == "optimizer" and len(stage.replicas) == 1:
+            message = f"Stage {number} has shard = 'optimizer' but one replica, which has nobody to share with."
+            yield Finding(f"stage {number}", "several replicas", 1, message)
+
+
 def samples_cut(case: Case) -> Findings:
     """Every replica takes a whole number of samples: the number of replicas divides the size of a microbatch."""
     size = case.reading.profile.microbatch_size
@@ -84,6 +92,7 @@ RULES = (
     device_repeated,
     group_mixed,
     width_uneven,
+    shard_alone,
     samples_cut,
     width_unmeasured,
 )

@@ -4,6 +4,7 @@ import numpy
 
 from planner.judge.case import Case, Finding, Findings
 from planner.judge.costs import KINDS
+from planner.judge.stage_replicas import is_sharded
 
 
 def split_placement_forbidden(case: Case) -> Findings:
@@ -66,6 +67,18 @@ def recompute_forbidden(case: Case) -> Findings:
             yield Finding(f"stage {number}", "no recomputation", "recomputation", message)
 
 
+def shard_option(case: Case) -> Findings:
+    """Replicas shard the optimizer's state where `shard_optimizer` allows it, or asks for it."""
+    replicated = {number: stage for number, stage in enumerate(case.plan.stages) if len(stage.replicas) > 1}
+    sharded = [number for number, stage in replicated.items() if is_sharded(stage)]
+    choice = case.options.shard_optimizer
+    wanted = {"never": [], "always": [*replicated], "together": [*replicated] if sharded else []}.get(choice, sharded)
+    for number in sorted(set(wanted) ^ set(sharded)):
+        asked, found = ("sharded", "whole") if number in wanted else ("whole", "sharded")
+        message = f"Stage {number} has its optimizer's state {found}, which shard_optimizer = {choice} forbids."
+        yield Finding(f"stage {number}", asked, found, message)
+
+
 def split_forbidden(case: Case) -> Findings:
     """Without `split_backward` a stage that has a W runs B only."""
     if case.options.split_backward:
@@ -124,6 +137,7 @@ RULES = (
     replicas_uneven,
     edge_skips,
     recompute_forbidden,
+    shard_option,
     split_forbidden,
     split_placement_forbidden,
     device_idle,

@@ -21,8 +21,8 @@ from planner.judge.memory import MemoryUse, memory_uses, steps, usable_bytes
 from planner.judge.routes import Route, Routes
 from planner.judge.samples import equal_share
 from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
-from planner.judge.stage_replicas import StageReplica, make_stage_replicas
-from planner.judge.synchronisation import Ring, make_ring
+from planner.judge.stage_replicas import StageReplica, is_sharded, make_stage_replicas
+from planner.judge.synchronisation import Ring, gathering_ns, make_ring
 from planner.judge.traffic import Flow, Tensor, make_flows, static_bytes, tensors
 from planner.plan import Plan, Stage
 from planner.problem import Problem
@@ -120,13 +120,23 @@ class Reading:
 
     @cached_property
     def closing_ns(self) -> int:
-        """What follows the last gradient: the profile's own time, and the steps of the device with most of them."""
+        """What follows the last gradient: the profile's own time, then steps, then stages gather what they sharded."""
         taken = dict.fromkeys(self.devices, 0)
         for stage, group in ((each, group) for each in self.plan.stages for group in each.replicas):
             layers, device_type = self.layers_of(stage), self.devices[group[0]].type
+            sharers = len(group) * (len(stage.replicas) if is_sharded(stage) else 1)
             for device in group:
-                taken[device] += step_time(layers, device_type=device_type, width=len(group))
+                taken[device] += step_time(layers, device_type=device_type, sharers=sharers)
+        for stage, size in zip(self.plan.stages, self.sizes, strict=True):
+            if is_sharded(stage):
+                own = {device for group in stage.replicas for device in group}
+                end = max(taken[device] for device in own) + self._gathering_ns(stage, size)
+                taken |= dict.fromkeys(own, end)
         return self.profile.optimizer_ns + max(taken.values())
+
+    def _gathering_ns(self, stage: Stage, size: StageBytes) -> int:
+        is_frozen = all(layer.frozen for layer in self.layers_of(stage))
+        return gathering_ns(stage, self.routes, num_bytes=size.gathered, is_frozen=is_frozen)
 
     @cached_property
     def sizes(self) -> list[StageBytes]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.judge.device_orders import are_actions
-from planner.plan import Evidence, ProblemReference, RentalResult, Share, Stage
+from planner.plan import SHARDS, Evidence, ProblemReference, RentalResult, Share, Stage
 from profiles.field_rules import MAX_SAMPLES
 
 
@@ -50,6 +50,7 @@ def _is_stage(stage: Stage) -> bool:
         and isinstance(stage.replicas, tuple)
         and all(_is_names(group) for group in stage.replicas)
         and isinstance(stage.recompute, bool)
+        and stage.shard in SHARDS
         and all(map(_is_shares, (stage.input_grad_replicas, stage.weight_grad_replicas)))
     )
 

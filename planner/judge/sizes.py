@@ -1,12 +1,14 @@
 """What a stage holds: bytes of its state, its stash, its gradients (section 1), per device of one of its replicas.
 
-State bytes are not divided by the number of replicas; what grows with the batch is.
+State bytes are not divided by the number of replicas, but for the optimizer's state where they shard it; what grows
+with the batch is.
 """
 
 from fractions import Fraction
 from typing import NamedTuple
 
 from planner.judge.samples import round_up
+from planner.judge.stage_replicas import is_sharded
 from planner.plan import Stage
 from profiles.model_profile import Layer, WidthBytes
 
@@ -40,6 +42,8 @@ class StageBytes(NamedTuple):
     """The weights."""
     gradients: int
     """What replicas synchronise."""
+    gathered: int
+    """The weights that replicas tell each other after a step, where each steps a part of them."""
 
 
 def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
@@ -51,14 +55,36 @@ def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
         return round_up(Fraction(total, replicas))
 
     return StageBytes(
-        state=sum(entry.state_bytes for entry in held),
+        state=sum(entry.state_bytes for entry in held) - sharded_away(stage, layers, width=width),
         stash=divided(sum(entry.stash_bytes for entry in held)),
         weight_stash=divided(sum(entry.weight_stash_bytes for entry in held)) if has_weight_grad else 0,
         checkpoint=divided(sum(entry.checkpoint_bytes for entry in held)),
         workspace=max(entry.workspace_bytes for entry in held),
         parameters=sum(layer.parameter_bytes for layer in layers),
         gradients=gradient_bytes(layers, width=width),
+        gathered=gathered_bytes(layers, width=width),
     )
+
+
+def sharded_away(stage: Stage, layers: list[Layer], *, width: int) -> int:
+    """Bytes of the optimizer's state that a device does not hold, because other replicas do."""
+    if not is_sharded(stage):
+        return 0
+    entries = [bytes_at(layer, width) for layer in filter(is_trained, layers)]
+    whole = sum(entry.optimizer_bytes or 0 for entry in entries if entry is not None)
+    return whole - round_up(Fraction(whole, len(stage.replicas)))
+
+
+def gathered_bytes(layers: list[Layer], *, width: int) -> int:
+    """Bytes of trained weights per device of a group: as stated at that width, otherwise the whole in equal parts."""
+    stated, in_equal_parts = 0, 0
+    for layer in filter(is_trained, layers):
+        known = [entry.parameter_bytes for entry in layer.wider if entry.width == width and width > 1]
+        if known and known[0] is not None:
+            stated += known[0]
+        else:
+            in_equal_parts += layer.parameter_bytes
+    return stated + round_up(Fraction(in_equal_parts, width))
 
 
 def gradient_bytes(layers: list[Layer], *, width: int) -> int:

@@ -36,6 +36,11 @@ def is_split(stage: Stage) -> bool:
     return bool(stage.input_grad_replicas or stage.weight_grad_replicas)
 
 
+def is_sharded(stage: Stage) -> bool:
+    """Whether a stage's replicas hold, and step, a part of the optimizer's state each."""
+    return stage.shard == "optimizer" and len(stage.replicas) > 1
+
+
 def make_stage_replicas(stages: Sequence[Stage], *, has_weight_grad: Sequence[bool]) -> list[StageReplica]:
     """All stage replicas, by stage."""
     found: list[StageReplica] = []

@@ -3,12 +3,14 @@
     replica 0 -> replica 1 -> ... -> replica r - 1 -> replica 0         in the order in which the stage lists them
 
 2 (r - 1) / r x gradient bytes / slowest link + 2 (r - 1) x largest delay over the ring: as many messages in turn, each
-with the latency and the message overhead of its way.
+with the latency and the message overhead of its way. Replicas that shard the optimizer's state go round once with the
+gradients (a reduce-scatter), and once more with the weights when each has stepped its part (an all-gather).
 """
 
 from typing import NamedTuple
 
 from planner.judge.routes import SECOND, Route, Routes
+from planner.judge.stage_replicas import is_sharded
 from planner.plan import Stage
 
 
@@ -31,13 +33,24 @@ def ring_pairs(stage: Stage) -> list[tuple[str, str]]:
 
 
 def make_ring(stage: Stage, routes: Routes, *, gradient_bytes: int, is_frozen: bool) -> Ring:
-    """The ring of a stage; none with one replica, or if every layer is frozen."""
-    pairs = [] if is_frozen else ring_pairs(stage)
-    ways: list[Route] = [routes.find(a, b, num_bytes=gradient_bytes) for a, b in pairs]
+    """How a stage synchronises its gradients; nothing with one replica, or if every layer is frozen."""
+    times_round = 1 if is_sharded(stage) else 2
+    return _go_round(stage, routes, num_bytes=gradient_bytes, times_round=0 if is_frozen else times_round)
+
+
+def gathering_ns(stage: Stage, routes: Routes, *, num_bytes: int, is_frozen: bool) -> int:
+    """How long the replicas of a sharding stage take to tell each other their weights; 0 for other stages."""
+    times_round = 1 if is_sharded(stage) and not is_frozen else 0
+    return _go_round(stage, routes, num_bytes=num_bytes, times_round=times_round).duration_ns
+
+
+def _go_round(stage: Stage, routes: Routes, *, num_bytes: int, times_round: int) -> Ring:
+    pairs = ring_pairs(stage) if times_round else []
+    ways: list[Route] = [routes.find(a, b, num_bytes=num_bytes) for a, b in pairs]
     if not ways:
         return NO_RING
     replicas = len(pairs)
     slowest = min(way.bandwidth_bytes_per_s for way in ways)
     delay = max(way.delay_ns for way in ways)
-    moving = -(-2 * (replicas - 1) * gradient_bytes * SECOND // (replicas * slowest))
-    return Ring(moving + 2 * (replicas - 1) * delay, frozenset(link for way in ways for link in way.links))
+    moving = -(-times_round * (replicas - 1) * num_bytes * SECOND // (replicas * slowest))
+    return Ring(moving + times_round * (replicas - 1) * delay, frozenset(link for way in ways for link in way.links))

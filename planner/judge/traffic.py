@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from planner.judge.samples import Samples, common_share, cut_evenly, round_up
 from planner.judge.sizes import StageBytes
-from planner.judge.stage_replicas import StageReplica, is_split
+from planner.judge.stage_replicas import StageReplica, is_sharded, is_split
 from planner.plan import Stage
 from profiles.model_profile import Edge
 
@@ -167,11 +167,15 @@ def static_bytes(
 
 
 def largest_buckets(stages: Sequence[Stage], *, sizes: Sequence[StageBytes], bucket_bytes: int) -> dict[str, int]:
-    """Per device of a replicated stage the gradients that it holds twice at most: stages are reduced one by one."""
+    """Per device of a replicated stage the gradients that it holds twice at most: stages are reduced one by one.
+
+    Where replicas shard, a bucket has room for what is sent and for what comes.
+    """
     found: dict[str, int] = {}
     for stage, size in zip(stages, sizes, strict=True):
         for device in (name for group in stage.replicas for name in group if len(stage.replicas) > 1):
-            found[device] = max(found.get(device, 0), min(bucket_bytes, size.gradients))
+            most = 2 * size.gradients if is_sharded(stage) else size.gradients
+            found[device] = max(found.get(device, 0), min(bucket_bytes, most))
     return found
 
 

@@ -1,11 +1,11 @@
 """What was submitted, and the commands that ask about it, show what it says, and end it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 _STRICT = {"extra": "forbid"}
 
-Launcher = Literal["torchrun", "slurm", "kubernetes"]
+Launcher = Literal["torchrun", "slurm", "kubernetes", "skypilot", "ray"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +19,57 @@ class Submitted:
     name: str
     """Its name there."""
     number: str = ""
-    """Slurm's number."""
+    """Slurm's number, Ray's submission id."""
+    address: str = ""
+    """Ray only: of its dashboard, if one was given."""
     namespace: str = ""
     """Kubernetes only."""
     kind: str = ""
     """Kubernetes only: which controller."""
     processes: tuple[tuple[int, int], ...] = ()
     """torchrun only: process id of every agent started here, and when it started (clock ticks since boot)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """What a job was launched with, as far as its plan does not say; stands in the job's folder as `request.json`."""
+
+    __pydantic_config__ = _STRICT
+
+    launcher: Launcher
+    """Who runs it."""
+    program: tuple[str, ...]
+    """What every process runs."""
+    python: str
+    """Interpreter on the hosts."""
+    on_processors: bool = False
+    """Run on processors, whatever accelerators there are."""
+    host_names: dict[str, str] = field(default_factory=dict)
+    """Real names of hosts that are called otherwise in the plan."""
+    plan: str = "plan.json"
+    """Its plan, in the folder."""
+    heals: int = 0
+    """How often it was planned anew."""
+    is_here: bool = False
+    """torchrun only: all processes on one machine."""
+    master: str = ""
+    """Address of the first host, if its name is none."""
+    port: int = 29500
+    """torchrun only: where several hosts meet."""
+    with_gpus: bool = False
+    """Slurm and Kubernetes: ask for accelerators."""
+    options: tuple[str, ...] = ()
+    """Slurm only: further options of sbatch."""
+    controller: str = ""
+    """Kubernetes only."""
+    image: str = ""
+    """Kubernetes only."""
+    namespace: str = ""
+    """Kubernetes only."""
+    max_restarts: int = 0
+    """Kubernetes only."""
+    patches: tuple[str, ...] = ()
+    """Kubernetes only: files, read again when the job is launched again."""
 
 
 _SELECTORS = {
@@ -39,11 +83,19 @@ def status_command(submitted: Submitted, *, folder: str) -> tuple[str, ...]:
     """Asks the launcher how the job is; not for torchrun, whose agents are processes of this machine."""
     if submitted.launcher == "slurm":
         return ("squeue", "--noheader", "--states=all", f"--jobs={submitted.number}", "--format=%T %R")
-    return ("kubectl", "get", "--filename", f"{folder}/job.json")
+    if submitted.launcher == "skypilot":
+        return ("sky", "jobs", "queue", "--all", "--output=json")
+    if submitted.launcher == "ray":
+        return _ray(submitted, "status")
+    return ("kubectl", "get", "--ignore-not-found", "--filename", f"{folder}/job.json")
 
 
 def logs_command(submitted: Submitted, *, folder: str, follow: bool) -> tuple[str, ...]:
     """Shows what the job's processes say."""
+    if submitted.launcher == "skypilot":
+        return ("sky", "jobs", "logs", f"--name={submitted.name}", "--follow" if follow else "--no-follow")
+    if submitted.launcher == "ray":
+        return _ray(submitted, "logs", *(["--follow"] if follow else []))
     if submitted.launcher != "kubernetes":
         return ("tail", "--lines=+1", *(["--follow=name", "--retry"] if follow else []), "--", f"{folder}/log")
     selector = f"--selector={_SELECTORS[submitted.kind]}={submitted.name}"
@@ -57,4 +109,13 @@ def cancel_command(submitted: Submitted, *, folder: str) -> tuple[str, ...]:
     """Ends the job; not for torchrun, see `status_command`."""
     if submitted.launcher == "slurm":
         return ("scancel", submitted.number)
-    return ("kubectl", "delete", "--filename", f"{folder}/job.json")
+    if submitted.launcher == "skypilot":
+        return ("sky", "jobs", "cancel", "--yes", f"--name={submitted.name}")
+    if submitted.launcher == "ray":
+        return _ray(submitted, "stop")
+    return ("kubectl", "delete", "--ignore-not-found", "--filename", f"{folder}/job.json")
+
+
+def _ray(submitted: Submitted, verb: str, *options: str) -> tuple[str, ...]:
+    address = [f"--address={submitted.address}"] if submitted.address else []
+    return ("ray", "job", verb, *address, *options, submitted.number)

@@ -6,18 +6,22 @@ Manifests are JSON, which every reader of YAML reads: all quoting is the json li
 import base64
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.execute.placement import HOST_VARIABLES
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
+from planner.launch.manifest_patch import ManifestPatch, patch_manifest
 
 Kind = Literal["jobset", "trainjob", "volcano"]
 """Which controller runs the job."""
 
 PLAN_FOLDER = "/etc/pipeplan"
 """Where the ConfigMap is mounted."""
+RECIPE_PATH = f"{PLAN_FOLDER}/recipe.json"
+"""Where the pods find the recipe by which they go on, if there is one."""
 MAX_CONFIG_BYTES = 1_000_000
 """A ConfigMap holds a mebibyte, its other fields included."""
 HOSTNAME = "kubernetes.io/hostname"
@@ -26,6 +30,8 @@ WIDTH = 120
 """Characters up to which a piece of a manifest stays on its line."""
 PORT = 29500
 """Where the processes meet."""
+MAX_LABEL = 63
+"""Characters of a name in Kubernetes' DNS: that of a pod has those of its job and its indices in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,35 +51,61 @@ class PodNeeds:
 
 
 def render_kubernetes(
-    job: LaunchJob, *, kind: Kind, needs: PodNeeds, plan_text: str | None, folder: str
+    job: LaunchJob,
+    *,
+    kind: Kind,
+    needs: PodNeeds,
+    plan_text: str | None,
+    folder: str,
+    recipe_text: str = "",
+    patches: Sequence[ManifestPatch] = (),
 ) -> LaunchSubmission:
     """The manifest and the command that submits it.
 
-    `plan_text`: the plan, None if `job.plan_at` is an address that the pods can reach. Raises ValueError if the plan is
-    too large for a ConfigMap even when compressed.
+    `plan_text`: the plan, None if `job.plan_at` is an address that the pods can reach; `recipe_text`: what stands at
+    `job.recipe_at`, beside the plan; `patches`: what the user wants otherwise. Raises ValueError if plan and recipe are
+    too large for a ConfigMap even when compressed, if the controller would refuse the name, or for a patch that does
+    not fit.
     """
+    _require_name(job.name, kind=kind, num_hosts=len(job.placement.hosts))
     require_host_names([job.real_host(host) for host in job.placement.hosts], what="the name of a node")
     make = {"jobset": _job_set, "trainjob": _train_job, "volcano": _volcano_job}[kind]
     items = [make(job, needs)]
     if plan_text is not None:
-        items.insert(0, _config_map(job, needs, plan_text=plan_text))
-    manifest = {"apiVersion": "v1", "kind": "List", "items": items}
+        items.insert(0, _config_map(job, needs, plan_text=plan_text, recipe_text=recipe_text))
+    manifest = {"apiVersion": "v1", "kind": "List", "items": patch_manifest(items, patches)}
     return LaunchSubmission(
-        files={"job.json": _render(manifest) + "\n"},
+        files={"job.json": render_json(manifest) + "\n"},
         commands=(Command(arguments=("kubectl", "apply", "--filename", f"{folder}/job.json")),),
     )
 
 
-def _render(value: Any, *, indent: int = 0) -> str:
+def _require_name(name: str, *, kind: Kind, num_hosts: int) -> None:
+    """Raise ValueError for a name that makes the controller's webhook refuse the names of pods or of the service."""
+    last = num_hosts - 1
+    longest = {
+        "jobset": f"{name}-host{last}-0-0-abcde",
+        "trainjob": f"{name}-node-0-{last}-abcde",
+        "volcano": f"{name}-host{last}-0",
+    }[kind]
+    limit = MAX_LABEL - (len(longest) - len(name))
+    if len(name) > limit or not re.match(r"[a-z]", name):
+        raise ValueError(
+            f"job name {name!r}: a {kind} of {num_hosts} hosts needs one of at most {limit} characters that begins "
+            "with a letter; give --name"
+        )
+
+
+def render_json(value: Any, *, indent: int = 0) -> str:
     """JSON, what fits on a line on one line."""
     text = json.dumps(value, ensure_ascii=False)
     if not value or not isinstance(value, dict | list) or len(text) + indent <= WIDTH:
         return text
     pad = " " * (indent + 1)
     if isinstance(value, list):
-        items = [pad + _render(item, indent=indent + 1) for item in value]
+        items = [pad + render_json(item, indent=indent + 1) for item in value]
         return "[\n" + ",\n".join(items) + f"\n{' ' * indent}]"
-    items = [f"{pad}{json.dumps(key)}: {_render(item, indent=indent + 1)}" for key, item in value.items()]
+    items = [f"{pad}{json.dumps(key)}: {render_json(item, indent=indent + 1)}" for key, item in value.items()]
     return "{\n" + ",\n".join(items) + f"\n{' ' * indent}}}"
 
 
@@ -86,18 +118,19 @@ def _config_key(plan_text: str) -> str:
     return "plan.json" if len(plan_text.encode()) <= MAX_CONFIG_BYTES else "plan.json.gz"
 
 
-def _config_map(job: LaunchJob, needs: PodNeeds, *, plan_text: str) -> dict[str, Any]:
-    key = _config_key(plan_text)
+def _config_map(job: LaunchJob, needs: PodNeeds, *, plan_text: str, recipe_text: str) -> dict[str, Any]:
+    key, room = _config_key(plan_text), MAX_CONFIG_BYTES - len(recipe_text.encode())
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job, needs, suffix="-plan")}
-    if key == "plan.json":
-        return config | {"data": {key: plan_text}}
+    recipe = {RECIPE_PATH.rpartition("/")[2]: recipe_text} if recipe_text else {}
+    if key == "plan.json" and len(plan_text.encode()) <= room:
+        return config | {"data": {key: plan_text} | recipe}
     data = base64.b64encode(gzip.compress(plan_text.encode(), mtime=0)).decode()
-    if len(data) > MAX_CONFIG_BYTES:
+    if len(data) > room or key == "plan.json":
         raise ValueError(
-            f"the plan has {len(data):,} bytes when compressed, and a ConfigMap holds {MAX_CONFIG_BYTES:,}; put it "
-            "where the pods can fetch it and give --plan-url"
+            f"the plan has {len(data):,} bytes when compressed, and beside what else there is a ConfigMap holds "
+            f"{max(0, room):,}; put it where the pods can fetch it and give --plan-url"
         )
-    return config | {"binaryData": {key: data}}
+    return config | ({"data": recipe} if recipe else {}) | {"binaryData": {key: data}}
 
 
 def _metadata(job: LaunchJob, needs: PodNeeds, *, suffix: str = "") -> dict[str, Any]:
@@ -138,7 +171,11 @@ def _job_set(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
 
 
 def _volcano_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
-    """One task per host, all or none; the plugin `svc` gives every pod a name."""
+    """One task per host, all or none; the plugin `svc` gives every pod a name.
+
+    No policy ends the job when a task completes: that would kill hosts that are still saving. Volcano completes it by
+    itself when every task has ended and `minAvailable`, here all of them, have succeeded.
+    """
     master = f"{job.name}-host0-0.{job.name}"
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -152,7 +189,6 @@ def _volcano_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
             "policies": [
                 {"event": "PodEvicted", "action": "RestartJob"},
                 {"event": "PodFailed", "action": "RestartJob"},
-                {"event": "TaskCompleted", "action": "CompleteJob"},
             ],
             "tasks": [
                 {

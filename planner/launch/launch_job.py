@@ -9,6 +9,8 @@ from planner.launch.rank_mapping import RankMapping
 
 TORCHRUN = ("-m", "torch.distributed.run")
 """How torchrun is started with a given interpreter."""
+MAX_MADE_NAME = 44
+"""Characters of a name that is made here: a JobSet of ten thousand hosts takes no longer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,12 @@ class LaunchJob:
     """Interpreter on the hosts."""
     on_processors: bool = False
     """Run on processors, whatever accelerators there are."""
+    record_at: str | None = None
+    """Folder in which every process's end is written down, as all hosts see it."""
+    checkpoints_at: str | None = None
+    """Folder of the job's checkpoints, as all hosts see it."""
+    recipe_at: str | None = None
+    """The recipe by which the program goes on."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", self.name):
@@ -82,10 +90,13 @@ class LaunchSubmission:
         return "\n".join(parts)
 
 
-def make_job_name(text: str) -> str:
-    """A job name out of any text."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:52].strip("-")
-    return name or "plan"
+def make_job_name(text: str, *, suffix: str = "") -> str:
+    """A job name out of any text that every launcher takes: it begins with a letter, and ends with `suffix` whole."""
+    end = re.sub(r"[^a-z0-9]+", "-", suffix.lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    name = name if name[:1].isalpha() else f"plan-{name}"
+    room = MAX_MADE_NAME - (len(end) + 1 if end else 0)
+    return "-".join(part for part in (name[:room].strip("-"), end) if part)
 
 
 def rank_arguments(job: LaunchJob, *, is_here: bool = False) -> tuple[str, ...]:
@@ -99,6 +110,8 @@ def rank_arguments(job: LaunchJob, *, is_here: bool = False) -> tuple[str, ...]:
         words += [word for planned, real in job.host_names.items() for word in ("--host", f"{planned}={real}")]
     if job.on_processors:
         words.append("--processors")
+    kept = {"--record": job.record_at, "--checkpoints": job.checkpoints_at, "--recipe": job.recipe_at}
+    words += [word for option, place in kept.items() if place is not None for word in (option, place)]
     return (*words, "--", *job.program)
 
 

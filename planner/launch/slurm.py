@@ -15,7 +15,7 @@ _SCRIPT = """\
 #SBATCH --nodes={num_nodes}
 #SBATCH --ntasks={num_tasks}
 #SBATCH --distribution=arbitrary
-#SBATCH --requeue
+#SBATCH --{requeue}
 #SBATCH --open-mode=append
 {gpus}set -eu
 export SLURM_HOSTFILE={hosts}
@@ -23,20 +23,27 @@ export MASTER_ADDR={master}
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 rm -f {exit_file}
 code=0
-srun --distribution=arbitrary --kill-on-bad-exit=1 {binding}-- {command} || code=$?
+srun --distribution=arbitrary --kill-on-bad-exit={ends_all} {binding}-- {command} || code=$?
 echo "$code" > {exit_file}
 exit "$code"
 """
 
 
 def render_slurm(
-    job: LaunchJob, *, folder: str, master: str | None = None, with_gpus: bool = False, options: Sequence[str] = ()
+    job: LaunchJob,
+    *,
+    folder: str,
+    master: str | None = None,
+    with_gpus: bool = False,
+    options: Sequence[str] = (),
+    is_attended: bool = False,
 ) -> LaunchSubmission:
     """The script, the file of hosts, and the command that submits them.
 
     `folder`: the job's folder as all nodes see it; `master`: address of the first node, if its name is none;
     `with_gpus`: ask for as many accelerators on every node as the plan's highest there needs; `options`: further
-    options of sbatch. A node that fails puts the job back into the queue.
+    options of sbatch. A node that fails puts the job back into the queue, and a task that fails ends the others, unless
+    somebody looks after the job (`is_attended`): tasks that Slurm kills would look like lost ones.
     """
     seats = job.placement.seats
     nodes = [job.real_host(host) for host in job.placement.hosts]
@@ -45,6 +52,8 @@ def render_slurm(
     count = max(seat.index for seat in seats) + 1
     script = _SCRIPT.format(
         name=job.name,
+        requeue="no-requeue" if is_attended else "requeue",
+        ends_all=int(not is_attended),
         num_nodes=len(nodes),
         num_tasks=len(seats),
         gpus=f"#SBATCH --gpus-per-node={count}\n" if with_gpus else "",

@@ -94,7 +94,7 @@ def _shape(candidate: Candidate) -> tuple[object, ...]:
     sizes = [len(group) for group in candidate.groups]
     devices = [device for group in candidate.groups for device in group]
     chunks = max(map(devices.count, set(devices)))
-    return len(sizes), min(sizes), max(sizes), chunks, frozenset(candidate.recompute.tolist())
+    return len(sizes), min(sizes), max(sizes), chunks, frozenset(candidate.modes.tolist())
 
 
 def _origin(candidate: Candidate) -> str:

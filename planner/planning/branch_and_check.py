@@ -46,9 +46,12 @@ class _Case:
 
 
 def is_small(problem: Problem) -> bool:
-    """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices."""
+    """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices.
+
+    Partitions are enumerated without sharding.
+    """
     options, cluster = problem.options, problem.cluster
-    if options.split_placement:
+    if options.split_placement or problem.may_shard:
         return False
     edges = problem.profile.edges
     most = sum(max(edge.bytes, edge.backward_bytes) for edge in edges)
@@ -284,7 +287,7 @@ class ExactSearch:
         return self.seconds_left() <= 0
 
     def _make_case(self, case: OpenCase) -> _Case:
-        candidate = self.searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
+        candidate = self.searcher.make_candidate(case.stage_of, case.groups, modes=case.modes)
         return _Case(candidate=candidate, bound=case.floor)
 
     def _rebound(self, threshold: int, cases: Sequence[_Case]) -> None:
@@ -299,7 +302,7 @@ class ExactSearch:
             if case.bound >= self.below or self._is_over():
                 return
             own = case.candidate
-            rated = self.searcher.rate(own.stage_of, own.groups, recompute=own.recompute)
+            rated = self.searcher.rate(own.stage_of, own.groups, modes=own.modes)
             if rated.is_feasible:
                 steps = self.case_params.promising_steps
                 rated = self.searcher.polish(rated, iterations=steps, heat=0.002, seed=self.seed)
@@ -422,7 +425,7 @@ class ExactSearch:
         return None if better is None else self._to_plan(better)
 
     def _stages(self, candidate: Candidate) -> tuple[Stage, ...]:
-        return make_stages(self.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
+        return make_stages(self.problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
 
     def _to_plan(self, candidate: Candidate) -> Plan:
         words, _ = self.searcher.words(candidate)

@@ -19,9 +19,7 @@ from planner.progress import Limits
 from solver_models.complete.coarse import coarsened
 from solver_models.complete.complete_model import CompleteAnswer, CompleteModel
 from solver_models.complete.programme import Programme
-from solver_models.complete.solver_answer import SolverAnswer
-from solver_models.complete.with_cp_sat import solve_with_cp_sat
-from solver_models.complete.with_pulp import DEFAULT_SOLVER, linear, require_solver, solve_with_pulp
+from solver_models.complete.solver_answer import DEFAULT_SOLVER, SolverAnswer
 from solver_models.schedule.evaluation import play
 
 MODEL = "complete model"
@@ -106,6 +104,9 @@ def require_answerable(question: Question, limits: Limits) -> None:
         )
     require_covered(question)
     if limits.method == "ilp":
+        # solvers take a second to import: not before somebody asks for one
+        from solver_models.complete.with_pulp import require_solver
+
         require_solver(limits.solver or DEFAULT_SOLVER)
 
 
@@ -169,6 +170,9 @@ def search_completely(run: SearchState) -> Generator[None, None, None]:
 
 def _solve(run: SearchState, question: CompleteQuestion) -> SolverAnswer:
     """The solver's answer, with the incumbent as its start."""
+    from solver_models.complete.with_cp_sat import solve_with_cp_sat
+    from solver_models.complete.with_pulp import linear, solve_with_pulp
+
     programme = question.model.programme
     if run.limits.method == "cp-sat":
         return solve_with_cp_sat(
@@ -199,6 +203,8 @@ def _start(run: SearchState, question: CompleteQuestion, *, programme: Programme
         decided = question.decisions(run.plan, run.costs)
     except ValueError:
         return None
+    from solver_models.complete.with_cp_sat import solve_with_cp_sat
+
     limit_s = max(0.1, run.seconds_left)
     return solve_with_cp_sat(programme.fixed(decided), time_limit_s=limit_s, seed=run.limits.seed, threads=1).values
 

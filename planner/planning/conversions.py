@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-import numpy
-
 from planner.device_groups import has_listed_groups
-from planner.lowering import make_candidate_arrays, make_plan_from_words, make_stages, make_words
+from planner.lowering import make_candidate_arrays, make_plan_from_words, make_stages, make_words, modes_of
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from solver_models.search import Candidate, Searcher
@@ -20,14 +18,13 @@ def plan_of(problem: Problem, searcher: Searcher, *, candidate: Candidate) -> Pl
 
 def stages_of(problem: Problem, candidate: Candidate) -> tuple[Stage, ...]:
     """The stages of a candidate."""
-    return make_stages(problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
+    return make_stages(problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
 
 
 def rate(problem: Problem, searcher: Searcher, *, stages: tuple[Stage, ...]) -> Candidate:
     """Stages as a candidate, with the best of the standard policies."""
     stage_of, groups = make_candidate_arrays(problem, stages)
-    flags = numpy.array([int(stage.recompute) for stage in stages], dtype=numpy.int64)
-    return searcher.rate(stage_of, groups, recompute=flags)
+    return searcher.rate(stage_of, groups, modes=modes_of(stages))
 
 
 def candidate_of(problem: Problem, searcher: Searcher, *, plan: Plan) -> Candidate:

@@ -17,6 +17,7 @@ from planner.export.targets import Target, fitted
 from planner.plan import Plan
 from planner.planning.archive import Archive
 from planner.planning.class_layouts import class_layouts
+from planner.planning.class_pipelines import begin_with_classes
 from planner.planning.complete_search import is_complete, require_answerable, search_completely
 from planner.planning.conversions import plan_of
 from planner.planning.evidence import finish
@@ -43,6 +44,15 @@ class PlanningOptions(TypedDict, total=False):
     start: Plan | None
     on_progress: Callable[[Progress], None] | None
     should_stop: Callable[[], bool] | None
+    target: Target | None
+    params: SearchParams
+
+
+class RunSetup(TypedDict):
+    """What every planning run is begun with, be it the only one or one of several that share the time."""
+
+    on_progress: Callable[[Progress], None]
+    should_stop: Callable[[], bool]
     target: Target | None
     params: SearchParams
 
@@ -74,24 +84,17 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
         return (best, *([] if archive is None else archive.others(run, best)))
 
 
-def begin_run(
-    problem: Problem,
-    limits: Limits,
-    *,
-    on_progress: Callable[[Progress], None],
-    should_stop: Callable[[], bool],
-    target: Target | None,
-    params: SearchParams,
-) -> SearchState:
+def begin_run(problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> SearchState:
     """A planning run whose clock begins now."""
+    target = how["target"]
     return SearchState(
         problem,
         limits,
-        on_progress=on_progress,
-        should_stop=should_stop,
+        on_progress=how["on_progress"],
+        should_stop=how["should_stop"],
         fit=None if target is None else partial(fitted, problem, target=target),
         fits_stages=target is not None and target.is_looped,
-        params=params,
+        params=how["params"],
     )
 
 
@@ -101,6 +104,7 @@ def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | Non
     Raises InfeasibleProblemError if a limit alone rules out every plan.
     """
     prove_feasible(run)
+    begin_with_classes(run)
     begin_large(run)
     if run.fits_stages:
         run.make_ready("looped")
@@ -152,10 +156,11 @@ def _begin_large(run: SearchState) -> None:
     is_timed = run.limits.max_rounds is None
     until = time.monotonic() + (params.seed_share * run.limits.time_limit_s if is_timed else math.inf)
     most = max(params.min_seed_plays, params.max_seed_actions // run.num_actions)
-    run.seeds = list(large_seeds(searcher, most_plays=most, until=until))
-    if run.seeds and run.seeds[-1].is_feasible:
-        run.offer(plan_of(run.problem, searcher, candidate=run.seeds[-1]), None, source="large seeds")
+    seeds = list(large_seeds(searcher, most_plays=most, until=until))
+    if seeds and seeds[-1].is_feasible:
+        run.offer(plan_of(run.problem, searcher, candidate=seeds[-1]), None, source="large seeds")
         run.report("search")
+    run.seeds = sorted([*run.seeds, *seeds], key=lambda candidate: candidate.worth, reverse=True)
 
 
 def play_baselines(run: SearchState) -> None:

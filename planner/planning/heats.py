@@ -1,5 +1,6 @@
 """Several runs share the time of one question: heats, from all that are open down to the best.
 
+    all          on many devices first plans, the least estimate first
     all          baselines, then bounds; the last first
     heats        every open run has an equal slice of a heat; the better half goes on to the next one
     the last     what is left belongs to the best
@@ -10,8 +11,10 @@ the time of search, of four the best has 7/12. Where the runs of a heat are clos
 have their time.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from planner.plan import Plan
@@ -89,7 +92,16 @@ class Heats(ABC, Generic[Run]):
         return plan
 
     def make_first_plans(self, runs: Sequence[Run], start: Plan | None, *, share: float) -> None:
-        """Baselines of some runs, or only the proofs that some are closed once that part of the time is over."""
+        """Baselines of some runs, or only the proofs that some are closed once that part of the time is over.
+
+        Before them, the most promising ones first, come plans that need little time.
+        """
+        for run in reversed(runs):
+            known = min(each.estimate_ns for each in runs)
+            self.take_up(run, partial(PausableRun.lay_out, known=known))
+        for run in sorted(runs, key=lambda each: each.estimate_ns):
+            if run.estimate_ns < math.inf and not self.is_late(share):
+                self.take_up(run, lambda each: each.begin())
         for run in reversed(runs):
             if self.is_late(share):
                 self.take_up(run, lambda each: each.rule_out())

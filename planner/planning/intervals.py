@@ -8,6 +8,7 @@ from planner.planning.improver import Leader
 from planner.planning.search_state import SearchState
 from solver_models.multistart import JointSearch
 from solver_models.recomputing import as_if_recomputing, recompute_variants
+from solver_models.shared_state import as_if_sharding
 
 
 def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> Iterator[None]:
@@ -35,6 +36,10 @@ def add_intervals(run: SearchState, search: JointSearch, *, leader: Leader) -> I
             cuts = look(smaller)
             rated = list(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
             search.add([*rated, *while_time(recompute_variants(search.searcher, rated), has_time=has_time)])
+        if instance.sharding is not None and has_time():
+            smaller = make_partition_instance(as_if_sharding(instance))
+            cuts = look(smaller)
+            search.add(while_time((rate(*seat(smaller, stages)) for stages in cuts), has_time=has_time))
         leader.propose("dynamic programme")
     yield
     if not found or run.seconds_left < params.min_left_s:

@@ -8,16 +8,17 @@ exact order (`solver_models.looped_construction`), the better a shape the more o
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy
 
 from planner.baselines.partitions import crossing_bytes
 from planner.costs import LayerWork
 from planner.export.looped_pipelines import as_looped
-from planner.plan import Plan, Stage
+from planner.plan import SHARDS, Plan, Shard, Stage
 from planner.planning.planning_params import LoopedParams
 from planner.planning.search_state import SearchState
+from planner.problem import ShardChoice
 from solver_models.annealing import Cooling
 from solver_models.instance import Integers
 from solver_models.looped_construction import Loop, anneal_cut
@@ -33,6 +34,8 @@ class Shape:
     """Stages per rank."""
     recompute: bool
     """In all stages or in none."""
+    shard: Shard
+    """What all stages shard over their replicas."""
     ranks: tuple[tuple[str, ...], ...]
     """Devices of every rank."""
     loop: Loop
@@ -40,7 +43,7 @@ class Shape:
     cut: Integers
     """Bounds of the best stages so far."""
     value: int | None = None
-    """Their makespan without the optimizer; None if none that was found fits."""
+    """Their makespan, where nothing shards without the optimizer; None if none that was found fits."""
     turns: int = 0
     """Anneals that were started."""
     is_busy: bool = False
@@ -81,8 +84,9 @@ class LoopedSearch:
 
         def take(found: tuple[int | None, Integers], seconds: float) -> None:
             shape.is_busy, self.turn_s, self.stale = False, seconds, self.stale + 1
-            if is_less(found[0], shape.value):
-                shape.value, shape.cut = found
+            value = None if found[0] is None else found[0] + self._closing(shape, found[1])
+            if is_less(value, shape.value):
+                shape.value, shape.cut = value, found[1]
             if is_less(shape.value, self.best):
                 self.best, self.stale = shape.value, 0
 
@@ -93,17 +97,24 @@ class LoopedSearch:
 
     def plan_of(self, shape: Shape) -> Plan:
         """The plan of the best cut of a shape."""
+        stages = self._stages(shape, shape.cut)
+        return as_looped(self.problem, Plan(problem=self.problem.reference(), stages=stages, schedule={}))
+
+    def _stages(self, shape: Shape, cut: Integers) -> tuple[Stage, ...]:
         names = [layer.name for layer in self.layers]
-        bounds = shape.cut.tolist()
-        stages = tuple(
+        return tuple(
             Stage(
                 layers=tuple(names[begin:end]),
                 replicas=tuple((device,) for device in shape.ranks[number % len(shape.ranks)]),
                 recompute=shape.recompute,
+                shard=shape.shard,
             )
-            for number, (begin, end) in enumerate(pairwise(bounds))
+            for number, (begin, end) in enumerate(pairwise(cut.tolist()))
         )
-        return as_looped(self.problem, Plan(problem=self.problem.reference(), stages=stages, schedule={}))
+
+    def _closing(self, shape: Shape, cut: Integers) -> int:
+        """What the optimizer takes after the last synchronisation, where shapes differ in how it does."""
+        return self.costs.optimizer_ns(self._stages(shape, cut)) if self.problem.may_shard else 0
 
     @property
     def num_turns(self) -> int:
@@ -138,12 +149,15 @@ class LoopedSearch:
                 continue
             num_ranks = len(devices) // replicas
             ranks = tuple(tuple(devices[k * replicas : (k + 1) * replicas]) for k in range(num_ranks))
-            for recompute in (False, True) if options.recompute else (False,):
-                loop = self._loop(ranks, recompute=recompute)
+            flags = (False, True) if options.recompute else (False,)
+            for recompute, shard in product(flags, _shards(options.shard_optimizer, replicas)):
+                loop = self._loop(ranks, recompute=recompute, shard=shard)
                 if loop is not None:
-                    yield from self._shapes_of(ranks, loop, recompute=recompute)
+                    yield from self._shapes_of(ranks, loop, recompute=recompute, shard=shard)
 
-    def _shapes_of(self, ranks: tuple[tuple[str, ...], ...], loop: Loop, *, recompute: bool) -> Iterator[Shape]:
+    def _shapes_of(
+        self, ranks: tuple[tuple[str, ...], ...], loop: Loop, *, recompute: bool, shard: Shard
+    ) -> Iterator[Shape]:
         count, size = self.problem.num_microbatches, len(self.layers)
         for chunks in range(1, min(self.problem.options.max_stages_per_device, size // len(ranks)) + 1):
             stages = chunks * len(ranks)
@@ -152,11 +166,11 @@ class LoopedSearch:
             if chunks > 1 and len(ranks) == 1:
                 continue
             yield Shape(
-                replicas=len(ranks[0]), chunks=chunks, recompute=recompute, ranks=ranks, loop=loop,
+                replicas=len(ranks[0]), chunks=chunks, recompute=recompute, shard=shard, ranks=ranks, loop=loop,
                 cut=proportional_cut(loop, stages),
             )  # fmt: skip
 
-    def _loop(self, ranks: tuple[tuple[str, ...], ...], *, recompute: bool) -> Loop | None:
+    def _loop(self, ranks: tuple[tuple[str, ...], ...], *, recompute: bool, shard: Shard) -> Loop | None:
         """The layers as sums over the first of them; None if some have no costs there."""
         replicas = len(ranks[0])
         rows = [self._works(rank) for rank in ranks]
@@ -173,14 +187,17 @@ class LoopedSearch:
         held = [_share(layer.checkpoint_bytes if recompute else layer.stash_bytes, replicas) for layer in layers]
         stash = [_share(layer.stash_bytes, replicas) for layer in layers]
         beside = [most - least for most, least in zip(stash, held, strict=True)]
+        sharers = replicas if shard == "optimizer" else 1
+        shared = [(layer.state_bytes, layer.shardable_bytes_at(1)) for layer in layers]
+        state = [whole - part + _share(part, sharers) for whole, part in shared]
         crossing = crossing_bytes(self.problem.profile).astype(numpy.int64)
         workspace = max(layer.workspace_bytes for layer in layers)
         memory = self.problem.cluster.by_name
         return Loop(
             times=numpy.stack(
-                [_sums(forward), _sums(backward), _sums([self._synchronisation(rank) for rank in ranks])]
+                [_sums(forward), _sums(backward), _sums([self._synchronisation(rank, shard) for rank in ranks])]
             ),
-            sizes=_sums([held, [layer.state_bytes for layer in layers], beside]),
+            sizes=_sums([held, state, beside]),
             crossing=numpy.stack([self._delays(ranks, crossing), self._delays(ranks, crossing, is_backward=True)]),
             buffers=self.problem.options.receive_buffers * -(-crossing[: size + 1] // replicas),
             budget=numpy.array([min(memory[d].usable_bytes for d in rank) - workspace for rank in ranks], numpy.int64),
@@ -198,12 +215,13 @@ class LoopedSearch:
             found.append(max(known, key=lambda work: work.forward_ns + work.backward_ns) if is_known else None)
         return found
 
-    def _synchronisation(self, rank: tuple[str, ...]) -> list[int]:
-        """Per layer, what it adds to the all-reduce of its stage."""
+    def _synchronisation(self, rank: tuple[str, ...], shard: Shard) -> list[int]:
+        """Per layer, what it adds to the all-reduce, or the reduce-scatter, of its stage."""
         if len(rank) == 1:
             return [0] * len(self.layers)
         replicas = tuple((device,) for device in rank)
-        return [self.costs.synchronisation_ns(Stage(layers=(layer.name,), replicas=replicas)) for layer in self.layers]
+        alone = (Stage(layers=(layer.name,), replicas=replicas, shard=shard) for layer in self.layers)
+        return [self.costs.synchronisation_ns(stage) for stage in alone]
 
     def _delays(self, ranks: tuple[tuple[str, ...], ...], crossing: Integers, *, is_backward: bool = False) -> Integers:
         """[ranks, boundaries] ticks to the next rank, or back from it."""
@@ -260,6 +278,13 @@ def proportional_cut(loop: Loop, stages: int) -> Integers:
         cut[number] = min(cut[number], cut[number + 1] - 1)
     bounds: Integers = cut.astype(numpy.int64)
     return bounds
+
+
+def _shards(choice: ShardChoice, replicas: int) -> tuple[Shard, ...]:
+    """What stages with so many replicas may do with the optimizer's state."""
+    if replicas == 1 or choice == "never":
+        return ("none",)
+    return ("optimizer",) if choice == "always" else SHARDS
 
 
 def _share(value: int, replicas: int) -> int:

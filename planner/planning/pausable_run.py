@@ -5,35 +5,23 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from planner.certificate import Bound, make_bound, prove_infeasible
 from planner.errors import InfeasibleProblemError
-from planner.export.targets import Target
 from planner.plan import Plan
-from planner.planning.driver import begin_run, bound_and_lay_out, make_first_plans, never, search
+from planner.planning.class_pipelines import begin_with_classes, lay_out_classes
+from planner.planning.driver import RunSetup, begin_run, bound_and_lay_out, make_first_plans, never, search
 from planner.planning.looped_layouts import LoopedSearch
-from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
-from planner.progress import Limits, Progress
+from planner.progress import Limits
 
 
 class PausableRun:
     """A run whose clock stands still while others have their turns."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        limits: Limits,
-        *,
-        on_progress: Callable[[Progress], None],
-        should_stop: Callable[[], bool],
-        target: Target | None,
-        params: SearchParams,
-    ) -> None:
-        self.state = begin_run(
-            problem, limits, on_progress=on_progress, should_stop=should_stop, target=target, params=params
-        )
+    def __init__(self, problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> None:
+        self.state = begin_run(problem, limits, **how)
         self.state.rest()
         self.infeasible = ""
         """The proof that no plan fits, in a sentence."""
@@ -86,6 +74,22 @@ class PausableRun:
     def is_open(self, least_ns: int | None) -> bool:
         """Whether one of its plans may be below `least_ns`."""
         return self.ruled_out_ns < (math.inf if least_ns is None else least_ns)
+
+    def lay_out(self, known: float) -> None:
+        """Whether a plan can fit, and the estimates of first plans; few if those are far above `known`."""
+        state = self.state
+        self.infeasible = prove_infeasible(state.problem, state.costs) or ""
+        if not self.infeasible:
+            lay_out_classes(state, known=known)
+
+    @property
+    def estimate_ns(self) -> float:
+        """The least estimate of a first plan that was not played; infinity without one."""
+        return min((estimate for estimate, _ in self.state.pipelines or ()), default=math.inf)
+
+    def begin(self) -> None:
+        """Play the best of what was laid out."""
+        begin_with_classes(self.state)
 
     def make_first_plans(self, start: Plan | None) -> None:
         """Its baselines, or the proof that no plan fits or none is better than what other runs have."""

@@ -115,7 +115,7 @@ class SearchLoop:
         """Search until the rounds are over; it yields wherever the run may end."""
         yield from self._begin()
         instance = self.run.instance
-        if instance.given_groups is not None and not instance.recompute:
+        if instance.given_groups is not None and not (instance.recompute or instance.may_choose_shards):
             yield from self._search_orders()
         else:
             yield from self._search_jointly()

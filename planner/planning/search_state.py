@@ -61,6 +61,9 @@ class Witness(Protocol):
 class SearchState:
     """One planning run: only verified plans become its incumbent."""
 
+    pipelines: list[tuple[float, tuple[Stage, ...]]] | None = None
+    """Estimates and stages of first plans on classes of devices that were not played yet; None: not made."""
+
     def __init__(
         self,
         problem: Problem,
@@ -166,8 +169,9 @@ class SearchState:
 
     @property
     def num_actions(self) -> int:
-        """Actions of a plan with one stage per device."""
-        size = min(len(self.problem.cluster.devices), len(self.problem.profile.layers))
+        """Actions of a plan with one stage, or one replica of a stage, per device."""
+        problem = self.problem
+        size = min(len(problem.cluster.devices), len(problem.profile.layers) * problem.max_replicas)
         return 3 * self.problem.num_microbatches * size
 
     @cached_property

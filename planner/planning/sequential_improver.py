@@ -72,7 +72,7 @@ class SequentialTurns:
             return False
         searcher, incumbent = self.search.searcher, self.run.incumbent_ns
         # the quick floor first: on a new machine the kernels of the exact one come later
-        quick = searcher.floor(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        quick = searcher.floor(candidate.stage_of, candidate.groups, modes=candidate.modes)
         if quick is None or quick >= incumbent:
             return quick is not None
         self.run.make_ready(*FIRST)

@@ -43,7 +43,7 @@ class Sessions:
             is_vee = half and len(set(seed.groups)) == half and seed.groups[half:] == seed.groups[:half][::-1]
             num_actions = 3 * self.run.problem.num_microbatches * len(seed.groups)
             if is_vee and num_actions <= self.params.max_vee_actions and searcher.is_allowed(seed):
-                floor = searcher.floor(seed.stage_of, seed.groups, recompute=seed.recompute)
+                floor = searcher.floor(seed.stage_of, seed.groups, modes=seed.modes)
                 if floor is not None:
                     rated.append((floor, len(rated), seed))
         self.contenders = {key_of(seed): seed for *_, seed in sorted(rated)[: self.params.max_vees]}

@@ -1,20 +1,19 @@
 """The planning run of one subset of the devices."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Unpack
 
 from planner.cost_bound import write_boxes
 from planner.embedded_document import KEY
 from planner.embedded_problem import enclose
 from planner.errors import PlanError
-from planner.export.targets import Target
 from planner.plan import Evidence, Plan, RentalResult
+from planner.planning.driver import RunSetup
 from planner.planning.evidence import Conclusion, finish
 from planner.planning.pausable_run import PausableRun
-from planner.planning.planning_params import SearchParams
 from planner.planning.subsets import Subsets
 from planner.problem import Problem
-from planner.progress import Limits, Progress
+from planner.progress import Limits
 from planner.rented import MICROS, PER_UNIT, Counts, DeviceKinds, cost_of, price_of
 from planner.verify import verify
 
@@ -22,20 +21,8 @@ from planner.verify import verify
 class SubsetRun(PausableRun):
     """One of the runs of a question about money: the least makespan on these devices alone."""
 
-    def __init__(
-        self,
-        kinds: DeviceKinds,
-        counts: Counts,
-        *,
-        limits: Limits,
-        on_progress: Callable[[Progress], None],
-        should_stop: Callable[[], bool],
-        target: Target | None,
-        params: SearchParams,
-    ) -> None:
-        super().__init__(
-            kinds.on(counts), limits, on_progress=on_progress, should_stop=should_stop, target=target, params=params
-        )
+    def __init__(self, kinds: DeviceKinds, counts: Counts, *, limits: Limits, **how: Unpack[RunSetup]) -> None:
+        super().__init__(kinds.on(counts), limits, **how)
         self.kinds, self.counts = kinds, counts
 
     @property

@@ -1,10 +1,12 @@
 """Which parameters have to move from one plan's devices to another's, and how long that takes on the links."""
 
 import json
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from planner.document import plan_sha256
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -33,6 +35,10 @@ class Recipe:
     """By pair of devices, in the order of the new plan."""
     duration_ns: int
     """The longest that one link is busy if all move at once: no order of the moves is faster."""
+    checkpoint: str | None = None
+    """The checkpoint that the job goes on from, where that is settled."""
+    iteration: int | None = None
+    """How many iterations it has: one number for all layers."""
 
     @property
     def moved_bytes(self) -> int:
@@ -95,6 +101,11 @@ def _busiest_link_ns(problem: Problem, moves: Collection[Move]) -> int:
     return max(busy.values(), default=0)
 
 
+def restore_ns(recipe: Recipe, *, bytes_per_s: float) -> int:
+    """How long what only a checkpoint has takes to read, where all devices share one storage; links work meanwhile."""
+    return max(recipe.duration_ns, math.ceil(recipe.restored_bytes / bytes_per_s * 1e9))
+
+
 def summarise_recipe(recipe: Recipe) -> dict[str, Any]:
     """The recipe for programs: what `torch.distributed.checkpoint` loads on every device, by prefix of its keys."""
     return {
@@ -114,6 +125,9 @@ def summarise_recipe(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def render_recipe(recipe: Recipe) -> str:
-    """The same as a JSON document."""
-    return json.dumps({"format": "pipeline-recipe/1"} | summarise_recipe(recipe), ensure_ascii=False, indent=1) + "\n"
+def render_recipe(recipe: Recipe, plan: Plan) -> str:
+    """The same as a JSON document, bound to the plan that it leads to."""
+    head: dict[str, Any] = {"format": "pipeline-recipe/1", "plan_sha256": plan_sha256(plan)}
+    if recipe.checkpoint is not None:
+        head |= {"checkpoint": recipe.checkpoint, "iteration": recipe.iteration}
+    return json.dumps(head | summarise_recipe(recipe), ensure_ascii=False, indent=1) + "\n"

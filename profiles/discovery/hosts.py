@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from profiles.cluster import Cluster, Device, Link, assumed_reserve_bytes
+from profiles.discovery.switch_tree import SwitchTree, make_switch_tree
 
 NVLINK_LANE_BYTES_PER_S = 25_000_000_000
 """One lane of NVLink, each direction (third and fourth generation)."""
-NVLINK_LATENCY_NS, HOST_LATENCY_NS, NETWORK_LATENCY_NS = 2_000, 5_000, 10_000
-"""What is assumed until links are measured."""
-NETWORK = "network"
-"""The switch that joins the hosts."""
+NVLINK_LATENCY_NS, HOST_LATENCY_NS, NETWORK_LATENCY_NS, SWITCH_LATENCY_NS = 2_000, 5_000, 10_000, 1_000
+"""What is assumed until links are measured; the last between two switches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +37,8 @@ class HostFacts:
     """In the order of their numbers."""
     nvlink_lanes: Mapping[tuple[int, int], int] = field(default_factory=dict)
     """Lanes between two devices (lower number first) that NVLink joins."""
+    switches: tuple[str, ...] = ()
+    """The switches above it, the outermost first; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,12 @@ class NominalSpeeds:
     """Between a device and the rest of its host."""
     network_bytes_per_s: int = 12_500_000_000
     """Between a host and the network."""
+    oversubscription: float = 1.0
+    """How many times the links of the hosts below a switch exceed its link upwards."""
+
+    def __post_init__(self) -> None:
+        if not self.oversubscription > 0:
+            raise ValueError(f"oversubscription = {self.oversubscription} is not above 0; 1 is none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +68,12 @@ class DeviceDefaults:
 
 
 def make_cluster(name: str, hosts: Sequence[HostFacts], *, speeds: NominalSpeeds | None = None) -> Cluster:
-    """Devices are called HOST-NUMBER; raises ValueError if no host has any."""
+    """Devices are called HOST-NUMBER, hosts hang on their switches; raises ValueError if no host has any device."""
     speeds = speeds or NominalSpeeds()
     hosts = [host for host in hosts if host.devices]
+    taken = (f"{host.name}-{number}" for host in hosts for number in range(len(host.devices)))
+    tree = make_switch_tree({host.name: host.switches for host in hosts}, taken=taken)
     links = [link for host in hosts for link in _links_of(host, speeds)]
-    if len(hosts) > 1:
-        links += [
-            Link(
-                a=host.name,
-                b=NETWORK,
-                bandwidth_bytes_per_s=speeds.network_bytes_per_s,
-                latency_ns=NETWORK_LATENCY_NS,
-            )
-            for host in hosts
-        ]
     return Cluster(
         name=name,
         devices=tuple(
@@ -89,9 +88,24 @@ def make_cluster(name: str, hosts: Sequence[HostFacts], *, speeds: NominalSpeeds
             for host in hosts
             for number, device in enumerate(host.devices)
         ),
-        links=tuple(links),
-        switches=(NETWORK,) if len(hosts) > 1 else (),
+        links=(*links, *_network_links(tree, speeds)),
+        switches=tree.names,
     )
+
+
+def _network_links(tree: SwitchTree, speeds: NominalSpeeds) -> list[Link]:
+    """Every host to its switch, and every switch to the one above it, as fast as the hosts below share it."""
+    num_hosts = tree.num_hosts
+    links = [
+        Link(a=host, b=switch, bandwidth_bytes_per_s=speeds.network_bytes_per_s, latency_ns=NETWORK_LATENCY_NS)
+        for host, switch in tree.hosts.items()
+    ]
+    for lower, upper in tree.switches.items():
+        together = speeds.network_bytes_per_s * num_hosts[lower] / speeds.oversubscription
+        links.append(
+            Link(a=lower, b=upper, bandwidth_bytes_per_s=max(1, round(together)), latency_ns=SWITCH_LATENCY_NS)
+        )
+    return links
 
 
 def _links_of(host: HostFacts, speeds: NominalSpeeds) -> list[Link]:

@@ -2,9 +2,11 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from profiles.discovery.hosts import DeviceDefaults, HostFacts, accelerators, workers
+from profiles.discovery.topology import switches_of_labels
 
 _DOWN = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "MAINT", "INVAL")
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -39,15 +41,16 @@ def _slurm_node(fields: dict[str, str], *, sizes: DeviceDefaults) -> HostFacts:
     )
 
 
-def parse_kubernetes_nodes(text: str, *, sizes: DeviceDefaults) -> list[HostFacts]:
+def parse_kubernetes_nodes(text: str, *, sizes: DeviceDefaults, topology_labels: Sequence[str] = ()) -> list[HostFacts]:
     """The answer of `kubectl get nodes --output json`; nodes that are not ready or take no pods are left out.
 
-    Accelerators are described by the labels of NVIDIA's feature discovery (`nvidia.com/gpu.product`, `.memory` in MiB).
+    Accelerators are described by the labels of NVIDIA's feature discovery (`nvidia.com/gpu.product`, `.memory` in MiB),
+    switches by `topology_labels`, the outermost first, or those that clouds and topograph set.
     Raises ValueError if there is no node, or one whose accelerators nobody describes.
     """
     try:
         nodes = json.loads(text)["items"]
-        hosts = [_kubernetes_node(node, sizes=sizes) for node in nodes if _is_ready(node)]
+        hosts = [_kubernetes_node(node, sizes=sizes, keys=topology_labels) for node in nodes if _is_ready(node)]
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(f"not the answer of `kubectl get nodes --output json` ({error})") from None
     if not hosts:
@@ -60,7 +63,7 @@ def _is_ready(node: Any) -> bool:
     return ready and not node.get("spec", {}).get("unschedulable", False)
 
 
-def _kubernetes_node(node: Any, *, sizes: DeviceDefaults) -> HostFacts:
+def _kubernetes_node(node: Any, *, sizes: DeviceDefaults, keys: Sequence[str]) -> HostFacts:
     labels, offered = node["metadata"].get("labels", {}), node["status"]["allocatable"]
     name = labels.get("kubernetes.io/hostname", node["metadata"]["name"])
     count = int(offered.get("nvidia.com/gpu", "0"))
@@ -74,7 +77,7 @@ def _kubernetes_node(node: Any, *, sizes: DeviceDefaults) -> HostFacts:
         )
     else:
         devices = workers(cores=_cores(offered["cpu"]), memory_bytes=_bytes(offered["memory"]), sizes=sizes)
-    return HostFacts(name=name, devices=devices)
+    return HostFacts(name=name, devices=devices, switches=switches_of_labels(labels, keys=keys))
 
 
 def _cores(quantity: str) -> int:

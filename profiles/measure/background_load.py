@@ -41,6 +41,8 @@ class BusyWork:
     recomputes: bool
     defer: str
     """`module:function` that puts weight gradients off (`model.Defer`), by name: it has to reach other processes."""
+    cut: str
+    """Likewise what cuts modules (`load_model.Cut`)."""
 
 
 def time_busy(work: BusyWork, *, processes: int) -> dict[int, dict[str, Samples]]:
@@ -93,12 +95,11 @@ def add_samples(total: Samples, more: Mapping[str, Sequence[Sequence[int | None]
 def main(about: str) -> None:
     """One process: ready, go, the samples as a line, and on until killed, or until nobody is there any more."""
     work = BusyWork(**json.loads(about))
-    model = load_model(work.model).model
+    model = load_model(work.model, cut=_find(work.cut)).model
     model = replace(model, layers={name: model.layers[name] for name in work.takes}, inputs=_tuples(work.takes))
-    module, _, function = work.defer.partition(":")
     dtype = None if work.dtype is None else getattr(torch, work.dtype)
     where: dict[str, Any] = {"device": torch.device(work.device), "dtype": dtype}
-    defer = getattr(import_module(module), function)
+    defer = _find(work.defer)
     rounds = {size: RepeatedRuns(model, size=size, defer=defer, **where) for size in work.sizes}
     parent = os.getppid()
     _go_through(rounds, times=1, recomputes=work.recomputes)
@@ -107,6 +108,12 @@ def main(about: str) -> None:
     _say(json.dumps(_go_through(rounds, times=work.repetitions, recomputes=work.recomputes)))
     while os.getppid() == parent:
         _go_through(rounds, times=1, recomputes=False)
+
+
+def _find(name: str) -> Any:
+    """What is called `module:function`."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
 
 
 def _tuples(takes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:

@@ -1,19 +1,17 @@
-"""What the user names becomes a model: a built-in family, a training, a sequential or a traceable module."""
+"""What the user names becomes a model: a built-in family, a training, or a module that is cut into one."""
 
-import copy
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from profiles.measure.families.catalog import FAMILIES, make_family
-from profiles.measure.model import Model, as_model, as_tuple
-from profiles.measure.traced import cut_module
+from profiles.measure.model import Model, as_model
 
 FORMS = (
     "a planner.execute.training.Training, or a torch.nn.Module with an example: (module, inputs), "
@@ -21,8 +19,11 @@ FORMS = (
 )
 
 
-Kind = Literal["family", "training", "module"]
+Kind = Literal["family", "training"]
 """`training`: the executor can run it as it is named."""
+
+Cut = Callable[..., Any]
+"""(what a factory gave, source=its name) to a training if it gave a module with an example: the executor's own way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Intake:
     kind: Kind
 
 
-def load_model(name: str) -> Intake:
+def load_model(name: str, *, cut: Cut | None = None) -> Intake:
     """The model called `name`: `module:factory`, or a family such as `gpt:layers=4,width=256`.
 
     Raises ValueError that says what is wrong with the name, the factory or what it gives.
@@ -47,7 +48,7 @@ def load_model(name: str) -> Intake:
             f"{name!r} is neither module:factory (e.g. my_model:make_training) nor a family with its settings "
             f"(e.g. gpt:layers=4,width=256; there are {known})"
         )
-    return interpret(_call(name, head, factory=rest), source=name)
+    return interpret(_call(name, head, factory=rest), source=name, cut=cut)
 
 
 def _call(name: str, module_name: str, *, factory: str) -> Any:
@@ -61,6 +62,7 @@ def _call(name: str, module_name: str, *, factory: str) -> Any:
         raise ValueError(f"{name!r} cannot be imported: {error}; check the spelling and the current folder") from error
     if not callable(found):
         raise ValueError(f"{name!r} is a {type(found).__name__}, not a function; give a factory without arguments")
+    torch.manual_seed(0)  # as the executor does
     try:
         return found()
     except Exception as error:
@@ -68,41 +70,13 @@ def _call(name: str, module_name: str, *, factory: str) -> Any:
         raise ValueError(f"{name!r} fails when it is called without arguments: {reason}") from error
 
 
-def interpret(given: Any, *, source: str) -> Intake:
+def interpret(given: Any, *, source: str, cut: Cut | None = None) -> Intake:
     """The model of whatever a factory gave; raises ValueError that lists what may be given."""
-    model = as_model(given)
-    kind: Kind = "module" if model is None else "training"
+    is_module = isinstance(given, tuple | list) and len(given) in (2, 4) and isinstance(given[0], nn.Module)
+    model = as_model(cut(given, source=repr(source)) if is_module and cut is not None else given)
     if model is None:
-        parts = tuple(given) if isinstance(given, tuple | list) else (given,)
-        if not parts or not isinstance(parts[0], nn.Module) or len(parts) not in (2, 4):
-            shown = f"{len(parts)} things" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
-            raise ValueError(f"{source!r} gives {shown}; give {FORMS}")
-        model = _from_module(parts, source=source)
+        shown = f"{len(given)} things" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
+        raise ValueError(f"{source!r} gives {shown}; give {FORMS}")
     if not model.layers:
         raise ValueError(f"{source!r} has no layers; give at least one")
-    return Intake(model=model, kind=kind)
-
-
-def _from_module(parts: tuple[Any, ...], *, source: str) -> Model:
-    """Of a module and its example inputs, and a target and a loss if there are four parts."""
-    module, inputs, target, loss = (*parts, None, None)[:4]
-    examples = as_tuple(inputs)
-    if any(tensor.dim() == 0 or not tensor.shape[0] for tensor in examples):
-        raise ValueError(f"{source!r}: an example input has no samples along dimension 0; give at least one sample")
-    layers, takes = cut_module(module, examples, source=source)
-    return Model(
-        layers={name: partial(copy.deepcopy, part) for name, part in layers.items()},
-        inputs=takes,
-        loss=_mean_of_squares if loss is None else loss,
-        batch=lambda _: (examples, examples[0] if target is None else target),
-        optimizer=_adamw,
-    )
-
-
-def _mean_of_squares(output: Any, target: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
-    """Stands for a loss where none is given."""
-    return torch.stack([tensor.float().square().mean() for tensor in as_tuple(output)]).sum()
-
-
-def _adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=1e-4)
+    return Intake(model=model, kind="training")

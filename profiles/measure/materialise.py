@@ -51,15 +51,20 @@ def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:
 
 def signature(module: nn.Module) -> str:
     """Hash of everything that decides what a module computes, the values of its tensors aside: alike modules cost
-    the same. Classes, their code, plain attributes, shapes and types of parameters and buffers, submodules.
+    the same. Classes, their code, plain attributes, shapes and types of parameters and buffers, submodules. Neither
+    where a part is counts, only how deep, nor its number among the layers.
     """
     lines = []
     for path, part in module.named_modules():
-        lines.append(f"{path} {type(part).__module__}.{type(part).__qualname__} {_code(type(part).forward)}")
-        lines += sorted(f"{key}={_render(value)}" for key, value in vars(part).items() if not key.startswith("_"))
+        lines.append(f"{path.count('.')} {type(part).__module__}.{type(part).__qualname__} {_code(type(part).forward)}")
+        lines += sorted(f"{key}={_render(value)}" for key, value in vars(part).items() if _counts(key))
         lines += [f"{key} {_describe(value)}" for key, value in part.named_parameters(recurse=False)]
         lines += [f"{key} {_describe(value)}" for key, value in part.named_buffers(recurse=False)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _counts(key: str) -> bool:
+    return not key.startswith("_") and key not in ("layer_idx", "layer_number")
 
 
 def _render(value: Any) -> str:

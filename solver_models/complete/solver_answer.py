@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from solver_models.result import Status
 
+DEFAULT_SOLVER = "HiGHS"
+"""PuLP's name of the solver that comes along."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverAnswer:

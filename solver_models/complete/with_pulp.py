@@ -10,12 +10,9 @@ import highspy
 import pulp
 
 from solver_models.complete.programme import Programme, Row
-from solver_models.complete.solver_answer import SolverAnswer
+from solver_models.complete.solver_answer import DEFAULT_SOLVER, SolverAnswer
 from solver_models.interruptible import run_stoppable
 from solver_models.result import Status
-
-DEFAULT_SOLVER = "HiGHS"
-"""PuLP's name of the solver that comes along."""
 
 GRACE_S = 5.0
 """Seconds beyond its limit after which a solver is told to stop."""

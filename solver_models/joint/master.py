@@ -142,7 +142,7 @@ class MasterProgramme:
             floor=floor,
             stage_of=stage_of,
             groups=tuple(self._devices(column) for column in chain),
-            recompute=np.zeros(len(chain), np.int64),
+            modes=np.zeros(len(chain), np.int64),
         )
 
     def cut(self, case: OpenCase, value: int) -> None:

@@ -24,8 +24,8 @@ class OpenCase:
     """[L] stage of every layer."""
     groups: Groups
     """Devices per stage."""
-    recompute: Integers
-    """[S] 1 where the stage recomputes."""
+    modes: Integers
+    """[S] 1 where the stage recomputes; none shards."""
 
 
 def open_cases(
@@ -97,5 +97,5 @@ def _read(searcher: Searcher, space: Space, *, table: Integers) -> tuple[OpenCas
         groups = tuple(tuple(space.group[g, : space.group_size[g]].tolist()) for g in chosen[:num_stages])
         flags = row[num_layers + 1 + most_stages :][:num_stages].copy()
         stage_of = row[1 : num_layers + 1].copy()
-        cases.append(OpenCase(floor=int(row[0]), stage_of=stage_of, groups=groups, recompute=flags))
+        cases.append(OpenCase(floor=int(row[0]), stage_of=stage_of, groups=groups, modes=flags))
     return tuple(cases)

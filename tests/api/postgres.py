@@ -28,7 +28,9 @@ def find_programs() -> Path | None:
 class PostgresServer:
     """One server, many databases."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_durable: bool = False) -> None:
+        """A durable server waits for the disk, as a real one does; tests do not need that."""
+        self._fsync = "on" if is_durable else "off"
         programs = find_programs()
         assert programs is not None, "PostgreSQL's server is missing: apt-get install postgresql (make test does it)"
         self._programs = programs
@@ -63,7 +65,7 @@ class PostgresServer:
         self._process = subprocess.Popen(
             [
                 *(str(self._programs / "postgres"), "-D", self._data, "-k", str(self.folder)),
-                *("-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200"),
+                *("-c", "listen_addresses=", "-c", f"fsync={self._fsync}", "-c", "max_connections=200"),
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -90,7 +90,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys, monkeypatch):
     """Tests that files and commands are printed, and that neither folder nor process comes of it."""
     monkeypatch.chdir(tmp_path)
     example = Path(__file__).parents[2] / "examples" / "two-ranks.json"
-    for words in (["torchrun"], ["slurm", "--gpus"], ["kubernetes", "--image", "i"]):
+    for words in (["torchrun"], ["slurm", "--gpus"], ["kubernetes", "--image", "i"], ["sky"], ["ray", "--gpus"]):
         assert main(["launch", *words, str(example), "--dry-run", "--", "train.py"]) == 0
         assert "planner.execute.enter" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
@@ -98,3 +98,10 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys, monkeypatch):
     assert "no job was launched from here" in capsys.readouterr().err
     assert main(["launch", "torchrun", str(example), "--host", "x=y", "--", "train.py"]) == 2
     assert "--host x: the plan uses the hosts this-host" in capsys.readouterr().err
+    patch = tmp_path / "patch.yaml"
+    patch.write_text("kind: Pod\nspec: {volume: []}\n")
+    words = ["launch", "kubernetes", "--image", "i", "--patch", str(patch), str(example), "--dry-run", "--", "train.py"]
+    assert main(words) == 2
+    assert (
+        f"{patch}.spec: a pod has no field 'volume' (its value is []); did you mean volumes?" in capsys.readouterr().err
+    )

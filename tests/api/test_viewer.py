@@ -323,22 +323,34 @@ def test_picture_has_words_for_those_who_cannot_see_it(shown: Page):
 
 
 def test_tables_state_stages_and_baselines(shown: Page):
-    """Tests that stages come in order, and baselines by time: what fits, what does not fit, what does not apply."""
+    """Tests that stages come in order, and baselines by time: what fits, then, folded, what does not or cannot be."""
     rows = [
         [cell.text for cell in row.find_elements(By.TAG_NAME, "td")]
-        for row in shown.browser.find_elements(By.CSS_SELECTOR, "#tables tbody tr")
+        for row in shown.browser.find_elements(By.CSS_SELECTOR, "#stages tbody tr")
     ]
-    assert rows[:2] == [
+    assert rows == [
         ["0", "embed, block.0", "gpu0", "2.000 ms", "2.000 ms", "2.000 ms"],
         ["1", "block.1, head", "gpu1", "3.000 ms", "3.000 ms", "3.000 ms"],
     ]
-    assert [row[0] for row in rows[2:]] == [
-        "this plan",
-        "1F1B (even layers)",
-        "GPipe (even layers) needs 1.25 x the memory of gpu0",
-        "data parallel needs no more than one replica",
+    lines = shown.text("baselines").splitlines()
+    assert lines[:6] == ["What others would have done", "this plan", "31.00 ms", "1F1B", "31.00 ms", "the same"]
+    assert lines[6:] == ["1 that do not fit into memory, 1 that do not apply"]
+    shown.browser.find_element(By.CSS_SELECTOR, ".folded summary").click()
+    assert shown.text("baselines").splitlines()[7:] == [
+        "GPipe", "44.00 ms", "1.42 ×", "needs 1.25 x the memory of gpu0",
+        "data parallel", "–", "needs no more than one replica",
+    ]  # fmt: skip
+
+
+def test_the_plan_in_one_sentence(shown: Page):
+    """Tests that the file says aloud how fast, how far from perfect, and with how much room."""
+    assert shown.text("headline") == "As fast as 1F1B, at most 3.2 % from perfect, fits with 4.00 GiB to spare."
+    assert [band.text.splitlines() for band in shown.browser.find_elements(By.CSS_SELECTOR, ".band")] == [
+        ["0", "gpu0"],
+        ["1", "gpu1"],
     ]
-    assert [row[3] for row in rows[2:]] == ["", "1.000 ×", "1.419 ×", "–"]
+    assert "busiest link" in shown.text("machine")
+    assert len(shown.browser.find_elements(By.CSS_SELECTOR, ".memory-rows path.area")) == 2
 
 
 def test_hover_explains_an_action(shown: Page):

@@ -4,7 +4,9 @@ No engine runs where these tests run: what an engine would start is started here
 with the schemas and with the command line that they call.
 """
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,11 @@ import yaml
 from typer.testing import CliRunner
 
 from api.cli import app
+from api.jobs.job_metrics import JobMetrics
+from api.jobs.sql_store import SqlStore
+from api.jobs.sqlite import SqliteDatabase
+from api.service.keys import KeyRing
+from api.service.metrics import Metrics
 from tests.api.service.servers import serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,8 +31,9 @@ DOCKER = ROOT / "docker"
 
 def manifests() -> list[dict[str, Any]]:
     """Every Kubernetes object."""
-    text = (DOCKER / "kubernetes" / "pipeplan.yaml").read_text(encoding="utf-8")
-    return [document for document in yaml.safe_load_all(text) if document]
+    files = (DOCKER / "kubernetes" / "pipeplan.yaml", DOCKER / "autoscaling" / "autoscaler.yaml")
+    texts = (file.read_text(encoding="utf-8") for file in files)
+    return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 
 def compose() -> dict[str, Any]:
@@ -66,6 +74,72 @@ def test_pods_are_restricted():
             assert context["readOnlyRootFilesystem"] is True
             assert context["capabilities"] == {"drop": ["ALL"]}
             assert container["resources"]["requests"] == container["resources"]["limits"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize(("folder", "num_more"), [("kubernetes", 0), ("autoscaling", 1)])
+def test_kustomize_builds(folder: str, num_more: int):
+    """Tests that kustomize makes the manifests, and with autoscaling one object more, each as Kubernetes asks for."""
+    built = subprocess.run(["kubectl", "kustomize", str(DOCKER / folder)], check=True, capture_output=True, text=True)
+    made = [document for document in yaml.safe_load_all(built.stdout) if document]
+    assert len(made) == len(manifests()) - 1 + num_more
+    for document in made:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_autoscaling_asks_for_what_there_is():
+    """Tests that the autoscaler scales a deployment of ours by a metric that the doors export."""
+    (scaler,) = (item["spec"] for item in manifests() if item["kind"] == "HorizontalPodAutoscaler")
+    names = {item["metadata"]["name"] for item in manifests() if item["kind"] == scaler["scaleTargetRef"]["kind"]}
+    assert scaler["scaleTargetRef"]["name"] in names
+    (metric,) = scaler["metrics"]
+    assert metric["external"]["metric"]["name"] in exported()
+
+
+def exported() -> set[str]:
+    """Names of all metrics, as doors and workers render them."""
+    metrics = Metrics()
+    metrics.observe("GET", "/", status=200, seconds=0.1)
+    text = "\n".join([metrics.render([]), *JobMetrics().render()])
+    gauges = (ROOT / "api" / "service" / "health.py").read_text(encoding="utf-8")
+    named = set(re.findall(r"# TYPE (\w+) (?:counter|gauge)", text)) | set(re.findall(r'"(pipeplan_\w+)"', gauges))
+    histograms = set(re.findall(r"# TYPE (\w+) histogram", text))
+    return named | {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
+
+
+def test_alerts_and_dashboard_ask_for_what_there_is():
+    """Tests that every metric of the rules and of the dashboard is exported, and every runbook is in the docs."""
+    rules = yaml.safe_load((DOCKER / "monitoring" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    dashboard = json.loads((DOCKER / "monitoring" / "dashboard.json").read_text(encoding="utf-8"))
+    asked = [rule["expr"] for rule in rules]
+    asked += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    used = {name for text in asked for name in re.findall(r"pipeplan_\w+", text)}
+    assert used
+    assert used - exported() == set()
+    for rule in rules:
+        page, _, heading = rule["annotations"]["runbook"].partition(", ")
+        assert f"### {json.loads(heading)}" in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_the_first_key_is_made_by_a_script(tmp_path: Path):
+    """Tests that the script makes a key that the service takes, puts it where compose and Kubernetes find it, once."""
+    script = str(DOCKER / "first-key.sh")
+    made = subprocess.run([script, "compose", str(tmp_path / ".env")], check=True, capture_output=True, text=True)
+    key = made.stdout.strip()
+    assert (tmp_path / ".env").read_text() == f"PIPEPLAN_FIRST_KEY={key}\n"
+    assert (tmp_path / ".env").stat().st_mode & 0o077 == 0
+    again = subprocess.run([script, "compose", str(tmp_path / ".env")], check=False, capture_output=True)
+    assert again.returncode == 2
+    (tmp_path / "kubectl").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat > {tmp_path}/secret\n')
+    (tmp_path / "kubectl").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    made = subprocess.run([script, "kubernetes"], check=True, capture_output=True, text=True, env=path)
+    assert (tmp_path / "secret").read_text() == made.stdout.strip() != key
+    assert "create secret generic pipeplan-first-key" in (tmp_path / "asked").read_text()
+    database = SqliteDatabase(tmp_path / "jobs.sqlite")
+    SqlStore(database)
+    assert KeyRing(database).adopt(key, tenant="default")
+    database.close_all()
 
 
 def test_there_is_what_a_platform_asks_for():

@@ -22,12 +22,34 @@ def real(*shape: int) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
+class SelfAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class Experts(nn.Module):
+    """Half of the samples each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(2, 4, 5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([nn.functional.linear(part, self.up[k]) for k, part in enumerate(x.chunk(2))])
+
+
 KINDS: dict[str, Make] = {
     "linear": lambda: (nn.Linear(5, 3).double(), real(4, 5)),
     "linear, no bias": lambda: (nn.Linear(5, 3, bias=False).double(), real(4, 5)),
     "linear, three dimensions": lambda: (nn.Linear(5, 3).double(), real(4, 7, 5)),
     "linear, one dimension": lambda: (nn.Linear(5, 3).double(), real(5)),
     "linear, bfloat16": lambda: (nn.Linear(5, 3).bfloat16(), real(4, 5).bfloat16()),
+    "attention": lambda: (SelfAttention().double(), real(3, 4, 6)),
+    "experts": lambda: (Experts().double(), real(4, 5)),
     "convolution 1d": lambda: (nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2).double(), real(2, 4, 9)),
     "convolution 2d": lambda: (nn.Conv2d(4, 6, 3, dilation=2).double(), real(2, 4, 9, 8)),
     "convolution 2d, no batch": lambda: (nn.Conv2d(4, 6, 3, padding=1).double(), real(4, 9, 8)),

@@ -22,15 +22,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from api.cli import main
 from planner.execute.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.training import training_of
 from profiles.measure.assemble import Origin, make_profile
 from profiles.measure.clocks import HostClock
 from profiles.measure.estimate import SHEETS
 from profiles.measure.load_model import load_model
 from profiles.measure.measure_layers import Findings, MeasuringStep, Survey, survey_model
-from profiles.measure.model import Model, as_tuple
+from profiles.measure.model import Model, as_tuple, sources_of
 from profiles.measure.record import Journal, open_journal
 from profiles.measure.segment import MeasuringEffort
-from profiles.measure.traced import cut_module
 from tests.long_runs import shortened
 
 QUICK = MeasuringEffort(repetitions=1, warm_up=0)
@@ -164,12 +164,14 @@ def alike() -> dict[str, list[str]]:
 
 def cut() -> dict[str, Any]:
     """The layers of a traced module one after the other give what the module gives."""
-    module, example = load("traced")
-    layers, takes = cut_module(module, (example,), source="traced")
-    values: dict[str, tuple[torch.Tensor, ...]] = {"": (example,)}
-    for name, layer in layers.items():
-        values[name] = as_tuple(layer(*(tensor for source in takes[name] for tensor in values[source])))
-    return {"takes": takes, "is_equal": torch.equal(values[name][0], module(example))}
+    model = load_model("measure_models:traced", cut=training_of).model
+    values: dict[str, tuple[torch.Tensor, ...]] = {"": as_tuple(model.batch(0)[0])}
+    torch.manual_seed(0)
+    module, _ = load("traced")
+    for name, sources in sources_of(model).items():
+        layer = model.layers[name]()
+        values[name] = as_tuple(layer(*(tensor for source in sources for tensor in values[source])))
+    return {"takes": sources_of(model), "is_equal": torch.equal(values[name][0], module(values[""][0]))}
 
 
 def load(factory: str) -> Any:

@@ -41,6 +41,7 @@ SlurmdSpoolDir={folder}/spool.%n
 StateSaveLocation={folder}/state
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.%n.log
+TopologyPlugin=topology/tree
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -53,7 +54,10 @@ def missing_programs() -> list[str]:
 
 @contextmanager
 def slurm_cluster(folder: Path, *, num_nodes: int, cpus: int = 4) -> Iterator[dict[str, str]]:
-    """Runs nodes n0, n1, ...; gives the variables under which Slurm's programs find them."""
+    """Runs nodes n0, n1, ... (at least 2), half of them under each of two switches.
+
+    Gives the variables under which Slurm's programs find them.
+    """
     folder.mkdir(parents=True)
     for name in ("state", *(f"spool.n{number}" for number in range(num_nodes))):
         (folder / name).mkdir()
@@ -65,6 +69,9 @@ def slurm_cluster(folder: Path, *, num_nodes: int, cpus: int = 4) -> Iterator[di
     )
     configuration = folder / "slurm.conf"
     configuration.write_text(_CONFIGURATION.format(folder=folder, controller=ports[0], nodes=nodes))
+    half = max(1, num_nodes // 2)
+    switches = (f"SwitchName=leaf0 Nodes=n[0-{half - 1}]", f"SwitchName=leaf1 Nodes=n[{half}-{num_nodes - 1}]")
+    (folder / "topology.conf").write_text("\n".join((*switches, "SwitchName=spine Switches=leaf[0-1]", "")))
     environment = os.environ | {"SLURM_CONF": str(configuration)}
     daemons = []
     try:

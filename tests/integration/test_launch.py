@@ -113,6 +113,20 @@ def test_slurm_trains_as_torchrun_does(plan, hosts, slurm, tmp_path: Path, monke
         assert json.loads((tmp_path / "trace" / f"rank{rank}.json").read_text())["device"] == device
 
 
+def test_slurms_nodes_and_switches_are_discovered(slurm, tmp_path: Path, monkeypatch):
+    """Tests that a real Slurm is asked for nodes and topology, and that its leaf and spine switches are the network."""
+    monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
+    assert main(["cluster", "discover", "slurm", "-o", str(tmp_path / "cluster.json")]) == 0
+    cluster = json.loads((tmp_path / "cluster.json").read_text())
+    assert [device["host"] for device in cluster["devices"]] == ["n0", "n1", "n2"]
+    joined = {frozenset((link["a"], link["b"])) for link in cluster["links"]}
+    assert {
+        frozenset(pair) for pair in (("n0", "spine"), ("n1", "leaf1"), ("n2", "leaf1"), ("leaf1", "spine"))
+    } < joined
+    assert main(["cluster", "discover", "slurm", "--flat", "-o", str(tmp_path / "flat.json")]) == 0
+    assert json.loads((tmp_path / "flat.json").read_text())["switches"] == ["network"]
+
+
 def test_a_slurm_job_is_cancelled(slurm, tmp_path: Path, monkeypatch, capsys):
     """Tests that a running job is seen to run, is ended by `job cancel`, and that its folder is not taken meanwhile."""
     given = write(TWO, tmp_path, monkeypatch, d0="n0", d1="n1")

@@ -255,7 +255,7 @@ REFUSALS = {
     "failing": "fails when it is called without arguments: no data",
     "a number": "gives a int; give a planner.execute.training.Training",
     "module alone": "gives a Linear; give",
-    "branching": "torch.fx cannot trace it",
+    "branching": "decides by the values of its samples (__bool__)",
     "unknown setting": "did you mean 'layers'?",
     "no number": "layers = 'three' is not a whole number",
     "zero": "layers = '0' is not a whole number",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy
 
 from planner.actions import Action
-from planner.plan import Plan, Stage
+from planner.plan import SHARDS, Plan, Shard, Stage
 from planner.problem import Problem
 from profiles.model_profile import Edge, Layer
 from tests.planner.exhaustive import explore
@@ -74,6 +74,7 @@ def check(problem: Problem, plan: Plan) -> None:
     demand(all(stage.layers and stage.replicas and all(stage.replicas) for stage in plan.stages), "nothing is empty")
     place = {name: (number, i) for number, s in enumerate(plan.stages) for i, name in enumerate(s.layers)}
     demand(all(place[e.producer] < place[e.consumer] for e in problem.profile.edges), "edges point forward")
+    demand(may_shard(problem, plan.stages), "sharding is allowed")
     devices = problem.cluster.by_name
     for number, stage in enumerate(plan.stages):
         used = [name for group in stage.replicas for name in group]
@@ -85,6 +86,7 @@ def check(problem: Problem, plan: Plan) -> None:
         demand(has_whole_samples(problem, len(stage.replicas)), "whole samples")
         demand(is_measured(problem, stage), "measured for that share")
         demand(problem.options.recompute or not stage.recompute, "recomputation is allowed")
+        demand(stage.shard == "none" or len(stage.replicas) > 1, "nobody shards alone")
         for group in stage.replicas:
             for layer in (problem.profile.by_name[name] for name in stage.layers):
                 measured = {(cost.device_type, cost.width) for cost in layer.costs}
@@ -97,6 +99,14 @@ def check(problem: Problem, plan: Plan) -> None:
         held = {s for s, stage in enumerate(plan.stages) if any(device in group for group in stage.replicas)}
         demand(0 < len(held) <= problem.options.max_stages_per_device, "not too many stages on a device")
         demand({action.stage for action in word} <= held, "no foreign actions")
+
+
+def may_shard(problem: Problem, stages: Sequence[Stage]) -> bool:
+    """Whether replicas shard the optimizer's state only where they may, and wherever they have to."""
+    shards = {stage.shard for stage in stages if len(stage.replicas) > 1}
+    known = {"never": [{"none"}], "always": [{"optimizer"}], "together": [{"none"}, {"optimizer"}]}
+    choice = problem.options.shard_optimizer
+    return not shards or choice == "allow" or shards in known[choice]
 
 
 def most_replicas(problem: Problem) -> int:
@@ -187,7 +197,12 @@ class Reading:
             group_type, total = self.problem.cluster.by_name[device].type, 0
             for layer in self.layers[s]:
                 total += max([c.optimizer_ns for c in layer.costs if c.device_type == group_type], default=0)
-            taken[device] += ceil(Fraction(total, len(self.stages[s].replicas[r])))
+            taken[device] += ceil(Fraction(total, len(self.stages[s].replicas[r]) * self.sharers(s)))
+        for s in (number for number, stage in enumerate(self.stages) if stage.shard == "optimizer"):
+            own = [device for group in self.stages[s].replicas for device in group]
+            ready = max(taken[device] for device in own)
+            for device in own:
+                taken[device] = ready + self.round_trip(s, self.weight_bytes(s), rounds=1)[0]
         return self.problem.profile.optimizer_ns + max(taken.values())
 
     def traffic(self) -> dict[tuple[int, int], tuple[int, int, bool]]:
@@ -234,17 +249,24 @@ class Reading:
         duration = route.latency_ns + ceil(Fraction(num_bytes * 10**9, route.bandwidth_bytes_per_s))
         return Leg(sender, receiver, is_backward, rank, duration, route.links, False)
 
+    def sharers(self, stage: int) -> int:
+        """How many replicas hold a part each of the optimizer's state of a stage."""
+        return len(self.stages[stage].replicas) if self.stages[stage].shard == "optimizer" else 1
+
     def ring(self, stage: int) -> tuple[int, tuple[int, ...]]:
-        """Time of a stage's all-reduce, and the links under it."""
+        """Time of a stage's all-reduce or reduce-scatter, and the links under it."""
+        return self.round_trip(stage, self.gradient_bytes(stage), rounds=2 if self.sharers(stage) == 1 else 1)
+
+    def round_trip(self, stage: int, size: int, *, rounds: int) -> tuple[int, tuple[int, ...]]:
+        """Time in which a stage's replicas pass so many bytes round a ring, and the links under it."""
         groups = self.stages[stage].replicas
         r = len(groups)
         if r == 1 or all(layer.frozen for layer in self.layers[stage]):
             return 0, ()
-        size = self.gradient_bytes(stage)
         routes = [self.problem.cluster.route(groups[i][0], groups[(i + 1) % r][0], num_bytes=size) for i in range(r)]
         slowest = min(route.bandwidth_bytes_per_s for route in routes)
-        latency = 2 * (r - 1) * max(route.latency_ns for route in routes)
-        time = ceil(Fraction(2 * (r - 1) * size * 10**9, r * slowest)) + latency
+        latency = rounds * (r - 1) * max(route.latency_ns for route in routes)
+        time = ceil(Fraction(rounds * (r - 1) * size * 10**9, r * slowest)) + latency
         return time, tuple(link for route in routes for link in route.links)
 
     def gradient_bytes(self, stage: int) -> int:
@@ -261,6 +283,23 @@ class Reading:
         size = sum(stated.get(x.name) or 0 for x in trained)
         return size + ceil(Fraction(sum(whole[x.name] for x in trained if stated.get(x.name) is None), width))
 
+    def weight_bytes(self, stage: int) -> int:
+        """Trained weights of a stage, per device."""
+        width, stated, whole = len(self.stages[stage].replicas[0]), 0, 0
+        for x in self.layers[stage]:
+            known = {w.width: w.parameter_bytes for w in x.wider}.get(width)
+            stated += 0 if x.frozen or not x.parameter_bytes else known or 0
+            whole += 0 if x.frozen or known is not None else x.parameter_bytes
+        return stated + ceil(Fraction(whole, width))
+
+    def state(self, stage: int) -> int:
+        """What a stage holds on each device whatever it does: a part of the optimizer's state where replicas shard."""
+        whole, width = 0, len(self.stages[stage].replicas[0])
+        for x in self.layers[stage]:
+            entry = x if width == 1 else next(w for w in x.wider if w.width == width)
+            whole += 0 if x.frozen or not x.parameter_bytes else entry.optimizer_bytes or 0
+        return self.size(stage, "state_bytes") - whole + ceil(Fraction(whole, self.sharers(stage)))
+
     def size(self, stage: int, field: str) -> int:
         """Bytes of a stage per device: state undivided, everything that grows with the batch over the replicas."""
         groups = self.stages[stage].replicas
@@ -276,8 +315,8 @@ class Reading:
     def static(self, device: str) -> int:
         """State, the largest bucket and receive buffers of a device."""
         held = [s for s, stage in enumerate(self.stages) if any(device in group for group in stage.replicas)]
-        total = sum(self.size(s, "state_bytes") for s in held)
-        reduced = [self.gradient_bytes(s) for s in held if len(self.stages[s].replicas) > 1]
+        total = sum(self.state(s) for s in held)
+        reduced = [self.gradient_bytes(s) * min(2, self.sharers(s)) for s in held if len(self.stages[s].replicas) > 1]
         total += min(self.problem.profile.bucket_bytes, max(reduced, default=0))
         for (a, b), (forward, backward, _) in self.pairs.items():
             for mine, other, num_bytes in ((b, a, forward), (a, b, backward)):
@@ -488,13 +527,22 @@ def every_mapping(problem: Problem) -> Iterator[tuple[Stage, ...]]:
             first_used = list(dict.fromkeys(name for replicas in placement for group in replicas for name in group))
             if symmetric and first_used != names[: len(first_used)]:
                 continue
-            for flags in product((False, True) if options.recompute else (False,), repeat=len(parts)):
+            modes = product((False, True) if options.recompute else (False,), every_shard(options.shard_optimizer))
+            for flags in product(list(modes), repeat=len(parts)):
+                sharers = [r for (_, shard), r in zip(flags, placement, strict=True) if shard == "optimizer"]
+                if any(len(replicas) == 1 for replicas in sharers):
+                    continue
                 stages = tuple(
-                    Stage(layers=part, replicas=replicas, recompute=flag)
-                    for part, replicas, flag in zip(parts, placement, flags, strict=True)
+                    Stage(layers=part, replicas=replicas, recompute=flag, shard=shard)
+                    for part, replicas, (flag, shard) in zip(parts, placement, flags, strict=True)
                 )
                 if is_allowed(problem, stages):
                     yield stages
+
+
+def every_shard(choice: str) -> tuple[Shard, ...]:
+    """What a stage may do with the optimizer's state, as far as that does not depend on other stages."""
+    return SHARDS[:1] if choice == "never" else SHARDS
 
 
 def every_group(problem: Problem) -> Iterator[tuple[tuple[str, ...], ...]]:
@@ -574,6 +622,7 @@ def is_allowed(problem: Problem, stages: tuple[Stage, ...]) -> bool:
     used = {name for stage in stages for group in stage.replicas for name in group}
     return (
         all(is_measured(problem, stage) for stage in stages)
+        and may_shard(problem, stages)
         and (options.skip_edges or all(b - a <= 1 for a, b in pairs))
         and (options.uneven_replication or len(counts) <= 1)
         and (options.idle_devices or len(used) == len(problem.cluster.devices))

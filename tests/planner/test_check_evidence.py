@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from planner import embedded_document, embedded_problem
+from planner import check_evidence, embedded_document, embedded_problem
 from planner.check_evidence import HISTORY, rederive
 from planner.document import parse_plan, render_plan
 from planner.embedded_problem import enclosed_problem
@@ -161,6 +161,29 @@ def test_tampered_evidence_is_found(document: str, name: str):
     assert any(field in name for name in found), found
     for difference in outcome.differences:
         assert difference.message.endswith(".")
+
+
+def test_plans_of_another_release_may_know_less(document: str, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a baseline that a release did not have, and a bound it did not reach, are no faults of its plans, and
+    that a baseline that is faster than the plan is, whoever made it.
+    """
+    tree = json.loads(document)
+    tree["evidence"]["baselines"].pop(0)
+    tree["evidence"]["schedule_bound_ns"] = tree["evidence"]["lower_bound_ns"]
+    assert check(json.dumps(tree))
+    tree["evidence"]["planner_version"] = "0.1.9"
+    assert check(json.dumps(tree)) == {}
+    tree["evidence"]["schedule_bound_ns"] = tree["evidence"]["makespan_ns"] + 1
+    assert "schedule_bound_ns" in check(json.dumps(tree))
+
+    played = check_evidence.play_baseline
+
+    def faster(*asked: Any, **how: Any) -> Any:
+        row, made = played(*asked, **how)
+        return replace(row, makespan_ns=1), made
+
+    monkeypatch.setattr(check_evidence, "play_baseline", faster)
+    assert "baselines.data parallel" in check(json.dumps(tree))
 
 
 def test_weights_of_a_dual_are_checked(document: str):

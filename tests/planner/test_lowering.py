@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from planner.lowering import (
     make_plan_from_words,
     make_schedule_instance,
     make_stages,
+    modes_of,
 )
 from planner.plan import Plan, Stage
 from planner.problem import PinnedLayer
@@ -40,8 +40,7 @@ def test_stages_survive_the_round_trip(rng: Random):
     stages = random_stages(rng, problem)
     if is_narrow(stages):
         stage_of, groups = make_candidate_arrays(problem, stages)
-        recompute = np.array([int(stage.recompute) for stage in stages])
-        assert make_stages(problem, stage_of, groups=groups, recompute=recompute) == stages
+        assert make_stages(problem, stage_of, groups=groups, modes=modes_of(stages)) == stages
 
 
 @given(randoms)

@@ -223,6 +223,13 @@ def weight_share_of_frozen_stage() -> tuple[Problem, Plan]:
     return problem, base_plan(problem, make_split("w x @ a", weight_grad="c"), "y z @ b", a="0F0 0F1 0I0 0I1", c="")
 
 
+def with_replicas_that_shard() -> tuple[Problem, Plan]:
+    """The second stage is replicated, and shards the optimizer's state though nobody has allowed it."""
+    problem = base_problem()
+    stage = replace(make_stage("y z @ b | c"), shard="optimizer")
+    return problem, base_plan(problem, "w x @ a", stage, c=WORDS["b"])
+
+
 def of_batch(*, allowed: tuple[int, ...] | None = None, **reference: object) -> Callable[[], tuple[Problem, Plan]]:
     """Two microbatches of two samples, a batch of four; costs are known for one and for two samples, and alike."""
 
@@ -267,6 +274,7 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "device-repeated": with_stages("w x @ a", "y z @ b | b"),
     "group-mixed": with_stages("w x @ a", "y z @ b+e"),
     "width-uneven": with_stages("w x @ a", "y z @ b | c+d"),
+    "shard-alone": with_stages(replace(make_stage("w x @ a"), shard="optimizer"), "y z @ b"),
     "samples-cut": cut_sample,
     "width-unmeasured": with_stages("w x @ a+c", "y z @ b"),
     "width-limit": group_of_two,
@@ -275,6 +283,7 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "replicas-uneven": two_and_three_replicas,
     "edge-skips": skipping_edge,
     "recompute-forbidden": with_stages(make_stage("w x @ a", recompute=True), "y z @ b"),
+    "shard-option": with_replicas_that_shard,
     "split-forbidden": with_options(split_backward=False),
     "split-placement-forbidden": with_split(APART_STAGE, split_placement=False),
     "split-replicated": with_split(make_split("w x @ a | d", weight_grad="c")),

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.actions import KINDS, Action
 from planner.costs import CostModel
-from planner.lowering import make_candidate_arrays, make_instance, make_plan_from_words
+from planner.lowering import make_candidate_arrays, make_instance, make_plan_from_words, modes_of
 from planner.plan import Plan, Stage
 from planner.problem import Options, PinnedLayer, Problem
 from planner.simulate import Timeline, simulate
@@ -177,16 +177,16 @@ class Case:
     def net(self) -> Net:
         candidate = self.candidate()
         start, devices = flatten(candidate.groups)
-        return assemble(self.searcher.layers, candidate.stage_of, start, devices, candidate.recompute)
+        return assemble(self.searcher.layers, candidate.stage_of, start, devices, candidate.modes)
 
     def candidate(
         self, *, policy_params: Integers = STANDARD_POLICY_PARAMS[0], words: dict[int, Word] | None = None
     ) -> Candidate:
         """These stages, with a policy or with words."""
         stage_of, groups = make_candidate_arrays(self.problem, self.stages)
-        recompute = np.array([int(stage.recompute) for stage in self.stages], dtype=np.int64)
+        modes = modes_of(self.stages)
         return Candidate(
-            stage_of=stage_of, groups=groups, recompute=recompute, policy_params=policy_params, objective=0, words=words
+            stage_of=stage_of, groups=groups, modes=modes, policy_params=policy_params, objective=0, words=words
         )
 
     def words(self, schedule: Mapping[str, Sequence[Action]]) -> dict[int, Word]:

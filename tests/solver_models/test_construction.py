@@ -23,7 +23,7 @@ def test_seeds_are_sound(rng: Random):
     case = Case(random_restrictions(rng), ())
     for seed in make_seeds(case.searcher):
         assert is_ordered(case.instance, seed.stage_of)
-        assert len(seed.groups) == len(seed.recompute) == seed.stage_of.max() + 1
+        assert len(seed.groups) == len(seed.modes) == seed.stage_of.max() + 1
         assert all(group and len(set(group)) == len(group) for group in seed.groups)
         assert (seed.fit != UNRATED) == case.searcher.is_allowed(seed)
 

@@ -4,11 +4,11 @@ import pytest
 from ortools.sat.python import cp_model
 
 from solver_models.instance import ScheduleInstance
-from solver_models.schedule import solve_order
 from solver_models.schedule.cp_neighbourhood import _Window, improve_window
 from solver_models.schedule.evaluation import play
 from solver_models.schedule.large_neighbourhood_search import sweep
 from solver_models.schedule.serial_schedule import one_by_one
+from solver_models.schedule.solve import solve_order
 from solver_models.search_params import CpWindowParams
 from tests.solver_models.test_schedule_model import TINY, best_of, big, chain, end_of, peak_units
 

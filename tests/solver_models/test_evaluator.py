@@ -129,7 +129,7 @@ def test_plays_end_early_only_if_they_are_too_late(rng: Random):
     searcher, candidate = case.searcher, case.candidate(policy_params=random_policy_params(rng))
     start = np.cumsum([0, *(len(group) for group in candidate.groups)]).astype(np.int64)
     devices = np.array([device for group in candidate.groups for device in group], np.int64)
-    solution = Solution(candidate.stage_of, start, devices, candidate.recompute, candidate.policy_params)
+    solution = Solution(candidate.stage_of, start, devices, candidate.modes, candidate.policy_params)
     whole = evaluate(searcher.layers, solution, FAR, False, False).amount
     for threshold in (whole - 1, whole, whole + 1, whole * rng.randint(1, 200) // 100):
         early = evaluate(searcher.layers, solution, threshold, False, False).amount

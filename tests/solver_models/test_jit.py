@@ -97,6 +97,12 @@ def seen_from_both_sides():
 
 def sizes():
     return both(1), sum(both.stats.cache_hits.values()), sum(both.stats.cache_misses.values())
+
+
+def copies():
+    (compiled,) = (both(1), both.overloads.values())[1]
+    functions = compiled.library._final_module.functions
+    return [not each.is_declaration for each in functions if "literal3add" in each.name]
 """
 
 
@@ -136,3 +142,30 @@ def test_processes_compile_a_function_once(tmp_path: Path):
     with ThreadPoolExecutor() as pool:
         seen = list(pool.map(lambda _: ask_literal(room, "sizes()", tmp_path / "cache"), range(3)))
     assert sorted(seen) == ["(5, 0, 1)", "(5, 1, 0)", "(5, 1, 0)"]
+
+
+def callee_room(folder: Path) -> Path:
+    """A clone with the same two kernels, where every function counts as large."""
+    room = literal_module(folder)
+    path = room / "solver_models" / "jit.py"
+    source = path.read_text(encoding="utf-8")
+    assert source.count("\nMOST_TAKEN_IN = 400\n") == 1
+    path.write_text(source.replace("\nMOST_TAKEN_IN = 400\n", "\nMOST_TAKEN_IN = 0\n"), encoding="utf-8")
+    return room
+
+
+def test_a_large_function_is_compiled_once(tmp_path: Path):
+    """Tests that callers hold no copy of a large function, find it when they are loaded, and else are compiled again.
+
+    Lost is the callee alone, or what a callee is called in: both give the right answer and are whole again afterwards.
+    """
+    room = callee_room(tmp_path / "room")
+    assert ask_literal(room, "copies()", tmp_path / "cache") == "[False]"
+    assert ask_literal(room, "sizes()", tmp_path / "cache") == "(5, 1, 0)"
+    stored = sorted((tmp_path / "cache").rglob("*.nbc"))
+    callers, callees = ([each for each in stored if f".{name}-" in each.name] for name in ("both", "add"))
+    assert len(callers) == len(callees) == 1
+    for lost in (callees, callers, callees):
+        lost[0].unlink()
+        assert ask_literal(room, "sizes()", tmp_path / "cache") == "(5, 0, 1)"
+        assert ask_literal(room, "sizes()", tmp_path / "cache") == "(5, 1, 0)"

@@ -66,7 +66,7 @@ def listed(searcher: Searcher, *, threshold: int = LATEST) -> tuple[OpenCase, ..
 
 
 def joints(cases: tuple[OpenCase, ...]) -> list[Joint]:
-    return [(tuple(case.stage_of.tolist()), case.groups, tuple(case.recompute.tolist())) for case in cases]
+    return [(tuple(case.stage_of.tolist()), case.groups, tuple(case.modes.tolist())) for case in cases]
 
 
 def permuted(joint: Joint, image: tuple[int, ...]) -> Joint:
@@ -119,7 +119,7 @@ def test_floors_hold_for_every_order(rng: Random):
     searcher = Case(problem, ()).searcher
     cases = listed(searcher)
     for case in rng.sample(cases, min(20, len(cases))):
-        candidate = searcher.rate(case.stage_of, case.groups, recompute=case.recompute)
+        candidate = searcher.rate(case.stage_of, case.groups, modes=case.modes)
         assert not candidate.is_feasible or candidate.objective >= case.floor
         is_done, best = searcher.enumerate_orders(candidate, threshold=LATEST, most_words=500, most_plays=5000)
         if is_done and best is not None:
@@ -148,11 +148,11 @@ def test_symmetries_leave_the_instance_alone(rng: Random):
     searcher = Case(problem, ()).searcher
     images = automorphisms(searcher.instance).tolist()
     for case in listed(searcher)[:20]:
-        rated = searcher.rate(case.stage_of, case.groups, recompute=case.recompute)
+        rated = searcher.rate(case.stage_of, case.groups, modes=case.modes)
         for image in images:
             groups = tuple(tuple(image[d] for d in group) for group in case.groups)
-            assert searcher.floor(case.stage_of, groups, recompute=case.recompute) is not None
-            assert searcher.rate(case.stage_of, groups, recompute=case.recompute).worth == rated.worth
+            assert searcher.floor(case.stage_of, groups, modes=case.modes) is not None
+            assert searcher.rate(case.stage_of, groups, modes=case.modes).worth == rated.worth
 
 
 def alike(problem: Problem, rng: Random):
@@ -226,7 +226,7 @@ def solve_by_cuts(master: MasterProgramme, searcher: Searcher, *, most_rounds: i
         if found is None or found.case is None:
             break
         bound, case = found.bound, found.case
-        candidate = searcher.make_candidate(case.stage_of, case.groups, recompute=case.recompute)
+        candidate = searcher.make_candidate(case.stage_of, case.groups, modes=case.modes)
         floor = searcher.exact_floor(candidate)
         if floor is not None and floor <= bound * SLACK + 1:
             return floor, rounds

@@ -40,7 +40,7 @@ def test_greedy_recomputation(memory_bytes: int, expected: list[int]):
     )  # fmt: skip
     case = Case(problem, stages)
     assert greedy_flags(case.searcher, case.candidate()).tolist() == expected
-    variants = [tuple(c.recompute.tolist()) for c in recompute_variants(case.searcher, [case.candidate()])]
+    variants = [tuple(c.modes.tolist()) for c in recompute_variants(case.searcher, [case.candidate()])]
     assert (tuple(expected) in variants) == any(expected)
 
 
@@ -54,7 +54,7 @@ def test_greedy_recomputation_leaves_nothing_to_free(seed: int):
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices), num_microbatches=6)
     case = Case(problem, ())
     for seed_candidate in make_seeds(case.searcher):
-        if seed_candidate.fit == UNRATED or seed_candidate.recompute.any():
+        if seed_candidate.fit == UNRATED or seed_candidate.modes.any():
             continue
         flags = greedy_flags(case.searcher, seed_candidate)
         names = problem.profile.topological_order
@@ -98,6 +98,6 @@ def test_seeds_hold_a_greedy_choice():
     problem = make_problem(layers, links, num_microbatches=8, memory_bytes=700, recompute=True, receive_buffers=0)
     case = Case(problem, ())
     whole_pipeline = [c for c in make_seeds(case.searcher) if c.groups == ((0,), (1,), (2,), (3,))]
-    flags = {tuple(candidate.recompute.tolist()) for candidate in whole_pipeline if candidate.is_feasible}
+    flags = {tuple(candidate.modes.tolist()) for candidate in whole_pipeline if candidate.is_feasible}
     assert (1, 0, 0, 0) in flags
     assert np.all([candidate.is_feasible for candidate in whole_pipeline])

@@ -24,7 +24,7 @@ def open_order(problem: Problem) -> tuple[Searcher, Candidate, tuple[Stage, ...]
     costs = CostModel(problem)
     searcher = Searcher(make_instance(problem, costs))
     candidate = make_seeds(searcher)[0]
-    stages = make_stages(problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
+    stages = make_stages(problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
     return searcher, candidate, stages, make_schedule_instance(problem, stages, costs=costs)
 
 

@@ -29,13 +29,12 @@ from solver_models.instance import (
     Transfer,
     Word,
 )
-from solver_models.schedule import estimate_size, solve_order
 from solver_models.schedule.constraints import Rules
 from solver_models.schedule.effort import SolveEffort
 from solver_models.schedule.evaluation import in_order, play
 from solver_models.schedule.scale import scaled
 from solver_models.schedule.serial_schedule import one_by_one
-from solver_models.schedule.solve import MAX_SIZE, make_model
+from solver_models.schedule.solve import MAX_SIZE, estimate_size, make_model, solve_order
 
 
 def lane(stage: int, device: int, times: tuple[int, int, int], **changes: int | bool) -> StageReplica:

@@ -55,7 +55,7 @@ def assert_sound(case: Case, candidate: Candidate) -> None:
     """The words of a feasible candidate pass the verifier and reach its objective."""
     words, objective = case.searcher.words(candidate)
     assert objective == candidate.objective
-    stages = make_stages(case.problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
+    stages = make_stages(case.problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
     verdict = verify(case.problem, Case(case.problem, stages).plan(words))
     assert verdict.passed, verdict.violations[0].message
     assert verdict.timeline is not None
@@ -119,15 +119,15 @@ def test_annealing_keeps_the_rules_and_never_worsens(rng: Random):
     candidate = rng.choice(seeds)
     if candidate.is_feasible and rng.random() < 0.5:
         words, _ = case.searcher.words(candidate)
-        stages = make_stages(problem, candidate.stage_of, groups=candidate.groups, recompute=candidate.recompute)
+        stages = make_stages(problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)
         tight = tighten(rng, problem, Case(problem, stages).play(words))
         case = Case(tight, ())
-        candidate = case.searcher.rate(candidate.stage_of, candidate.groups, recompute=candidate.recompute)
+        candidate = case.searcher.rate(candidate.stage_of, candidate.groups, modes=candidate.modes)
     found = case.searcher.anneal(candidate, iterations=300, heat=(0.3, 0.001), seed=rng.randrange(99))
     assert found.worth <= candidate.worth
     assert case.searcher.is_allowed(found)
     assert is_ordered(case.instance, found.stage_of)
-    assert len(found.groups) == len(found.recompute) == found.stage_of.max() + 1
+    assert len(found.groups) == len(found.modes) == found.stage_of.max() + 1
     if found.is_feasible:
         assert_sound(case, found)
 
@@ -140,16 +140,16 @@ def make_move(name: str) -> Move:
 
     def move(searcher: Searcher, candidate: Candidate) -> Candidate:
         start, devices = flatten(candidate.groups)
-        stage_of, recompute, policy_params = candidate.stage_of, candidate.recompute, candidate.policy_params
+        stage_of, modes, policy_params = candidate.stage_of, candidate.modes, candidate.policy_params
         num_stages, num_devices = len(candidate.groups), len(searcher.instance.capacity)
         if name == "neighbour":
             step = neighbourhood.neighbour(searcher.layers, searcher.rules, solution_of(candidate))
-            stage_of, start, devices, recompute, policy_params = step
+            stage_of, start, devices, modes, policy_params = step
         elif name == "split_stage":
-            step = neighbourhood.split_stage(stage_of, start, devices, recompute, num_devices)
-            stage_of, start, devices, recompute = step
+            step = neighbourhood.split_stage(stage_of, start, devices, modes, num_devices)
+            stage_of, start, devices, modes = step
         elif name == "merge_stages" and num_stages > 1:
-            stage_of, start, devices, recompute = neighbourhood.merge_stages(stage_of, start, devices, recompute)
+            stage_of, start, devices, modes = neighbourhood.merge_stages(stage_of, start, devices, modes)
         elif name == "move_replica":
             start, devices = neighbourhood.move_replica(start, devices, num_devices)
         elif name == "swap_devices":
@@ -165,7 +165,7 @@ def make_move(name: str) -> Move:
         assert start[0] == 0
         assert start[-1] == len(devices)
         groups = tuple(tuple(devices[a:b].tolist()) for a, b in pairwise(start))
-        return replace(candidate, stage_of=stage_of, groups=groups, recompute=recompute, policy_params=policy_params)
+        return replace(candidate, stage_of=stage_of, groups=groups, modes=modes, policy_params=policy_params)
 
     return move
 
@@ -196,7 +196,7 @@ def test_moves_keep_partitions_sound(name: str, rng: Random):
     for _ in range(30):
         moved = move(searcher, candidate)
         assert is_ordered(searcher.instance, moved.stage_of)
-        assert len(moved.groups) == len(moved.recompute) == moved.stage_of.max() + 1
+        assert len(moved.groups) == len(moved.modes) == moved.stage_of.max() + 1
         assert {device for group in moved.groups for device in group} <= set(range(len(searcher.instance.capacity)))
         if searcher.is_allowed(moved):
             assert all(group and len(set(group)) == len(group) for group in moved.groups)
@@ -399,7 +399,7 @@ def describe(candidate: Candidate) -> tuple[object, ...]:
     return (
         candidate.stage_of.tolist(),
         candidate.groups,
-        candidate.recompute.tolist(),
+        candidate.modes.tolist(),
         candidate.policy_params.tolist(),
         candidate.worth,
         candidate.words,

@@ -140,7 +140,7 @@ def test_moves_change_widths(rng: Random):
         groups = moved.groups
         assert {holder for group in groups for holder in group} <= set(range(num_holders))
         if searcher.is_allowed(moved):
-            stages = make_stages(problem, moved.stage_of, groups=moved.groups, recompute=moved.recompute)
+            stages = make_stages(problem, moved.stage_of, groups=moved.groups, modes=moved.modes)
             assert is_simple(stages)
             candidate = moved
 
@@ -210,8 +210,8 @@ def test_symmetries_take_groups_to_groups(rng: Random):
             assert sorted(moved) == sorted(instance.members_of(target))
         for case in cases[:10]:
             groups = tuple(tuple(image[holder] for holder in group) for group in case.groups)
-            before = searcher.rate(case.stage_of, case.groups, recompute=case.recompute).worth
-            assert searcher.rate(case.stage_of, groups, recompute=case.recompute).worth == before
+            before = searcher.rate(case.stage_of, case.groups, modes=case.modes).worth
+            assert searcher.rate(case.stage_of, groups, modes=case.modes).worth == before
 
 
 def test_alike_devices_have_symmetries():

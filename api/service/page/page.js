@@ -1,89 +1,52 @@
-"use strict";
-// The page: lists plans, submits, follows events, draws. Text goes in by textContent only; no library, no other host.
+// The page: what is shown stands in the address; this puts the parts together and keeps them up to date.
 
-const byId = (id) => document.getElementById(id);
-const GIB = 2 ** 30;
-const state = { job: null, beside: null, series: [], follow: null };
+import { addressOf, readAddress, writeAddress } from "./address.js";
+import { changeInWords, fillJobs, requestOf, takeFiles } from "./jobs.js";
+import { ledger } from "./ledger.js";
+import { Pareto } from "./pareto.js";
+import { progressChart, seconds } from "./progress_chart.js";
+import { call, download, follow, isLive, keepKey, readKey, sendFile } from "./service.js";
+import { besideChoices, isTrace, traceContent, traceHeadline, traceTables } from "./trace.js";
+import { WhatIf } from "./what_if.js";
+import { layerBands } from "../viewer/bands.js";
+import { baselineBars } from "../viewer/baselines.js";
+import { inMs, plural } from "../viewer/describe.js";
+import { button, byId, element } from "../viewer/dom.js";
+import { headlineOf, objectiveOf } from "../viewer/headline.js";
+import { machinePicture } from "../viewer/machine.js";
+import { memoryRows } from "../viewer/memory.js";
+import { unpackContent } from "../viewer/model.js";
+import { stageTable, wideTable } from "../viewer/tables.js";
+import { isDark, onTheme, startTheme, switchTheme } from "../viewer/theme.js";
+import { Timeline, answerTests } from "../viewer/timeline.js";
 
-const ms = (ns) => (ns === null || ns === undefined ? "–" : (ns / 1e6).toLocaleString("en", { maximumSignificantDigits: 5 }));
-const percent = (part) => (part === null || part === undefined ? "–" : `${(100 * part).toFixed(1)} %`);
-
-function element(name, text, attributes = {}) {
-  const made = document.createElement(name);
-  if (text !== undefined && text !== null) made.textContent = text;
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
-}
-
-function svgElement(name, attributes, text) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-function headers(more = {}) {
-  const key = byId("key").value.trim();
-  return key ? { Authorization: `Bearer ${key}`, ...more } : more;
-}
-
-async function call(method, path, body) {
-  const sent = body === undefined ? headers() : headers({ "Content-Type": "application/json" });
-  const answer = await fetch(path, { method, headers: sent, body, cache: "no-store" });
-  const text = await answer.text();
-  if (answer.status >= 400) throw new Error(explain(answer.status, text));
-  return text ? JSON.parse(text) : null;
-}
-
-function explain(status, text) {
-  try {
-    const problem = JSON.parse(text);
-    const lines = (problem.errors || []).map((error) => `${error.pointer || "the file"}: ${error.detail}`);
-    return [problem.detail || problem.title, ...lines].filter(Boolean).join("\n");
-  } catch {
-    return `the service answered ${status}`;
-  }
-}
+const LIST_S = 4, PICTURE_MS = 700;
+const state = { job: null, story: [], content: null, latest: null, jobs: [], control: null, isLoading: false, isStale: false };
+let timeline = null, whatIf = null, pareto = null;
 
 function say(text) { byId("status").textContent = text; }
 
-// ---------------------------------------------------------------- the list
+// ---------------------------------------------------------------- plans and asking
 
 async function refresh() {
   try {
-    const { plans } = await call("GET", "v1/plans?limit=20");
-    fill(plans);
-    say(`${plans.length} recent plans`);
+    state.jobs = (await call("GET", "v1/plans?limit=100")).plans;
+    fillPlans();
+    say("");
+    if (state.job && state.content && pareto) pareto.show(state.job, state.latest ?? state.content, state.jobs);
   } catch (error) {
     say(error.message);
   }
 }
 
-// Rows are drawn anew only when they say something new, and the focus stays where it was.
-function fill(plans) {
-  const news = JSON.stringify(plans.map((job) => [job.id, job.state, job.incumbent_ns, job.gap, state.job && state.job.id === job.id]));
-  if (news === state.listed) return;
-  state.listed = news;
-  const held = document.activeElement, name = held.name || "id", id = held.dataset.id || held.dataset.beside;
-  byId("recent").tBodies[0].replaceChildren(...plans.map(row));
-  if (id) byId("recent").querySelector(name === "beside" ? `[data-beside="${id}"]` : `[data-id="${id}"]`)?.focus();
+function fillPlans() {
+  const wanted = byId("filter").value.trim().toLowerCase();
+  const shown = state.jobs.filter((job) => !wanted || `${job.name} ${job.id} ${job.state}`.toLowerCase().includes(wanted));
+  fillJobs(byId("plans-list"), shown, state.job?.id ?? null);
+  byId("no-plans").hidden = shown.length > 0;
 }
 
-function row(job) {
-  const made = element("tr");
-  if (state.job && job.id === state.job.id) made.setAttribute("aria-current", "true");
-  const open = element("button", `${job.name} ${job.id.slice(0, 6)}`, { type: "button", "data-id": job.id });
-  open.addEventListener("click", () => show(job.id));
-  const tick = element("input", null, { type: "radio", name: "beside", "data-beside": job.id, "aria-label": `Put ${job.name} ${job.id.slice(0, 6)} beside` });
-  tick.disabled = job.state !== "succeeded";
-  tick.checked = state.beside === job.id;
-  tick.addEventListener("change", () => { state.beside = job.id; mayCompare(); });
-  const cells = [open, element("span", job.state), element("span", ms(job.incumbent_ns)), element("span", percent(job.gap)), tick];
-  for (const cell of cells) { const box = element("td"); box.append(cell); made.append(box); }
-  return made;
-}
-
-// ---------------------------------------------------------------- asking
+function limits() { return { time_limit_s: Math.min(3600, Math.max(1, Number(byId("seconds").value) || 20)) }; }
 
 async function submit(text) {
   byId("refusal").textContent = "";
@@ -93,313 +56,350 @@ async function submit(text) {
     await refresh();
   } catch (error) {
     byId("refusal").textContent = error.message;
+    byId("ask").open = true;
   }
 }
 
-async function submitFile(file) {
-  if (!file) return;
-  const text = await file.text();
-  let body = text;
-  try {
-    const tree = JSON.parse(text);
-    if (tree && typeof tree === "object" && !("workload" in tree)) body = JSON.stringify({ workload: tree, limits: limits() });
-  } catch { /* the service says what is wrong with it */ }
-  await submit(body);
-}
-
-const limits = () => ({ time_limit_s: Math.max(1, Number(byId("seconds").value) || 20) });
-
-async function submitDemo() {
-  const name = byId("demo").value;
-  if (!name) return;
+async function submitDemo(name) {
   const body = await call("GET", `v1/demo-profiles/${encodeURIComponent(name)}`);
   await submit(JSON.stringify({ ...body, limits: limits() }));
 }
 
+async function listDemos() {
+  try {
+    const { demo_profiles: demos } = await call("GET", "v1/demo-profiles");
+    byId("demos").replaceChildren(...demos.map(({ name }) => element("li", {}, [button(name, { onClick: () => submitDemo(name), attributes: { "data-demo": name } })])));
+  } catch (error) {
+    say(error.message);
+  }
+}
+
 // ---------------------------------------------------------------- one plan
 
-async function show(id) {
-  if (state.follow) state.follow.abort();
-  state.series = [];
-  state.job = await call("GET", `v1/plans/${id}`);
-  byId("detail").hidden = false;
-  closePicture();
-  byId("comparison").replaceChildren();
-  byId("what-if-answer").textContent = "";
-  paintJob();
-  follow(id);
+async function show(id, choices = { incumbent: null, baseline: null, against: null }) {
+  writeAddress({ plan: id, ...choices });
+  await open();
 }
 
-async function follow(id) {
-  const control = new AbortController();
-  state.follow = control;
-  let after = 0;
-  while (!control.signal.aborted) {
-    try {
-      const answer = await fetch(`v1/plans/${id}/events`, { headers: headers({ "Last-Event-ID": String(after) }), signal: control.signal, cache: "no-store" });
-      if (!answer.ok) throw new Error(explain(answer.status, await answer.text()));
-      after = await hear(answer.body, after);
-      state.job = await call("GET", `v1/plans/${id}`);
-      paintJob();
-      if (!["queued", "running"].includes(state.job.state)) { await refresh(); return; }
-    } catch (error) {
-      if (control.signal.aborted) return;
-      say(error.message);
-      await new Promise((done) => setTimeout(done, 2000));
+// Shows what the address says.
+async function open() {
+  const { plan } = readAddress();
+  state.control?.abort();
+  state.control = new AbortController();
+  Object.assign(state, { job: null, story: [], content: null, latest: null });
+  document.body.dataset.view = plan ? "plan" : "start";
+  byId("ask").open = !plan;
+  fillPlans();
+  if (!plan) return;
+  const { signal } = state.control;
+  try {
+    state.job = await call("GET", `v1/plans/${plan}`, undefined, { signal });
+    fillHead();
+    await news(signal);
+    if (isLive(state.job)) await live(plan, signal);
+  } catch (error) {
+    if (!signal.aborted) lost(error);
+  }
+}
+
+function lost(error) {
+  if (!error.status) console.error(error);
+  document.body.dataset.view = "lost";
+  byId("headline").textContent = error.status === 404 ? "There is no such plan any more." : error.message;
+}
+
+async function live(id, signal) {
+  const last = state.story.length ? state.story[state.story.length - 1].seq : 0;
+  await follow(id, { after: last, signal, onNews: () => news(signal), onTrouble: (error) => say(error.message) });
+  await news(signal);
+  await refresh();
+}
+
+// Job, story and, if there is a new plan, its picture.
+async function news(signal) {
+  const { id } = state.job;
+  const [job, { events }] = await Promise.all([call("GET", `v1/plans/${id}`, undefined, { signal }), call("GET", `v1/plans/${id}/history`, undefined, { signal })]);
+  Object.assign(state, { job, story: events });
+  fillHead();
+  fillSearch();
+  fillScrubber();
+  if (job.incumbent_ns && (!readAddress().incumbent || !state.content)) await draw();
+}
+
+// Fetches and draws what the address asks for; while a search is on, not more often than can be seen.
+async function draw() {
+  state.isStale = true;
+  if (state.isLoading) return;
+  state.isLoading = true;
+  byId("timeline-card").setAttribute("aria-busy", "true");
+  const { signal } = state.control;
+  try {
+    while (state.isStale && !signal.aborted) {
+      state.isStale = false;
+      const begin = performance.now();
+      await drawOnce(signal);
+      if (isLive(state.job)) await new Promise((done) => setTimeout(done, Math.max(PICTURE_MS, performance.now() - begin)));
     }
+  } catch (error) {
+    if (signal.aborted) return;
+    if (!error.status) console.error(error);
+    say(error.message);
+  } finally {
+    state.isLoading = false;
+    byId("timeline-card").removeAttribute("aria-busy");
   }
 }
 
-async function hear(stream, after) {
-  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return after;
-    text += value;
-    const blocks = text.split("\n\n");
-    text = blocks.pop();
-    for (const block of blocks) after = take(block) || after;
-  }
+async function drawOnce(signal) {
+  const { incumbent, baseline, against } = readAddress(), { job } = state;
+  const query = new URLSearchParams(Object.entries({ incumbent, baseline, against }).filter(([, value]) => value));
+  const path = `v1/plans/${job.id}/picture`;
+  const content = unpackContent(await call("GET", query.size ? `${path}?${query}` : path, undefined, { signal }));
+  if (incumbent && !state.latest && !isLive(job)) state.latest = unpackContent(await call("GET", path, undefined, { signal }));
+  if (signal.aborted) return;
+  if (!incumbent) state.latest = content;
+  complete(content, job);
+  state.content = content;
+  fillPlan();
 }
 
-function take(block) {
-  const fields = Object.fromEntries(block.split("\n").map((line) => [line.slice(0, line.indexOf(": ")), line.slice(line.indexOf(": ") + 2)]));
-  if (!fields.id) return 0;
-  const data = JSON.parse(fields.data);
-  const last = state.series[state.series.length - 1] || { incumbent: null, bound: null };
-  state.series.push({ at: performance.now(), incumbent: data.incumbent_ns ?? last.incumbent, bound: data.lower_bound_ns ?? last.bound });
-  if (data.incumbent_ns) state.job.incumbent_ns = data.incumbent_ns;
-  if (data.lower_bound_ns) state.job.lower_bound_ns = data.lower_bound_ns;
-  if (data.gap !== undefined && data.gap !== null) state.job.gap = data.gap;
-  if (fields.event === "started") state.job.state = "running";
-  paintJob();
-  return Number(fields.id);
+// What only the finished plan states: baselines, and the bound that has been proved by now.
+function complete(content, job) {
+  const known = state.latest?.plans[0];
+  if (known && !content.plans[0].baselines.length) content.plans[0].baselines = known.baselines;
+  content.lowerBoundNs ??= state.latest?.lowerBoundNs ?? job.lower_bound_ns;
 }
 
-function paintJob() {
-  const job = state.job;
-  const isLive = ["queued", "running"].includes(job.state);
-  byId("detail-title").textContent = `${job.name} ${job.id.slice(0, 6)}`;
-  const figures = [
-    ["State", job.state], ["Makespan ms", ms(job.incumbent_ns)], ["Lower bound ms", ms(job.lower_bound_ns)], ["Gap", percent(job.gap)],
-    ["Verdict", job.verdict && job.verdict.passed ? "✓ passed" : "–"], ["Found by", job.source || "–"], ["Stopped by", job.stopped_by || "–"],
-    ["Proved optimal by", job.proved_by || "–"], ["Complete search ms", ms(job.solver_bound_ns)],
-  ];
-  if (job.error) figures.push(["Error", job.error.detail]);
-  byId("figures").replaceChildren(...figures.map(([name, value]) => { const box = element("div"); box.append(element("dt", name), element("dd", value)); return box; }));
-  byId("stop").disabled = !isLive;
+function fillHead() {
+  const { job } = state;
+  byId("plan-name").textContent = job.name;
+  byId("plan-state").textContent = job.state === "running" ? job.phase ?? "searching" : job.state;
+  byId("plan-state").className = `state ${job.state}`;
+  byId("stop").hidden = !isLive(job);
   byId("pin").textContent = job.pinned ? "Unpin" : "Pin";
-  const isDone = job.state === "succeeded";
-  const wasHidden = byId("finished").hidden;
-  byId("finished").hidden = !isDone;
-  for (const name of ["download", "trace"]) byId(name).hidden = !isDone;
-  paintProgress();
-  mayCompare();
-  if (isDone && (wasHidden || byId("finished").dataset.job !== job.id)) report(job);
+  for (const link of byId("downloads").querySelectorAll("button")) link.disabled = job.state !== "succeeded";
+  if (!job.incumbent_ns) byId("headline").textContent = job.error ? `No plan: ${job.error.detail}` : "Searching for a first plan …";
+  byId("what-if-of").replaceChildren();
+  if (job.what_if) byId("what-if-of").append(`What if: ${changeInWords(job.what_if.change)} · `, element("a", { text: "the plan it started from", attributes: { href: addressOf(job.what_if.base) } }));
+  fillPlans();
 }
 
-function paintProgress() {
-  const canvas = byId("progress");
-  const pen = canvas.getContext("2d");
-  const style = getComputedStyle(document.documentElement);
-  pen.clearRect(0, 0, canvas.width, canvas.height);
-  const points = state.series.filter((point) => point.incumbent || point.bound);
-  if (!points.length) return;
-  const values = points.flatMap((point) => [point.incumbent, point.bound]).filter(Boolean);
-  const low = Math.min(...values) * 0.98, high = Math.max(...values) * 1.02;
-  const begin = state.series[0].at, end = Math.max(points[points.length - 1].at, begin + 1000);
-  const x = (at) => 8 + (canvas.width - 16) * (at - begin) / (end - begin);
-  const y = (value) => 8 + (canvas.height - 16) * (high - value) / (high - low || 1);
-  for (const [name, colour, dash] of [["incumbent", "--good", []], ["bound", "--blue", [6, 5]]]) {
-    pen.strokeStyle = style.getPropertyValue(colour);
-    pen.setLineDash(dash);
-    pen.lineWidth = 2;
-    pen.beginPath();
-    let before = null;
-    for (const point of points) {
-      if (!point[name]) continue;
-      if (before === null) pen.moveTo(x(point.at), y(point[name]));
-      else { pen.lineTo(x(point.at), y(before)); pen.lineTo(x(point.at), y(point[name])); }
-      before = point[name];
-    }
-    if (before !== null) pen.lineTo(canvas.width - 8, y(before));
-    pen.stroke();
+function fillPlan() {
+  const { content, job } = state;
+  const isNow = !readAddress().incumbent;
+  showTimeline(content);
+  byId("headline").textContent = headlineOf(content, { isUnderWay: isLive(job) && isNow });
+  byId("subtitle").textContent = `${content.profile} on ${content.cluster}: ${plural(content.numMicrobatches, "microbatch", "microbatches")} through ${plural(content.plans[0].stages.length, "stage")} on ${plural(content.plans[0].devices.length, "device")}, ${inMs(objectiveOf(content, content.plans[0].figures))}`;
+  document.title = `${inMs(job.incumbent_ns)} · ${job.name} · pipeplan`;
+  byId("layers-body").replaceChildren(...layerBands(content));
+  byId("memory-body").replaceChildren(memoryRows(content));
+  byId("machine-body").replaceChildren(...machinePicture(content));
+  byId("stages-body").replaceChildren(wideTable("Table of stages", stageTable(content.plans[0])));
+  fillBeside();
+  fillBaselines();
+  fillSearch();
+  fillScrubber();
+  whatIf ??= new WhatIf(byId("what-if-body"), { base: () => state.job, onAsked: () => refresh() });
+  whatIf.show(state.latest ?? content);
+  pareto ??= new Pareto(byId("pareto-body"), { onAsked: () => refresh() });
+  pareto.show(job, state.latest ?? content, state.jobs);
+}
+
+function showTimeline(content) {
+  byId("timeline-card").classList.remove("waiting");
+  timeline ??= new Timeline(byId("timeline"), { room: () => Math.min(680, Math.max(300, innerHeight * 0.62)) });
+  timeline.show(content);
+  answerTests(timeline);
+}
+
+function fillBaselines() {
+  const { content } = state, { baseline } = readAddress();
+  const known = content.plans[0].baselines.length > 0;
+  byId("baselines-body").replaceChildren(...(known ? baselineBars(content, { opened: baseline, onOpen: (name) => putBeside({ baseline: name, against: null }) }) : [element("p", { className: "hint", text: "They stand here when the search is done." })]));
+}
+
+async function putBeside(choice) {
+  const focused = document.activeElement?.getAttribute?.("aria-label");
+  writeAddress(choice);
+  await draw();
+  if (choice.baseline) byId("timeline-card").scrollIntoView({ block: "start", behavior: "auto" });
+  if (focused) document.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+}
+
+// What may stand beside the plan: nothing, a baseline, or another plan of the same service.
+function fillBeside() {
+  const { content, job, jobs } = state, { baseline, against } = readAddress();
+  const option = (value, text) => element("option", { text, attributes: { value } });
+  const names = content.plans[0].baselines.filter((row) => row.makespanNs).map((row) => row.name);
+  const plans = jobs.filter((other) => other.id !== job.id && other.state === "succeeded").slice(0, 30);
+  const groups = [["Baselines", names.map((name) => option(`baseline:${name}`, name))], ["Plans", plans.map((other) => option(`against:${other.id}`, `${other.name} ${other.id.slice(0, 6)}, ${inMs(other.incumbent_ns)}`))]];
+  byId("beside").replaceChildren(option("", "nothing"), ...groups.filter(([, options]) => options.length).map(([label, options]) => element("optgroup", { attributes: { label } }, options)));
+  byId("beside").value = baseline ? `baseline:${baseline}` : against ? `against:${against}` : "";
+}
+
+// ---------------------------------------------------------------- a trace
+
+async function lookAtTrace(file) {
+  byId("refusal").textContent = "";
+  say("Reading the trace …");
+  try {
+    const trace = await sendFile("v1/traces", file);
+    state.control?.abort();
+    writeAddress({ plan: null, incumbent: null, baseline: null, against: null });
+    Object.assign(state, { job: null, content: null, latest: null, story: [] });
+    document.body.dataset.view = "trace";
+    fillPlans();
+    byId("headline").textContent = traceHeadline(trace);
+    byId("subtitle").textContent = `${file.name}: step ${trace.step}, the median of ${plural(trace.num_steps, "step")}. A: as it ran. Traces are not kept: drop it again after a reload.`;
+    byId("trace-body").replaceChildren(...traceTables(trace));
+    byId("trace-beside").replaceChildren(...besideChoices().map(([value, text]) => element("option", { text, attributes: { value } })));
+    byId("trace-beside").onchange = () => showTimeline(traceContent(trace, byId("trace-beside").value));
+    byId("trace-beside").onchange();
+    say("");
+  } catch (error) {
+    say("");
+    byId("refusal").textContent = error.message;
+    byId("ask").open = true;
   }
 }
 
-// ---------------------------------------------------------------- a finished plan
+// ---------------------------------------------------------------- the search
 
-async function report(job) {
-  byId("finished").dataset.job = job.id;
+function foundPlans() { return state.story.filter((event) => event.kind === "incumbent"); }
+
+function fillSearch() {
+  const { job, story } = state, last = story[story.length - 1];
+  if (!last) return;
+  const end = isLive(job) ? Math.max(last.at_s, (Date.now() - Date.parse(job.started_at ?? job.created_at)) / 1000) : last.at_s;
+  const found = foundPlans();
+  const shown = Number(readAddress().incumbent) || found[found.length - 1]?.seq;
+  byId("search-body").replaceChildren(progressChart(story, { endS: end, shown, onPick: (seq) => scrubTo(seq) }));
+  byId("ledger-body").replaceChildren(ledger(story, state.latest?.plans[0].figures.improvers));
+}
+
+// The positions of the scrubber: every plan that is kept, and the best one.
+function stops() {
+  const found = foundPlans();
+  return found.filter((event, place) => event.has_plan || place === found.length - 1);
+}
+
+function fillScrubber() {
+  const places = stops(), asked = Number(readAddress().incumbent), slider = byId("scrub");
+  byId("scrubber").hidden = places.length < 2;
+  if (places.length < 2) return;
+  const place = asked ? Math.max(0, places.findIndex((event) => event.seq === asked)) : places.length - 1;
+  slider.max = String(places.length - 1);
+  slider.value = String(place);
+  const { incumbent_ns: ns, source, at_s: at } = places[place];
+  const words = `plan ${place + 1} of ${places.length}: ${inMs(ns)}, by ${source} after ${seconds(at)}`;
+  slider.setAttribute("aria-valuetext", words);
+  byId("scrub-words").textContent = words;
+}
+
+async function scrubTo(seq) {
+  const places = stops(), isLast = places[places.length - 1]?.seq === seq;
+  writeAddress({ incumbent: isLast ? null : seq });
+  fillScrubber();
+  fillSearch();
+  await draw();
+}
+
+function step(by) {
+  const places = stops(), place = Number(byId("scrub").value) + by;
+  if (places[place]) scrubTo(places[place].seq);
+}
+
+// ---------------------------------------------------------------- what can be done with a plan
+
+async function save(what, name) {
   try {
-    const found = await call("GET", `v1/plans/${job.id}/report`);
-    paintMemory(found);
-    paintTopology(found);
-    paintBaselines(found, job);
-    for (const [id, what] of [["download", "plan"], ["trace", "trace"]]) {
-      const answer = await fetch(`v1/plans/${job.id}/${what}`, { headers: headers() });
-      byId(id).href = URL.createObjectURL(await answer.blob());
-    }
+    const link = element("a", { attributes: { download: name } });
+    link.href = URL.createObjectURL(await download(`v1/plans/${state.job.id}/${what}`));
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   } catch (error) {
     say(error.message);
   }
 }
 
-function paintMemory(found) {
-  const rows = Object.entries(found.simulation.devices).map(([name, device]) => {
-    const box = element("div", null, { class: "bar" });
-    const part = device.peak_bytes / Math.max(1, device.memory_bytes);
-    const meter = element("meter", percent(part), { min: 0, max: 1, high: 0.95, value: Math.min(1, part), "aria-label": `Memory of ${name}` });
-    box.append(element("span", name), meter, element("span", `${(device.peak_bytes / GIB).toFixed(2)} of ${(device.memory_bytes / GIB).toFixed(2)} GiB`));
-    return box;
-  });
-  byId("memory").replaceChildren(...rows);
-}
-
-function paintTopology(found) {
-  const stages = {};
-  found.stages.forEach((stage, number) => stage.replicas.flat().forEach((name) => (stages[name] ??= []).push(number)));
-  const hosts = {};
-  for (const [name, host] of Object.entries(found.hosts)) (hosts[host || name] ??= []).push(name);
-  const places = {};
-  const shapes = [];
-  const perRow = 6;
-  let top = 10;
-  for (const [host, names] of Object.entries(hosts)) {
-    const height = 30 + 56 * Math.ceil(names.length / perRow);
-    shapes.push(svgElement("rect", { x: 10, y: top, width: 940, height, rx: 8, class: "host" }), svgElement("text", { x: 20, y: top + 18, class: "faint" }, host));
-    names.forEach((name, index) => {
-      const left = 20 + 155 * (index % perRow), line = top + 26 + 56 * Math.floor(index / perRow);
-      places[name] = places[host] = [left + 70, line + 22];
-      shapes.push(
-        svgElement("rect", { x: left, y: line, width: 140, height: 44, rx: 6, class: stages[name] ? "device" : "device idle" }),
-        svgElement("text", { x: left + 8, y: line + 18 }, name),
-        svgElement("text", { x: left + 8, y: line + 35, class: "faint" }, stages[name] ? `stage ${stages[name].join(", ")}` : "idle"),
-      );
-    });
-    top += height + 14;
-  }
-  const lines = found.links.filter(([a, b]) => places[a] && places[b]).slice(0, 500)
-    .map(([a, b]) => svgElement("line", { x1: places[a][0], y1: places[a][1], x2: places[b][0], y2: places[b][1], class: "link" }));
-  byId("topology").setAttribute("viewBox", `0 0 960 ${top}`);
-  byId("topology").replaceChildren(...lines, ...shapes);
-}
-
-function paintBaselines(found, job) {
-  const rows = [{ name: "this plan", makespan_ns: job.incumbent_ns, fits_memory: true }, ...((found.evidence || {}).baselines || [])];
-  rows.sort((a, b) => (a.makespan_ns ?? Infinity) - (b.makespan_ns ?? Infinity));
-  byId("baselines").tBodies[0].replaceChildren(...rows.map((baseline) => {
-    const made = element("tr");
-    made.append(element("td", baseline.name), element("td", ms(baseline.makespan_ns), { class: "number" }), element("td", baseline.fits_memory ? "yes" : "no"));
-    return made;
-  }));
-}
-
-function closePicture() {
-  byId("picture").hidden = true;
-  byId("picture").removeAttribute("src");
-  byId("open-picture").setAttribute("aria-expanded", "false");
-}
-
-async function openPicture(against) {
-  const query = against ? `?against=${against}` : "";
-  const frame = byId("picture");
-  if (byId("key").value.trim()) {
-    const ticket = await call("POST", `v1/plans/${state.job.id}:ticket`, "{}");
-    frame.src = `v1/plans/${state.job.id}/view?ticket=${encodeURIComponent(ticket.ticket)}${against ? `&against=${against}` : ""}`;
-  } else {
-    frame.src = `v1/plans/${state.job.id}/view${query}`;
-  }
-  frame.hidden = false;
-  byId("open-picture").setAttribute("aria-expanded", "true");
-}
-
-function mayCompare() {
-  byId("compare").disabled = !(state.job && state.job.state === "succeeded" && state.beside && state.beside !== state.job.id);
-}
-
-async function compare() {
+async function act(verb) {
   try {
-    const other = await call("GET", `v1/plans/${state.beside}`);
-    const table = element("table");
-    table.append(element("caption", "Side by side"));
-    for (const [name, read] of [["Plan", (job) => `${job.name} ${job.id.slice(0, 6)}`], ["Makespan ms", (job) => ms(job.incumbent_ns)], ["Lower bound ms", (job) => ms(job.lower_bound_ns)], ["Gap", (job) => percent(job.gap)]]) {
-      const line = element("tr");
-      line.append(element("th", name, { scope: "row" }), element("td", read(state.job)), element("td", read(other)));
-      table.append(line);
-    }
-    byId("comparison").replaceChildren(table);
-    await openPicture(state.beside);
+    state.job = await call("POST", `v1/plans/${state.job.id}:${verb}`, "{}");
+    fillHead();
   } catch (error) {
     say(error.message);
   }
 }
 
-// ---------------------------------------------------------------- what if
-
-function readSliders() {
-  const speed = 2 ** Number(byId("wi-links").value);
-  byId("wi-memory").nextElementSibling.textContent = `${Number(byId("wi-memory").value)} GiB`;
-  byId("wi-devices").nextElementSibling.textContent = byId("wi-devices").value;
-  byId("wi-links").nextElementSibling.textContent = `× ${speed}`;
-  return { memory_bytes: Number(byId("wi-memory").value) * GIB, devices: Number(byId("wi-devices").value), link_speed: speed };
+async function remove() {
+  if (!confirm("Delete this plan for good?")) return;
+  await call("DELETE", `v1/plans/${state.job.id}`);
+  writeAddress({ plan: null, incumbent: null, baseline: null, against: null });
+  await open();
+  await refresh();
 }
 
-async function askWhatIf(event) {
+const KEYS = {
+  "/": () => byId("filter").focus(), "[": () => step(-1), "]": () => step(1), "?": () => byId("help").showModal(),
+  i: () => byId("picture")?.focus(), w: () => byId("wi-memory")?.focus(),
+};
+
+function onKeydown(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.("input, select, textarea")) return;
+  if (Object.hasOwn(KEYS, event.key) && (document.body.dataset.view === "plan" || event.key === "/" || event.key === "?")) {
+    event.preventDefault();
+    KEYS[event.key]();
+  }
+}
+
+// Links to plans are followed without loading the page again.
+function onLink(event) {
+  const link = event.target.closest?.("a[href^='?']");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
-  const answer = byId("what-if-answer");
-  answer.textContent = "Asking";
-  try {
-    let job = await call("POST", "v1/what-if", JSON.stringify({ base: state.job.id, change: readSliders(), limits: limits() }));
-    while (["queued", "running"].includes(job.state)) {
-      answer.textContent = `Asking: ${ms(job.incumbent_ns)} ms so far`;
-      await new Promise((done) => setTimeout(done, 700));
-      job = await call("GET", `v1/plans/${job.id}`);
-    }
-    const moved = job.what_if.moved_ns;
-    answer.textContent = job.state === "succeeded"
-      ? `${ms(job.incumbent_ns)} ms: ${moved <= 0 ? "saves" : "costs"} ${ms(Math.abs(moved))} ms`
-      : `No plan: ${job.error ? job.error.detail : job.state}`;
-    await refresh();
-  } catch (error) {
-    answer.textContent = error.message;
-  }
+  const query = new URLSearchParams((link.getAttribute("href") || "").slice(1));
+  show(query.get("plan")).then(() => scrollTo(0, 0));
 }
-
-// ---------------------------------------------------------------- the beginning
 
 function listen() {
-  const drop = byId("drop");
-  const choose = () => byId("file").click();
-  drop.addEventListener("click", choose);
-  drop.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); } });
-  for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, (event) => { event.preventDefault(); drop.classList.add("over"); });
-  drop.addEventListener("dragleave", () => drop.classList.remove("over"));
-  drop.addEventListener("drop", (event) => { event.preventDefault(); drop.classList.remove("over"); submitFile(event.dataTransfer.files[0]); });
-  byId("file").addEventListener("change", () => submitFile(byId("file").files[0]));
-  byId("ask-demo").addEventListener("click", submitDemo);
-  byId("stop").addEventListener("click", async () => { state.job = await call("POST", `v1/plans/${state.job.id}:stop`, "{}"); paintJob(); });
-  byId("pin").addEventListener("click", async () => { state.job = await call("POST", `v1/plans/${state.job.id}:${state.job.pinned ? "unpin" : "pin"}`, "{}"); paintJob(); });
-  byId("delete").addEventListener("click", async () => { if (state.follow) state.follow.abort(); await call("DELETE", `v1/plans/${state.job.id}`); byId("detail").hidden = true; state.job = null; refresh(); });
-  byId("open-picture").addEventListener("click", () => (byId("picture").hidden ? openPicture(null) : closePicture()));
-  byId("compare").addEventListener("click", compare);
-  byId("what-if").addEventListener("input", readSliders);
-  byId("what-if").addEventListener("submit", askWhatIf);
-  byId("key").value = sessionStorage.getItem("key") || "";
-  byId("key").addEventListener("change", () => { sessionStorage.setItem("key", byId("key").value.trim()); start(); });
+  const onClick = (id, action) => byId(id).addEventListener("click", action);
+  takeFiles({ zone: byId("drop"), input: byId("file"), onFile: async (file) => (isTrace(file) ? lookAtTrace(file) : submit(requestOf(await file.text(), limits()))) });
+  onClick("drop", () => byId("file").click());
+  onClick("stop", () => act("stop"));
+  onClick("pin", () => act(state.job.pinned ? "unpin" : "pin"));
+  onClick("delete", remove);
+  onClick("save-plan", () => save("plan", "plan.json"));
+  onClick("save-trace", () => save("trace", "trace.json"));
+  onClick("save-view", () => save("view", "plan.html"));
+  onClick("theme", () => {
+    switchTheme();
+    localStorage.setItem("theme", isDark() ? "dark" : "light");
+  });
+  onClick("help-open", () => byId("help").showModal());
+  byId("filter").addEventListener("input", fillPlans);
+  byId("scrub").addEventListener("input", () => scrubTo(stops()[byId("scrub").value].seq));
+  byId("beside").addEventListener("change", () => {
+    const [kind, ...rest] = byId("beside").value.split(":"), value = rest.join(":") || null;
+    putBeside({ baseline: kind === "baseline" ? value : null, against: kind === "against" ? value : null });
+  });
+  byId("key").value = readKey();
+  byId("key-form").addEventListener("submit", (event) => event.preventDefault());
+  byId("key").addEventListener("change", () => {
+    keepKey(byId("key").value.trim());
+    start();
+  });
+  addEventListener("keydown", onKeydown);
+  addEventListener("click", onLink);
+  addEventListener("popstate", open);
+  onTheme(() => { byId("theme").textContent = isDark() ? "Light" : "Dark"; });
 }
 
 async function start() {
-  await refresh();
-  try {
-    const { demo_profiles: demos } = await call("GET", "v1/demo-profiles");
-    byId("demo").replaceChildren(element("option", "choose one", { value: "" }), ...demos.map((demo) => element("option", demo.name, { value: demo.name })));
-  } catch (error) {
-    say(error.message);
-  }
+  await Promise.all([refresh(), listDemos(), open()]);
 }
 
 listen();
+startTheme(localStorage.getItem("theme"));
 start();
-setInterval(() => { if (!document.hidden) refresh(); }, 5000);
+setInterval(() => { if (!document.hidden) refresh(); }, LIST_S * 1000);
+setInterval(() => { if (!document.hidden && state.job && isLive(state.job)) fillSearch(); }, 1000);

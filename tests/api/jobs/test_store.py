@@ -1,18 +1,20 @@
 """The contract of every job store; each engine answers the same questions."""
 
 import contextlib
+import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from api.jobs import sql_store
 from api.jobs.job import Job, LeaseLostError, NewJob, News, Outcome, Quota
 from api.jobs.postgres import PostgresDatabase
-from api.jobs.sql_store import BATCH, SqlStore
+from api.jobs.sql_store import BATCH, KEPT, SqlStore
 from api.jobs.sqlite import FolderLock, SqliteDatabase
 from api.jobs.store import IdempotencyConflictError, JobStore, QuotaError
 from tests.api.postgres import PostgresServer
@@ -256,7 +258,39 @@ def test_forget(store: JobStore):
     assert list(store.events(job.id, after=0)) == []
     with pytest.raises(LeaseLostError):
         store.report(running, NEWS)
+    with pytest.raises(IdempotencyConflictError):
+        store.submit(new_job(), idempotency_key="k", body_sha256="other")
     assert store.submit(new_job(), idempotency_key="k", body_sha256="b")[1] is True
+
+
+def test_keys_outlive_their_jobs_for_a_while(store: JobStore):
+    """Tests that a used key is refused with another body after its job has gone, and is free when it is old."""
+    job = store.submit(new_job(), idempotency_key="k", body_sha256="b")[0]
+    kept = store.submit(new_job(is_pinned=True), idempotency_key="pinned", body_sha256="b")[0]
+    for each in (job, kept):
+        store.stop(each.id, "a")
+    store.forget(job.id, "a")
+    store.expire(older_than_s=1000)
+    with pytest.raises(IdempotencyConflictError):
+        store.remember("a", idempotency_key="k", body_sha256="other", job_id=kept.id)
+    store.expire(older_than_s=-1000)
+    assert store.recall("a", idempotency_key="k", body_sha256="other") is None
+    assert store.recall("a", idempotency_key="pinned", body_sha256="b") is not None
+
+
+def test_drawings_are_kept_with_their_job(store: JobStore):
+    """Tests that what was made of a plan is kept once, counts as the tenant's, and goes with the job."""
+    job = submit(store)
+    assert store.drawing(job.id, "view") is None
+    for text in ("first", "second"):
+        store.keep_drawing(job.id, "view", text=text)
+    assert store.drawing(job.id, "view") == "first"
+    with pytest.raises(QuotaError, match="too_many_bytes"):
+        store.submit(new_job(), quota=replace(ROOM, stored_bytes=len("{}" * 2 + "first") - 1))
+    store.submit(new_job(), quota=replace(ROOM, stored_bytes=len("{}" * 2 + "first")))
+    store.forget(job.id, "a")
+    store.keep_drawing(job.id, "view", text="too late")
+    assert store.drawing(job.id, "view") is None
 
 
 def test_retention_spares_the_pinned(store: JobStore):
@@ -403,6 +437,40 @@ def test_expiry_takes_many_batches(store: JobStore):
             assert cursor.fetchone()[0] == 0
 
 
+def test_large_jobs_expire_a_few_at_a_time(store: JobStore, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a transaction of expiry removes no more bytes than it may, and a job that is larger alone."""
+    monkeypatch.setattr("api.jobs.sql_store.BATCH_BYTES", 1000)
+    for size in (400, 500, 300, 5000, 10):
+        store.stop(submit(store, request="x" * size).id, "a")
+    taken: list[int] = []
+    forget = sql_store._forget_rest
+
+    def watch(cursor: sql_store.Cursor, job_ids: Sequence[str]) -> None:
+        taken.append(len(job_ids))
+        forget(cursor, job_ids)
+
+    monkeypatch.setattr(sql_store, "_forget_rest", watch)
+    assert store.expire(older_than_s=-1000) == 5
+    assert max(taken) <= 3
+    assert len(taken) >= 3
+
+
+def test_expiry_does_not_write_what_it_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that removing 40 MB from a SQLite store writes little, so that nobody waits while it is written."""
+    database = SqliteDatabase(tmp_path / "jobs.sqlite")
+    store = SqlStore(database)
+    for _ in range(40):
+        store.stop(submit(store, request="x" * 2**20).id, "a")
+    sizes: list[int] = []
+    log = tmp_path / "jobs.sqlite-wal"
+    monkeypatch.setattr(database, "let_others_in", lambda: sizes.append(log.stat().st_size))
+    monkeypatch.setattr(database, "give_space_back", lambda: None)
+    store.expire(older_than_s=-1000)
+    assert sizes
+    assert max(sizes) < 10 * 2**20
+    store.close_all()
+
+
 def test_space_comes_back(tmp_path: Path):
     """Tests that the file of a store shrinks again when what it held has expired."""
     path = tmp_path / "jobs.sqlite"
@@ -416,34 +484,18 @@ def test_space_comes_back(tmp_path: Path):
     store.close_all()
 
 
-def old_store(store: SqlStore) -> None:
-    """The store as version 1 left it, with one job."""
-    with store.database.transaction() as cursor:
-        for table in ("jobs", "requests", "schema_version"):
-            cursor.execute(f"DROP TABLE {table}")
-        cursor.execute((Path(__file__).parent / "schema_1.sql").read_text())
-        cursor.execute(
-            "INSERT INTO jobs (id, tenant, name, state, request, problem_key, request_key, is_deterministic, priority, "
-            "is_pinned, created_at, attempt, crashes, is_stopped, spent_s, version) "
-            "VALUES ('old', 'a', 'toy', 'queued', 'the request', 'p', 'r', 0, 0, 0, 1.0, 0, 0, 0, 0.0, 1)"
-        )
-
-
-def test_yesterdays_store_is_taken_over(store: SqlStore):
-    """Tests that a store of version 1 is brought to the present version once, and its jobs can be worked on."""
-    old_store(store)
-    for _ in range(2):
-        again = SqlStore(store.database)
-        assert again.request_text("old") == "the request"
-    assert claim(again).id == "old"
-    with again.database.transaction() as cursor:
-        cursor.execute("SELECT request_bytes FROM jobs")
-        assert cursor.fetchone()[0] == len("the request")
-
-
-def test_tomorrows_store_is_refused(store: SqlStore):
-    """Tests that a store of a later version is left alone, with a word about what to do."""
-    with store.database.transaction() as cursor:
-        cursor.execute("UPDATE schema_version SET version = 99")
-    with pytest.raises(ValueError, match="install a newer one"):
-        SqlStore(store.database)
+def test_incumbents_can_be_looked_back_at(store: JobStore):
+    """Tests that the latest incumbents are kept under the numbers of their events, and go with the job."""
+    submit(store)
+    job = claim(store)
+    for objective in range(100 + KEPT, 99, -1):
+        store.report(job, replace(NEWS, incumbent_ns=objective, plan=f"{{plan {objective}}}"))
+    told = {event.seq: event for event in store.events(job.id, after=0) if event.kind == "incumbent"}
+    kept = store.incumbents(job.id)
+    assert list(kept) == sorted(told)[-KEPT:]
+    for seq in kept:
+        objective = json.loads(told[seq].data)["incumbent_ns"]
+        assert store.incumbent_text(job.id, seq) == f"{{plan {objective}}}"
+    assert store.incumbent_text(job.id, min(told)) is None
+    assert store.forget(job.id, "a")
+    assert list(store.incumbents(job.id)) == []

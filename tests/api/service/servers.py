@@ -38,10 +38,11 @@ class Running:
         return self.service.keys.create(tenant, **{"scopes": SCOPES, **more})[1]
 
     def worked_s(self) -> float:
-        """Processor time that requests have cost so far: the event loop, its threads, and the process of the checks."""
-        threads = [self.thread, *self.service.executor._pool._threads]
+        """Processor time that requests have cost so far: the event loop, its threads, the processes of the checks."""
+        service = self.service
+        threads = [self.thread, *service.executor._pool._threads, *service.inspector._threads._threads]
         clocks = [time.pthread_getcpuclockid(thread.ident) for thread in threads if thread.ident is not None]
-        return sum(map(time.clock_gettime, clocks)) + process_s(self.service.inspector._child.pid)
+        return sum(map(time.clock_gettime, clocks)) + sum(map(process_s, service.inspector.pids))
 
 
 def process_s(pid: int | None) -> float:

@@ -16,8 +16,7 @@ import pytest
 from api.client import Client, ServerError
 from api.failures import InputError
 from api.service.serving import GRACE_S, free_port
-from api.service.settings import ClientLimits
-from api.service_commands import make_traffic
+from api.service_commands import read_limits
 from planner.document import parse_plan
 from planner.verify import verify
 from profiles.load import load_workload
@@ -135,9 +134,9 @@ def test_files_that_are_no_store_are_refused(shell: Shell, tmp_path: Path):
 def test_limits_come_from_the_command_line_and_the_environment():
     """Tests that both set limits, the command line last, and that an unknown one and nonsense are named."""
     environment = {"PIPEPLAN_LIMIT_BURST": "7", "PIPEPLAN_LIMIT_HEADER_TIMEOUT_S": "3", "HOME": "/"}
-    limits = make_traffic(["header_timeout_s=1.5", "streams=9"], environment)
-    assert (limits.burst, limits.header_timeout_s, limits.streams) == (7, 1.5, 9)
-    assert limits.requests == ClientLimits().requests
+    limits = read_limits(["header_timeout_s=1.5", "streams=9", "max_actions=5", "inspection_s=2"], environment)
+    expected = {"burst": 7, "header_timeout_s": 1.5, "streams": 9, "max_actions": 5, "inspection_s": 2.0}
+    assert limits == expected
     for limit, words in (
         ("bursts=1", "there is no limit 'bursts'; choose from max_body_bytes"),
         ("burst=1.5", "'1.5' will not do; give a whole number above 0, e.g. burst=10"),
@@ -145,9 +144,9 @@ def test_limits_come_from_the_command_line_and_the_environment():
         ("burst", "'' will not do"),
     ):
         with pytest.raises(InputError, match=re.escape(f"--limit {limit}: {words}")):
-            make_traffic([limit], {})
+            read_limits([limit], {})
     with pytest.raises(InputError, match="PIPEPLAN_LIMIT_BURST: '-1' will not do"):
-        make_traffic([], {"PIPEPLAN_LIMIT_BURST": "-1"})
+        read_limits([], {"PIPEPLAN_LIMIT_BURST": "-1"})
 
 
 def start(folder: Path, *more: str) -> tuple[subprocess.Popen[bytes], Client]:

@@ -1,5 +1,6 @@
 """Connections that send half a request, or nothing: others are answered all the same, and every answer is a problem."""
 
+import contextlib
 import json
 import os
 import socket
@@ -83,10 +84,11 @@ def dribble(slow: socket.socket, data: bytes) -> bytes:
     until, received, sent = time.monotonic() + 30, b"", 0
     while time.monotonic() < until:
         try:
-            slow.sendall(data[sent % len(data) :][:1])
-            sent += 1
             chunk = slow.recv(65536)
         except BlockingIOError:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                slow.sendall(data[sent % len(data) :][:1])
+            sent += 1
             time.sleep(0.05)
             continue
         except (BrokenPipeError, ConnectionResetError):
@@ -112,6 +114,10 @@ def assert_problem(received: bytes) -> None:
         (b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 200_000, 431),
         (b"POST /v1/plans HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: x\r\n\r\n", 400),
         (b"POST /v1/plans HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"G@T / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 400),
+        (b"GET /\r\n\r\n", 400),
+        (b"OPTIONS * HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", 404),
+        (b"GET /v1/plans/ HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", 404),
     ],
 )
 def test_what_the_parser_refuses_is_a_problem(running: Running, data: bytes, status: int):

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jsonschema
 import pytest
@@ -317,6 +318,75 @@ def test_what_if(running: Running, done: Any):
         assert refusal.value.status == 422
 
 
+def test_ranges_hold_what_is_found(running: Running, done: Any):
+    """Tests that the range of a change is there at once, and that a plan made for it lies within."""
+    client = running.client()
+    changes: tuple[dict[str, Any], ...] = (
+        {},
+        {"memory_bytes": -(2**20)},
+        {"num_microbatches": 7},
+        {"link_speed": 0.01},
+    )
+    body = {"base": done["id"], "changes": [*changes, {"devices": -9}]}
+    status, _, text = request(running, "POST", "/v1/what-if/ranges", body)
+    ranges = json.loads(text)["ranges"]
+    assert status == 200
+    for change, found in zip(changes, ranges, strict=False):
+        after = client.job(client.what_if(done["id"], **change, limits=QUICK)["id"], wait_s=60)
+        assert found["at_least_ns"] <= after["incumbent_ns"]
+        assert found["at_least_ns"] <= found["at_most_ns"]
+        assert after["lower_bound_ns"] <= found["at_most_ns"]
+        assert found["witness"]
+    assert ranges[0]["at_most_ns"] <= done["incumbent_ns"]
+    assert (ranges[-1]["at_least_ns"], ranges[-1]["at_most_ns"]) == (None, None)
+    assert "takes away all" in ranges[-1]["reason"]
+    for wrong, expected in (
+        ({**body, "base": "0" * 32}, 404),
+        ({**body, "changes": [{}] * 33}, 422),
+        ({"base": ""}, 422),
+    ):
+        assert request(running, "POST", "/v1/what-if/ranges", wrong)[0] == expected
+
+
+def test_picture_and_history(running: Running, done: Any):
+    """Tests that what the page draws is the plan, with a baseline beside it, and that the story has its times."""
+    path = f"/v1/plans/{done['id']}"
+    status, headers, text = request(running, "GET", f"{path}/picture")
+    content = json.loads(text)
+    (drawn,) = content["plans"]
+    assert status == 200
+    assert drawn["figures"]["makespanNs"] == done["incumbent_ns"]
+    assert content["lowerBoundNs"] == done["lower_bound_ns"]
+    assert len(drawn["linkUse"]) == len(content["machine"]["links"])
+    assert request(running, "GET", f"{path}/picture", headers={"If-None-Match": headers["etag"]})[0] == 304
+    row = next(row for row in drawn["baselines"] if row["family"] == "1F1B" and row["makespanNs"])
+    _, _, text = request(running, "GET", f"{path}/picture?baseline={quote(row['name'])}")
+    assert json.loads(text)["plans"][1]["figures"]["makespanNs"] == row["makespanNs"]
+    for query, expected in (("baseline=none", 422), ("incumbent=999", 404), ("incumbent=x", 422), ("against=x", 404)):
+        assert request(running, "GET", f"{path}/picture?{query}")[0] == expected
+    events = json.loads(request(running, "GET", f"{path}/history")[2])["events"]
+    assert [event["kind"] for event in events[:2]] == ["queued", "started"]
+    assert events[-1]["kind"] == "done"
+    assert [event["at_s"] for event in events] == sorted(event["at_s"] for event in events)
+    for event in events:
+        if event["has_plan"]:
+            _, _, text = request(running, "GET", f"{path}/picture?incumbent={event['seq']}")
+            assert json.loads(text)["plans"][0]["figures"]["makespanNs"] == event["incumbent_ns"]
+
+
+def test_traces_are_looked_at(running: Running):
+    """Tests that a job's trace comes back as it ran, replayed and dealt anew, with the figures of the advice."""
+    trace = Path("benchmarks/traces/trace-ST.parquet").read_bytes()
+    status, _, text = request(running, "POST", "/v1/traces", trace)
+    found = json.loads(text)
+    plans = {name: plan["figures"]["makespanNs"] for name, plan in found["content"]["plans"].items()}
+    assert status == 200
+    assert plans["run"] == found["advice"]["measured_ns"]
+    assert plans["replay"] == found["advice"]["replayed_ns"]
+    assert plans["dealt"] in [remedy["makespan_ns"] for remedy in found["advice"]["remedies"]]
+    assert request(running, "POST", "/v1/traces", b"no trace")[0] == 422
+
+
 def test_what_if_a_device_is_lost(running: Running, done: Any):
     """Tests that a what-if without a device is planned on what is left, and costs time."""
     client = running.client()
@@ -446,7 +516,7 @@ def test_the_document_names_every_route(tmp_path: Path):
         if method != "HEAD"
     }
     stated = {(path, method) for path, item in make_document()["paths"].items() for method in item}
-    assert routes - {("/", "get"), ("/static/{name}", "get")} == stated
+    assert routes - {("/", "get"), ("/static/{folder}/{name}", "get")} == stated
 
 
 def test_nothing_is_found_politely(running: Running):

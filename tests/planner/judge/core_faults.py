@@ -1,6 +1,6 @@
 """Faults seeded in the core, one by one: each makes its costs, its traffic, its routes or its game a little wrong."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -11,7 +11,7 @@ import planner.costs
 import planner.simulate
 import planner.stage_lanes
 from planner.costs import CostModel, StageCost, StageTraffic
-from planner.plan import Plan
+from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulate import Timeline, _Playback
 from profiles.cluster import Cluster, Route
@@ -137,6 +137,43 @@ def ring_of(change: Callable[[int, int], int]) -> Fault:
         return change(time, len(stage.replicas)) if time else 0
 
     return put(CostModel, "synchronisation_ns", changed)
+
+
+def unsharded(stages: Iterable[Stage]) -> list[Stage]:
+    """The same stages, none of which shards."""
+    return [replace(stage, shard="none") for stage in stages]
+
+
+def steps_of_all(original: Any, model: CostModel, stages: Sequence[Stage]) -> dict[str, int]:
+    """Every replica steps all weights before they are gathered."""
+    found: dict[str, int] = original(model, unsharded(stages))
+    for stage in stages:
+        own = [device for group in stage.replicas for device in group if stage.is_sharded]
+        end = max((found[device] for device in own), default=0) + model.gathering_ns(stage)
+        found.update(dict.fromkeys(own, end))
+    return found
+
+
+def gathered_alone(original: Any, model: CostModel, stages: Sequence[Stage]) -> dict[str, int]:
+    """Nobody waits for others: a device gathers as soon as it has stepped."""
+    found: dict[str, int] = original(model, unsharded(stages))
+    for device in found:
+        for stage in stages:
+            if stage.is_sharded and any(device in group for group in stage.replicas):
+                alone = replace(stage, replicas=tuple(group for group in stage.replicas if device in group))
+                whole = original(model, [alone])[device] - model.problem.profile.optimizer_ns
+                found[device] += model.gathering_ns(stage) + -(-whole // len(stage.replicas)) - whole
+    return found
+
+
+def reduced_to_all(original: Any, model: CostModel, stage: Stage) -> int:
+    """A reduce-scatter takes what an all-reduce does."""
+    return int(original(model, replace(stage, shard="none")))
+
+
+def room_for_what_is_sent(original: Any, model: CostModel, stage: Stage) -> int:
+    """A bucket holds what an all-reduce copies, and not what else a reduce-scatter receives."""
+    return int(original(model, replace(stage, shard="none")))
 
 
 def early_synchronisation(patch: Patch) -> None:
@@ -341,6 +378,12 @@ CORE_FAULTS: dict[str, Fault] = {
     "the optimizer's steps are forgotten": put(Layer, "optimizer_ns", lambda *_: 0),
     "groups take the optimizer's steps whole": put(CostModel, "steps_ns", whole_steps),
     "a device takes one stage's optimizer's step": put(CostModel, "steps_ns", one_step),
+    "sharding replicas hold all of the optimizer's state": put(CostModel, "_elsewhere_bytes", lambda *_, **__: 0),
+    "sharding replicas step all": put(CostModel, "steps_ns", steps_of_all),
+    "sharding replicas do not gather the weights": put(CostModel, "gathering_ns", lambda *_: 0),
+    "sharding replicas gather when they like": put(CostModel, "steps_ns", gathered_alone),
+    "sharding replicas reduce gradients to all": put(CostModel, "synchronisation_ns", reduced_to_all),
+    "sharding replicas have no room for what comes": put(CostModel, "bucket_bytes", room_for_what_is_sent),
     "overheads of messages decide the route": put(
         DirectedLink, "weight", lambda original, way, size: original(way, size) + (way.message_overhead_ns << 20)
     ),

@@ -1,6 +1,7 @@
 """Faults seeded in the judge, one by one: each makes its reading of the contract a little wrong."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -81,6 +82,11 @@ def flows(change: Callable[[list[Flow]], list[Flow]]) -> Fault:
 def rings(change: Callable[[Ring], Ring]) -> Fault:
     """Stages synchronise otherwise."""
     return wrap(READING, "make_ring", change)
+
+
+def unsharded_ring(original: Any, stage: Any, routes: Any, **sizes: Any) -> Ring:
+    """A reduce-scatter goes round as often as an all-reduce."""
+    return original(replace(stage, shard="none"), routes, **sizes)  # type: ignore[no-any-return]
 
 
 def added(change: Callable[[tuple[Step, ...]], tuple[Step, ...]]) -> Fault:
@@ -303,8 +309,14 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "a share of I may cut samples": silent(split_placement.share_cut),
     "the optimizer's steps are forgotten": put(READING, "step_time", lambda *_, **__: 0),
     "groups take the optimizer's steps whole": put(
-        READING, "step_time", lambda original, layers, **kw: original(layers, **kw | {"width": 1})
+        READING, "step_time", lambda original, layers, **kw: original(layers, **kw | {"sharers": 1})
     ),
+    "sharding replicas hold all of the optimizer's state": put(planner.judge.sizes, "sharded_away", lambda *_, **__: 0),
+    "sharding replicas do not gather the weights": put(READING, "gathering_ns", lambda *_, **__: 0),
+    "sharding replicas reduce gradients to all": put(READING, "make_ring", unsharded_ring),
+    "sharding replicas have no room for what comes": put(planner.judge.traffic, "is_sharded", lambda *_: False),
+    "anybody may shard": silent(options.shard_option),
+    "one replica may shard": silent(groups.shard_alone),
     "anything may be called the proof": silent(evidence.evidence_proof),
     "the gap may be anything": lambda patch: patch.setattr(evidence, "TOLERANCE", 1.0),
 }

@@ -4,6 +4,7 @@ import base64
 import gzip
 import importlib
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from planner.launch.kubernetes import (
     plan_path,
     render_kubernetes,
 )
+from planner.launch.launch_job import make_job_name
 from tests.planner.export.test_targets import PARSERS
 from tests.planner.launch.test_torchrun import HOSTILE, make_job
 
@@ -101,6 +103,10 @@ def test_a_volcano_job_starts_all_or_none(monkeypatch, record_property):
     _, job_set = manifest()
     assert (job["apiVersion"], job["spec"]["minAvailable"]) == ("batch.volcano.sh/v1alpha1", 2)
     assert [task["name"] for task in job["spec"]["tasks"]] == ["host0", "host1"]
+    assert {(rule["event"], rule["action"]) for rule in job["spec"]["policies"]} == {
+        ("PodEvicted", "RestartJob"),
+        ("PodFailed", "RestartJob"),
+    }
     pod = job["spec"]["tasks"][1]["template"]["spec"]
     assert "--master-addr=job-host0-0.job" in pod["containers"][0]["command"]
     assert (
@@ -108,6 +114,35 @@ def test_a_volcano_job_starts_all_or_none(monkeypatch, record_property):
         == job_set["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["nodeSelector"]
     )
     require_known(pod, "IoK8sApiCoreV1PodSpec", monkeypatch, record_property)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"),
+    [
+        ("jobset", 63 - len("-host1-0-0-abcde")),
+        ("trainjob", 63 - len("-node-0-1-abcde")),
+        ("volcano", 63 - len("-host1-0")),
+    ],
+)
+def test_names_are_those_that_webhooks_take(kind: Kind, limit: int):
+    """Tests that a name is refused where pods' names would pass 63 characters, and where it begins with a digit."""
+    assert limit == {"jobset": 47, "trainjob": 48, "volcano": 55}[kind]
+    longest = "n" * min(limit, 52)
+    *_, job = manifest(kind, placement="2 0", name=longest)
+    assert job["metadata"]["name"] == longest
+    for name in ("8gpu", *(["n" * (limit + 1)] if limit < 52 else [])):
+        with pytest.raises(
+            ValueError, match=f"needs one of at most {limit} characters that begins with a letter; give"
+        ):
+            manifest(kind, placement="2 0", name=name)
+
+
+@pytest.mark.parametrize("text", ["8 GPUs", "x" * 99, "", "---", "Ünï"])
+def test_made_names_fit_a_thousand_hosts(text: str):
+    """Tests that a name made of any text begins with a letter, keeps its hash and leaves room for indices."""
+    name = make_job_name(text, suffix="0123abcd")
+    assert re.fullmatch("[a-z][a-z0-9-]*-0123abcd", name)
+    assert len(f"{name}-host9999-0-0-abcde") <= 63
 
 
 def test_large_plans_are_compressed_or_fetched():
@@ -144,8 +179,10 @@ def test_verbs_are_commands():
         *("squeue", "--noheader", "--states=all", "--jobs=17", "--format=%T %R"),
     )
     assert cancel_command(slurm, folder="/j") == ("scancel", "17")
-    assert status_command(pods, folder="/j") == ("kubectl", "get", "--filename", "/j/job.json")
-    assert cancel_command(pods, folder="/j") == ("kubectl", "delete", "--filename", "/j/job.json")
+    assert status_command(pods, folder="/j") == ("kubectl", "get", "--ignore-not-found", "--filename", "/j/job.json")
+    assert cancel_command(pods, folder="/j") == (
+        *("kubectl", "delete", "--ignore-not-found", "--filename", "/j/job.json"),
+    )
     assert logs_command(pods, folder="/j", follow=True) == (
         *("kubectl", "logs", "--namespace=team", "--selector=jobset.sigs.k8s.io/jobset-name=job"),
         *("--all-containers", "--prefix", "--tail=-1", "--follow"),

@@ -22,8 +22,7 @@ from itertools import product
 
 import numpy as np
 
-from solver_models.instance import Floats, Integers
-from solver_models.partition.steady_kernels import (
+from benchmarks.steady_kernels import (
     INNER,
     OUTER,
     PLAIN,
@@ -37,6 +36,7 @@ from solver_models.partition.steady_kernels import (
     cover,
     pair_tables,
 )
+from solver_models.instance import Floats, Integers
 
 MOST_SUFFIXES = 1500
 """Largest number of suffixes that is tried (a chain of L layers has L + 1)."""

@@ -6,7 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from solver_models.partition.steady_state import SteadyInstance, SteadyStage, list_suffixes, plan_steady_state
+from benchmarks.steady_state import SteadyInstance, SteadyStage, list_suffixes, plan_steady_state
+from tests.long_runs import IS_LONG
+
+pytestmark = pytest.mark.skipif(not IS_LONG, reason="only a benchmark compiles these kernels: make test-long")
 
 
 def make_instance(seed: int) -> SteadyInstance:

@@ -1,0 +1,380 @@
+"""A job that is kept going: when devices are lost, a plan for what is left, a recipe, and the program once more."""
+
+import importlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+
+from api.attempts import clear_attempts, with_cluster
+from api.failures import InputError
+from api.inputs import reading
+from api.launching import Launch, write_files
+from api.planning_run import Effort
+from api.replanning import Again, Transition, plan_again
+from planner.document import parse_plan, plan_sha256, render_plan
+from planner.embedded_problem import enclosed_problem
+from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.execute.rank_record import RankRecord, end_now, is_running, read_records
+from planner.launch.job_end import JobEnd, judge_end
+from planner.launch.launch_job import LaunchSubmission
+from planner.launch.rank_mapping import place_ranks
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.replanning.migration import Recipe, render_recipe
+from profiles.workload import dump_cluster
+
+POLL_S = 0.05
+"""How often a running job is looked at."""
+SETTLE_S = 0.2
+"""How long others that go at the same moment are waited for."""
+SILENCE_S = 20.0
+"""How long processes on other machines are waited for after their job has ended."""
+TARGET = "executor"
+"""Plans that it cannot run are of no use here."""
+STALLS = 2
+"""So many ends in a row without a newer checkpoint end the healing: the cause is not the device."""
+CHECKPOINTS = "checkpoints"
+"""Folder of the job's folder, unless the program names one."""
+
+Tell = Callable[[str], None]
+
+
+class JobAttempt(Protocol):
+    """A job that was started once."""
+
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+
+    def stop(self) -> None:
+        """Ask what is left of it to end; returns at once."""
+
+    def down_hosts(self) -> Sequence[str]:
+        """Hosts that the launcher takes for lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealParams:
+    """How far healing goes."""
+
+    most_heals: int
+    """Losses after which the job is given up."""
+    search_s: float
+    """Seconds for each new plan."""
+    bytes_per_s: float
+    """What the storage of checkpoints gives to all devices together."""
+    seed: int = 0
+    """Of the search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heal:
+    """One loss and how the job went on."""
+
+    lost: Mapping[str, str]
+    """Devices, and why they are taken for lost."""
+    iteration: int
+    """Iterations that the job goes on from."""
+    checkpoint: str | None
+    """Where it goes on from; None: from the beginning."""
+    num_devices: int
+    """Devices of the new plan."""
+    iteration_ns: int
+    """Its iteration, as planned."""
+    restored_bytes: int
+    """What is read from the checkpoint, over all devices."""
+    noticed_ns: int
+    """When the loss was seen, by the wall clock."""
+    planned_s: float
+    """Seconds for the new plan."""
+    stopped_s: float
+    """Seconds from the loss until everything had ended."""
+    started_s: float
+    """Seconds from the loss until the job was started anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealedRun:
+    """How it all ended."""
+
+    code: int
+    """Exit code of the last attempt."""
+    reason: str
+    """Why it was not healed, or not again; empty for a job that came to its end."""
+    heals: tuple[Heal, ...]
+    """In this order."""
+
+    def summarise(self) -> dict[str, Any]:
+        """For programs."""
+        return {"exit_code": self.code, "reason": self.reason, "heals": [asdict(heal) for heal in self.heals]}
+
+
+@dataclass(kw_only=True)
+class Healer:
+    """Starts a launch, and starts it again under other plans as long as that may help."""
+
+    start: Callable[[Launch], JobAttempt]
+    params: HealParams
+    tell: Tell
+    console: Console
+    heals: list[Heal] = field(default_factory=list)
+    _stalls: int = 0
+
+    def run(self, launch: Launch, *, plan: Plan, problem: Problem) -> HealedRun:
+        """Until the program ends well, fails by itself, or nothing more can be done."""
+        while True:
+            launch = self._recorded(launch)
+            attempt = self.start(launch)
+            importlib.import_module("planner.planning")  # takes seconds, for which nobody waits now
+            try:
+                outcome = self._attend(attempt, launch, plan=plan, problem=problem)
+            except BaseException:
+                attempt.stop()
+                raise
+            if isinstance(outcome, HealedRun):
+                return outcome
+            launch, plan, problem = outcome
+
+    def _attend(
+        self, attempt: JobAttempt, launch: Launch, *, plan: Plan, problem: Problem
+    ) -> HealedRun | tuple[Launch, Plan, Problem]:
+        """How it all ended, or what is to be started next."""
+        before = newest_checkpoint(launch)
+        code, end = self._watch(attempt, launch)
+        if code == 0:
+            return self._result(0, "")
+        self._stalls = self._stalls + 1 if newest_checkpoint(launch) == before else 0
+        if reason := self._why_not(end):
+            attempt.stop()
+            self._await_end(attempt, launch, lost=end.lost)
+            return self._result(_code(attempt), reason)
+        for device, why in end.lost.items():
+            self.tell(f"{device} is lost: {why}")
+        try:
+            return self._heal(attempt, launch, end=end, plan=plan, problem=problem)
+        except (ValueError, InfeasibleProblemError, NoPlanFoundError) as error:
+            self._await_end(attempt, launch, lost=end.lost)
+            return self._result(_code(attempt), f"there is no plan for what is left: {error}")
+
+    def _recorded(self, launch: Launch) -> Launch:
+        folder = launch.folder / f"attempt-{len(self.heals)}"
+        job = replace(launch.job, record_at=str(folder), checkpoints_at=str(checkpoints_of(launch)))
+        return replace(launch, job=replace(job, cluster_at=str(launch.folder / "cluster.json")))
+
+    def _watch(self, attempt: JobAttempt, launch: Launch) -> tuple[int | None, JobEnd]:
+        """Until the job has ended, or a process of it has; None: others still run."""
+        folder = Path(str(launch.job.record_at))
+        while (code := attempt.code()) is None:
+            end = judge_end(records := read_records(folder), silent=_silent(records, is_over=False))
+            if end.lost or end.failure:
+                time.sleep(SETTLE_S)
+                return None, judge_end(records := read_records(folder), silent=_silent(records, is_over=False))
+            time.sleep(POLL_S)
+        if code == 0:
+            return 0, JobEnd(lost={}, failure="")
+        down, until = attempt.down_hosts(), time.monotonic() + SILENCE_S
+        while _may_run(read_records(folder), down=down) and time.monotonic() < until:
+            time.sleep(POLL_S)
+        records = read_records(folder)
+        return code, judge_end(records, silent=_silent(records, is_over=True), down_hosts=down)
+
+    def _why_not(self, end: JobEnd) -> str:
+        if end.failure:
+            return f"{end.failure}: that is the program's failure, and another plan would not mend it"
+        if not end.lost:
+            return "no device was lost: the program failed, or was ended from outside"
+        if len(self.heals) >= self.params.most_heals:
+            return f"{', '.join(end.lost)} lost after {len(self.heals)} heals, the most that --heals allows"
+        if self._stalls >= STALLS:
+            return (
+                f"{', '.join(end.lost)} lost, as before without a newer checkpoint in between: the program seems to "
+                "end its processes itself, or checkpoints are too far apart"
+            )
+        return ""
+
+    def _heal(
+        self, attempt: JobAttempt, launch: Launch, *, end: JobEnd, plan: Plan, problem: Problem
+    ) -> tuple[Launch, Plan, Problem]:
+        noticed, begin = time.time_ns(), time.monotonic()
+        attempt.stop()
+        end_now(read_records(Path(str(launch.job.record_at))))
+        again = plan_rest(
+            launch, plan=plan, problem=problem, lost=tuple(end.lost), params=self.params, console=self.console
+        )
+        planned_s = time.monotonic() - begin
+        self._await_end(attempt, launch, lost=end.lost)
+        stopped_s = time.monotonic() - begin
+        checkpoint = newest_checkpoint(launch)
+        launch, recipe = relaunch(launch, again, number=len(self.heals) + 1, checkpoint=checkpoint)
+        assert again.plan.evidence is not None
+        heal = Heal(
+            lost=end.lost,
+            iteration=recipe.iteration or 0,
+            checkpoint=None if checkpoint is None else str(checkpoint),
+            num_devices=len(again.plan.devices),
+            iteration_ns=again.plan.evidence.makespan_ns,
+            restored_bytes=0 if checkpoint is None else recipe.restored_bytes,
+            noticed_ns=noticed,
+            planned_s=planned_s,
+            stopped_s=stopped_s,
+            started_s=time.monotonic() - begin,
+        )
+        self.heals.append(heal)
+        self.tell(describe_heal(heal))
+        return launch, again.plan, without(problem, end)
+
+    def _await_end(self, attempt: JobAttempt, launch: Launch, *, lost: Collection[str]) -> None:
+        """Until nothing of the job runs any more; of lost devices nobody will hear."""
+        folder = Path(str(launch.job.record_at))
+        while attempt.code() is None:
+            time.sleep(POLL_S)
+        until = time.monotonic() + SILENCE_S
+        while _may_run(read_records(folder), lost=lost) and time.monotonic() < until:
+            time.sleep(POLL_S)
+
+    def _result(self, code: int, reason: str) -> HealedRun:
+        return HealedRun(code=code, reason=reason, heals=tuple(self.heals))
+
+
+def plan_rest(
+    launch: Launch, *, plan: Plan, problem: Problem, lost: Sequence[str], params: HealParams, console: Console
+) -> Again:
+    """A plan for what is left, by what its iterations and the restoring of the newest checkpoint take together."""
+    effort = Effort(time_limit_s=params.search_s, gap=None, seed=params.seed, style="quiet")
+    newest = newest_checkpoint(launch)
+    steps = word_after("--steps", launch.job.program) or ""
+    transition = None
+    if steps.isdecimal():
+        left = max(1, int(steps) - (0 if newest is None else iteration_of(newest)))
+        transition = Transition(steps_left=left, bytes_per_s=params.bytes_per_s, is_restart=True)
+    return plan_again(problem, plan, lost=lost, effort=effort, target=TARGET, console=console, transition=transition)
+
+
+def relaunch(launch: Launch, again: Again, *, number: int, checkpoint: Path | None) -> tuple[Launch, Recipe]:
+    """The launch under a new plan that goes on from a checkpoint, and its recipe; both stand in the job's folder."""
+    from planner.execute.placement import parse_hosts
+
+    recipe, recipe_at = again.recipe, None
+    if checkpoint is not None:
+        recipe = replace(recipe, checkpoint=str(checkpoint), iteration=iteration_of(checkpoint))
+        recipe_at = launch.folder / f"recipe-{number}.json"
+        recipe_at.write_text(render_recipe(recipe, again.plan), encoding="utf-8")
+    plan_at = launch.folder / f"plan-{number}.json"
+    text = render_plan(again.plan)
+    plan_at.write_text(text, encoding="utf-8")
+    cluster = (launch.folder / "cluster.json").read_text(encoding="utf-8")
+    job = replace(
+        launch.job,
+        placement=place_ranks(again.plan, parse_hosts(cluster)),
+        plan_at=str(plan_at),
+        plan_sha256=plan_sha256(again.plan),
+        recipe_at=None if recipe_at is None else str(recipe_at),
+    )
+    return replace(launch, job=job, plan_text=text), recipe
+
+
+def _may_run(records: Sequence[RankRecord], *, down: Sequence[str] = (), lost: Collection[str] = ()) -> bool:
+    """Whether a process that is not given up, by its host or its device, may not have come to its end yet."""
+    left = (record for record in records if record.host not in down and record.device not in lost)
+    return any(is_running(record) is not False for record in left)
+
+
+def _silent(records: Sequence[RankRecord], *, is_over: bool) -> set[int]:
+    """Ranks that do not run though nothing says how they ended; `is_over`: nor does their job."""
+    silent = set()
+    for record in records:
+        runs = is_running(record)
+        if record.state == "running" and (runs is False or (runs is None and is_over)):
+            silent.add(record.rank)
+    return silent
+
+
+def _code(attempt: JobAttempt) -> int:
+    return attempt.code() or 1
+
+
+def without(problem: Problem, end: JobEnd) -> Problem:
+    """The question for the devices that are left."""
+    from planner.what_if.device_loss import without_devices
+
+    return without_devices(problem.at_its_size(), set(end.lost))
+
+
+def word_after(option: str, program: Sequence[str]) -> str | None:
+    """The value of an option of the program, as far as it can be seen from outside."""
+    for place, word in enumerate(program):
+        if word == option and place + 1 < len(program):
+            return program[place + 1]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return None
+
+
+def checkpoints_of(launch: Launch) -> Path:
+    """Where the program writes its checkpoints."""
+    named = word_after("--checkpoint", launch.job.program)
+    return (launch.folder / CHECKPOINTS if named is None else Path(named)).absolute()
+
+
+def newest_checkpoint(launch: Launch) -> Path | None:
+    """The newest whole checkpoint."""
+    found = sorted(checkpoints_of(launch).glob("step-*"))
+    return next((path for path in reversed(found) if (path / ".metadata").exists()), None)
+
+
+def iteration_of(checkpoint: Path) -> int:
+    """How many iterations a checkpoint has, by its name."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def describe_heal(heal: Heal) -> str:
+    """For people."""
+    whence = "from the beginning" if heal.checkpoint is None else f"from iteration {heal.iteration} ({heal.checkpoint})"
+    return (
+        f"goes on {whence} on {heal.num_devices} devices, {heal.iteration_ns / 1e6:,.3f} ms per iteration as planned; "
+        f"{heal.restored_bytes:,} bytes to restore; planned in {heal.planned_s:.1f} s, started after "
+        f"{heal.started_s:.1f} s"
+    )
+
+
+def attend(
+    source: str,
+    launch: Launch,
+    *,
+    cluster: str | None,
+    start: Callable[[Launch], JobAttempt],
+    params: HealParams,
+    tell: Tell,
+    console: Console,
+) -> HealedRun:
+    """Launch the plan in the file `source` and keep its job going; InputError where that cannot be."""
+    require_healable(launch)
+    with reading():
+        plan = parse_plan(launch.plan_text.encode(), source=source)
+        problem = enclosed_problem(plan, source=source)
+    if problem is None:
+        raise InputError(f"--heal: {source} brings no profile and cluster along; plan again with this version")
+    text = launch.cluster_text if cluster is not None else None
+    launch = with_cluster(launch, text or dump_cluster(problem.cluster))
+    write_files(launch, LaunchSubmission(commands=()))
+    clear_attempts(launch.folder)
+    healer = Healer(start=start, params=params, tell=tell, console=console)
+    return healer.run(launch, plan=plan, problem=problem)
+
+
+def require_healable(launch: Launch) -> None:
+    """Raise InputError for programs that cannot go on by themselves, or that would go on from another run."""
+    require_program(launch.job.program)
+    if "--resume" not in launch.job.program and (old := newest_checkpoint(launch)) is not None:
+        raise InputError(f"--heal: {old} is of an earlier run; add --resume to go on from it, or take it away")
+
+
+def require_program(program: Sequence[str]) -> None:
+    """Raise InputError for programs that cannot go on by themselves."""
+    if word_after("--load", program) is not None:
+        raise InputError("the program's --load starts from another job's checkpoint; use --resume to be healed")
+    if program[:2] == ("-m", "planner.execute") and not word_after("--checkpoint-every", program):
+        raise InputError("without checkpoints every loss starts from the beginning; add --checkpoint-every N")

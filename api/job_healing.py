@@ -1,0 +1,240 @@
+"""`pipeplan job heal`: a job that nobody stayed with goes on without what it lost, with one command."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+
+from api.attempts import SLURM_GOING_ON, slurm_down_hosts
+from api.failures import InputError
+from api.healing import (
+    HealParams,
+    iteration_of,
+    newest_checkpoint,
+    plan_rest,
+    relaunch,
+    require_program,
+)
+from api.inputs import read_plan_and_problem, reading
+from api.launching import (
+    RECORD,
+    Launch,
+    Whereabouts,
+    as_started_here,
+    cancel,
+    describe_status,
+    detach_agents,
+    make_launch,
+    read_request,
+    read_submitted,
+    remember_request,
+    submit_again,
+)
+from api.patch_files import read_patches
+from planner.launch.job_commands import LaunchRequest, Submitted
+from planner.launch.kubernetes import RECIPE_PATH, Kind, PodNeeds, plan_path, render_kubernetes
+from planner.launch.launch_job import LaunchSubmission
+from planner.launch.slurm import render_slurm
+from planner.launch.torchrun import render_torchrun
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.replanning.migration import Recipe, render_recipe
+from planner.what_if.device_loss import find_lost
+from profiles.workload import dump_cluster
+
+END_S = 120.0
+"""How long a cancelled job may take to end."""
+POLL_S = 0.3
+RUNNING = ("running", *SLURM_GOING_ON)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealedJob:
+    """How a job goes on."""
+
+    lost: tuple[str, ...]
+    """Devices that are gone."""
+    iteration: int | None
+    """Iterations that it goes on from; None where only the job sees its checkpoints."""
+    recipe: Recipe
+    """What its devices read."""
+    plan: Plan
+    """The new plan."""
+    submitted: Submitted
+    """The new job."""
+
+    def summarise(self) -> Mapping[str, Any]:
+        """For programs."""
+        return {
+            "lost": self.lost,
+            "iteration": self.iteration,
+            "checkpoint": self.recipe.checkpoint,
+            "num_devices": len(self.plan.devices),
+            "restored_bytes": self.recipe.restored_bytes,
+            "launcher": self.submitted.launcher,
+            "name": self.submitted.name,
+            "number": self.submitted.number,
+        }
+
+
+def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console: Console) -> HealedJob:
+    """Plan for what is left of a job and launch it again; `names`: of lost devices or hosts, as planned or as real.
+
+    What still runs of the job is ended first. Without names, Slurm is asked which nodes are down. Raises InputError
+    where nothing is known to be lost, or where the program could not go on.
+    """
+    request = read_request(folder)
+    plan_at = folder / request.plan
+    plan, problem = read_plan_and_problem(str(plan_at), None)
+    lost = _find_lost(request, problem, plan=plan, names=names)
+    launch = _launch_of(request, folder, problem=problem)
+    is_seen = request.launcher != "kubernetes"
+    require_program(launch.job.program)
+    if not is_seen:
+        _require_pods(problem, lost=lost, program=request.program)
+    checkpoint = newest_checkpoint(launch) if is_seen else None
+    _require_own(folder, checkpoint, request=request)
+    _end(folder)
+    again = plan_rest(launch, plan=plan, problem=problem, lost=lost, params=params, console=console)
+    checkpoint = newest_checkpoint(launch) if is_seen else None  # nothing writes any more
+    launch, recipe = relaunch(launch, again, number=request.heals + 1, checkpoint=checkpoint)
+    submitted = _submit(request, launch, recipe_text=render_recipe(recipe, again.plan))
+    remember_request(launch, replace(request, plan=f"plan-{request.heals + 1}.json", heals=request.heals + 1))
+    iteration = iteration_of(checkpoint) if checkpoint is not None else 0 if is_seen else None
+    return HealedJob(lost=lost, iteration=iteration, recipe=recipe, plan=again.plan, submitted=submitted)
+
+
+def _find_lost(request: LaunchRequest, problem: Problem, *, plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
+    planned = {real: host for host, real in request.host_names.items()}
+    if not names and request.launcher == "slurm":
+        hosts = {device.host or device.name for device in problem.cluster.devices if device.name in plan.devices}
+        names = slurm_down_hosts([request.host_names.get(host, host) for host in sorted(hosts)])
+    if not names:
+        raise InputError("nothing is known to be lost; say what: --lost NAME, a device or a host")
+    hosts_of = {device.name: device.host or device.name for device in problem.cluster.devices}
+    with reading():
+        asked = [planned.get(name, name) for name in names]
+        gone = find_lost(problem, [name for name in asked if name not in hosts_of.values() or name in hosts_of])
+    gone |= {device for device, host in hosts_of.items() if host in asked}
+    return tuple(sorted(gone))
+
+
+def _launch_of(request: LaunchRequest, folder: Path, *, problem: Problem) -> Launch:
+    """As it was; the cluster gets a document of its own, so that devices keep their numbers on their hosts."""
+    cluster = folder / "cluster.json"
+    if not cluster.exists():
+        cluster.write_text(dump_cluster(problem.cluster), encoding="utf-8")
+    hosts = [f"{planned}={real}" for planned, real in request.host_names.items()]
+    where = Whereabouts(cluster=str(cluster), folder=str(folder), hosts=hosts, plan_url=None)
+    return make_launch(
+        str(folder / request.plan),
+        request.program,
+        name=read_submitted(folder).name if (folder / RECORD).exists() else None,
+        where=where,
+        python=request.python,
+        on_processors=request.on_processors,
+    )
+
+
+def _require_pods(problem: Problem, *, lost: Sequence[str], program: Sequence[str]) -> None:
+    """Pods find their checkpoint themselves, and have no document of the whole cluster, by which the devices left on a
+    host would keep their numbers.
+    """
+    if "--resume" not in program:
+        raise InputError(
+            "only pods see their checkpoints: launch with --resume in the program, and they find the newest"
+        )
+    hit = {device.host for device in problem.cluster.devices if device.host and device.name in lost}
+    for device in problem.cluster.devices:
+        if device.host in hit and device.name not in lost:
+            raise InputError(f"--lost: pods lose hosts as a whole; name the host {device.host}")
+
+
+def _require_own(folder: Path, checkpoint: Path | None, *, request: LaunchRequest) -> None:
+    """A program that began anew beside the checkpoints of an earlier run must not go on from those."""
+    if checkpoint is None or request.heals or "--resume" in request.program or not (folder / RECORD).exists():
+        return
+    if checkpoint.stat().st_mtime < (folder / RECORD).stat().st_mtime:
+        raise InputError(f"{checkpoint} is older than the job, which did not --resume from it; take it away")
+
+
+def _end(folder: Path) -> None:
+    """Nothing of the old job may write checkpoints any more; waits until it is over."""
+    if not (folder / RECORD).exists():
+        return
+    submitted = read_submitted(folder)
+    if submitted.launcher == "kubernetes":
+        cancel(submitted, folder)  # kubectl waits
+        return
+    until = time.monotonic() + END_S
+    if describe_status(submitted, folder).startswith(RUNNING):
+        cancel(submitted, folder)
+    while describe_status(submitted, folder).startswith(RUNNING):
+        if time.monotonic() > until:
+            raise InputError(f"{folder}: the job did not end within {END_S:.0f} s of being cancelled")
+        time.sleep(POLL_S)
+
+
+def _submit(request: LaunchRequest, launch: Launch, *, recipe_text: str) -> Submitted:
+    submitted = Submitted(
+        launcher=request.launcher, name=launch.job.name, namespace=request.namespace, kind=request.controller
+    )
+    if request.launcher == "torchrun":
+        submission = render_torchrun(
+            launch.job, port=request.port, master=request.master or None, is_here=request.is_here
+        )
+        for old in launch.folder.glob("exit-*"):
+            old.unlink()
+        return detach_agents(as_started_here(submission), submitted=submitted, folder=launch.folder)
+    with reading():
+        submission = _render(request, launch, recipe_text=recipe_text)
+    return submit_again(submission, submitted=submitted, folder=launch.folder)
+
+
+def _render(request: LaunchRequest, launch: Launch, *, recipe_text: str) -> LaunchSubmission:
+    folder = str(launch.folder)
+    if request.launcher == "slurm":
+        return render_slurm(
+            launch.job,
+            folder=folder,
+            master=request.master or None,
+            with_gpus=request.with_gpus,
+            options=request.options,
+        )
+    needs = PodNeeds(
+        image=request.image,
+        namespace=request.namespace,
+        with_gpus=request.with_gpus,
+        max_restarts=request.max_restarts,
+    )
+    job = replace(
+        launch.job,
+        plan_at=plan_path(launch.plan_text),
+        cluster_at=None,
+        recipe_at=RECIPE_PATH,
+    )
+    return render_kubernetes(
+        job,
+        kind=cast(Kind, request.controller),
+        needs=needs,
+        plan_text=launch.plan_text,
+        recipe_text=recipe_text,
+        patches=read_patches(request.patches),
+        folder=folder,
+    )
+
+
+def describe_healed(healed: HealedJob) -> list[str]:
+    """For people, a line each."""
+    whence = "from the newest checkpoint that the job finds"
+    if healed.iteration is not None:
+        whence = f"from iteration {healed.iteration}"
+    number = f" {healed.submitted.number}" if healed.submitted.number else ""
+    return [
+        f"lost: {', '.join(healed.lost)}",
+        f"{healed.submitted.launcher} has {healed.submitted.name}{number}, which goes on {whence} on "
+        f"{len(healed.plan.devices)} devices; {healed.recipe.restored_bytes:,} bytes to restore",
+    ]

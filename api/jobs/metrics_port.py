@@ -1,0 +1,49 @@
+"""The one port of a worker: its metrics, and whether it lives."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from api.jobs.job_metrics import CONTENT_TYPE, JobMetrics
+
+PAUSE_S = 0.5
+"""How long closing may take."""
+
+
+class MetricsPort:
+    """Answers `/metrics` and `/livez` from a thread."""
+
+    def __init__(self, metrics: JobMetrics, address: tuple[str, int]) -> None:
+        """Raises OSError if the port is taken."""
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 5.0
+
+            def do_GET(self) -> None:
+                """Metrics, life, or nothing."""
+                texts = {"/metrics": "\n".join(metrics.render()) + "\n", "/livez": "alive\n"}
+                text = texts.get(self.path.partition("?")[0])
+                body = (text or "not here\n").encode()
+                self.send_response(404 if text is None else 200)
+                self.send_header("Content-Type", CONTENT_TYPE)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                """Looks at metrics are not logged."""
+
+        self._server = ThreadingHTTPServer(address, Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(PAUSE_S,), daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """On which it listens."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,105 @@
+"""Who asks, and what of their jobs they ask about."""
+
+import json
+import re
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from api.jobs.job import Job, LeaseLostError
+from api.service.auth import Caller
+from api.service.core import Service
+from api.service.problem_json import ServiceError, not_found
+
+_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+def service_of(request: Request) -> Service:
+    """The service behind the request."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def reader(request: Request) -> Caller:
+    """A caller who may look."""
+    return await admitted(request, "plans:read")
+
+
+async def writer(request: Request) -> Caller:
+    """A caller who may ask for work."""
+    return await admitted(request, "plans:write")
+
+
+async def admitted(request: Request, scope: str) -> Caller:
+    """The caller, whom the log names, too; raises ServiceError 401, 403 or 429."""
+    service = service_of(request)
+    caller = await service.executor.call(service.gate.admit, request, scope)
+    request.state.caller = caller
+    return caller
+
+
+async def viewer(request: Request) -> Caller:
+    """A caller who may look, or a frame that brings a ticket."""
+    ticket = request.query_params.get("ticket")
+    if ticket is None:
+        return await reader(request)
+    service = service_of(request)
+    return await service.executor.call(service.gate.admit_viewer, request, ticket)
+
+
+Reader = Annotated[Caller, Depends(reader)]
+Writer = Annotated[Caller, Depends(writer)]
+Viewer = Annotated[Caller, Depends(viewer)]
+
+
+async def job_of(service: Service, caller: Caller, *, job_id: str) -> Job | None:
+    """The caller's job of that name; None if there is none, or it is somebody else's."""
+    if not _ID.fullmatch(job_id):
+        return None
+    return await service.executor.call(service.store.get, job_id, tenant=caller.tenant)
+
+
+async def find(request: Request, caller: Caller) -> Job:
+    """The job of the path, if it is the caller's; raises ServiceError 404."""
+    job = await job_of(service_of(request), caller, job_id=request.path_params["plan_id"])
+    if job is None:
+        raise not_found()
+    return job
+
+
+async def workload_of(service: Service, job: Job) -> dict[str, Any]:
+    """The document that the job was asked; raises ServiceError 404 if it was deleted meanwhile."""
+    try:
+        text = await service.executor.call(service.store.request_text, job.id)
+    except LeaseLostError:
+        raise not_found() from None
+    return {"format": "pipeline-workload/1", **json.loads(text)["workload"]}
+
+
+def require_plan(job: Job) -> None:
+    """Raise ServiceError 409 unless the job has ended with a plan."""
+    if not job.is_finished:
+        detail = "the plan is not finished; follow its events, or stop it"
+        raise ServiceError(409, "not_finished", detail=detail, headers={"Retry-After": "2"})
+    if job.state != "succeeded" or job.plan_sha256 is None:
+        raise ServiceError(409, "no_plan", detail="the job is there and ended without a plan; its status says why")
+
+
+async def plan_text(service: Service, job: Job) -> str:
+    """The final plan's document; raises ServiceError 404 if it was deleted meanwhile."""
+    text = await service.executor.call(service.store.plan_text, job.id)
+    if text is None:
+        raise not_found()
+    return text
+
+
+async def read_other(request: Request, caller: Caller, *, parameter: str) -> Job | None:
+    """The job whose plan is looked at beside it, if one is named; raises ServiceError 404 or 409."""
+    other_id = request.query_params.get(parameter)
+    if other_id is None:
+        return None
+    other = await job_of(service_of(request), caller, job_id=other_id)
+    if other is None:
+        raise not_found()
+    require_plan(other)
+    return other

@@ -1,0 +1,74 @@
+"""Who did what to keys, plans and the store: kept for more than a year, readable by the operator only."""
+
+import getpass
+import socket
+import uuid
+from dataclasses import dataclass
+
+from api.jobs.sql_store import Cursor, Database
+
+KEPT_S = 400 * 24 * 3600.0
+"""How long an entry is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One thing that was done."""
+
+    at: float
+    """Seconds since 1970."""
+    actor: str
+    """`key:ID`, `tenant:NAME` without a key, or `user@host` at the command line."""
+    action: str
+    """Such as `key.created`, `plan.deleted`, `store.restored`."""
+    subject: str
+    """To what: a key's id, a plan's id."""
+    detail: str
+    """More about it, never a secret."""
+
+
+def operator() -> str:
+    """Who sits at the command line."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        name = "unknown"
+    return f"{name}@{socket.gethostname()}"
+
+
+def record(cursor: Cursor, entry: AuditEntry) -> None:
+    """Write it down in the transaction that does it."""
+    cursor.execute(
+        "INSERT INTO audit (id, at, actor, action, subject, detail) VALUES (?, ?, ?, ?, ?, ?)",
+        (uuid.uuid4().hex, entry.at, entry.actor, entry.action, entry.subject, entry.detail[:500]),
+    )
+
+
+class AuditLog:
+    """The entries of a store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, *, actor: str, action: str, subject: str, detail: str = "") -> None:
+        """One entry, in a transaction of its own."""
+        now = self._database.now()
+        with self._database.transaction() as cursor:
+            record(cursor, AuditEntry(at=now, actor=actor, action=action, subject=subject, detail=detail))
+
+    def listed(self, *, limit: int) -> list[AuditEntry]:
+        """The latest, first to last."""
+        with self._database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT at, actor, action, subject, detail FROM audit ORDER BY at DESC, id LIMIT ?", (limit,)
+            )
+            rows = cursor.fetchall()
+        return [
+            AuditEntry(at=at, actor=actor, action=action, subject=subject, detail=detail)
+            for at, actor, action, subject, detail in reversed(rows)
+        ]
+
+    def expire(self) -> None:
+        """Remove what is older than `KEPT_S`."""
+        with self._database.transaction() as cursor:
+            cursor.execute("DELETE FROM audit WHERE at < ?", (self._database.now() - KEPT_S,))

@@ -1,0 +1,39 @@
+// What found what: the parts of the search, their turns, their seconds, and what they gained.
+
+import { seconds } from "./progress_chart.js";
+import { inMs } from "../viewer/describe.js";
+import { element } from "../viewer/dom.js";
+import { makeTable, wideTable } from "../viewer/tables.js";
+
+export function ledger(story, improvers) {
+  const rows = improvers?.length ? improvers.map(([name, turns, spent, improvements, gain]) => ({ name, turns, spent, improvements, gain })) : fromStory(story);
+  if (!rows.length) return element("p", { className: "hint", text: "Nothing has been found yet." });
+  const most = Math.max(1, ...rows.map((row) => row.gain));
+  const useful = rows.filter((row) => row.improvements > 0).sort((a, b) => b.gain - a.gain), idle = rows.filter((row) => !row.improvements);
+  const columns = [{ name: "part of the search", className: "name" }, { name: "share", className: "track-cell" }, { name: "gained", number: true }, { name: "plans", number: true }, { name: "time", number: true }];
+  const table = wideTable("Table of finds", makeTable(columns, useful.map((row) => ({ cells: cellsOf(row, most) }))));
+  if (!idle.length) return table;
+  const words = idle.map((row) => `${row.name}${row.spent === null || row.spent === undefined ? "" : ` (${seconds(row.spent)})`}`).join(", ");
+  return element("div", {}, [table, element("p", { className: "hint", text: `Without a find: ${words}.` })]);
+}
+
+function cellsOf(row, most) {
+  const fill = element("span", { className: "fill" });
+  fill.style.width = `${(100 * row.gain) / most}%`;
+  const track = element("span", { className: "track", attributes: { "aria-hidden": "true" } }, [fill]);
+  return [row.name, { node: track }, row.gain ? inMs(row.gain) : "first plan", String(row.improvements), row.spent === null || row.spent === undefined ? "–" : seconds(row.spent)];
+}
+
+// While the search is on, from what it has told: who found which improvement.
+function fromStory(story) {
+  const rows = new Map();
+  let before = null;
+  for (const { incumbent_ns: ns, source } of story.filter((event) => event.kind === "incumbent")) {
+    const row = rows.get(source) ?? { name: source, improvements: 0, gain: 0, spent: null };
+    row.improvements += 1;
+    row.gain += before === null ? 0 : Math.max(0, before - ns);
+    rows.set(source, row);
+    before = ns;
+  }
+  return [...rows.values()];
+}

@@ -1,0 +1,123 @@
+// Time against devices or memory: certain ranges for every number, and every plan made so far as a point to open.
+
+import { addressOf } from "./address.js";
+import { niceSteps } from "./progress_chart.js";
+import { findRanges, isNoChange, noChange } from "./ranges.js";
+import { call, isLive } from "./service.js";
+import { instrumentsOf } from "./what_if.js";
+import { inMs, isNumber, plural, withCommas } from "../viewer/describe.js";
+import { button, element, svgElement } from "../viewer/dom.js";
+
+const WIDTH = 640, HEIGHT = 260, EDGE = { left: 66, right: 20, top: 16, bottom: 40 };
+
+export class Pareto {
+  constructor(root, { onAsked }) {
+    Object.assign(this, { root, onAsked, axis: "devices", ranges: null, job: null, content: null, jobs: [] });
+    this.chart = element("div");
+    this.told = element("p", { className: "hint told" });
+    const options = [["devices", "devices"], ["memory", "memory per device"]].map(([value, text]) => element("option", { text, attributes: { value } }));
+    this.choice = element("select", { attributes: { id: "pareto-axis" } }, options);
+    this.choice.addEventListener("change", () => {
+      this.axis = this.choice.value;
+      this.ranges = null;
+      this.look();
+    });
+    this.planAll = button("Plan every point", { onClick: () => this.askAll(), attributes: { id: "plan-all" } });
+    root.replaceChildren(this.chart, this.told, element("p", { className: "row" }, [element("label", { text: "Time against " }, [this.choice]), this.planAll]));
+  }
+
+  show(job, content, jobs) {
+    if (job.id !== this.job?.id || job.state !== this.job.state) this.ranges = null;
+    Object.assign(this, { job, content, jobs });
+    if (this.ranges) this.paint();
+    else this.look();
+  }
+
+  instrument() { return instrumentsOf(this.content).find(({ name }) => name === this.axis); }
+
+  async look() {
+    const { positions } = this.instrument(), { job, axis } = this;
+    const changes = positions.map(({ change }) => ({ ...noChange(), ...change }));
+    try {
+      const ranges = await findRanges(job, changes);
+      if (job.id !== this.job.id || axis !== this.axis) return;
+      this.ranges = ranges.map((range, place) => ({ ...range, text: positions[place].text }));
+      this.paint();
+    } catch (error) {
+      this.told.textContent = error.message;
+    }
+  }
+
+  // The plan of this page, and its what-ifs that change nothing else.
+  points() {
+    const own = [{ job: this.job, place: this.ranges.findIndex(({ change }) => isNoChange(change)), isOwn: true }];
+    const others = this.jobs.filter((job) => job.what_if?.base === this.job.id && job.incumbent_ns).map((job) => ({ job, place: this.ranges.findIndex(({ change }) => isSame(change, job.what_if.change)) }));
+    return [...own, ...others].filter(({ job, place }) => place >= 0 && job.incumbent_ns);
+  }
+
+  paint() {
+    const points = this.points(), news = JSON.stringify([this.axis, this.ranges, points.map(({ job }) => [job.id, job.incumbent_ns])]);
+    this.planAll.disabled = isLive(this.job) || !this.missing(points).length;
+    if (news === this.news) return; // drawn already: whoever has the focus keeps it
+    this.news = news;
+    const known = this.ranges.flatMap((range) => [range.at_least_ns, range.at_most_ns]).filter(isNumber);
+    const values = [...known, ...points.map(({ job }) => job.incumbent_ns)];
+    if (!values.length) return;
+    const room = (Math.max(...values) - Math.min(...values)) * 0.07 || 1;
+    const scale = { from: Math.max(0, Math.min(...values) - room), to: Math.max(...values) + room, count: this.ranges.length };
+    scale.x = (place) => EDGE.left + ((WIDTH - EDGE.left - EDGE.right) * (place + 0.5)) / scale.count;
+    scale.y = (ns) => EDGE.top + ((HEIGHT - EDGE.top - EDGE.bottom) * (scale.to - ns)) / (scale.to - scale.from);
+    const parts = [...this.drawAxes(scale), ...this.ranges.map((range, place) => rangeBar(range, place, scale)), ...points.map((point) => this.point(point, scale))];
+    this.chart.replaceChildren(svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "group", "aria-label": `Time against ${this.choice.selectedOptions[0].textContent}` }, parts));
+    this.told.textContent = `Bars: where the best plan certainly lies. Dots: ${plural(points.length, "plan")} made; open one with a click.`;
+  }
+
+  drawAxes(scale) {
+    const { steps, step } = niceSteps(scale.from / 1e6, scale.to / 1e6, 5), digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+    const rows = steps.flatMap((value) => [
+      svgElement("line", { x1: EDGE.left, x2: WIDTH - EDGE.right, y1: scale.y(value * 1e6), y2: scale.y(value * 1e6), class: "grid" }),
+      svgElement("text", { x: EDGE.left - 8, y: scale.y(value * 1e6) + 4, class: "end" }, [withCommas(value, digits)]),
+    ]);
+    const columns = this.ranges.map((range, place) => svgElement("text", { x: scale.x(place), y: HEIGHT - EDGE.bottom + 18, class: "middle" }, [this.tick(range)]));
+    const unit = this.axis === "devices" ? "devices" : "GiB per device";
+    return [...rows, ...columns, svgElement("text", { x: WIDTH - EDGE.right, y: HEIGHT - 3, class: "end" }, [unit]), svgElement("text", { x: 2, y: HEIGHT - 3 }, ["milliseconds"])];
+  }
+
+  tick({ change }) {
+    const devices = this.content.machine.devices;
+    if (this.axis === "devices") return String(devices.length + change.devices);
+    return ((Math.min(...devices.map(([, , , bytes]) => bytes)) + change.memory_bytes) / 2 ** 30).toFixed(1);
+  }
+
+  point({ job, place, isOwn }, scale) {
+    const words = `${inMs(job.incumbent_ns)} with ${this.tick(this.ranges[place])} ${this.axis === "devices" ? "devices" : "GiB per device"}${isOwn ? ", this plan" : ""}`;
+    const dot = svgElement("circle", { cx: scale.x(place), cy: scale.y(job.incumbent_ns), r: 6.5, class: `dot kept${isOwn ? " shown" : ""}` }, [svgElement("title", {}, [words])]);
+    return svgElement("a", { href: addressOf(job.id), "aria-label": words }, [dot]);
+  }
+
+  missing(points) {
+    return this.ranges.filter((range, place) => isNumber(range.at_least_ns) && !points.some((point) => point.place === place));
+  }
+
+  async askAll() {
+    this.planAll.disabled = true;
+    try {
+      for (const { change } of this.missing(this.points())) {
+        this.onAsked(await call("POST", "v1/what-if", JSON.stringify({ base: this.job.id, change, limits: { time_limit_s: 10 } })));
+      }
+    } catch (error) {
+      this.told.textContent = error.message;
+    }
+  }
+}
+
+function isSame(change, asked) {
+  return change.devices === asked.devices && change.memory_bytes === asked.memory_bytes && change.link_speed === asked.link_speed && change.num_microbatches === asked.num_microbatches && !asked.lost?.length;
+}
+
+function rangeBar(range, place, scale) {
+  if (!isNumber(range.at_least_ns)) return svgElement("text", { x: scale.x(place), y: HEIGHT - EDGE.bottom - 6, class: "middle faint" }, ["–", svgElement("title", {}, [range.reason ?? "no plan"])]);
+  const top = isNumber(range.at_most_ns) ? scale.y(range.at_most_ns) : EDGE.top, bottom = scale.y(range.at_least_ns);
+  const words = `${range.text}: at least ${inMs(range.at_least_ns)}${isNumber(range.at_most_ns) ? `, at most ${inMs(range.at_most_ns)}` : ""}`;
+  return svgElement("rect", { x: scale.x(place) - 9, width: 18, y: top, height: Math.max(2, bottom - top), rx: 3, class: isNumber(range.at_most_ns) ? "certain" : "certain open" }, [svgElement("title", {}, [words])]);
+}

@@ -1,0 +1,227 @@
+"""Webhooks: when a job ends, the addresses that its tenant named hear of it, signed, at least once.
+
+What is to be said is written down in the transaction that ends the job (`deliveries`), so it survives every crash; any
+door says it, again and again with longer pauses, until the other side answers with 2xx or it has been said too often.
+Only hosts that the operator allows are spoken to, and redirects are not followed.
+"""
+
+import http.client
+import logging
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import urlsplit
+
+from api.jobs.logs import tell
+from api.jobs.sql_store import Database
+from api.jobs.store import STORE_FAILURES
+from api.signatures import HEADER, sign
+
+logger = logging.getLogger(__name__)
+
+MOST_PER_TENANT = 8
+
+MOST_ATTEMPTS = 12
+"""Tries before a delivery is given up; with the pauses between them almost a day."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 4 * 3600.0
+"""After the first try that failed, and at most."""
+
+LEASE_S = 60.0
+"""So long a delivery is one door's."""
+
+ANSWER_S = 10.0
+"""How long the other side may take."""
+
+BATCH = 20
+
+LOOK_S = 1.0
+"""How often a door looks for deliveries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """An address that hears when a tenant's jobs end."""
+
+    id: str
+    url: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One thing to be said to one address."""
+
+    webhook_id: str
+    job_id: str
+    body: str
+    attempts: int
+    """Tries before this one."""
+    url: str
+    secret: str
+
+
+class Webhooks:
+    """The webhooks of a store."""
+
+    def __init__(self, database: Database, *, hosts: Sequence[str]) -> None:
+        """`hosts`: patterns of hosts that may be spoken to (`*.example.com`)."""
+        self._database, self._hosts = database, tuple(hosts)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any host may be spoken to."""
+        return bool(self._hosts)
+
+    def allows(self, url: str) -> bool:
+        """Whether the address may be spoken to."""
+        try:
+            parts = urlsplit(url)
+            host = (parts.hostname or "").lower()
+            is_plain = parts.username is None and parts.password is None and (parts.port is None or parts.port > 0)
+        except ValueError:
+            return False
+        is_known = any(fnmatchcase(host, pattern.lower()) for pattern in self._hosts)
+        return is_plain and is_known and parts.scheme in ("http", "https") and url.isascii() and url.isprintable()
+
+    def create(self, tenant: str, url: str) -> tuple[Webhook, str]:
+        """A webhook and the secret that its messages are signed with; raises ValueError for what cannot be."""
+        if not self.allows(url):
+            raise ValueError("url is not one that this service may speak to; the operator allows hosts")
+        made = Webhook(id=secrets.token_hex(8), url=url, created_at=self._database.now())
+        secret = f"whsec_{secrets.token_hex(24)}"
+        with self._database.transaction() as cursor:
+            self._database.lock_tenant(cursor, tenant)
+            cursor.execute("SELECT COUNT(*) FROM webhooks WHERE tenant = ?", (tenant,))
+            row = cursor.fetchone()
+            if row is not None and row[0] >= MOST_PER_TENANT:
+                raise ValueError(f"url is one too many; a tenant has {MOST_PER_TENANT} webhooks, so delete one")
+            cursor.execute(
+                "INSERT INTO webhooks (id, tenant, url, secret, created_at) VALUES (?, ?, ?, ?, ?)",
+                (made.id, tenant, url, secret, made.created_at),
+            )
+        return made, secret
+
+    def listed(self, tenant: str) -> list[Webhook]:
+        """The tenant's webhooks, without their secrets."""
+        with self._database.transaction(is_writing=False) as cursor:
+            cursor.execute("SELECT id, url, created_at FROM webhooks WHERE tenant = ? ORDER BY created_at", (tenant,))
+            return [Webhook(id=key, url=url, created_at=at) for key, url, at in cursor.fetchall()]
+
+    def remove(self, webhook_id: str, tenant: str) -> bool:
+        """Say nothing to it any more; False if there is none."""
+        with self._database.transaction() as cursor:
+            cursor.execute("DELETE FROM webhooks WHERE id = ? AND tenant = ?", (webhook_id, tenant))
+            is_gone = cursor.rowcount == 1
+            if is_gone:
+                cursor.execute("DELETE FROM deliveries WHERE webhook_id = ?", (webhook_id,))
+            return is_gone
+
+    def take_due(self) -> list[Delivery]:
+        """Deliveries that are this door's for `LEASE_S`."""
+        now = self._database.now()
+        with self._database.transaction(is_writing=False) as cursor:
+            cursor.execute(
+                "SELECT webhook_id, job_id, body, attempts, due_at, url, secret FROM deliveries "
+                "JOIN webhooks ON webhooks.id = deliveries.webhook_id WHERE due_at <= ? ORDER BY due_at LIMIT ?",
+                (now, BATCH),
+            )
+            rows = cursor.fetchall()
+        return [delivery for row in rows if (delivery := self._take(row, now=now)) is not None]
+
+    def _take(self, row: Any, *, now: float) -> Delivery | None:
+        webhook_id, job_id, body, attempts, due_at, url, secret = row
+        with self._database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE deliveries SET attempts = attempts + 1, due_at = ? "
+                "WHERE webhook_id = ? AND job_id = ? AND due_at = ?",
+                (now + LEASE_S, webhook_id, job_id, due_at),
+            )
+            if cursor.rowcount != 1:
+                return None  # another door was faster
+        return Delivery(webhook_id=webhook_id, job_id=job_id, body=body, attempts=attempts, url=url, secret=secret)
+
+    def settle(self, delivery: Delivery, *, is_heard: bool) -> None:
+        """It was heard, or has been said often enough, or will be said again later."""
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 3**delivery.attempts)
+        with self._database.transaction() as cursor:
+            where = (delivery.webhook_id, delivery.job_id)
+            if is_heard or delivery.attempts + 1 >= MOST_ATTEMPTS:
+                cursor.execute("DELETE FROM deliveries WHERE webhook_id = ? AND job_id = ?", where)
+            else:
+                cursor.execute(
+                    "UPDATE deliveries SET due_at = ? WHERE webhook_id = ? AND job_id = ?",
+                    (self._database.now() + pause_s, *where),
+                )
+
+    def close(self) -> None:
+        """Let go of the calling thread's connection."""
+        self._database.close()
+
+
+class Courier:
+    """A thread that delivers for as long as the service lives."""
+
+    def __init__(self, webhooks: Webhooks) -> None:
+        self._webhooks = webhooks
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_S):
+            try:
+                self.deliver_due()
+            except STORE_FAILURES as error:
+                logger.warning("webhooks wait, the store failed: %r", error)
+        self._webhooks.close()
+
+    def deliver_due(self) -> None:
+        """Say what is due."""
+        for delivery in self._webhooks.take_due():
+            if self._over.is_set():
+                return  # its lease runs out, and another door says it
+            status = post(delivery) if self._webhooks.allows(delivery.url) else 0
+            is_heard = 200 <= status < 300
+            tell("webhook", job=delivery.job_id, webhook=delivery.webhook_id, status=status, is_heard=is_heard)
+            self._webhooks.settle(delivery, is_heard=is_heard)
+
+    def stop(self) -> None:
+        """Say nothing more."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(ANSWER_S + LOOK_S)
+
+
+def post(delivery: Delivery) -> int:
+    """The status of the answer, 0 without one."""
+    parts, data = urlsplit(delivery.url), delivery.body.encode()
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "pipeplan",
+        HEADER: sign(delivery.secret, data, moment=int(time.time())),
+    }
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                parts.hostname or "", parts.port, timeout=ANSWER_S, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_S)
+        try:
+            connection.request("POST", path, body=data, headers=headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException):
+        return 0

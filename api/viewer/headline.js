@@ -1,0 +1,50 @@
+// The plan in one sentence that a person would say aloud.
+
+import { inBytes, inMs, inPercent, isNumber } from "./describe.js";
+
+const RIVAL = "1F1B";
+
+// `plan` may be one of an unfinished search, which states no baselines yet.
+export function headlineOf(content, { isUnderWay = false } = {}) {
+  const plan = content.plans[0];
+  const own = objectiveOf(content, plan.figures);
+  const parts = [speedInWords(content, plan, own), distanceInWords(content, plan, own), roomInWords(plan)].filter(Boolean);
+  const sentence = parts.join(", ");
+  return isUnderWay ? `So far: ${sentence || inMs(own)}.` : `${sentence.charAt(0).toUpperCase()}${sentence.slice(1)}.`;
+}
+
+export function objectiveOf(content, figures) { return content.objective === "span" ? figures.spanNs : figures.makespanNs; }
+
+// What it is measured against: the best 1F1B that fits, else the best baseline that fits.
+function rivalOf(content, plan) {
+  const known = plan.baselines.filter((row) => row.fits && isNumber(objectiveOf(content, row)));
+  const best = (rows) => rows.reduce((a, b) => (objectiveOf(content, b) < objectiveOf(content, a) ? b : a));
+  const usual = known.filter((row) => row.family === RIVAL && row.name.startsWith(RIVAL));
+  if (usual.length) return { name: RIVAL, ns: objectiveOf(content, best(usual)) };
+  if (!known.length) return null;
+  return { name: methodOf(best(known).name), ns: objectiveOf(content, best(known)) };
+}
+
+export function methodOf(name) { return name.split(" (")[0]; }
+
+function speedInWords(content, plan, own) {
+  const rival = rivalOf(content, plan);
+  if (!rival) return inMs(own);
+  const ratio = rival.ns / own;
+  if (ratio < 1.005) return `as fast as ${rival.name}`;
+  if (ratio < 1.2) return `${inPercent(ratio - 1)} faster than ${rival.name}`;
+  return `${ratio.toFixed(ratio < 10 ? 2 : 1).replace(/0$/, "")} × faster than ${rival.name}`;
+}
+
+function distanceInWords(content, plan, own) {
+  if (plan.figures.solutionStatus === "optimal") return "proved to be the fastest there is";
+  if (!isNumber(content.lowerBoundNs)) return "";
+  const gap = (own - content.lowerBoundNs) / own;
+  return gap <= 0 ? "proved to be the fastest there is" : `at most ${inPercent(gap, gap < 0.0995 ? 1 : 0)} from perfect`;
+}
+
+function roomInWords(plan) {
+  const spare = Math.min(...plan.devices.map((device) => device.limitBytes - device.peakBytes));
+  if (!Number.isFinite(spare)) return "";
+  return spare < 0 ? `and does not fit: ${inBytes(-spare)} too much` : `fits with ${spare ? inBytes(spare) : "nothing"} to spare`;
+}

@@ -1,0 +1,66 @@
+// Memory of every device over time, against its limit: one small picture per device, all on one scale of time.
+
+import { inBytes, inMs, stageList } from "./describe.js";
+import { element, svgElement } from "./dom.js";
+import { bytesAt } from "./model.js";
+
+const MOST_ROWS = 128, WIDTH = 600, HEIGHT = 34;
+
+export function memoryRows(content) {
+  const plan = content.plans[0];
+  const tightest = [...plan.devices].sort((a, b) => a.limitBytes - a.peakBytes - (b.limitBytes - b.peakBytes)).slice(0, MOST_ROWS);
+  const shown = plan.devices.filter((device) => tightest.includes(device));
+  const list = element("ul", { className: "memory-rows" }, shown.map((device) => memoryRow(device, plan.figures.makespanNs)));
+  return list;
+}
+
+function memoryRow(device, endNs) {
+  const spare = device.limitBytes - device.peakBytes;
+  const words = spare < 0 ? `${inBytes(-spare)} too much` : `${inBytes(spare)} spare`;
+  const figure = element("span", { className: spare < 0 ? "bad number" : "number", text: peakOfLimit(device) });
+  const name = element("span", { className: "name", text: device.name, title: stageList(device.stages) });
+  return element("li", {}, [name, memoryCurve(device, endNs), figure, element("small", { className: spare < 0.02 * device.limitBytes ? "tight" : "", text: words })]);
+}
+
+// The unit once where both have the same.
+function peakOfLimit({ peakBytes, limitBytes }) {
+  const [peak, unit] = inBytes(peakBytes).split(" "), [limit, limitUnit] = inBytes(limitBytes).split(" ");
+  return `${peak}${unit === limitUnit ? "" : ` ${unit}`} of ${limit} ${limitUnit}`;
+}
+
+function memoryCurve(device, endNs) {
+  const most = Math.max(device.limitBytes, device.peakBytes, 1);
+  const xOfTime = (time) => (WIDTH * Math.min(time, endNs)) / endNs, yOfBytes = (bytes) => HEIGHT - 1 - ((HEIGHT - 3) * bytes) / most;
+  const limit = svgElement("line", { x1: 0, x2: WIDTH, y1: yOfBytes(device.limitBytes), y2: yOfBytes(device.limitBytes), class: "limit" });
+  const area = svgElement("path", { d: areaPath(device.held, { xOfTime, yOfBytes, endNs }), class: device.peakBytes > device.limitBytes ? "area over" : "area" });
+  const hair = svgElement("line", { y1: 0, y2: HEIGHT, class: "hair", visibility: "hidden" });
+  const box = svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" }, [area, limit, hair]);
+  box.addEventListener("pointermove", (event) => showMemoryAt(box, { event, device, endNs, hair }));
+  box.addEventListener("pointerleave", () => {
+    hair.setAttribute("visibility", "hidden");
+    box.parentElement.querySelector(".number").textContent = peakOfLimit(device);
+  });
+  return box;
+}
+
+function showMemoryAt(box, { event, device, endNs, hair }) {
+  const part = Math.min(1, Math.max(0, event.offsetX / box.clientWidth));
+  for (const end of ["x1", "x2"]) hair.setAttribute(end, WIDTH * part);
+  hair.setAttribute("visibility", "visible");
+  box.parentElement.querySelector(".number").textContent = `${inBytes(bytesAt(device, part * endNs))} at ${inMs(part * endNs)}`;
+}
+
+// At most two steps per unit of width: the most that was held in it, then what was left.
+function areaPath(held, { xOfTime, yOfBytes, endNs }) {
+  const steps = [];
+  for (let i = 0; i < held.count && held.time[i] <= endNs; i++) {
+    const x = xOfTime(held.time[i]), last = steps[steps.length - 1], before = steps[steps.length - 2];
+    if (before && x - before[0] < 1) {
+      before[1] = Math.max(before[1], last[1]);
+      last[1] = held.bytes[i];
+    } else steps.push([x, held.bytes[i]]);
+  }
+  let path = `M0,${HEIGHT}`, level = HEIGHT;
+  for (const [x, bytes] of steps) path += `L${x.toFixed(1)},${level.toFixed(1)}L${x.toFixed(1)},${(level = yOfBytes(bytes)).toFixed(1)}`;
+  return `${path}L${WIDTH},${level.toFixed(1)}L${WIDTH},${HEIGHT}Z`;
+}

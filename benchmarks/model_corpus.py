@@ -1,0 +1,283 @@
+"""Well-known models as they are: profiled, planned, trained on two processes, and compared with one process.
+
+`python -m benchmarks.model_corpus -o docs/benchmarks/model_corpus.md` (`--only llama t5` for some; rows that are kept
+in `--rows` are not made again). Needs transformers, torchvision and timm: `pip install '.[models,vision]'`.
+"""
+
+import argparse
+import importlib
+import inspect
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from planner.execute.cut.whole_model import BatchReader
+from planner.execute.training import Training
+
+MODELS = {
+    "gpt2": "GPT-2 (transformers)",
+    "llama": "Llama (transformers)",
+    "mistral": "Mistral (transformers)",
+    "qwen": "Qwen3 (transformers)",
+    "mixtral": "Mixtral (transformers)",
+    "bert": "BERT (transformers)",
+    "t5": "T5 (transformers)",
+    "vit": "ViT (transformers)",
+    "whisper": "Whisper (transformers)",
+    "resnet18": "ResNet-18 (torchvision)",
+    "resnet50": "ResNet-50 (torchvision)",
+    "torchvision_vit": "ViT (torchvision)",
+    "convnext": "ConvNeXt-T (torchvision)",
+    "mobilenetv3": "MobileNetV3-S (torchvision)",
+    "timm_vit": "ViT-Ti (timm)",
+    "efficientnet": "EfficientNet-B0 (timm)",
+    "albert": "ALBERT (transformers)",
+    "densenet": "DenseNet-121 (torchvision)",
+}
+"""Functions of benchmarks.corpus_models, and what the table calls them."""
+
+NUM_MICROBATCHES, STEPS = 4, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusRow:
+    """What became of one model."""
+
+    name: str
+    layers: int = 0
+    blocks: str = ""
+    """The first and the last layer's names."""
+    stages: str = ""
+    """Layers of each stage."""
+    loss_difference: float | None = None
+    """Largest, of all microbatches of all iterations."""
+    weight_difference: float | None = None
+    """Largest of all weights after the last step."""
+    failed: str = ""
+    """What did not work, and what it said."""
+
+
+class Stopped(Exception):
+    """A command failed."""
+
+
+def make_row(name: str, folder: Path) -> CorpusRow:
+    """All commands of one model."""
+    model = f"benchmarks.corpus_models:{name}"
+    row: dict[str, Any] = {"name": name}
+    workload, plan, losses, weights = (
+        str(folder / f"{name}.{end}") for end in ("json", "plan.json", "jsonl", "weights")
+    )
+    try:
+        links = ["--links", str(folder / "links.json"), "--alone", "--repetitions", "2", "-q"]
+        sizes = ["-m", str(NUM_MICROBATCHES), "--devices", "2"]
+        _run("profiling", [partial(_pipeplan, "profile", model, *sizes, *links, "-o", workload)], folder)
+        _run(
+            "planning", [partial(_pipeplan, "plan", workload, "--no-replication", "-t", "2", "-q", "-o", plan)], folder
+        )
+        stages = json.loads(Path(plan).read_text())["stages"]
+        names = [layer for stage in stages for layer in stage["layers"]]
+        row |= {"layers": len(names), "blocks": f"{names[0]} … {names[-1]}"}
+        row["stages"] = " + ".join(str(len(stage["layers"])) for stage in stages)
+        arguments = [plan, "--model", model, "--steps", str(STEPS), "--losses", losses, "--save-weights", weights]
+        count = len({device for stage in stages for group in stage["replicas"] for device in group})
+        port = _free_port()
+        ranks = [partial(_execute, arguments, rank=rank, count=count, port=port) for rank in range(count)]
+        _run("training", ranks, folder)
+        answer = folder / f"{name}.answer"
+        _run("one process", [lambda: answer.write_text(json.dumps(compare(name, Path(losses), Path(weights))))], folder)
+        row |= json.loads(answer.read_text())
+    except Stopped as stopped:
+        row["failed"] = str(stopped)
+    return CorpusRow(**row)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _pipeplan(*arguments: str) -> None:
+    from api.cli import main as pipeplan
+
+    sys.exit(int(pipeplan(list(arguments))))
+
+
+def _execute(arguments: list[str], *, rank: int, count: int, port: int) -> None:
+    """As torchrun starts it."""
+    from planner.execute.__main__ import main as execute
+
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    os.environ |= where | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    execute(arguments)
+
+
+def _run(what: str, calls: Sequence[Callable[[], Any]], folder: Path) -> None:
+    """Each in a fork of this process, which has imported what they need; that is most of their work."""
+    logs = [folder / f"{what}.{number}.log" for number in range(len(calls))]
+    processes = [_fork(call, log) for call, log in zip(calls, logs, strict=True)]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+    if any(codes):
+        text = "\n".join(log.read_text() for log in logs)
+        lines = [line for line in text.splitlines() if "planner.execute:" in line or "rror" in line]
+        raise Stopped(f"{what}: {(lines or text.splitlines() or ['?'])[0][:300]}")
+
+
+def _fork(call: Callable[[], Any], log: Path) -> int:
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 1)
+        os.dup2(1, 2)
+        call()
+        code = 0
+    except SystemExit as leaving:
+        code = int(leaving.code or 0)
+    except BaseException as error:
+        sys.stderr.write(f"error: {type(error).__name__}: {error}\n")
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def compare(name: str, losses: Path, weights: Path) -> dict[str, Any]:
+    """Train the uncut model in this process, as people do, and compare."""
+    from benchmarks import corpus_models
+    from planner.execute.state_dict import WeightFiles
+
+    torch.set_num_threads(1)
+    factory = getattr(corpus_models, name)
+    given: dict[str, Any] = {}
+    torch.manual_seed(0)
+    with mock.patch.object(
+        Training, "from_module", side_effect=lambda module, **more: given.update(more, module=module)
+    ):
+        factory()
+    module, loss = given["module"], given.get("loss")
+    told = _train(
+        module, batch=BatchReader(given["batch"], has_own_loss=loss is None), loss=loss, make=given["optimizer"]
+    )
+    found = [json.loads(line)["losses"] for line in losses.read_text().splitlines()]
+    with WeightFiles(weights) as files:
+        state = module.state_dict()
+        differences = [float((files.read(key) - value).abs().max()) for key, value in state.items() if value.numel()]
+    return {
+        "loss_difference": max(
+            abs(a - b) for one, other in zip(told, found, strict=True) for a, b in zip(one, other, strict=True)
+        ),
+        "weight_difference": max(differences),
+    }
+
+
+def _train(module: Any, *, batch: BatchReader, loss: Any, make: Any) -> list[list[float]]:
+    """Microbatch by microbatch; losses of every iteration."""
+    optimizer, told = make(list(module.parameters())), []
+    for step in range(STEPS):
+        inputs, target = batch.example_of(step)
+        told.append([])
+        for number in range(NUM_MICROBATCHES):
+            cut = partial(_part, number=number)
+            if isinstance(inputs, dict):
+                output = module(**{key: cut(value) for key, value in inputs.items()})
+            else:
+                output = module(*map(cut, inputs))
+            found = output.loss if loss is None else loss(output, cut(target))
+            found.backward()
+            told[-1].append(float(found.detach()))
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= NUM_MICROBATCHES
+        optimizer.step()
+        optimizer.zero_grad()
+    return told
+
+
+def _part(tensor: torch.Tensor, *, number: int) -> torch.Tensor:
+    size = tensor.shape[0] // NUM_MICROBATCHES
+    return tensor[number * size : (number + 1) * size]
+
+
+HEAD = """# Models as they are
+
+{good} of {all} models, unchanged, with random weights: `pipeplan profile benchmarks.corpus_models:NAME`,
+`pipeplan plan`, and {steps} iterations of {microbatches} microbatches with AdamW on two gloo processes, compared with
+the uncut model trained by a loop in one process. Made by
+`python -m benchmarks.model_corpus -o docs/benchmarks/model_corpus.md`. Differences are the largest of all microbatches'
+losses, and of all weights and buffers after the last step, in float32; lines are those of the body of the function in
+`benchmarks/corpus_models.py`. AdamW divides by the size of gradients: where they are nothing but rounding (biases of
+keys in attention), weights differ by a part of the learning rate of 0.001.
+Where a batch has a mask, some microbatches are without padding, and transformers leaves their masks out; cut models
+always make them, and another kernel of attention rounds otherwise. All are cut by one recorder (docs/execute.md), at
+the blocks of their lists; layers are named as the library names its modules.
+
+| model | layers | first … last | per stage | profiled, planned, trained | losses differ | weights differ | lines |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def count_lines(name: str) -> int:
+    """Of the body of the function that a user writes."""
+    factory = getattr(importlib.import_module("benchmarks.corpus_models"), name)
+    return len(inspect.getsource(factory).strip().splitlines()) - 1
+
+
+def render(rows: Sequence[CorpusRow]) -> str:
+    """The table."""
+    good = sum(not row.failed for row in rows)
+    head = HEAD.format(good=good, all=len(rows), steps=STEPS, microbatches=NUM_MICROBATCHES)
+    lines = []
+    for row in rows:
+        done = "yes" if not row.failed else row.failed.replace("|", "/")
+        numbers = ["" if x is None else f"{x:.1e}" if x else "0" for x in (row.loss_difference, row.weight_difference)]
+        lines.append(
+            f"| {MODELS[row.name]} | {row.layers or ''} | {row.blocks} | {row.stages} | {done} | {' | '.join(numbers)} "
+            f"| {count_lines(row.name)} |"
+        )
+    return head + "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Rows that are missing, and the table of all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--rows", type=Path, default=Path("out/model_corpus"))
+    parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    sys.path.insert(0, str(Path.cwd()))
+    importlib.import_module("benchmarks.corpus_models")
+    for module in ("api.cli", "api.planning_run", "api.profiling", "planner.execute.__main__"):
+        importlib.import_module(module)
+    options.rows.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.only:
+            kept = options.rows / f"{name}.json"
+            if not kept.exists():
+                row = make_row(name, Path(folder))
+                kept.write_text(json.dumps(asdict(row)))
+                print(row, flush=True)
+    if options.output is not None:
+        found = [options.rows / f"{name}.json" for name in MODELS]
+        rows = [
+            CorpusRow(**{k: v for k, v in json.loads(path.read_text()).items() if k != "lines"})
+            for path in found
+            if path.exists()
+        ]
+        options.output.write_text(render(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

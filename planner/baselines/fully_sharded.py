@@ -1,0 +1,158 @@
+"""Fully sharded data parallelism (ZeRO-3): one stage, every device a replica that holds an r-th of all state.
+
+It is no plan of ours, since a plan shards the optimizer's state at most; its row is reckoned by the same costs and
+links, and is a lower estimate: what a real run takes more for its allocator, for other traffic on the ring or for waits
+within a layer is left out. All devices are in step, each layer as long as on the slowest. Two things go on at once:
+
+    weights, gradients   a ring that all-gathers a layer's weights before its F and before its backward pass, the next
+                         layer's at the earliest when the layer before it begins, and reduce-scatters its gradients
+    computation          F of all layers, then B of all in the opposite order, microbatch after microbatch
+
+The last layer's weights stay for its backward pass. After the last reduce-scatter every device steps an r-th.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from planner.baselines.applicability import require_choices
+from planner.baselines.data_parallel import make_replicated_stage
+from planner.costs import CostModel
+from planner.plan import BaselineResult, Stage
+from profiles.model_profile import Layer
+
+NAME = "fully sharded data parallel"
+
+NOTE = "lower estimate, not a plan: gathers one layer ahead, full overlap"
+
+
+class ShardedLayer(NamedTuple):
+    """Nanoseconds of one layer for a replica's share of one microbatch."""
+
+    forward: int
+    backward: int
+    gather: int
+    """Its weights, to every replica."""
+    scatter: int
+    """Its gradients, added up, to the replica that has the part."""
+
+
+class RingClock(NamedTuple):
+    """When the devices and the ring are free, and when the last layer began."""
+
+    device: int
+    ring: int
+    began: int
+
+
+def reckon(costs: CostModel, *, recompute: bool = False) -> BaselineResult:
+    """The row of the method; raises DoesNotApplyError where data parallelism does not apply either."""
+    (stage,) = make_replicated_stage(costs)
+    require_choices(costs, (stage,))
+    layers = [costs.problem.profile.by_name[name] for name in stage.layers]
+    times = [_times(costs, stage, layer=layer, recompute=recompute) for layer in layers]
+    clock = play(times, num_microbatches=costs.problem.num_microbatches, overhead=_overhead(costs, stage))
+    makespan = max(clock.device, clock.ring) + costs.problem.profile.optimizer_ns + _step(costs, stage)
+    work = costs.problem.num_microbatches * sum(each.forward + each.backward for each in times)
+    peak = _held(layers, replicas=len(stage.replicas), recompute=recompute)
+    devices = [costs.problem.cluster.by_name[name] for group in stage.replicas for name in group]
+    fraction = max(peak / max(1, device.usable_bytes) for device in devices)
+    return BaselineResult(
+        name=f"{NAME}, recomputing" if recompute else NAME,
+        makespan_ns=makespan,
+        span_ns=clock.device,
+        bubble=1 - work / makespan if makespan else 0.0,
+        peak_fraction=fraction,
+        fits_memory=fraction <= 1,
+        note=NOTE,
+    )
+
+
+def play(times: Sequence[ShardedLayer], *, num_microbatches: int, overhead: tuple[int, int]) -> RingClock:
+    """When all microbatches have run; `overhead`: of an F and of a B beyond the layers.
+
+    Only differences of times decide, so once a microbatch leaves them as it found them all others are like it.
+    """
+    clock = RingClock(0, 0, 0)
+    for number in range(num_microbatches):
+        after = _run(times, clock, overhead=overhead)
+        took = after.device - clock.device
+        if all(b - a == took for a, b in zip(clock, after, strict=True)):
+            left = (num_microbatches - number - 1) * took
+            return RingClock(*(each + left for each in after))
+        clock = after
+    return clock
+
+
+def _run(times: Sequence[ShardedLayer], clock: RingClock, *, overhead: tuple[int, int]) -> RingClock:
+    """One microbatch forward and backward."""
+    device, ring, began = clock
+    device += overhead[0]
+    for each in times:
+        ring, here = _send(ring, began, duration=each.gather)
+        began = max(device, here)
+        device = began + each.forward
+    device, scatter = device + overhead[1], 0
+    for place, each in enumerate(reversed(times)):
+        ring, here = _send(ring, began, duration=each.gather if place else 0)
+        ring, _ = _send(ring, device, duration=scatter)
+        began = max(device, here)
+        device, scatter = began + each.backward, each.scatter
+    ring, _ = _send(ring, device, duration=scatter)
+    return RingClock(device, max(ring, began), began)
+
+
+def _send(free: int, ready: int, *, duration: int) -> tuple[int, int]:
+    """When the ring is free again, and when what is sent has arrived: at once if it takes no time."""
+    if not duration:
+        return free, 0
+    end = max(free, ready) + duration
+    return end, end
+
+
+def _times(costs: CostModel, stage: Stage, *, layer: Layer, recompute: bool) -> ShardedLayer:
+    """On the slowest of the devices."""
+    replicas = len(stage.replicas)
+    types = {costs.group_type(group) for group in stage.replicas}
+    known = [costs.layer_work(layer.name, each, width=1, replicas=replicas) for each in sorted(types)]
+    works = [work for work in known if work is not None]
+    backward = max(work.backward_ns + (work.recompute_ns if recompute else 0) for work in works)
+    return ShardedLayer(
+        forward=-(-max(work.forward_ns for work in works) // replicas),
+        backward=-(-backward // replicas),
+        gather=costs.ring_ns(stage.replicas, layer.parameter_bytes, rounds=1) if layer.parameter_bytes else 0,
+        scatter=costs.ring_ns(stage.replicas, layer.synchronised_bytes, rounds=1) if layer.is_trainable else 0,
+    )
+
+
+def _overhead(costs: CostModel, stage: Stage) -> tuple[int, int]:
+    """What an F and a B cost beyond their layers, on the slowest of the devices."""
+    profile, types = costs.problem.profile, {costs.group_type(group) for group in stage.replicas}
+    forward, backward = (max(profile.overhead_ns(each, kind) for each in types) for kind in "FB")
+    return forward, backward
+
+
+def _step(costs: CostModel, stage: Stage) -> int:
+    """A part of the optimizer's step on every device."""
+    layers = [costs.problem.profile.by_name[name] for name in stage.layers]
+    types = {costs.group_type(group) for group in stage.replicas}
+    return max(-(-sum(layer.optimizer_ns(each) for layer in layers) // len(stage.replicas)) for each in types)
+
+
+def _held(layers: Sequence[Layer], *, replicas: int, recompute: bool) -> int:
+    """Bytes of a device at the least: its part of the state, two layers' weights and a gradient, and the stashes.
+
+    Where parts of the state are not told apart all of it counts as sharded.
+    """
+    told = [layer for layer in layers if layer.is_trainable and layer.optimizer_bytes is not None]
+    parts = [each.parameter_bytes + each.synchronised_bytes + (each.optimizer_bytes or 0) for each in told]
+    kept = sum(layer.state_bytes for layer in told) - sum(parts)
+    shared = sum(layer.state_bytes for layer in layers) - kept
+    pairs = [*pairwise(layers)] or [(layers[0], layers[0])]
+    gathered = max(
+        a.parameter_bytes + b.parameter_bytes + max(a.synchronised_bytes, b.synchronised_bytes) for a, b in pairs
+    )
+    stash = sum(layer.checkpoint_bytes if recompute else layer.stash_bytes for layer in layers)
+    beside = max(layer.stash_bytes - layer.checkpoint_bytes for layer in layers) if recompute else 0
+    workspace = max(layer.workspace_bytes for layer in layers)
+    return kept - (-shared // replicas) + gathered - (-(stash + beside) // replicas) + workspace

@@ -1,0 +1,220 @@
+"""An unchanged model as layers: recorded with two numbers of samples, cut at its blocks, and tried with a third."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+from planner.execute.cut.blocks import Blocks, find_blocks
+from planner.execute.cut.cut_layer import CutLayer
+from planner.execute.cut.recording import ForwardRecording, merge, record
+from planner.execute.cut.segments import BATCH, Liveness, Passing, find_decisions, find_segments, has_samples
+from planner.execute.cut.trees import refs_of, tensors_of
+
+FEWEST = 2
+"""Samples of the first recording; the second has one more, and the trial of the layers two."""
+
+_COUNTS = (FEWEST, FEWEST + 1)
+
+REMEDY = "give a planner.execute.training.Training whose `layers` name the model's parts (docs/execute.md)"
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional ones and those by name."""
+
+Uses = Callable[[Any], list[torch.Tensor]]
+"""What the model gives to the tensors of it that are wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutModel:
+    """The layers of a model; they share its weights."""
+
+    layers: Mapping[str, CutLayer]
+    """By name, in the order in which they run."""
+    inputs: Mapping[str, tuple[str, ...]]
+    """What each takes: names of layers, and `""` for the batch."""
+    tied: tuple[tuple[str, ...], ...]
+    """Weights that several layers have, as `layer:path`."""
+    output: Any
+    """What the model gives, with `Ref` in the place of tensors."""
+    given: tuple[int, ...]
+    """Numbers of the tensors that the last layer gives."""
+
+
+def cut_model(module: nn.Module, arguments: Callable[[int], Arguments], *, uses: Uses) -> CutModel:
+    """`arguments`: of a call with so many samples; `uses`: which tensors of the first call's output are wanted.
+
+    Raises ValueError that says why the model cannot be cut. The module is left as it is.
+    """
+    with _left_as_it_is(module):
+        try:
+            blocks = find_blocks(module, arguments(_COUNTS[0]))
+            recording, places = _record(module, arguments, blocks=blocks, uses=uses)
+            cut = _assemble(module, recording, blocks=blocks, places=places)
+            _try_out(module, cut, arguments=arguments(FEWEST + 2), places=places)
+        except Exception as error:
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise ValueError(f"{type(module).__name__} cannot be cut into layers: {lines[0]}; {REMEDY}") from error
+    return cut
+
+
+def _record(
+    module: nn.Module, arguments: Callable[[int], Arguments], *, blocks: Blocks, uses: Uses
+) -> tuple[ForwardRecording, list[int]]:
+    """Where the model decides by values, it is asked once more as if it were traced: masks are then always made."""
+    try:
+        found = _record_both(module, arguments, blocks=blocks, uses=uses)
+        if not find_decisions(found[0]):
+            return found
+    except ValueError:
+        found = None
+    with mock.patch("torch.jit.is_tracing", return_value=True):
+        traced = _record_both(module, arguments, blocks=blocks, uses=uses)
+    if decisions := find_decisions(traced[0]):
+        raise ValueError(f"it decides by the values of its samples ({decisions[0].name})")
+    return traced
+
+
+def _record_both(
+    module: nn.Module, arguments: Callable[[int], Arguments], *, blocks: Blocks, uses: Uses
+) -> tuple[ForwardRecording, list[int]]:
+    found = []
+    for count in _COUNTS:
+        torch.manual_seed(0)
+        found.append(record(module, arguments(count), opened=blocks.opened))
+    (first, output), (second, _) = found
+    used = {id(tensor) for tensor in uses(output)}
+    places = [place for place, tensor in enumerate(tensors_of(output)) if id(tensor) in used]
+    if not places:
+        raise ValueError("the loss uses nothing of what the model gives")
+    return merge(first, second, counts=_COUNTS), places
+
+
+def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks, places: list[int]) -> CutModel:
+    outputs = refs_of(recording.output)
+    wanted = list(dict.fromkeys(outputs[place] for place in places))
+    segments = find_segments(recording, blocks, module=module)
+    buffers = {path for path, _ in module.named_buffers()}
+    passings = Liveness(recording, segments, wanted=wanted, buffers=buffers).find_passings()
+    layers, inputs = {}, {}
+    for segment, passing in zip(segments, passings, strict=True):
+        sources = [recording.inputs if k == BATCH else passings[k].leaves for k in passing.takes]
+        arrives = [number for source in sources for number in source]
+        layers[segment.name] = _make_layer(module, recording, passing=passing, arrives=arrives)
+        inputs[segment.name] = tuple("" if k == BATCH else segments[k].name for k in passing.takes)
+    return CutModel(layers=layers, inputs=inputs, tied=_find_tied(layers), output=recording.output, given=tuple(wanted))
+
+
+def _make_layer(
+    module: nn.Module, recording: ForwardRecording, *, passing: Passing, arrives: Sequence[int]
+) -> CutLayer:
+    order = sorted(passing.steps, key=lambda place: (place not in passing.constant, place))
+    steps = [recording.steps[place] for place in order]
+    taken = {number for step in steps for number in step.takes} | set(passing.leaves)
+    attributes = {number: recording.attributes[number] for number in sorted(taken & set(recording.attributes))}
+    constants = {number: recording.constants[number] for number in sorted(taken & set(recording.constants))}
+    places = [k for k, number in enumerate(arrives) if has_samples(recording, number)]
+    samples = (places[0], recording.shapes[arrives[places[0]]][0]) if places else (0, None)
+    layer = CutLayer(
+        steps,
+        arrives=arrives,
+        leaves=passing.leaves,
+        attributes=attributes | {number: f"constant_{number}" for number in constants},
+        samples=samples,
+        num_constant=len(passing.constant),
+        told=[(recording.shapes[number], *recording.kinds[number]) for number in passing.leaves],
+    )
+    for number, constant in constants.items():
+        layer.register_buffer(f"constant_{number}", constant, persistent=False)
+    for path in dict.fromkeys(step.call for step in steps if isinstance(step.call, str)):
+        _put_module(layer, path, module=module)
+    for path in attributes.values():
+        _put_tensor(layer, path, module=module)
+    layer.training = module.training
+    return layer
+
+
+def _owner(layer: nn.Module, path: str, *, module: nn.Module) -> nn.Module:
+    """The module of the layer at a path; empty ones are made on the way."""
+    owner = layer
+    for depth, name in enumerate(path.split(".") if path else ()):
+        if name not in owner._modules:
+            holder = nn.Module()
+            holder.training = module.get_submodule(".".join(path.split(".")[: depth + 1])).training
+            owner.add_module(name, holder)
+        owner = owner.get_submodule(name)
+    return owner
+
+
+def _put_module(layer: nn.Module, path: str, *, module: nn.Module) -> None:
+    owner, _, name = path.rpartition(".")
+    _owner(layer, owner, module=module)._modules[name] = module.get_submodule(path)
+
+
+def _put_tensor(layer: nn.Module, path: str, *, module: nn.Module) -> None:
+    place, _, name = path.rpartition(".")
+    owner, source = _owner(layer, place, module=module), module.get_submodule(place)
+    if name in source._parameters:
+        owner._parameters[name] = source._parameters[name]
+    elif name not in owner._buffers:
+        is_persistent = name not in source._non_persistent_buffers_set
+        owner.register_buffer(name, source._buffers[name], persistent=is_persistent)
+
+
+def _find_tied(layers: Mapping[str, CutLayer]) -> tuple[tuple[str, ...], ...]:
+    holders: dict[int, list[str]] = {}
+    for name, layer in layers.items():
+        for path, parameter in layer.named_parameters():
+            if parameter.requires_grad:
+                holders.setdefault(id(parameter), []).append(f"{name}:{path}")
+    return tuple(tuple(names) for names in holders.values() if len(names) > 1)
+
+
+def run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What the last layer gives when all run one after the other; notes which change what they are given."""
+    values: dict[str, tuple[torch.Tensor, ...]] = {"": tuple(batch)}
+    name = ""
+    for name, layer in cut.layers.items():
+        arriving = [tensor for source in cut.inputs[name] for tensor in values[source]]
+        before = [tensor._version for tensor in arriving]
+        found = layer(*arriving)
+        changed = [place for place, tensor in enumerate(arriving) if tensor._version != before[place]]
+        layer.changed = tuple(sorted({*layer.changed, *changed}))
+        values[name] = found if isinstance(found, tuple) else (found,)
+    return values[name]
+
+
+@torch.no_grad()
+def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: list[int]) -> None:
+    """Raises ValueError where the layers together do not give what the model gives."""
+    torch.manual_seed(1)
+    given = tensors_of(module(*arguments[0], **arguments[1]))
+    run_layers(cut, tensors_of(arguments))
+    torch.manual_seed(1)
+    found = dict(zip(cut.given, run_layers(cut, tensors_of(arguments)), strict=True))
+    numbers = refs_of(cut.output)
+    for place in places:
+        one, other = given[place], found[numbers[place]]
+        if one.shape != other.shape or not torch.allclose(one, other, rtol=_NEAR, atol=_NEAR, equal_nan=True):
+            raise ValueError("its layers one after the other do not give what it gives")
+
+
+_NEAR = 1e-5
+"""Masks that are always made may send attention through another kernel, which rounds otherwise."""
+
+
+@contextmanager
+def _left_as_it_is(module: nn.Module) -> Iterator[None]:
+    """Buffers and random numbers are afterwards what they were."""
+    kept = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                buffer.copy_(kept[name])

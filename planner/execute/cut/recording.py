@@ -1,0 +1,304 @@
+"""A forward pass written down call by call: of modules that stay whole, and of torch's functions around them.
+
+What Python decides on the way is decided once, on real samples. Where a decision hangs on a tensor's value it becomes
+a guard: it is taken again in every forward, and another outcome is an error.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from planner.execute.cut.trees import OwnDevice, OwnMode, Ref, change_leaves, merge_trees, refs_of, tensors_of
+
+_READS = {"__bool__", "item", "__int__", "__float__", "__index__", "tolist", "is_nonzero", "equal", "allclose"}
+"""Functions whose answer to Python hangs on the values of tensors."""
+
+_RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal_", "uniform_", "exponential_")
+
+_ALREADY_THERE = (type(None), bool, int, float, str, torch.dtype, torch.layout, torch.memory_format)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """One call."""
+
+    call: str | Callable[..., Any]
+    """The path of a module, or a function."""
+    arguments: Any
+    """Positional ones and those by name, with `Ref` in the place of tensors."""
+    gives: tuple[int, ...]
+    """Numbers of the tensors that it gives, in order."""
+    has_grad: bool = True
+    """Whether the calls around it were recorded by autograd."""
+    expects: Any = None
+    """Of a guard what it has to answer."""
+    is_guard: bool = False
+    """Whether it only sees that Python would decide as it did."""
+    changes_first: bool = False
+    """Whether it changes its first argument and gives that."""
+
+    def __deepcopy__(self, _: Any) -> "RecordedCall":
+        return self
+
+    @property
+    def takes(self) -> list[int]:
+        """Numbers of the tensors that it is given."""
+        return refs_of(self.arguments)
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return self.call if isinstance(self.call, str) else getattr(self.call, "__name__", repr(self.call))
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers."""
+        return not isinstance(self.call, str) and any(word in self.name for word in _RANDOM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardRecording:
+    """All calls of a forward pass."""
+
+    steps: tuple[RecordedCall, ...]
+    inputs: tuple[int, ...]
+    """Numbers of the tensors of the batch."""
+    attributes: Mapping[int, str]
+    """Parameters and buffers that are used outside of the modules that stay whole, by number; and their paths."""
+    constants: Mapping[int, torch.Tensor]
+    """Tensors that come from nowhere else."""
+    shapes: Mapping[int, Any]
+    """Of every number; lengths are `ScaledLength` where they grow with the samples."""
+    kinds: Mapping[int, tuple[torch.dtype, bool]]
+    """Of every number its type, and whether it has a gradient."""
+    output: Any
+    """What the model gave, with references."""
+
+
+def first_of(tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    """A tensor that changed because another did that shares its memory."""
+    return tensor
+
+
+def stays_whole(module: nn.Module) -> bool:
+    """Whether a module that is not opened is called as one: torch's own, those with weights, and those that act
+    otherwise in evaluation; what has none of these is gone through.
+    """
+    if type(module).__module__.startswith("torch.nn") or next(module.parameters(), None) is not None:
+        return True
+    return "training" in inspect.unwrap(type(module).forward).__code__.co_names
+
+
+@dataclass(kw_only=True)
+class _Notes:
+    """What is written down while the model runs."""
+
+    root: nn.Module
+    opened: set[nn.Module]
+    steps: list[RecordedCall] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)
+    attributes: dict[int, str] = field(default_factory=dict)
+    constants: dict[int, torch.Tensor] = field(default_factory=dict)
+    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    kinds: dict[int, tuple[torch.dtype, bool]] = field(default_factory=dict)
+    live: list[torch.Tensor] = field(default_factory=list)
+    is_inside: bool = False
+    """While a module runs that stays whole."""
+
+    def __post_init__(self) -> None:
+        self.paths = {module: path for path, module in self.root.named_modules()}
+        self.own = {id(tensor): path for path, tensor in self.root.named_parameters()}
+        self.own |= {id(tensor): path for path, tensor in self.root.named_buffers()}
+
+    def new(self, tensor: torch.Tensor) -> int:
+        """The next number, for this tensor from now on."""
+        number = len(self.shapes)
+        self.numbers[id(tensor)], self.shapes[number] = number, tuple(tensor.shape)
+        self.kinds[number] = tensor.dtype, tensor.requires_grad
+        self.live.append(tensor)  # so that no other gets its identity
+        return number
+
+    def ref(self, leaf: Any) -> Any:
+        """What stands for an argument."""
+        if isinstance(leaf, torch.Tensor):
+            if id(leaf) not in self.numbers:
+                number = self.new(leaf)
+                if id(leaf) in self.own:
+                    self.attributes[number] = self.own[id(leaf)]
+                else:
+                    self.constants[number] = leaf.detach().clone()
+            return Ref(self.numbers[id(leaf)])
+        return OwnDevice() if isinstance(leaf, torch.device) else leaf
+
+    def call_module(self, module: nn.Module, *, arguments: Any, run: Callable[[], Any]) -> Any:
+        """A module that stays whole."""
+        path = self.paths[module]
+        given = change_leaves(arguments, self.ref)
+        _require_plain(given, path=path)
+        result = run()
+        gives = tuple(self.new(tensor) for tensor in tensors_of(result))
+        self.steps.append(RecordedCall(call=path, arguments=given, gives=gives, has_grad=torch.is_grad_enabled()))
+        return result
+
+    def call_function(self, function: Callable[..., Any], *, arguments: Any, run: Callable[[], Any]) -> Any:
+        """A function of torch's."""
+        name = getattr(function, "__name__", "")
+        given = change_leaves(_with_markers(function, arguments), self.ref)
+        result = run()
+        step = RecordedCall(call=function, arguments=given, gives=(), has_grad=torch.is_grad_enabled())
+        if name in _READS:
+            self.steps.append(replace(step, is_guard=True, expects=result))
+        elif name == "__setitem__":
+            self._changed(arguments[0][0], replace(step, changes_first=True))
+        elif name == "requires_grad_":
+            raise ValueError("a tensor is given a gradient of its own on the way (requires_grad_)")
+        elif found := tensors_of(result):
+            if arguments[0] and found[0] is arguments[0][0] and step.takes:
+                self._changed(found[0], step)
+            else:
+                self.steps.append(replace(step, gives=tuple(self.new(tensor) for tensor in found)))
+        return result
+
+    def _changed(self, tensor: torch.Tensor, step: RecordedCall) -> None:
+        """In place: whatever shares its memory changed as well."""
+        changed = self.new(tensor)
+        self.steps.append(replace(step, gives=(changed,)))
+        place = tensor.untyped_storage()._cdata
+        sharing = {id(other): other for other in self.live if other.untyped_storage()._cdata == place}
+        for other in sharing.values():
+            if other is not tensor and id(other) in self.numbers:
+                before = Ref(self.numbers[id(other)])
+                gives = (self.new(other),)
+                self.steps.append(RecordedCall(call=first_of, arguments=((before, Ref(changed)), {}), gives=gives))
+
+
+def _with_markers(function: Callable[..., Any], arguments: Any) -> Any:
+    """A mode of training is the layer's; a tensor made without a device is made on that of the layer."""
+    given, named = arguments
+    if isinstance(named.get("training"), bool):
+        named = named | {"training": OwnMode()}
+    if function in _device_constructors() and named.get("device") is None and "device" not in named:
+        named = named | {"device": torch.get_default_device()}
+    return given, named
+
+
+def _require_plain(arguments: Any, *, path: str) -> None:
+    def check(leaf: Any) -> None:
+        if isinstance(leaf, (*_ALREADY_THERE, Ref, OwnDevice, OwnMode)):
+            return
+        kind = type(leaf).__name__
+        if "cache" in kind.lower():
+            raise ValueError(f"{path} is given a {kind}, in which layers leave things; call the model without caches")
+        held = vars(leaf).values() if hasattr(leaf, "__dict__") else ()
+        if any(isinstance(value, torch.Tensor) for value in held):
+            raise ValueError(f"{path} is given a {kind} with tensors in it, which cannot be followed")
+
+    change_leaves(arguments, check)
+
+
+def unpack(given: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments and those by name, of what a mode is told."""
+    args = given[0] if given else ()
+    return args, (given[1] or {}) if len(given) > 1 else {}
+
+
+class _Listening(TorchFunctionMode):
+    def __init__(self, notes: _Notes) -> None:
+        super().__init__()
+        self.notes = notes
+
+    def __torch_function__(self, func: Any, types: Any, *given: Any) -> Any:
+        args, named = unpack(given)
+
+        def run() -> Any:
+            return func(*args, **named)
+
+        if self.notes.is_inside:
+            return run()
+        if getattr(func, "__name__", "") == "__get__" and getattr(func, "__self__", None) not in _VIEWING:
+            return run()  # an attribute: a shape, a type
+        return self.notes.call_function(func, arguments=(args, named), run=run)
+
+
+_VIEWING = [
+    torch.Tensor.T,
+    torch.Tensor.mT,
+    torch.Tensor.H,
+    torch.Tensor.mH,
+    torch.Tensor.real,
+    torch.Tensor.imag,
+    torch.Tensor.data,
+]
+
+
+@contextmanager
+def _calls_told(notes: _Notes) -> Any:
+    """Calls of modules that are not opened are told, those of others gone into."""
+    original = nn.Module.__call__
+
+    def call(module: nn.Module, *args: Any, **named: Any) -> Any:
+        if notes.is_inside or module in notes.opened or module not in notes.paths or not stays_whole(module):
+            return original(module, *args, **named)
+
+        def run() -> Any:
+            notes.is_inside = True
+            try:
+                return original(module, *args, **named)
+            finally:
+                notes.is_inside = False
+
+        return notes.call_module(module, arguments=(args, named), run=run)
+
+    with mock.patch.object(nn.Module, "__call__", call):
+        yield
+
+
+def record(
+    module: nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]], *, opened: set[nn.Module]
+) -> tuple[ForwardRecording, Any]:
+    """Run the module, and write down what it calls; gives what it gave as well.
+
+    `opened`: modules that are gone into; the others with weights stay whole. Raises ValueError for what cannot be
+    followed.
+    """
+    notes = _Notes(root=module, opened=opened | {module})
+    inputs = tuple(notes.new(tensor) for tensor in tensors_of(arguments))
+    with ExitStack() as stack:
+        stack.enter_context(_calls_told(notes))
+        stack.enter_context(_Listening(notes))
+        output = module(*arguments[0], **arguments[1])
+    recording = ForwardRecording(
+        steps=tuple(notes.steps),
+        inputs=inputs,
+        attributes=notes.attributes,
+        constants=notes.constants,
+        shapes=notes.shapes,
+        kinds=notes.kinds,
+        output=change_leaves(output, notes.ref),
+    )
+    return recording, output
+
+
+def merge(first: ForwardRecording, second: ForwardRecording, *, counts: tuple[int, int]) -> ForwardRecording:
+    """One recording for any number of samples, of two with so many; raises ValueError where they went other ways."""
+    calls = [[step.call for step in each.steps] for each in (first, second)]
+    if calls[0] != calls[1] or first.attributes != second.attributes:
+        raise ValueError("the model calls other functions with other numbers of samples")
+    steps = []
+    for one, other in zip(first.steps, second.steps, strict=True):
+        if one.is_guard and one.expects != other.expects:
+            raise ValueError(f"the model decides by the values of its samples ({one.name})")
+        steps.append(replace(one, arguments=merge_trees(one.arguments, other.arguments, counts=counts)))
+    for number, tensor in first.constants.items():
+        if not torch.equal(tensor, second.constants[number]):
+            raise ValueError("the model makes tensors that cannot be followed")
+    shapes = {n: merge_trees(shape, second.shapes[n], counts=counts) for n, shape in first.shapes.items()}
+    return replace(first, steps=tuple(steps), shapes=shapes)

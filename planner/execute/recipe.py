@@ -1,0 +1,62 @@
+"""A recipe (`pipeline-recipe/1`) as the executor reads it: from which step every layer of a new plan goes on."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.document import plan_sha256
+from planner.plan import Plan
+
+FORMAT = "pipeline-recipe/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeOrder:
+    """What a recipe orders."""
+
+    plan_sha256: str | None
+    """The plan it is for; None if it does not say."""
+    checkpoint: Path | None
+    """Where all layers are read from; None if it leaves that to the command line."""
+    iteration: int | None
+    """How many iterations the checkpoint is to have; None if it does not say."""
+    layers: tuple[tuple[str, str], ...]
+    """(device, layer) pairs that are to be read."""
+    sha256: str
+    """Of the document."""
+
+
+def read_recipe(path: Path) -> RecipeOrder:
+    """Read a recipe; raises ValueError that names it, or OSError."""
+    data = path.read_bytes()
+    try:
+        tree: Any = json.loads(data)
+        if tree["format"] != FORMAT:
+            raise ValueError(f"its format is {tree['format']!r}, not {FORMAT!r}")
+        keys = [(move["to"], key) for move in tree["moves"] for key in move["keys"]]
+        place, iteration = tree.get("checkpoint"), tree.get("iteration")
+        return RecipeOrder(
+            plan_sha256=tree.get("plan_sha256"),
+            checkpoint=None if place is None else Path(place),
+            iteration=None if iteration is None else int(iteration),
+            layers=tuple(dict.fromkeys((to, key.partition("/")[2].removesuffix(":")) for to, key in keys)),
+            sha256=hashlib.sha256(data).hexdigest(),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: is no recipe: {type(error).__name__} {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: is no recipe: {error}") from None
+
+
+def require_fit(order: RecipeOrder, plan: Plan) -> None:
+    """Raise ValueError if the recipe is for another plan."""
+    if order.plan_sha256 is not None and order.plan_sha256 != (mine := plan_sha256(plan)):
+        raise ValueError(f"the recipe is for the plan {order.plan_sha256[:16]}…, and this is {mine[:16]}…")
+    held = {
+        (device, name) for stage in plan.stages for group in stage.replicas for device in group for name in stage.layers
+    }
+    if foreign := [pair for pair in order.layers if pair not in held]:
+        device, layer = foreign[0]
+        raise ValueError(f"the recipe brings layer {layer!r} to {device}, which does not hold it in this plan")

@@ -1,0 +1,176 @@
+"""Weights under the names of the model's own state dictionary: each process reads and writes those of its layers.
+
+Files are those of transformers: `model.safetensors`, or several and `model.safetensors.index.json` that says which name
+is where. Without safetensors they are written by torch (`.bin`), and any file of `torch.save` is read.
+"""
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+from planner.execute.cut.cut_layer import CutLayer
+from planner.execute.execution import Execution
+from planner.execute.training import Training
+
+STEM = "model"
+
+HAS_SAFETENSORS = importlib.util.find_spec("safetensors") is not None
+
+
+def name_of(layer: nn.Module, name: str, *, path: str) -> str:
+    """What a tensor of a layer is called in the model's state dictionary: in a layer out of a model as it was there,
+    elsewhere behind the layer's name.
+    """
+    return path if isinstance(layer, CutLayer) else f"{name}.{path}"
+
+
+def save_weights(execution: Execution, folder: Path) -> None:
+    """Write a file per process and the index; a collective call. Of several replicas the first writes."""
+    mine: dict[str, torch.Tensor] = {}
+    aliases: dict[str, list[str]] = {}
+    for alias, home in execution.training.aliases.items():
+        aliases.setdefault(home, []).append(alias)
+    for name in _layers(execution, is_kept=True):
+        layer = execution.layer(name)
+        for path, tensor in layer.state_dict().items():
+            for key in (name_of(layer, name, path=path), *aliases.get(f"{name}:{path}", ())):
+                mine[key] = tensor
+    file = f"{STEM}-{execution.rank + 1:05}-of-{execution.layout.world_size:05}{_ending()}"
+    execution.log.note("the writing of weights")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / file, {key: tensor.detach().cpu().contiguous().clone() for key, tensor in mine.items()})
+    sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in mine.items()}
+    everyone: list[Any] = [None] * execution.layout.world_size
+    distributed.all_gather_object(everyone, (file, sizes))
+    if execution.rank == 0:
+        found_in = {key: name for name, keys in everyone for key in keys}
+        total = sum(sum(keys.values()) for _, keys in everyone)
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(found_in.items()))}
+        (folder / f"{STEM}{_ending()}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    distributed.barrier()
+    execution.log.note("")
+
+
+def _layers(execution: Execution, *, is_kept: bool) -> list[str]:
+    """Those here; or those of stages that this process speaks for."""
+    stages = [stage.stage_index for stage in execution.stages]
+    return [
+        name
+        for stage in stages
+        if not is_kept or execution.is_keeper(stage)
+        for name in execution.plan.stages[stage].layers
+    ]
+
+
+def _ending() -> str:
+    return ".safetensors" if HAS_SAFETENSORS else ".bin"
+
+
+def _write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    if HAS_SAFETENSORS:
+        from safetensors.torch import save_file
+
+        save_file(tensors, str(path), metadata={"format": "pt"})
+    else:
+        torch.save(tensors, path)
+
+
+class WeightFiles:
+    """Where each name is; a tensor is read when it is asked for, of safetensors it alone."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ValueError if there are no weights at the path."""
+        self.path, self.files = path, dict[str, Path]()
+        self._opened: dict[Path, Any] = {}
+        self._stack = ExitStack()
+        for file in _find_files(path):
+            self.files |= dict.fromkeys(self._open(file).keys(), file)
+
+    def __enter__(self) -> "WeightFiles":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stack.close()
+        self._opened.clear()
+
+    def _open(self, file: Path) -> Any:
+        if file not in self._opened:
+            if file.suffix == ".safetensors":
+                from safetensors import safe_open
+
+                self._opened[file] = self._stack.enter_context(safe_open(str(file), framework="pt"))
+            else:
+                self._opened[file] = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
+        return self._opened[file]
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor."""
+        opened = self._open(self.files[name])
+        found: torch.Tensor = opened[name] if isinstance(opened, dict) else opened.get_tensor(name)
+        return found
+
+
+def _find_files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        return
+    for ending in (".safetensors", ".bin"):
+        index = next(iter(sorted(path.glob(f"*{ending}.index.json"))), None)
+        if index is not None:
+            yield from (path / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values())))
+            return
+        if found := sorted(path.glob(f"*{ending}")):
+            yield from found
+            return
+    raise ValueError(f"{path}: no weights there; give a file of safetensors or torch, or a folder with some")
+
+
+@torch.no_grad()
+def load_weights(execution: Execution, path: Path) -> None:
+    """Fill the weights of this process from files under the model's own names; every process calls it.
+
+    A name that is not there may stand under that of a weight which is tied to it. Raises ValueError where one is
+    missing or has another shape.
+    """
+    others = _other_names(execution)
+    with WeightFiles(path) as files:
+        for name in _layers(execution, is_kept=False):
+            layer = execution.layer(name)
+            for place, tensor in layer.state_dict().items():
+                keys = (name_of(layer, name, path=place), *others.get(f"{name}:{place}", ()))
+                found = next((key for key in keys if key in files.files), None)
+                if found is None:
+                    raise ValueError(
+                        f"{path}: {keys[0]} of layer {name!r} is not there; give the weights of this model"
+                    )
+                value = files.read(found)
+                if value.shape != tensor.shape:
+                    raise ValueError(
+                        f"{path}: {found} has shape {tuple(value.shape)}, but the model wants {tuple(tensor.shape)}"
+                    )
+                tensor.copy_(value)
+
+
+def _other_names(execution: Execution) -> dict[str, tuple[str, ...]]:
+    """Per `layer:path` the names of what is the same weight."""
+    training = execution.training
+    aliases: dict[str, list[str]] = {}
+    for alias, home in training.aliases.items():
+        aliases.setdefault(home, []).append(alias)
+    found: dict[str, tuple[str, ...]] = {home: tuple(names) for home, names in aliases.items()}
+    for group in training.tied:
+        names = [name for member in group for name in (_tied_name(training, member), *aliases.get(member, ()))]
+        found |= dict.fromkeys(group, tuple(names))
+    return found
+
+
+def _tied_name(training: Training, member: str) -> str:
+    name, _, path = member.partition(":")
+    with torch.device("meta"):
+        return name_of(training.layers[name](), name, path=path)

@@ -1,0 +1,246 @@
+"""First plans on clusters of many like devices: pipelines of equally replicated stages, class by class."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from planner.baselines.partitions import crossing_bytes
+from planner.costs import CostModel
+from planner.device_groups import open_widths
+from planner.plan import DeviceGroup, Stage
+from planner.planning.conversions import plan_of, rate
+from planner.planning.search_state import SearchState
+from planner.problem import Problem
+from profiles.cluster import Device
+from solver_models.kind_cuts import Floats, KindCut, StageKinds, kind_cuts
+from solver_models.precompile import FIRST
+from solver_models.search import Searcher
+from solver_models.search_params import KindCutParams
+
+CLASS_PIPELINES = "class pipelines"
+"""What they are called among the improvers."""
+
+
+def lay_out_classes(run: SearchState, *, known: float) -> None:
+    """Note the pipelines of a run's problem, unless that was done; `known` as for `class_pipelines`."""
+    if run.pipelines is None:
+        run.pipelines = []
+        if not run.fits_stages and may_have_classes(run.problem, run.params.kind_cut):
+            with run.turn_of(CLASS_PIPELINES):
+                run.pipelines = class_pipelines(run.problem, run.costs, known=known, params=run.params.kind_cut)
+
+
+def begin_with_classes(run: SearchState) -> None:
+    """The best of the pipelines becomes the incumbent, unless another run's plan is far better than all of them.
+
+    A second call does nothing.
+    """
+    known = math.inf if run.rival_ns is None else float(run.rival_ns)
+    lay_out_classes(run, known=known)
+    most, run.pipelines, found = run.params.kind_cut.worse * known, [], run.pipelines or []
+    promising = [stages for estimate, stages in found if estimate <= most][: run.params.kind_cut.plays]
+    if promising:
+        with run.turn_of(CLASS_PIPELINES):
+            _play(run, promising)
+
+
+def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> None:
+    run.make_ready(*FIRST, "large")
+    searcher = Searcher(run.instance, params=run.params)
+    rated = sorted((rate(run.problem, searcher, stages=stages) for stages in promising), key=lambda each: each.worth)
+    run.seeds = [candidate for candidate in reversed(rated) if candidate.is_feasible]
+    if run.seeds:
+        run.propose(plan_of(run.problem, searcher, candidate=run.seeds[-1]), source=CLASS_PIPELINES)
+
+
+def may_have_classes(problem: Problem, params: KindCutParams) -> bool:
+    """Whether there are many devices whose stages may have different numbers of replicas, and a chain to cut freely."""
+    options = problem.options
+    is_free = options.partition is None and not options.pinned and not options.deadline_ns
+    return (
+        is_free
+        and len(problem.cluster.devices) >= params.least_devices
+        and options.max_replicas != 1
+        and options.uneven_replication
+        and options.idle_devices
+        and options.shard_optimizer != "always"
+        and options.objective == "makespan"
+        and problem.profile.is_chain
+    )
+
+
+def class_pipelines(
+    problem: Problem, costs: CostModel, *, known: float, params: KindCutParams
+) -> list[tuple[float, tuple[Stage, ...]]]:
+    """Estimated nanoseconds and stages of different pipelines, the least estimate first; fewer if far above `known`."""
+    kinds = list(_kinds(problem, params))
+    if not kinds:
+        return []
+    classes = _classes(problem)
+    units = {name: _unit(len(devices), params) for name, devices in classes.items()}
+    cuts = kind_cuts(
+        _tabulate(problem, costs, kinds=kinds, units=units),
+        class_units=tuple(len(devices) // units[name] for name, devices in classes.items()),
+        num_microbatches=problem.num_microbatches,
+        overlap=problem.cluster.overlap,
+        known=known,
+        params=params,
+    )
+    return [(cut.estimate, stages) for cut in cuts if (stages := _lay_out(problem, kinds, cut=cut))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """A way to run a stage."""
+
+    device_type: str
+    width: int
+    replicas: int
+
+    @property
+    def num_devices(self) -> int:
+        """That it takes."""
+        return self.width * self.replicas
+
+
+def _classes(problem: Problem) -> dict[str, list[Device]]:
+    """The devices of every type, as listed."""
+    return {
+        device_type: [device for device in problem.cluster.devices if device.type == device_type]
+        for device_type in problem.cluster.device_types
+    }
+
+
+def _unit(count: int, params: KindCutParams) -> int:
+    """The least power of two of which a class has few enough."""
+    return 1 << max(0, math.ceil(math.log2(count / params.class_units)))
+
+
+def _kinds(problem: Problem, params: KindCutParams) -> Iterator[_Kind]:
+    """For every type and width the largest numbers of replicas whose shares were measured, or all if none was."""
+    for device_type, devices in _classes(problem).items():
+        for width in (1, *open_widths(problem)):
+            most = min(len(devices) // width, problem.options.max_replicas or len(devices))
+            counts = _replica_counts(problem, device_type, width=width, most=most)
+            for replicas in counts[-params.most_replica_counts :]:
+                yield _Kind(device_type=device_type, width=width, replicas=replicas)
+
+
+def _replica_counts(problem: Problem, device_type: str, *, width: int, most: int) -> list[int]:
+    """Ascending, up to `most`; none where a layer was not measured at that type and width."""
+    profile = problem.profile
+    own, at = profile.microbatch_size or 1, (device_type, width)
+    sizes = [
+        [cost.microbatch_size or own for cost in layer.costs if (cost.device_type, cost.width) == at]
+        for layer in profile.layers
+    ]
+    if not all(sizes):
+        return []
+    size = profile.microbatch_size
+    if size is None:
+        return [1 << power for power in range(most.bit_length())]
+    counts = [count for count in range(1, most + 1) if size % count == 0]
+    low, high = max(map(min, sizes)), min(map(max, sizes))
+    measured = [count for count in counts if low <= size // count <= high]
+    return measured or (counts if profile.scales_linearly else [])
+
+
+def _tabulate(problem: Problem, costs: CostModel, *, kinds: list[_Kind], units: dict[str, int]) -> StageKinds:
+    classes = _classes(problem)
+    numbers = {name: number for number, name in enumerate(classes)}
+    rows = [_row(problem, costs, kind=kind, devices=classes[kind.device_type]) for kind in kinds]
+    load, crossing, state, stash, sync, sync_least = zip(*rows, strict=True)
+    return StageKinds(
+        device_class=np.array([numbers[kind.device_type] for kind in kinds]),
+        units=np.array([-(-kind.num_devices // units[kind.device_type]) for kind in kinds]),
+        load=np.array(load),
+        crossing=np.array(crossing),
+        state=np.array(state),
+        stash=np.array(stash),
+        room=np.array([min(each.usable_bytes for each in classes[kind.device_type]) for kind in kinds], np.float64),
+        sync=np.array(sync),
+        sync_least=np.array(sync_least),
+    )
+
+
+def _row(
+    problem: Problem, costs: CostModel, *, kind: _Kind, devices: list[Device]
+) -> tuple[Floats, Floats, Floats, Floats, Floats, float]:
+    """Prefix sums of times, messages, state, stash and synchronisation of a kind, and its least synchronisation."""
+    profile, options, replicas = problem.profile, problem.options, kind.replicas
+    layers = [profile.by_name[name] for name in profile.topological_order]
+    times, states, stashes, gradients = [], [], [], []
+    for layer in layers:
+        work = costs.layer_work(layer.name, kind.device_type, width=kind.width, replicas=replicas)
+        held = layer.bytes_at(kind.width)
+        assert work is not None
+        assert held is not None
+        back = work.input_grad_ns + work.weight_grad_ns if options.split_backward else work.backward_ns
+        times.append((work.forward_ns + back) / replicas)
+        states.append(float(held.state_bytes))
+        stashes.append(held.stash_bytes / replicas)
+        own = layer.synchronised_bytes_at(kind.width)
+        gradients.append(layer.synchronised_bytes / kind.width if own is None else float(own))
+    ends = (devices[0].name, devices[-1].name)
+    latency, per_byte = _link(problem, ends, num_bytes=int(sum(gradients)))
+    messages = crossing_bytes(profile) / replicas * per_byte + latency
+    messages[0] = messages[-1] = 0
+    ring = 2 * (replicas - 1)
+    return (
+        _prefix(times),
+        2 * messages,
+        _prefix(states),
+        _prefix(stashes),
+        _prefix([ring / replicas * size * per_byte for size in gradients]),
+        ring * latency,
+    )
+
+
+def _link(problem: Problem, ends: tuple[str, str], *, num_bytes: int) -> tuple[float, float]:
+    """Latency and nanoseconds per byte between the ends of a class."""
+    if ends[0] == ends[1]:
+        return 0.0, 0.0
+    route = problem.cluster.route(*ends, num_bytes=num_bytes)
+    return float(route.latency_ns), 1e9 / route.bandwidth_bytes_per_s
+
+
+def _prefix(values: list[float]) -> Floats:
+    return np.concatenate(([0.0], np.cumsum(values)))
+
+
+def _lay_out(problem: Problem, kinds: list[_Kind], *, cut: KindCut) -> tuple[Stage, ...]:
+    """Stages on consecutive devices, wide ones first so that groups stay on their hosts; none where these run out."""
+    names = problem.profile.topological_order
+    free = {name: _by_host(devices) for name, devices in _classes(problem).items()}
+    replicas: dict[int, tuple[DeviceGroup, ...]] = {}
+    order = sorted(range(len(cut.kinds)), key=lambda stage: (-kinds[cut.kinds[stage]].width, stage))
+    for stage in order:
+        kind = kinds[cut.kinds[stage]]
+        groups = _take(free[kind.device_type], kind)
+        if groups is None:
+            return ()
+        replicas[stage] = groups
+    return tuple(
+        Stage(layers=names[start:end], replicas=replicas[stage])
+        for stage, (start, end) in enumerate(pairwise(cut.bounds))
+    )
+
+
+def _by_host(devices: list[Device]) -> list[list[str]]:
+    hosts: dict[str, list[str]] = {}
+    for device in devices:
+        hosts.setdefault(device.host or device.name, []).append(device.name)
+    return list(hosts.values())
+
+
+def _take(hosts: list[list[str]], kind: _Kind) -> tuple[DeviceGroup, ...] | None:
+    """So many groups of neighbours on one host each, taken from what is free; None where there are too few."""
+    taken: list[DeviceGroup] = []
+    for host in hosts:
+        while len(taken) < kind.replicas and len(host) >= kind.width:
+            taken.append(tuple(host[: kind.width]))
+            del host[: kind.width]
+    return tuple(taken) if len(taken) == kind.replicas else None

@@ -1,0 +1,216 @@
+"""What an operator sees: logs that follow a request to its solver, metrics, who works, limits of memory."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.client import Client, workload_document
+from api.doctor import make_toy_problem
+from api.jobs.container import GIB, available_bytes, share_out
+from api.jobs.job import News, Outcome
+from api.jobs.job_metrics import Histogram, JobMetrics
+from api.jobs.postgres import PostgresDatabase
+from api.jobs.process import Child, ProcessLimits
+from api.jobs.roster import SILENT_S, Heartbeat, Roster
+from api.jobs.runner import JobRunner, Patience
+from api.jobs.sql_store import SqlStore
+from api.jobs.sqlite import SqliteDatabase
+from api.service.serving import free_port
+from planner.progress import Limits
+from tests.api.jobs.test_store import submit
+from tests.api.postgres import PostgresServer
+from tests.api.service.servers import Running, serving, wait_ready
+from tests.api.service.test_http import request
+
+ROOT = Path(__file__).resolve().parents[3]
+QUICK = Limits(time_limit_s=30.0, max_rounds=1)
+
+
+def command(*words: str, log: Path) -> "subprocess.Popen[bytes]":
+    """One of our commands; what it says goes to the log."""
+    with log.open("ab") as file:
+        arguments = [sys.executable, "-m", "api.cli", *words, "--log-format", "json"]
+        return subprocess.Popen(arguments, cwd=ROOT, stderr=file, start_new_session=True)
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    """What was logged; the word at the start is for people."""
+    return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+
+
+def submit_as(port: int, request_id: str) -> str:
+    """A plan that was asked for under that id, when it has ended."""
+    client = Client(f"http://127.0.0.1:{port}", num_tries=10)
+    client.capabilities()
+    body = {"workload": workload_document(make_toy_problem()), "limits": {"max_rounds": 0}}
+    sent = {"X-Request-ID": request_id, "Prefer": "wait=60"}
+    job = client._json("POST", "/v1/plans", body=body, headers=sent)
+    while job["state"] in ("queued", "running"):
+        job = client.job(job["id"], wait_s=20)
+    assert job["state"] == "succeeded", job
+    return str(job["id"])
+
+
+def ready(port: int) -> dict[str, Any]:
+    """What a service with a worker says once it is ready: its own toy plan may end after the first job."""
+    until = time.monotonic() + 120
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz?workers=1", timeout=10) as answer:
+                return dict(json.load(answer))
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or time.monotonic() > until:
+                raise
+        time.sleep(0.1)
+
+
+def test_a_request_is_followed_to_its_solver(tmp_path: Path, postgres: PostgresServer):
+    """Tests that door, worker and solver process, on their own here, log one job under its request's id, in order."""
+    url, port, metrics = postgres.fresh_database(), free_port(), free_port()
+    log, secret = tmp_path / "log", "sk-not-to-be-logged"
+    door = command("serve", "--port", str(port), "--database-url", url, "--data", str(tmp_path / "d"), log=log)
+    worker = command("worker", "--database-url", url, "--metrics-port", str(metrics), log=log)
+    try:
+        job_id = submit_as(port, "ask-me.1")
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as answer:
+            counted = answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/livez", timeout=10) as answer:
+            assert answer.status == 200
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/v1/plans?{secret}", headers={"X-Request-ID": "a\tb"})
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            assert re.fullmatch("[0-9a-f]{32}", answer.headers["X-Request-ID"])
+        assert ready(port) == {"status": "ready", "workers": 1, "slots": 1}
+    finally:
+        for process in (door, worker):
+            process.terminate()
+            assert process.wait(60) == 0
+    assert 'pipeplan_jobs_ended_total{state="succeeded",stopped_by="rounds"} 1' in counted
+    assert "pipeplan_solve_seconds_count 1" in counted
+    lines = lines_of(log)
+    story = [line["event"] for line in lines if line.get("job") == job_id]
+    assert story == ["job stored", "job started", "solve begins", "solve ends", "job ended"]
+    assert {line["request_id"] for line in lines if line.get("job") == job_id} == {"ask-me.1"}
+    (pid,) = {line["pid"] for line in lines if line["event"] == "solve begins" and line.get("job") == job_id}
+    assert pid not in (door.pid, worker.pid)
+    requests = [line for line in lines if line["event"] == "request" and line.get("request_id") == "ask-me.1"]
+    assert [(line["method"], line["route"], line["tenant"]) for line in requests] == [("POST", "/v1/plans", "local")]
+    assert secret not in log.read_text()
+
+
+def test_readiness_knows_the_workers(tmp_path: Path):
+    """Tests that readyz says how many workers live, and is 503 where fewer live than are asked for."""
+    with serving(tmp_path, num_workers=0) as running:
+        wait_ready(running)
+        assert json.loads(request(running, "GET", "/readyz")[2]) == {"status": "ready", "workers": 0, "slots": 0}
+        status, _, text = request(running, "GET", "/readyz?workers=1")
+        assert (status, json.loads(text)["code"]) == (503, "too_few_workers")
+        running.service.roster.beat("somewhere", num_slots=3)
+        assert json.loads(request(running, "GET", "/readyz?workers=1")[2])["slots"] == 3
+
+
+def test_metrics_of_the_queue(tmp_path: Path):
+    """Tests that metrics say how old the queue is, and who works on it."""
+    with serving(tmp_path, num_workers=0) as running:
+        assert "pipeplan_queue_age_seconds 0\n" in request(running, "GET", "/metrics")[2].decode()
+        running.client().submit(make_toy_problem(), limits=QUICK)
+        time.sleep(0.2)
+        text = request(running, "GET", "/metrics")[2].decode()
+        (age,) = re.findall(r"^pipeplan_queue_age_seconds (\S+)$", text, flags=re.MULTILINE)
+        assert 0.2 <= float(age) < 60
+        assert "pipeplan_workers_alive 0" in text
+
+
+def test_metrics_of_the_solves(running: Running):
+    """Tests that a service that solves itself counts solves, their time and gap, and lives as a worker."""
+    running.client().plan(make_toy_problem(), limits=Limits(max_rounds=1, seed=811))
+    text = request(running, "GET", "/metrics")[2].decode()
+    for line in ("pipeplan_workers_alive 1", "pipeplan_worker_slots 1", "# TYPE pipeplan_gap histogram"):
+        assert line in text
+    (count,) = re.findall(r"^pipeplan_solve_seconds_count (\d+)$", text, flags=re.MULTILINE)
+    assert int(count) >= 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_the_roster(tmp_path: Path, engine: str, request: pytest.FixtureRequest):
+    """Tests that a worker counts while its heart beats, and no longer when it has left or fallen silent."""
+    if engine == "sqlite":
+        database: Any = SqliteDatabase(tmp_path / "jobs.sqlite")
+    else:
+        database = PostgresDatabase(request.getfixturevalue("postgres").fresh_database())
+    SqlStore(database)
+    roster = Roster(database)
+    heart = Heartbeat(roster, "one", num_slots=2)
+    heart.start()
+    until = time.monotonic() + 30
+    while roster.strength().num_workers == 0:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    roster.beat("two", num_slots=1)
+    assert (roster.strength().num_workers, roster.strength().num_slots) == (2, 3)
+    heart.stop()
+    assert roster.strength().num_workers == 1
+    with database.transaction() as cursor:
+        cursor.execute("UPDATE workers SET seen_at = seen_at - ?", (SILENT_S + 1,))
+    assert roster.strength().num_workers == 0
+    database.close_all()
+
+
+def test_histograms_add_up():
+    """Tests that buckets are cumulative and a value on a bound belongs to it."""
+    made = Histogram("x", (1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 9.0):
+        made.add(value)
+    assert list(made.render()) == [
+        "# TYPE x histogram",
+        'x_bucket{le="1.0"} 2',
+        'x_bucket{le="2.0"} 3',
+        'x_bucket{le="+Inf"} 4',
+        "x_sum 12.000000",
+        "x_count 4",
+    ]
+
+
+def test_crashes_are_counted(tmp_path: Path):
+    """Tests that a solver that dies is counted as a crash, and a job that is lost as lost."""
+    store, metrics, child = SqlStore(SqliteDatabase(tmp_path / "s")), JobMetrics(), Child(ProcessLimits())
+    runner = JobRunner(store, child, patience=Patience(), is_draining=lambda: False, metrics=metrics)
+    submit(store)
+    job = store.claim("w", lease_s=60.0)
+    assert job is not None
+    runner.release(job, spent_s=0.0, is_crash=True, reason="died")
+    again = store.claim("w", lease_s=60.0)
+    assert again is not None
+    store.report(again, News(phase="x", incumbent_ns=None, lower_bound_ns=None, gap=None, source=""))
+    runner.finish(again, Outcome(state="failed", stopped_by="memory"))
+    lines = metrics.render()
+    assert "pipeplan_solver_crashes_total 1" in lines
+    assert 'pipeplan_jobs_ended_total{state="failed",stopped_by="memory"} 1' in lines
+    store.close_all()
+
+
+def test_memory_is_shared_out(tmp_path: Path):
+    """Tests that solvers, helpers and the service fit into the container together, and what does not is refused."""
+    for total in (2, 3, 4, 6, 8, 16, 64):
+        for solvers in (0, 1, 2):
+            shares = share_out(total * GIB, asked_bytes=None, num_solvers=solvers, num_helpers=8)
+            held = GIB // 2 + solvers * shares.solver_bytes + shares.num_helpers * shares.helper_bytes
+            assert held <= max(total * GIB, GIB // 2 + (solvers + 1) * GIB), (total, solvers)
+            assert min(shares.solver_bytes, shares.helper_bytes) >= GIB
+    assert share_out(64 * GIB, asked_bytes=9 * GIB, num_solvers=1, num_helpers=0).solver_bytes == 9 * GIB
+    with pytest.raises(ValueError, match=r"2 solver processes of 5 GiB do not fit into the 8\.0 GiB"):
+        share_out(8 * GIB, asked_bytes=5 * GIB, num_solvers=2, num_helpers=1)
+    (tmp_path / "max").write_text("max\n")
+    (tmp_path / "limit").write_text("1048576\n")
+    assert available_bytes((str(tmp_path / "max"), str(tmp_path / "none"))) == os.sysconf("SC_PAGE_SIZE") * os.sysconf(
+        "SC_PHYS_PAGES"
+    )
+    assert available_bytes((str(tmp_path / "max"), str(tmp_path / "limit"))) == 1048576

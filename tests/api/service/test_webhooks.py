@@ -1,0 +1,192 @@
+"""Webhooks: what is written down with the end of a job is said, signed, until it is heard."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from api.jobs.postgres import PostgresDatabase
+from api.jobs.sql_store import Database, SqlStore
+from api.jobs.sqlite import SqliteDatabase
+from api.service.webhooks import MOST_ATTEMPTS, MOST_PER_TENANT, Courier, Webhooks
+from api.signatures import AGE_S, HEADER, is_signed, sign
+from tests.api.jobs.test_store import DONE, claim, submit
+from tests.api.service.servers import Running, serving
+from tests.api.service.test_http import request
+
+
+@dataclass
+class Listener:
+    """Somebody who hears webhooks."""
+
+    port: int = 0
+    status: int = 200
+    """What it answers."""
+    heard: list[tuple[str, bytes]] = field(default_factory=list)
+    """Signatures and bodies."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook?a=b"
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            made.heard.append((self.headers[HEADER], body))
+            self.send_response(made.status)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield made
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """An empty store on each engine."""
+    if request.param == "sqlite":
+        made: Database = SqliteDatabase(tmp_path / "jobs.sqlite")
+    else:
+        made = PostgresDatabase(request.getfixturevalue("postgres").fresh_database())
+    SqlStore(made)
+    yield made
+    made.close_all()
+
+
+def end_a_job(database: Database, tenant: str = "a") -> str:
+    store = SqlStore(database)
+    submit(store, tenant, project="p", tags=" t ")
+    job = claim(store)
+    store.finish(job, DONE)
+    return job.id
+
+
+def test_the_end_of_a_job_is_said_once(database: Database, listener: Listener):
+    """Tests that the tenant's webhook hears of the end with its signature, and nobody else's does."""
+    webhooks = Webhooks(database, hosts=["127.0.0.*"])
+    _, secret = webhooks.create("a", listener.url)
+    webhooks.create("b", listener.url)
+    job_id = end_a_job(database)
+    for _ in range(2):
+        Courier(webhooks).deliver_due()
+    ((signature, body),) = listener.heard
+    assert is_signed(secret, body, header=signature, now=time.time())
+    told = json.loads(body)
+    assert (told["event"], told["id"], told["state"], told["tags"]) == ("plan.ended", job_id, "succeeded", ["t"])
+
+
+@pytest.mark.parametrize("status", [500, 302, 404])
+def test_who_does_not_hear_is_told_again(tmp_path: Path, listener: Listener, status: int):
+    """Tests that an answer other than 2xx is followed by another try, later and later, and at last by none."""
+    database = SqliteDatabase(tmp_path / "jobs.sqlite")
+    SqlStore(database)
+    webhooks = Webhooks(database, hosts=["127.0.0.1"])
+    webhooks.create("a", listener.url)
+    end_a_job(database)
+    listener.status, begin, waits = status, database.now(), []
+    now = begin
+    database.now = lambda: now  # type: ignore[method-assign]
+    for _ in range(MOST_ATTEMPTS):
+        Courier(webhooks).deliver_due()
+        with database.transaction() as cursor:
+            cursor.execute("SELECT due_at FROM deliveries")
+            row = cursor.fetchone()
+        if row is not None:
+            waits.append(row[0] - now)
+            now = row[0]
+    assert len(listener.heard) == MOST_ATTEMPTS
+    assert waits == sorted(waits)
+    assert row is None
+    database.close_all()
+
+
+def test_two_doors_say_it_once(database: Database, listener: Listener):
+    """Tests that of two doors that look at the same time one delivers, and a door that dies leaves it to another."""
+    webhooks = Webhooks(database, hosts=["127.0.0.1"])
+    webhooks.create("a", listener.url)
+    end_a_job(database)
+    first, second = webhooks.take_due(), webhooks.take_due()
+    assert (len(first), len(second)) == (1, 0)
+    later = database.now() + 61.0
+    database.now = lambda: later  # type: ignore[method-assign]
+    assert len(webhooks.take_due()) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://10.0.0.1/",
+        "http://169.254.169.254/latest",
+        "ftp://hooks.example.com/",
+        "http://user:pw@hooks.example.com/",
+        "http://hooks.example.com:99999/",
+        "http://hooks.example.com.evil.org/",
+        "http://[::1/",
+        "hooks.example.com",
+        "",
+    ],
+)
+def test_only_allowed_hosts(tmp_path: Path, url: str):
+    """Tests that an address that the operator did not allow, or that is none, is refused."""
+    webhooks = Webhooks(SqliteDatabase(tmp_path / "s"), hosts=["*.example.com"])
+    assert webhooks.allows("https://hooks.example.com/a?b=c")
+    assert not webhooks.allows(url)
+
+
+def test_signatures():
+    """Tests that a signature holds for its secret, body and time only."""
+    header = sign("secret", b"body", moment=1000)
+    assert is_signed("secret", b"body", header=header, now=1000 + AGE_S)
+    assert not is_signed("secret", b"body", header=header, now=1001 + AGE_S)
+    assert not is_signed("other", b"body", header=header, now=1000)
+    assert not is_signed("secret", b"Body", header=header, now=1000)
+    assert not is_signed("secret", b"body", header="t=1000,v1=", now=1000)
+
+
+def test_webhooks_over_http(tmp_path: Path, listener: Listener):
+    """Tests that a webhook that is named over HTTP hears of a plan, is listed without its secret, and is taken back."""
+    with serving(tmp_path, webhook_hosts=("127.0.0.1",), num_workers=0) as running:
+        status, headers, text = request(running, "POST", "/v1/webhooks", {"url": listener.url})
+        made = json.loads(text)
+        assert status == 201, text
+        listed = json.loads(request(running, "GET", "/v1/webhooks")[2])["webhooks"]
+        assert [row["url"] for row in listed] == [listener.url]
+        assert made["secret"] not in json.dumps(listed)
+        job_id = end_a_job(running.service.database, "local")
+        until = time.monotonic() + 30
+        while not listener.heard:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert json.loads(listener.heard[0][1])["id"] == job_id
+        assert request(running, "DELETE", headers["location"])[0] == 204
+        assert request(running, "DELETE", headers["location"])[0] == 404
+        for _ in range(MOST_PER_TENANT):
+            assert request(running, "POST", "/v1/webhooks", {"url": listener.url})[0] == 201
+        for url in (listener.url, "http://example.org/", 5):
+            assert request(running, "POST", "/v1/webhooks", {"url": url})[0] == 422
+
+
+def test_webhooks_are_off_by_default(running: Running):
+    """Tests that without allowed hosts nobody can make the service speak to an address."""
+    status, _, text = request(running, "POST", "/v1/webhooks", {"url": "http://127.0.0.1/"})
+    assert (status, json.loads(text)["code"]) == (409, "webhooks_off")

@@ -1,0 +1,164 @@
+"""Cuts models and compares them with themselves; prints what was found as JSON. Started by `test_cut.py`.
+
+Arguments: nothing, or names of functions of `benchmarks.corpus_models`.
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import cut_models
+
+from planner.execute.stage_module import make_layer
+from planner.execute.training import Training
+
+
+def chain(training: Training, layers: dict[str, nn.Module], *, number: int) -> torch.Tensor:
+    """The loss of an iteration, layer by layer."""
+    inputs, target = training.batch(number)
+    values = {"": inputs}
+    for name, layer in layers.items():
+        found = layer(*(tensor for source in training.inputs[name] for tensor in values[source]))
+        values[name] = found if isinstance(found, tuple) else (found,)
+    return training.loss(values[name][0], target)
+
+
+def compare(factory: str, *, is_trained: bool, module_name: str = "cut_models") -> dict[str, Any]:
+    """The model as it is written against its layers: loss and gradients, with the same random numbers."""
+    given: dict[str, Any] = {}
+    original = Training.from_module.__func__
+
+    def keep(cls: Any, module: nn.Module, **named: Any) -> Training:
+        given.update(named, module=module)
+        return original(cls, module, **named)
+
+    torch.manual_seed(0)
+    with mock.patch.object(Training, "from_module", classmethod(keep)):
+        training = getattr(importlib.import_module(module_name), factory)()
+    module = given["module"].train(is_trained)
+    layers = {
+        name: make_layer(training, name, device=torch.device("cpu")).train(is_trained) for name in training.layers
+    }
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with torch.no_grad():
+        chain(training, layers, number=0)  # what is kept for later must not have been changed
+    torch.manual_seed(1)
+    batch = given["batch"](1)
+    if isinstance(batch, dict):
+        output = module(**batch)
+        loss = output["loss"]
+    else:
+        output = module(**batch[0]) if isinstance(batch[0], dict) else module(batch[0])
+        loss = given["loss"](output, batch[1])
+    torch.manual_seed(1)
+    cut = chain(training, layers, number=1)
+    loss.backward()
+    cut.backward()
+    return {
+        "layers": list(layers),
+        "inputs": training.inputs,
+        "tied": training.tied,
+        "loss": abs(float((loss - cut).detach())),
+        "gradients": worst_gradient(module, layers),
+        "told": tell_shapes(training) == tell_shapes(training, layers),
+        "keys": sorted(set(module.state_dict()) - {key for layer in layers.values() for key in layer.state_dict()}),
+        "buffers": sorted(
+            name
+            for name, buffer in module.named_buffers()
+            if is_trained is False and not torch.equal(buffer, before[name])
+        ),
+    }
+
+
+def tell_shapes(training: Training, layers: dict[str, nn.Module] | None = None) -> list[Any]:
+    """What each layer gives, without data unless there are layers."""
+    device = torch.device("meta" if layers is None else "cpu")
+    made = layers or {name: make_layer(training, name, device=device) for name in training.layers}
+    values = {"": tuple(tensor.to(device) for tensor in training.batch(0)[0])}
+    told: list[Any] = []
+    for name, layer in made.items():
+        found = layer(*(tensor for source in training.inputs[name] for tensor in values[source]))
+        values[name] = found if isinstance(found, tuple) else (found,)
+        told += [(name, tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in values[name]]
+    return told
+
+
+def worst_gradient(module: nn.Module, layers: dict[str, nn.Module]) -> float:
+    """Largest difference; those of a weight that several layers have are added up."""
+    names: dict[int, list[str]] = {}
+    for path, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(path)
+    worst = 0.0
+    for path, parameter in module.named_parameters():
+        found = [
+            own.grad
+            for layer in layers.values()
+            for other, own in layer.named_parameters()
+            if other in names[id(parameter)]
+        ]
+        assert parameter.grad is not None, path
+        worst = max(worst, float((parameter.grad - torch.stack(found).sum(0)).abs().max()))
+    return worst
+
+
+def refusal(make: Any) -> str:
+    try:
+        make()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+class Keeping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x * x.sum().item()
+
+
+def conv1d() -> list[str]:
+    """What is wrong with gradients of transformers' own layer that were put off."""
+    from deferred_worker import faults
+    from transformers.pytorch_utils import Conv1D
+
+    return faults(lambda: (Conv1D(3, 5).double(), torch.randn(4, 2, 5, dtype=torch.float64)))
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    if sys.argv[1:]:
+        found = {name: compare(name, is_trained=True, module_name="benchmarks.corpus_models") for name in sys.argv[1:]}
+        sys.stdout.write(json.dumps({"models": found, "conv1d": conv1d()}))
+        return
+    answers: dict[str, Any] = {
+        f"{name} {mode}": compare(name, is_trained=mode == "trained")
+        for name in ("decoder", "named_decoder", "convolutions", "deciding", "mixture")
+        for mode in ("trained", "evaluated")
+    }
+    loss = nn.functional.cross_entropy
+    answers["refused"] = {
+        "cache": refusal(lambda: cut_models.decoder(has_cache=True)),
+        "value": refusal(
+            lambda: Training.from_module(Keeping(), batch=cut_models.vectors, loss=loss, optimizer=cut_models.sgd)
+        ),
+        "no loss": refusal(
+            lambda: Training.from_module(cut_models.Convolutions(), batch=cut_models.pictures, optimizer=cut_models.sgd)
+        ),
+    }
+    sys.stdout.write(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    main()

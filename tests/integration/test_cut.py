@@ -1,0 +1,112 @@
+"""Models as they are written, cut into layers: the same loss and gradients to the bit, or refused with a remedy."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.long_runs import IS_LONG
+
+WORKER = Path(__file__).with_name("cut_worker.py")
+MODELS = ("decoder", "named_decoder", "convolutions", "deciding", "mixture")
+
+
+TRANSFORMERS = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "whisper", "vit", "albert")
+PICTURES = (
+    "resnet18",
+    "resnet50",
+    "torchvision_vit",
+    "convnext",
+    "mobilenetv3",
+    "densenet",
+    "timm_vit",
+    "efficientnet",
+)
+CORPUS = (*TRANSFORMERS, *PICTURES) if IS_LONG else ("gpt2", "t5")
+
+
+@pytest.fixture(scope="module")
+def answers() -> Any:
+    """What the worker found."""
+    return work("-W", "error")
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Any:
+    """Likewise of models of transformers, torchvision and timm; skipped without transformers."""
+    if not is_there("transformers"):
+        pytest.skip("transformers is not installed: pip install '.[models]'")
+    return work("-W", "ignore", models=[name for name in CORPUS if name not in PICTURES or is_there("torchvision")])
+
+
+def is_there(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def work(*options: str, models: Sequence[str] = ()) -> Any:
+    environment = os.environ | {"PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *options, str(WORKER), *models]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("mode", ["trained", "evaluated"])
+@pytest.mark.parametrize("model", MODELS)
+def test_layers_compute_what_the_model_computes(answers: Any, model: str, mode: str):
+    """Tests that loss and all gradients of the layers are those of the model, bit by bit, dropout included, that the
+    model keeps its buffers, that no key of its state dictionary is lost, and that shapes are known without data."""
+    found = answers[f"{model} {mode}"]
+    assert (found["loss"], found["gradients"], found["buffers"], found["keys"]) == (0.0, 0.0, [], [])
+    assert found["told"]
+
+
+def test_a_decoder_is_a_chain_of_its_blocks(answers: Any):
+    """Tests that masks are made anew where they are taken, and what the first block makes is handed on."""
+    found = answers["decoder trained"]
+    assert found["layers"] == ["words", "blocks.0", "blocks.1", "blocks.2", "norm"]
+    assert found["inputs"]["blocks.2"] == ["", "blocks.1"]
+    assert answers["named_decoder trained"]["inputs"]["norm"] == ["blocks.2"]
+    assert found["tied"] == [["words:words.weight", "norm:head.weight"]]
+
+
+def test_stages_of_blocks_are_cut_at_their_blocks(answers: Any):
+    """Tests that lists in lists are gone into, lists inside a block are not, and skips go straight to their end."""
+    found = answers["convolutions trained"]
+    blocks = [f"stages.{stage}.{block}" for stage, count in enumerate((2, 3)) for block in range(count)]
+    assert found["layers"] == ["stem", *blocks, "head"]
+    assert found["inputs"]["head"] == ["stem", blocks[-1]]
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("cache", "blocks.0 is given a Cache, in which layers leave things; call the model without caches"),
+        ("value", "decides by the values of its samples (item)"),
+        ("no loss", "without a loss the model has to compute it, of 'labels' in the batch; give a loss"),
+    ],
+)
+def test_models_that_cannot_be_cut_are_refused(answers: Any, model: str, reason: str):
+    """Tests that what would go wrong without a word is refused, with what to write instead."""
+    assert reason in answers["refused"][model]
+
+
+def test_models_of_libraries_are_cut_to_the_bit(corpus: Any):
+    """Tests that loss and gradients of the layers are those of the models as their libraries make them; all of the
+    corpus is tried with PIPEPLAN_LONG=1."""
+    models = corpus["models"]
+    differences = {name: (found["loss"], found["gradients"]) for name, found in models.items()}
+    assert len(differences) >= 2
+    assert all(max(each) <= 1e-6 for each in differences.values()), differences
+    assert all(len(found["layers"]) > 4 for found in models.values())
+
+
+def test_weights_of_transposed_layers_wait(corpus: Any):
+    """Tests that gradients of transformers' Conv1D are put off, and are those of a plain backward to the bit."""
+    assert corpus["conv1d"] == []

@@ -1,0 +1,379 @@
+"""Jobs that lose devices: processes are killed, planned for anew, and go on to the losses of a run by hand."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from api.cli import main
+from api.healing import HealedRun, HealParams, attend
+from api.launching import Launch, Whereabouts, make_launch
+from planner.document import parse_plan, render_plan
+from planner.execute.rank_record import read_records
+from planner.launch.launch_job import rank_arguments
+from planner.planning import make_plan
+from planner.problem import Options
+from planner.progress import Limits
+from tests.integration.forked_ranks import Rank, forker
+from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
+from tests.integration.test_execute_command import environment, losses, start_ranks
+from tests.planner.export.chains import make_chain
+
+LIMIT_S = 120
+MODELS = """
+import os, signal
+from dataclasses import replace
+from execute_models import vectors
+
+def model():
+    return vectors("wwwwww", num_microbatches=4)
+
+def dying():
+    whole = model()
+    def batch(number):
+        if number == 3 and os.environ["PIPEPLAN_DEVICE"] == os.environ["VICTIM"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole.batch(number)
+    return replace(whole, batch=batch)
+
+def failing():
+    whole = model()
+    def batch(number):
+        if number == 3 and os.environ["RANK"] == "1":
+            raise RuntimeError("a mistake of the user's")
+        return whole.batch(number)
+    return replace(whole, batch=batch)
+"""
+PRETENDING = """
+import os, signal, sys, time
+from pathlib import Path
+
+folder, how = Path(os.environ.get("PIPEPLAN_CHECKPOINTS", sys.argv[-1])), sys.argv[1]
+recipe = os.environ.get("PIPEPLAN_RECIPE", "none")
+if how == "always" or recipe == "none":
+    if os.environ["RANK"] == "0" and how != "always":
+        (folder / "step-00000002").mkdir(parents=True)
+        (folder / "step-00000002" / ".metadata").touch()
+    if os.environ["RANK"] == "0" and how != "sleeps":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+print(os.environ["PIPEPLAN_DEVICE"], "went on by", Path(recipe).name, file=sys.stderr, flush=True)
+"""
+"""A program without torch: its first process is killed, and what is left goes on."""
+
+
+class ForkedAttempt:
+    """Ranks of a launch without a launcher: forks of a process that has imported torch."""
+
+    def __init__(self, launch: Launch) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        size = len(launch.job.placement.seats)
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+        module, *words = rank_arguments(launch.job, is_here=True)[1:]
+        self.logs = [launch.folder / f"log-{launch.job.plan_sha256[:8]}-{rank}" for rank in range(size)]
+        self.processes = [
+            forker().start(
+                Rank(
+                    arguments=words,
+                    environment=environment(**common, RANK=str(rank), LOCAL_RANK=str(rank)),
+                    folder=launch.folder,
+                    log=log,
+                    program=module,
+                )
+            )
+            for rank, log in enumerate(self.logs)
+        ]
+        self.codes: list[int] = []
+
+    def code(self) -> int | None:
+        """All of them are waited for: the healer looks at records while they run."""
+        if len(self.codes) < len(self.processes):
+            if any(map(_is_alive, self.processes)):
+                return None
+            self.codes = [forker().wait(process, timeout_s=LIMIT_S) for process in self.processes]
+        return next((code for code in self.codes if code), 0)
+
+    def stop(self) -> None:
+        for process in self.processes:
+            if _is_alive(process):
+                os.kill(process, signal.SIGTERM)
+
+    def down_hosts(self) -> tuple[str, ...]:
+        return ()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models_for_healing.py").write_text(MODELS)
+    (tmp_path / "pretend.py").write_text(PRETENDING)
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def plan_text() -> str:
+    """Two stages on two devices, each on a host of its own."""
+    options = Options(max_replicas=1, uneven_replication=False, skip_edges=False, max_stages_per_device=1)
+    problem = make_chain("wwwwww", num_devices=2, num_microbatches=4, options=options)
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=2))
+    assert len(plan.devices) == 2
+    return render_plan(plan)
+
+
+def heal(tmp_path: Path, plan_text: str, program: list[str], *, most_heals: int = 3) -> tuple[HealedRun, list[str]]:
+    """The end of a job whose ranks are forked, and what was said."""
+    (tmp_path / "plan.json").write_text(plan_text)
+    where = Whereabouts(cluster=None, folder=str(tmp_path / "job"), hosts=(), plan_url=None)
+    source = str(tmp_path / "plan.json")
+    launch = make_launch(source, program, name=None, where=where, python=sys.executable, on_processors=True)
+    told: list[str] = []
+    healed = attend(
+        source,
+        launch,
+        cluster=None,
+        start=ForkedAttempt,
+        params=HealParams(most_heals=most_heals, search_s=1.0, bytes_per_s=1e9),
+        tell=told.append,
+        console=Console(stderr=True),
+    )
+    return healed, told
+
+
+def executor(model: str, tmp_path: Path, *more: str) -> list[str]:
+    words = ["-m", "planner.execute", "--model", f"models_for_healing:{model}", "--steps", "6"]
+    return [*words, "--checkpoint-every", "2", "--losses", str(tmp_path / "healed"), *more]
+
+
+def test_a_killed_rank_is_healed_to_the_bit(tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch):
+    """Tests that after a rank was killed the job goes on under a new plan by its recipe, from one step for all layers.
+
+    Tests that its losses are, to the bit, those of a run that was stopped there and resumed by hand under the new plan.
+    """
+    victim = parse_plan(plan_text.encode()).devices[1]
+    monkeypatch.setenv("VICTIM", victim)
+    healed, told = heal(tmp_path, plan_text, executor("dying", tmp_path))
+    assert (healed.code, healed.reason) == (0, ""), told
+    (only,) = healed.heals
+    assert (list(only.lost), only.iteration, only.num_devices) == ([victim], 2, 1)
+    recipe = json.loads((tmp_path / "job" / "recipe-1.json").read_text())
+    assert recipe["iteration"] == 2
+    assert recipe["checkpoint"].endswith("step-00000002")
+    keys = [key for move in recipe["moves"] for key in move["keys"]]
+    assert sorted(keys) == sorted(f"{what}/l{n}:" for n in range(6) for what in ("weights", "optimizer"))
+
+    words = ["--model", "models_for_healing:model", "--checkpoint", tmp_path / "by hand", "--checkpoint-every", 2]
+    first = [tmp_path / "plan.json", *words, "--steps", 2, "--losses", tmp_path / "first"]
+    assert [code for code, _ in start_ranks([first] * 2)] == [0, 0]
+    rest = [tmp_path / "job" / "plan-1.json", *words, "--steps", 6, "--resume", "--losses", tmp_path / "rest"]
+    assert [code for code, _ in start_ranks([rest])] == [0]
+    assert losses(tmp_path / "healed") == losses(tmp_path / "first") + losses(tmp_path / "rest")
+    assert len(losses(tmp_path / "healed")) == 6
+
+
+def test_a_program_that_fails_is_not_healed(tmp_path: Path, plan_text: str):
+    """Tests that an error of the user's own ends the job at once, and that the message says whose it is."""
+    healed, told = heal(tmp_path, plan_text, executor("failing", tmp_path))
+    assert (healed.code, healed.heals, told) == (1, (), [])
+    assert "that is the program's failure" in healed.reason
+    assert "rank 1 (" in healed.reason
+
+
+def test_a_recipe_for_another_plan_is_refused(tmp_path: Path, plan_text: str):
+    """Tests that the executor reads the recipe: another plan's, or another step's, ends all before anything is run."""
+    (tmp_path / "plan.json").write_text(plan_text)
+    recipe = {"format": "pipeline-recipe/1", "plan_sha256": "0" * 64, "checkpoint": str(tmp_path), "moves": []}
+    words = [tmp_path / "plan.json", "--model", "models_for_healing:model", "--recipe", tmp_path / "recipe.json"]
+    for text, message in (
+        (json.dumps(recipe), "the recipe is for the plan 0000000000000000…"),
+        (json.dumps(recipe | {"format": "other/1"}), "its format is 'other/1', not 'pipeline-recipe/1'"),
+        (json.dumps({"format": "pipeline-recipe/1", "moves": []}), "names no checkpoint; add --load FOLDER"),
+        ("[", "is no recipe"),
+    ):
+        (tmp_path / "recipe.json").write_text(text)
+        for code, said in start_ranks([words] * 2):
+            assert code, said
+            assert message in said, said
+
+
+def test_a_program_that_is_killed_again_and_again_is_given_up(tmp_path: Path, plan_text: str):
+    """Tests that two losses without a newer checkpoint in between, or more than --heals allows, end the healing."""
+    healed, told = heal(tmp_path, plan_text, [str(tmp_path / "pretend.py"), "always"])
+    assert len(healed.heals) == 1, told
+    assert healed.code
+    assert "as before without a newer checkpoint in between" in healed.reason
+    assert healed.heals[0].checkpoint is None
+    again, _ = heal(tmp_path, plan_text, [str(tmp_path / "pretend.py"), "once"], most_heals=0)
+    assert again.heals == ()
+    assert "lost after 0 heals, the most that --heals allows" in again.reason
+
+
+def test_torchrun_is_healed_by_the_command(tmp_path: Path, plan_text: str, capfd: pytest.CaptureFixture[str]):
+    """Tests that --heal starts torchrun anew without the killed rank, and says in JSON what happened."""
+    (tmp_path / "plan.json").write_text(plan_text)
+    lost, left = parse_plan(plan_text.encode()).devices
+    words = ["launch", "torchrun", "plan.json", "--here", "--heal", "--heal-time-limit", "1", "--json"]
+    program = ["--folder", "job", "--processors", "--", str(tmp_path / "pretend.py"), "once"]
+    assert main([*words, *program]) == 0
+    said = capfd.readouterr()
+    told = json.loads(said.out)
+    assert (told["exit_code"], told["reason"], len(told["heals"])) == (0, "", 1)
+    assert list(told["heals"][0]["lost"]) == [lost]
+    assert f"{left} went on by recipe-1.json" in said.err
+    assert f"pipeplan: {lost} is lost: rank 0 was killed on" in said.err
+    assert "pipeplan: goes on from iteration 2" in said.err
+
+
+def test_what_cannot_be_healed_is_refused(tmp_path: Path, plan_text: str, capsys: pytest.CaptureFixture[str]):
+    """Tests that a job that could not go on is refused before it begins."""
+    (tmp_path / "plan.json").write_text(plan_text)
+    (tmp_path / "kept" / "step-00000002").mkdir(parents=True)
+    (tmp_path / "kept" / "step-00000002" / ".metadata").touch()
+    for more, message in (
+        (["-m", "planner.execute", "--model", "m:f"], "add --checkpoint-every N"),
+        (["train.py", "--load", "old"], "use --resume to be healed"),
+        (["train.py", "--checkpoint", "kept"], "is of an earlier run; add --resume"),
+    ):
+        assert main(["launch", "torchrun", "plan.json", "--here", "--heal", "--", *more]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    if missing := missing_programs():
+        pytest.fail(f"{', '.join(missing)} is missing: {INSTALL} (`make test` does)", pytrace=False)
+    with slurm_cluster(tmp_path_factory.mktemp("slurm") / "cluster", num_nodes=2) as variables:
+        yield variables
+
+
+def when_all_run(folder: Path, act: Callable[[], None]) -> threading.Thread:
+    """Acts once both processes of the first attempt run."""
+
+    def wait() -> None:
+        until = time.monotonic() + LIMIT_S
+        while len(read_records(folder / "attempt-0")) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(0.5)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def wait_for(found: Callable[[], bool]) -> None:
+    until = time.monotonic() + LIMIT_S
+    while not found() and time.monotonic() < until:
+        time.sleep(0.2)
+    assert found()
+
+
+def test_a_detached_job_is_healed_by_hand(
+    slurm: dict[str, str],
+    tmp_path: Path,
+    plan_text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    """Tests that `job heal` ends a job nobody stayed with, and submits it anew by its recipe, without what is lost."""
+    (tmp_path / "plan.json").write_text(plan_text)
+    monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
+    words = ["launch", "slurm", "plan.json", "--folder", "job", "--python", sys.executable, "--processors"]
+    words += ["--host", "d0=n0", "--host", "d1=n1", "--", str(tmp_path / "pretend.py"), "sleeps"]
+    assert main([*words, "--checkpoint", str(tmp_path / "kept")]) == 0
+    assert main(["job", "heal", "job", "--lost", "d7"]) == 2
+    assert "--lost d7: no device or host of the cluster" in capsys.readouterr().err
+    assert main(["job", "heal", "job"]) == 2
+    assert "nothing is known to be lost" in capsys.readouterr().err
+    wait_for(lambda: (tmp_path / "kept" / "step-00000002" / ".metadata").exists())
+    assert main(["job", "heal", "job", "--lost", "n1", "--heal-time-limit", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["lost"], told["iteration"], told["num_devices"]) == (["d1"], 2, 1)
+    wait_for(lambda: "d0 went on by recipe-1.json" in (tmp_path / "job" / "log").read_text())
+    assert (tmp_path / "job" / "hosts").read_text() == "n0\n"
+
+
+@pytest.mark.parametrize("is_node", [False, True], ids=["killed rank", "dead node"])
+def test_slurm_is_healed_by_the_command(
+    is_node: bool,
+    slurm: dict[str, str],
+    tmp_path: Path,
+    plan_text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    """Tests that a job in Slurm's queue is submitted anew without the node whose process, or which itself, is gone."""
+    (tmp_path / "plan.json").write_text(plan_text)
+    monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
+    lost, left = parse_plan(plan_text.encode()).devices
+    if is_node:
+        lost, left = left, lost
+    words = ["launch", "slurm", "plan.json", "--heal", "--heal-time-limit", "1", "--json", "--folder", "job"]
+    words += ["--host", "d0=n0", "--host", "d1=n1", "--python", sys.executable, "--processors"]
+    node = {"d0": "n0", "d1": "n1"}[lost]
+
+    def take_down() -> None:
+        if is_node:
+            daemon = Path(slurm["SLURM_CONF"]).with_name(f"slurmd.{node}.pid")
+            os.kill(int(daemon.read_text()), signal.SIGKILL)
+            subprocess.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=test"], check=True)
+
+    thread = when_all_run(tmp_path / "job", take_down)
+    code = main([*words, "--", str(tmp_path / "pretend.py"), "sleeps" if is_node else "once"])
+    thread.join()
+    said = capsys.readouterr()
+    log = (tmp_path / "job" / "log").read_text()
+    assert code == 0, said.err + log
+    (only,) = json.loads(said.out)["heals"]
+    assert list(only["lost"]) == [lost]
+    assert ("is down" if is_node else "was killed") in only["lost"][lost]
+    assert f"{left} went on by recipe-1.json" in log
+    assert (tmp_path / "job" / "hosts").read_text().split() == [{"d0": "n0", "d1": "n1"}[left]]
+
+
+def test_pods_are_healed_by_hand(
+    tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Tests that `job heal` deletes the job and applies one without the lost host, with recipe and plan beside it."""
+    (tmp_path / "plan.json").write_text(plan_text)
+    kubectl = tmp_path / "bin" / "kubectl"
+    kubectl.parent.mkdir()
+    kubectl.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/calls\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{kubectl.parent}{os.pathsep}{os.environ['PATH']}")
+    words = ["launch", "kubernetes", "plan.json", "--image", "i", "--folder", "job"]
+    program = ["-m", "planner.execute", "--model", "m:f", "--checkpoint", "/kept", "--checkpoint-every", "5"]
+    hosts = ["--host", "d0=n0", "--host", "d1=n1"]
+    assert main([*words, *hosts, "--", *program]) == 0
+    assert main(["job", "heal", "job", "--lost", "n0"]) == 2
+    assert "with --resume in the program" in capsys.readouterr().err
+    assert main([*words[:-1], "job 2", *hosts, "--", *program, "--resume"]) == 0
+    (tmp_path / "calls").unlink()
+    assert main(["job", "heal", "job 2", "--lost", "n0", "--heal-time-limit", "1"]) == 0
+    assert (tmp_path / "calls").read_text().split() == ["delete", "apply"]
+    assert "goes on from the newest checkpoint that the job finds on 1 devices" in capsys.readouterr().out
+    config, job = json.loads((tmp_path / "job 2" / "job.json").read_text())["items"]
+    assert json.loads(config["data"]["recipe.json"])["format"] == "pipeline-recipe/1"
+    assert parse_plan(config["data"]["plan.json"].encode()).devices == ("d1",)
+    (pod,) = (each["template"]["spec"]["template"]["spec"] for each in job["spec"]["replicatedJobs"])
+    assert pod["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
+    assert "--recipe /etc/pipeplan/recipe.json" in " ".join(pod["containers"][0]["command"])

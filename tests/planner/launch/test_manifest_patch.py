@@ -1,0 +1,234 @@
+"""What users want otherwise in a manifest, and what is said of a patch that does not fit."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from api.failures import InputError
+from api.inputs import reading
+from api.patch_files import read_patches
+from planner.launch.kubernetes import Kind, plan_path, render_kubernetes
+from planner.launch.manifest_fields import FIELDS
+from planner.launch.manifest_patch import ManifestPatch
+from planner.launch.strategic_merge import merge
+from tests.planner.launch.test_kubernetes import NEEDS, PLAN, require_known
+from tests.planner.launch.test_torchrun import make_job
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "patches"
+
+
+def patched(*patches: Any, kind: Kind = "jobset", placement: str = "2 0 3") -> dict[str, Any]:
+    """The job of two hosts under patches."""
+    given = [ManifestPatch(source=f"p{number}", document=patch) for number, patch in enumerate(patches)]
+    return render(given, kind=kind, placement=placement)
+
+
+def render(patches: Any, *, kind: Kind = "jobset", placement: str = "2 0 3") -> dict[str, Any]:
+    job = make_job(placement, plan_at=plan_path(PLAN))
+    done = render_kubernetes(job, kind=kind, needs=NEEDS, plan_text=PLAN, folder="/job", patches=patches)
+    found: dict[str, Any] = json.loads(done.files["job.json"])["items"][1]
+    return found
+
+
+def pods(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """The pod templates of a JobSet or of a Volcano job."""
+    if job["kind"] == "Job":
+        return [task["template"] for task in job["spec"]["tasks"]]
+    return [one["template"]["spec"]["template"] for one in job["spec"]["replicatedJobs"]]
+
+
+def require_valid(pod: dict[str, Any]) -> None:
+    """Kubernetes' own schema takes the pod, and knows every field."""
+    whole = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "x"} | pod.get("metadata", {}),
+        "spec": pod["spec"],
+    }
+    kubernetes_validate.validate(whole, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_lists_merge_by_their_keys_as_in_kubernetes():
+    """Tests that named lists merge by key, others are replaced, and null and directives remove, in order."""
+    base = {
+        "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+        "tolerations": [{"key": "x"}],
+        "volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}],
+        "labels": {"a": "1", "b": "2"},
+    }
+    patch = {
+        "env": [{"name": "B", "value": "3"}, {"name": "C", "value": "4"}, {"name": "A", "$patch": "delete"}],
+        "tolerations": [{"key": "y"}],
+        "volumes": [{"name": "v", "emptyDir": None, "hostPath": {"path": "/d"}}],
+        "labels": {"a": None},
+    }
+    assert merge(base, patch, where="p") == {
+        "env": [{"name": "B", "value": "3"}, {"name": "C", "value": "4"}],
+        "tolerations": [{"key": "y"}],
+        "volumes": [{"name": "v", "hostPath": {"path": "/d"}}],
+        "labels": {"b": "2"},
+    }
+    assert base["env"][0] == {"name": "A", "value": "1"}
+    replaced = merge(
+        base, {"env": [{"$patch": "replace"}, {"name": "D"}], "labels": {"$patch": "replace", "c": "3"}}, where="p"
+    )
+    assert (replaced["env"], replaced["labels"]) == ([{"name": "D"}], {"c": "3"})
+    assert "labels" not in merge(base, {"labels": {"$patch": "delete"}}, where="p")
+
+
+@pytest.mark.parametrize("kind", ["jobset", "volcano"])
+@pytest.mark.parametrize("name", ["shared-memory", "checkpoints", "tolerations", "rdma"])
+def test_examples_are_pods_that_kubernetes_knows(name: str, kind: Kind):
+    """Tests that each example of docs/launch.md changes every host's pod, which still runs the program on its node."""
+    plain, job = render((), kind=kind), render(read_patches([str(EXAMPLES / f"{name}.yaml")]), kind=kind)
+    for before, pod in zip(pods(plain), pods(job), strict=True):
+        require_valid(pod)
+        assert pod != before
+        (old,), (container,) = before["spec"]["containers"], pod["spec"]["containers"]
+        assert container["command"] == old["command"]
+        assert container["volumeMounts"][0]["name"] == "plan"
+        assert pod["spec"]["nodeSelector"] == before["spec"]["nodeSelector"]
+
+
+def test_what_the_examples_ask_for():
+    """Tests that the fields of each example stand where Kubernetes, Kueue and Volcano look for them."""
+    files = [str(EXAMPLES / f"{name}.yaml") for name in ("shared-memory", "checkpoints", "tolerations", "rdma")]
+    job = render(read_patches([*files, str(EXAMPLES / "kueue.yaml")]))
+    assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "training"}
+    assert "annotations" in job["metadata"]
+    spec = pods(job)[0]["spec"]
+    (container,) = spec["containers"]
+    assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "3", "rdma/hca": "1"}
+    assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    assert {volume["name"] for volume in spec["volumes"]} == {"plan", "shm", "checkpoints"}
+    assert spec["tolerations"][0]["key"] == "nvidia.com/gpu"
+    volcano = render(read_patches([str(EXAMPLES / "volcano-queue.yaml")]), kind="volcano")
+    assert volcano["spec"]["queue"] == "training"
+
+
+def test_one_host_may_differ():
+    """Tests that a pod patch with a name is merged over that host alone."""
+    labels = {"metadata": {"name": "host1", "labels": {"a": "b"}}}
+    first, second = pods(patched({"kind": "Pod"} | labels))
+    assert "metadata" not in first
+    assert second["metadata"] == {"labels": {"a": "b"}}
+
+
+def test_a_train_job_takes_what_its_pods_may_have(monkeypatch, record_property):
+    """Tests that volumes reach the patch of the runtime, and that a field a TrainJob does not take is refused."""
+    job = render(read_patches([str(EXAMPLES / "tolerations.yaml")]), kind="trainjob", placement="2 0")
+    require_known(job, "TrainerV1alpha1TrainJob", monkeypatch, record_property)
+    assert "tolerations" in json.dumps(job["spec"]["runtimePatches"])
+    with pytest.raises(ValueError, match=r"p0\.spec: a pod of a TrainJob has no field 'hostNetwork'"):
+        patched({"kind": "Pod", "spec": {"hostNetwork": True}}, kind="trainjob", placement="2 0")
+    with pytest.raises(ValueError, match=r"containers\[rank\] has no image; the program's container is called 'node'"):
+        patched({"kind": "Pod", "spec": {"containers": [{"name": "rank"}]}}, kind="trainjob", placement="2 0")
+
+
+CONTAINER = {"name": "rank"}
+WRONG = [
+    ([1], "p0: '[1]' is no object; write kind: Pod"),
+    ({}, "p0: kind: None is not in this job; write one of Pod, ConfigMap, JobSet"),
+    ({"kind": "Deployment"}, "p0: kind: 'Deployment' is not in this job"),
+    ({"kind": "JobSet", "apiVersion": "v1"}, "p0: apiVersion: 'v1'; a JobSet here is 'jobset.x-k8s.io/v1alpha2'"),
+    (
+        {"kind": "Pod", "spec": {"toleration": []}},
+        "p0.spec: a pod has no field 'toleration' (its value is []); did you",
+    ),
+    (
+        {"kind": "Pod", "spec": {"tolerations": {"key": "a"}}},
+        "p0.spec.tolerations: {'key': 'a'} is no list; begin each",
+    ),
+    ({"kind": "Pod", "spec": []}, "p0.spec: [] is no mapping; write its fields as NAME: VALUE"),
+    (
+        {"kind": "Pod", "spec": {"containers": [CONTAINER | {"env": [{"name": "N", "value": 1}]}]}},
+        'p0.spec.containers[rank].env[N].value: 1 is no string; write value: "1"',
+    ),
+    (
+        {"kind": "Pod", "spec": {"containers": [CONTAINER | {"tty": "yes"}]}},
+        "p0.spec.containers[rank].tty: 'yes' is no boolean; give a boolean",
+    ),
+    ({"kind": "Pod", "spec": {"containers": [{"image": "i"}]}}, "p0 (host0).spec.containers[0]: has no name, by which"),
+    (
+        {"kind": "Pod", "spec": {"containers": [{"name": "rnak"}]}},
+        "host0: containers[rnak] has no image; the program's",
+    ),
+    (
+        {"kind": "Pod", "spec": {"containers": [{"name": "rank", "$patch": "delete"}]}},
+        "host0: the patches leave no container 'rank', which runs the program; keep it",
+    ),
+    (
+        {"kind": "Pod", "metadata": {"name": "h7"}},
+        "p0: metadata.name: 'h7' is no pod of this job; there are host0, host1",
+    ),
+    ({"kind": "Pod", "spec": {"volumes": [{"$patch": "drop"}]}}, "p0.spec.volumes[0].$patch: 'drop'; write replace"),
+    ({"kind": "Pod", "spec": {"$setElementOrder/env": []}}, "p0.spec: $setElementOrder/env is not supported"),
+    ({"kind": "JobSet", "metadata": {"name": "other"}}, "p0: metadata.name: 'other'; use --name"),
+    ({"kind": "JobSet", "metadata": {"namespace": None}}, "p0: metadata.namespace: None; use --namespace"),
+    ({"kind": "JobSet", "spec": {"network": 1}}, "p0.spec.network: 1 where a mapping is; write it as one, or null"),
+    ({"kind": "JobSet", "spec": {"replicatedJobs": None}}, "the patches leave a JobSet without pods"),
+]
+
+
+@pytest.mark.parametrize(("document", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_a_wrong_patch_is_one_message(document: Any, message: str):
+    """Tests that file, field, value and remedy are named."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        patched(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "p.yaml: is empty"),
+        ("kind: [", "p.yaml, line 1: not YAML"),
+        ("kind: Pod\nkind: JobSet\n", "p.yaml, line 2: kind is written twice; write it once"),
+        (b"\xff\xfe\x00", "p.yaml"),
+    ],
+)
+def test_a_file_that_is_no_patch_is_one_message(text: str | bytes, message: str, tmp_path: Path, monkeypatch):
+    """Tests that broken files are told with their name and line."""
+    monkeypatch.chdir(tmp_path)
+    Path("p.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError) as caught, reading():
+        read_patches(["p.yaml"])
+    assert message in str(caught.value)
+
+
+def test_documents_and_lists_are_patches_each(tmp_path: Path):
+    """Tests that JSON and YAML, several documents and lists are read in their order."""
+    (tmp_path / "a.json").write_text('[{"kind": "Pod"}, {"kind": "JobSet"}]')
+    (tmp_path / "b.yaml").write_text("kind: ConfigMap\n---\nkind: Pod\n")
+    found = read_patches([str(tmp_path / "a.json"), str(tmp_path / "b.yaml")])
+    assert [patch.document["kind"] for patch in found] == ["Pod", "JobSet", "ConfigMap", "Pod"]
+    assert found[1].source.endswith("a.json (2)")
+
+
+def kubernetes_definitions() -> dict[str, Any]:
+    """The definitions of the newest schema of Kubernetes by their last word."""
+    root = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+    version = max(root.iterdir(), key=lambda folder: [int(part) for part in folder.name[1:].split("-")[0].split(".")])
+    found = json.loads((version / "_definitions.json").read_text())["$defs"]
+    return {name.rpartition(".")[2]: value for name, value in found.items() if name.startswith("io.k8s.api.core.v1.")}
+
+
+def test_fields_are_those_of_kubernetes():
+    """Tests that every pod field in the table is in Kubernetes' schema, that none is missing, and scalars agree."""
+    theirs = kubernetes_definitions()
+    compared = [kind for kind in FIELDS if kind in theirs and kind not in ("Pod", "PodTemplate", "JobSpec")]
+    assert {"PodSpec", "Container", "Volume", "VolumeMount", "EnvVar", "Toleration"} <= set(compared)
+    for kind in compared:
+        properties = theirs[kind]["properties"]
+        assert set(FIELDS[kind]) == set(properties), kind
+        for name, given in FIELDS[kind].items():
+            said = properties[name].get("type", "object")
+            said = next(word for word in said if word != "null") if isinstance(said, list) else said
+            if given in ("string", "integer", "boolean"):
+                assert said == given, (kind, name)
+            elif given.startswith("["):
+                assert said == "array", (kind, name)

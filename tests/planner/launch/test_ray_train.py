@@ -1,0 +1,134 @@
+"""Jobs for Ray as data, and what the driver does beside Ray; `make launchers` runs them on a Ray of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from planner.launch import ray_driver
+from planner.launch.job_commands import Submitted, cancel_command, logs_command, status_command
+from planner.launch.launch_job import LaunchSubmission
+from planner.launch.manifest_patch import ManifestPatch
+from planner.launch.ray_train import PLAN_PATH, RayNeeds, describe_ray_job, find_ray_number, render_ray
+from tests.planner.launch.test_torchrun import HOSTILE, make_job
+
+
+def submission(*patches: Any, needs: RayNeeds | None = None, **changes: Any) -> LaunchSubmission:
+    job = make_job(changes.pop("placement", "2 0 3"), **({"plan_at": PLAN_PATH} | changes))
+    given = [ManifestPatch(source="p", document=patch) for patch in patches]
+    return render_ray(job, needs=needs or RayNeeds(), folder="/j", patches=given)
+
+
+def test_a_job_has_an_agent_per_host():
+    """Tests that each host has its agent, that accelerators are reserved, and that the folder is what Ray gets."""
+    needs = RayNeeds(address="http://h:8265", folder="/here", with_gpus=True, max_failures=1, port=4000)
+    done = submission(needs=needs, host_names={"b": "node17"})
+    (command,) = done.commands
+    assert command.render() == (
+        "ray job submit --no-wait --address=http://h:8265 --working-dir=/j --runtime-env=/j/runtime-env.json "
+        "-- python3 ray_driver.py"
+    )
+    job = json.loads(done.files["ray-job.json"])
+    first, second = job.pop("agents")
+    assert job == {
+        "hosts": ["node17", "a"],
+        "variable": "PLAN_NODE",
+        "folder": "/here",
+        "gpus_per_host": 3,
+        "max_failures": 1,
+    }
+    assert first == [
+        *("python3", "-m", "torch.distributed.run", "--nnodes=2", "--node-rank=0", "--master-addr={master}"),
+        *("--master-port=4000", "--nproc-per-node=2", "-m", "planner.execute.enter", "{folder}/plan.json"),
+        *("--sha256", "f00d", "--host", "b=node17", "--", "train.py", "--steps", "3"),
+    ]
+    assert "--nproc-per-node=1" in second
+    assert "--standalone" in json.loads(submission(placement="2 3").files["ray-job.json"])["agents"][0]
+
+
+def test_the_runtime_environment_is_patched():
+    """Tests that packages and variables reach Ray, and that what Ray would not know is refused."""
+    done = submission({"env_vars": {"A": "1"}}, {"pip": ["x"], "env_vars": {"B": "2"}})
+    assert json.loads(done.files["runtime-env.json"]) == {"env_vars": {"A": "1", "B": "2"}, "pip": ["x"]}
+    with pytest.raises(ValueError, match=r"p: a runtime environment has no field 'env_var'.*did you mean env_vars"):
+        submission({"env_var": {}})
+    with pytest.raises(ValueError, match=r'p\.env_vars\.A: 1 is no string; write A: "1"'):
+        submission({"env_vars": {"A": 1}})
+
+
+def node(name: str, *, alive: bool = True) -> dict[str, Any]:
+    return {"Alive": alive, "NodeID": f"id-{name}", "NodeManagerHostname": name, "NodeManagerAddress": f"10.0.0.{name}"}
+
+
+def test_hosts_are_nodes_by_name_or_address():
+    """Tests that nodes are found every way in the plan's order, and that a lost or unknown one is named."""
+    nodes = [node("1"), node("2"), node("3", alive=False)]
+    assert [found["NodeID"] for found in ray_driver.find_nodes(["2", "10.0.0.1", "id-1"], nodes)] == [
+        "id-2",
+        "id-1",
+        "id-1",
+    ]
+    with pytest.raises(ValueError, match="host '3' is no node of this Ray cluster; it has 1, 2: give --host 3=NAME"):
+        ray_driver.find_nodes(["1", "3"], nodes)
+
+
+def test_a_worker_runs_its_hosts_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that the agent gets plan, master and host, that the user's words stay, and that its failure is Ray's."""
+    context = SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "id-1"))
+    monkeypatch.setitem(sys.modules, "ray", context)
+    script = (
+        "import json, os, sys\n"
+        f"with open(sys.argv[1]) as plan, open({str(tmp_path / 'said')!r}, 'w') as said:\n"
+        "    json.dump([sys.argv[1:], os.environ['PLAN_NODE'], plan.read()], said)\n"
+        "sys.exit(int('fail' in sys.argv))\n"
+    )
+    agent = [sys.executable, "-c", script, "{folder}/plan.json", "{master}", "--", "{folder}", HOSTILE]
+    job = {
+        "nodes": ["id-0", "id-1"],
+        "agents": [[], agent],
+        "documents": {"plan.json": "the plan"},
+        "master": "10.0.0.9",
+        "variable": "PLAN_NODE",
+        "hosts": ["x", "y"],
+        "folder": str(tmp_path / "none"),
+    }
+    ray_driver.run_agent(job)
+    words, host, text = json.loads((tmp_path / "said").read_text())
+    assert (words[1:], host, text) == (["10.0.0.9", "--", "{folder}", HOSTILE], "y", "the plan")
+    assert not Path(words[0]).exists()
+    with pytest.raises(RuntimeError, match="the agent of host y ended with 1"):
+        ray_driver.run_agent(job | {"agents": [[], [*agent, "fail"]]})
+
+
+def test_the_driver_needs_nothing_of_ours(tmp_path: Path):
+    """Tests that the copy in the job's folder is a whole program: Ray's interpreter has no pipeplan."""
+    (tmp_path / "ray_driver.py").write_text(submission().files["ray_driver.py"])
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", "import runpy; runpy.run_path('ray_driver.py'); import sys; print(*sys.modules)"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not {"planner", "api", "ray", "torch"} & set(done.stdout.split())
+
+
+def test_verbs_and_answers():
+    """Tests that Ray is asked in its own words, at its address, and that its answers are read."""
+    job = Submitted(launcher="ray", name="job", number="raysubmit_1", address="http://h:8265")
+    assert status_command(job, folder="/j") == ("ray", "job", "status", "--address=http://h:8265", "raysubmit_1")
+    assert logs_command(job, folder="/j", follow=True)[-2:] == ("--follow", "raysubmit_1")
+    assert cancel_command(job, folder="/j")[2] == "stop"
+    assert find_ray_number("---\nJob 'raysubmit_1' submitted successfully\n---") == "raysubmit_1"
+    assert describe_ray_job("Status for job 'raysubmit_1': RUNNING\nStatus message: ...") == "RUNNING"
+    assert describe_ray_job("Job 'raysubmit_1' succeeded") == "ended: succeeded"
+    assert describe_ray_job("\x1b[32mJob 'raysubmit_1' was stopped\x1b[39m") == "ended: was stopped"
+    for read in (find_ray_number, describe_ray_job):
+        with pytest.raises(ValueError, match=r"see `ray job list`|look at `ray job list`"):
+            read("Connection refused")

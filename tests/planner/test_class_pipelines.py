@@ -1,0 +1,60 @@
+"""First plans on classes of many like devices."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.sailor import make_question
+from planner.costs import CostModel
+from planner.device_groups import has_listed_groups
+from planner.planning.class_pipelines import CLASS_PIPELINES, begin_with_classes, class_pipelines, may_have_classes
+from planner.planning.driver import begin_run, ignore, never
+from planner.planning.planning_params import SearchParams
+from planner.problem import PinnedLayer, Problem
+from planner.progress import Limits
+from solver_models.search_params import KindCutParams
+
+PARAMS = KindCutParams()
+
+
+@pytest.fixture(name="mixed", scope="module")
+def mixed_problem() -> Problem:
+    """Two types of devices, several widths, microbatches of 32 samples."""
+    return make_question(16, 32).at(32)
+
+
+def test_stages_are_possible(mixed):
+    """Tests that layers are all there in order, groups are listed ones, shares whole and measured."""
+    costs = CostModel(mixed)
+    found = class_pipelines(mixed, costs, known=float("inf"), params=PARAMS)
+    assert found
+    assert [estimate for estimate, _ in found] == sorted(estimate for estimate, _ in found)
+    for _, stages in found:
+        assert tuple(name for stage in stages for name in stage.layers) == mixed.profile.topological_order
+        assert has_listed_groups(mixed, stages)
+        assert all(32 % len(stage.replicas) == 0 for stage in stages)
+        assert not costs.unmeasured_costs(stages)
+
+
+def test_best_becomes_the_incumbent(mixed):
+    """Tests that the first plan is verified, close to its estimate, and made once."""
+    run = begin_run(
+        mixed, Limits(time_limit_s=60.0), on_progress=ignore, should_stop=never, target=None, params=SearchParams()
+    )
+    begin_with_classes(run)
+    assert run.plan is not None
+    assert run.source == CLASS_PIPELINES
+    best = class_pipelines(mixed, run.costs, known=float("inf"), params=PARAMS)[0][0]
+    assert 0.8 * best <= (run.incumbent_ns or 0) <= 1.2 * best
+    begin_with_classes(run)
+    assert run.tallies[CLASS_PIPELINES].turns == 2
+    run.window.close()
+
+
+def test_where_there_are_none(mixed):
+    """Tests that few devices, pinned layers and single replicas are left to others."""
+    assert may_have_classes(mixed, PARAMS)
+    assert not may_have_classes(mixed, KindCutParams(least_devices=49))
+    pinned = (PinnedLayer(layer="layer 0", device=mixed.cluster.devices[0].name),)
+    for options in (replace(mixed.options, pinned=pinned), replace(mixed.options, max_replicas=1)):
+        assert not may_have_classes(replace(mixed, options=options), PARAMS)

@@ -1,0 +1,132 @@
+"""Switches out of what Slurm and Kubernetes say, and the network that a cluster gets from them."""
+
+import json
+
+import pytest
+
+from profiles.cluster import Cluster
+from profiles.discovery.hosts import DeviceDefaults, HostDevice, HostFacts, NominalSpeeds, make_cluster
+from profiles.discovery.schedulers import parse_kubernetes_nodes
+from profiles.discovery.switch_tree import make_switch_tree
+from profiles.discovery.topology import expand_names, switches_of_labels, with_slurm_switches
+from tests.profiles.test_discovery import node
+
+TREE = """\
+SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[0-1]
+SwitchName=leaf1 Level=0 LinkSpeed=100 Nodes=n[2-3]
+SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[0-3] Switches=leaf[0-1]
+"""
+"""As `scontrol show topology` of Slurm 22.05 prints it."""
+BLOCKS = """\
+BlockName=b0 BlockIndex=0 Nodes=n[0-1] BlockSize=2
+BlockName=b1 BlockIndex=1 Nodes=n[2-3] BlockSize=2
+AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[0-3] BlockSize=4
+"""
+DEVICE = HostDevice(type="A", memory_bytes=2**30)
+
+
+def hosts(*names: str) -> list[HostFacts]:
+    return [HostFacts(name=name, devices=(DEVICE,)) for name in names]
+
+
+def route(cluster: Cluster, source: str, target: str) -> list[str]:
+    """The ends that a transfer passes."""
+    used = cluster.route(f"{source}-0", f"{target}-0", num_bytes=1).links
+    return sorted({end for number in used for end in (cluster.links[number // 2].a, cluster.links[number // 2].b)})
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n[0-2,07],login", ["n0", "n1", "n2", "n07", "login"]),
+        ("r[1-2]n[08-10]", [f"r{r}n{n}" for r in (1, 2) for n in ("08", "09", "10")]),
+        ("a,b", ["a", "b"]),
+        ("n[3]x", ["n3x"]),
+        ("(null)", []),
+    ],
+)
+def test_lists_of_names_are_expanded(text: str, names: list[str]):
+    """Tests that ranges keep their leading zeros, that several brackets multiply, and that commas separate."""
+    assert expand_names(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[0-", "n[a-b]", "n[0-99999999]", "n]0[", "n[-1]"])
+def test_what_is_no_list_is_refused(text: str):
+    """Tests that broken and boundless lists are told with their text."""
+    with pytest.raises(ValueError, match=r"is no (list of names|range); write"):
+        expand_names(text)
+
+
+def test_slurms_tree_becomes_the_network():
+    """Tests that hosts hang on their leaf switches, that far ones meet at the spine, and that bandwidth is shared."""
+    found = with_slurm_switches(hosts("n0", "n1", "n2", "n3"), TREE)
+    assert [host.switches for host in found] == [("spine", "leaf0")] * 2 + [("spine", "leaf1")] * 2
+    speeds = NominalSpeeds(network_bytes_per_s=10**9, oversubscription=4)
+    cluster = make_cluster("c", found, speeds=speeds)
+    assert set(cluster.switches) == {"leaf0", "leaf1", "spine"}
+    assert route(cluster, "n0", "n1") == ["leaf0", "n0", "n0-0", "n1", "n1-0"]
+    assert route(cluster, "n0", "n2") == ["leaf0", "leaf1", "n0", "n0-0", "n2", "n2-0", "spine"]
+    near, far = (cluster.route("n0-0", other, num_bytes=1) for other in ("n1-0", "n2-0"))
+    assert (near.bandwidth_bytes_per_s, far.bandwidth_bytes_per_s) == (10**9, 10**9 * 2 // 4)
+    assert far.latency_ns == near.latency_ns + 2_000
+    with pytest.raises(ValueError, match="oversubscription = 0 is not above 0"):
+        NominalSpeeds(oversubscription=0)
+
+
+def test_blocks_are_switches():
+    """Tests that the blocks of topology/block join their hosts, and that lines about several blocks are passed over."""
+    found = with_slurm_switches(hosts("n0", "n1", "n2", "n3"), BLOCKS)
+    assert [host.switches for host in found] == [("b0",), ("b0",), ("b1",), ("b1",)]
+    cluster = make_cluster("c", found)
+    assert set(cluster.switches) == {"b0", "b1", "network"}
+    assert "network" in route(cluster, "n1", "n3")
+
+
+@pytest.mark.parametrize("text", ["", "No topology information available\n", "Torus=3\n"])
+def test_no_topology_is_one_switch(text: str):
+    """Tests that a Slurm without switches joins its hosts as before."""
+    cluster = make_cluster("c", with_slurm_switches(hosts("n0", "n1"), text))
+    assert cluster.switches == ("network",)
+
+
+def test_switches_that_join_nothing_are_left_out():
+    """Tests that chains collapse, that nodes down take their switches along, and that others hang at the top."""
+    assert make_switch_tree({"a": ("s", "l0"), "b": ("s", "l1")}).switches == {}
+    tree = make_switch_tree({"a": ("x", "s", "l0"), "b": ("x", "s", "l0"), "c": ()})
+    assert (tree.hosts, tree.switches) == ({"a": "l0", "b": "l0", "c": "network"}, {"l0": "network"})
+    assert tree.num_hosts == {"l0": 2, "network": 3}
+    alone = make_switch_tree({"a": ("s", "l")})
+    assert (alone.hosts, alone.names) == ({}, ())
+
+
+def test_names_do_not_clash():
+    """Tests that switches called like a host, a device or the network get names of their own."""
+    paths = {"a": ("network", "a"), "b": ("network", "a"), "c": ("network", "b-0"), "d": ("network", "b-0")}
+    tree = make_switch_tree(paths, taken=["b-0"])
+    assert set(tree.names) == {"switch a", "switch b-0", "switch network"}
+
+
+def test_a_circle_of_switches_is_refused():
+    """Tests that switches above themselves end in a message."""
+    text = "SwitchName=x Nodes=n0 \nSwitchName=x Switches=y\nSwitchName=y Switches=x\n"
+    with pytest.raises(ValueError, match="is above itself"):
+        with_slurm_switches(hosts("n0"), text)
+
+
+def test_labels_of_nodes_are_switches():
+    """Tests that zones, racks and layers make a tree, and that keys may be given."""
+    racks = [("z1", "r1"), ("z1", "r1"), ("z1", "r2"), ("z1", "r2"), ("z2", "r1"), ("z2", "r1")]
+    nodes = [
+        node(f"n{number}", labels={"topology.kubernetes.io/zone": zone, "cloud.provider.com/topology-rack": rack})
+        for number, (zone, rack) in enumerate(racks)
+    ]
+    found = parse_kubernetes_nodes(json.dumps({"items": nodes}), sizes=DeviceDefaults())
+    assert [host.switches for host in found][::2] == [("z1", "z1/r1"), ("z1", "z1/r2"), ("z2", "z2/r1")]
+    cluster = make_cluster("c", found)
+    assert set(cluster.switches) == {"z1/r1", "z1/r2", "z1", "z2/r1", "network"}
+    assert len(route(cluster, "n0", "n1")) < len(route(cluster, "n0", "n2")) < len(route(cluster, "n0", "n4"))
+    assert switches_of_labels({"a": "1", "b": "2"}, keys=["b", "a"]) == ("2", "2/1")
+    layers = {f"topology.k8s.aws/network-node-layer-{n}": f"nn-{n}" for n in (3, 1, 2)}
+    assert switches_of_labels(layers)[-1] == "nn-1/nn-2/nn-3"
+    tiers = {"fabric.topograph.run/tier-0": "leaf", "fabric.topograph.run/tier-1": "spine"}
+    assert switches_of_labels(tiers) == ("spine", "spine/leaf")
