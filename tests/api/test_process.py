@@ -16,12 +16,21 @@ from planner.document import parse_plan
 from planner.verify import verify
 from profiles.load import load_workload
 
-COMMAND = (sys.executable, "-m", "api.cli")
+COMMAND = (sys.executable, "-m", "api")
+MORE_THAN_A_PIPE_HOLDS = 1 << 17
+"""Bytes that are written only once the other end reads."""
+
 HARD, ENDLESS = "demo:gpt-6.2b-zero-bubble", "demo:vgg16-ethernet"
 
 
 def start(*arguments: str, root: Path) -> subprocess.Popen[str]:
     return subprocess.Popen((*COMMAND, *arguments), cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_sleep(process: subprocess.Popen[str]) -> None:
+    """Return once the process waits for something, here for its standard input."""
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        time.sleep(0.01)
 
 
 def wait_for_search(process: subprocess.Popen[str]) -> None:
@@ -68,15 +77,26 @@ def test_second_interrupt_aborts(repository_root: Path):
 
 def test_interrupt_before_there_is_a_plan(repository_root: Path):
     """Tests that Ctrl+C while standard input is awaited gives 130 and no traceback."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         (*COMMAND, "plan", "-"),
         cwd=repository_root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    time.sleep(1.0)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
-    out, err = process.communicate()
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(" " * MORE_THAN_A_PIPE_HOLDS)
+        process.stdin.flush()
+        wait_for_sleep(process)  # a signal between two reads is seen after the next one only
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        out, err = process.communicate()
     assert (out, "Traceback" in err) == ("", False)
+
+
+def test_interrupt_while_the_command_loads(repository_root: Path):
+    """Tests that Ctrl+C in the midst of the imports gives 130 and one line, no traceback."""
+    stop = "import os, signal, sys; sys.addaudithook(lambda name, given: name == 'import' and given[0] == 'typer' and "
+    run = "os.kill(os.getpid(), signal.SIGINT)); import runpy; runpy.run_module('api', run_name='__main__')"
+    done = subprocess.run((sys.executable, "-c", stop + run), cwd=repository_root, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nerror: interrupted\n")
 
 
 def test_start_is_light(repository_root: Path):
