@@ -5,7 +5,7 @@ possible, every device may take every place, and a stage must fit into memory wi
 1F1B holds there. Where nothing fits so, fewer in flight are asked for. One stage per device, no replicas.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, pairwise
@@ -41,10 +41,12 @@ class Seating:
     """The stages."""
 
 
-def sequential_seating(costs: CostModel, *, max_cells: int = MAX_CELLS) -> Seating:
+def sequential_seating(
+    costs: CostModel, *, max_cells: int = MAX_CELLS, has_time: Callable[[], bool] = lambda: True
+) -> Seating:
     """The cut and the seats whose largest stage or transfer is smallest, by exact cuts and local search on the seats.
 
-    The local search ends once `max_cells` possible stages were looked at.
+    The local search ends once `max_cells` possible stages were looked at, or `has_time` denies.
     Raises DoesNotApplyError if nothing was found that fits into memory.
     """
     hall = _Hall(costs, max_cells=max_cells)
@@ -53,7 +55,7 @@ def sequential_seating(costs: CostModel, *, max_cells: int = MAX_CELLS) -> Seati
         for seats in hall.first_seats():
             best = hall.improve(seats, best, in_flight=in_flight)
         if best is not None:
-            limit, seats = hall.search(*best, in_flight=in_flight)
+            limit, seats = hall.search(*best, in_flight=in_flight, has_time=has_time)
             return Seating(
                 limit_ns=limit, in_flight=in_flight, stages=hall.stages(seats, limit=limit, in_flight=in_flight)
             )
@@ -152,8 +154,10 @@ class _Hall:
         slowest = max((int(self.transfer(a.name, b.name).max()) for a, b in pairs if a is not b), default=0)
         return 10 * slowest + max(int(self.times(device.type)[0, -1]) for device in self.devices) + 1
 
-    def search(self, limit: int, seats: tuple[Device, ...], *, in_flight: int) -> tuple[int, tuple[Device, ...]]:
-        """Swap two devices, seated or idle, as long as that helps and the limit on work allows."""
+    def search(
+        self, limit: int, seats: tuple[Device, ...], *, in_flight: int, has_time: Callable[[], bool]
+    ) -> tuple[int, tuple[Device, ...]]:
+        """Swap two devices, seated or idle, as long as that helps and the limit on work, and the clock, allow."""
         is_better = True
         while is_better:
             is_better = False
@@ -162,7 +166,7 @@ class _Hall:
                 row = list(seats + idle)
                 if a >= len(seats) or self._are_alike(row[a], row[b]):
                     continue
-                if self.work_left <= 0:
+                if self.work_left <= 0 or not has_time():
                     return limit, seats
                 row[a], row[b] = row[b], row[a]
                 found = self.improve(tuple(row[: len(seats)]), (limit, seats), in_flight=in_flight)

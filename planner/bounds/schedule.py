@@ -73,12 +73,9 @@ def _work_on(lanes: Lanes, device: str) -> int:
 
 def _on_device(times: "HeadsAndTails", device: str) -> int:
     """The one-machine bound of a device; without overlap, its transfers occupy it too."""
-    parts = [jobs for number in times.lanes.on(device) for jobs in times.actions(number)]
+    parts = [jobs for number in times.partners.on[device] for jobs in times.actions(number)]
     if not times.problem.cluster.overlap:
-        for flow in times.flows():
-            ends = {times.lanes.lanes[number].devices[0] for number in (flow.sender, flow.receiver)}
-            if device in ends and flow.links:
-                parts.append(times.transfers(flow))
+        parts += [times.transfers(flow) for flow in times.lanes.sent_or_received.get(device, ())]
     return one_machine(join(parts))
 
 

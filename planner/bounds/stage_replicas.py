@@ -1,5 +1,6 @@
 """Stages on devices as lanes: one per replica, with their durations, their memory and the transfers between them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.costs import CostModel, StageCost, StageTraffic, overlap
@@ -59,6 +60,8 @@ class Lanes:
     """Per lane: the gradients it waits for."""
     returns: tuple[list[Transfer], ...]
     """Per lane: the gradients it sends."""
+    sent_or_received: Mapping[str, list[Transfer]]
+    """Per device that leads a group: the transfers that it sends or receives over links."""
     optimizer_ns: int
     """What follows the last synchronisation."""
 
@@ -90,12 +93,17 @@ def make_lanes(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel)
     for flow in flows:
         (returns if flow.is_backward else outputs)[flow.sender].append(flow)
         (gradients if flow.is_backward else inputs)[flow.receiver].append(flow)
+    at: dict[str, list[Transfer]] = {}
+    for flow in flows:
+        for device in {lanes[number].devices[0] for number in (flow.sender, flow.receiver)} if flow.links else ():
+            at.setdefault(device, []).append(flow)
     return Lanes(
         lanes=tuple(lanes),
         inputs=inputs,
         outputs=outputs,
         gradients=gradients,
         returns=returns,
+        sent_or_received=at,
         optimizer_ns=costs.optimizer_ns(stages),
     )
 

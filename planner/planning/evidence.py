@@ -69,7 +69,7 @@ def finish(run: SearchState, conclusion: Conclusion | None = None) -> Plan:
 def has_time_for_schedule_bound(run: SearchState) -> bool:
     """Whether the bound of the plan's own stages can be derived without going far beyond the time limit."""
     pace = run.params.pace
-    if run.num_actions > pace.max_bounded_actions:
+    if run.bounded_jobs > pace.max_bounded_actions:
         return False
     late_s = run.schedule_bound_s - run.seconds_left
     most_s = pace.max_late_s + pace.max_late_share * run.limits.time_limit_s

@@ -195,7 +195,7 @@ class SearchLoop:
         search.add(run.seeds)
         has_time = run.time_until(share)
         seeds = []
-        if self._has_time_for_all_seeds():
+        if self._has_time_for_all_seeds() and (run.plan is None or run.has_time_for_round(search.round_s)):
             seeds = make_seeds(searcher, has_time=has_time if self._may_take_long() else None)
         search.add(seeds)
         if run.has_time_for_round(search.round_s):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from threading import RLock
 from typing import Protocol
 
@@ -335,9 +336,18 @@ class SearchState:
 
     @property
     def schedule_bound_s(self) -> float:
-        """Seconds that the bound of the incumbent's stages is expected to take."""
+        """Seconds that the bound of the incumbent's stages is expected to take; 0 if it is too large to be derived."""
         pace = self.params.pace
-        return self.num_actions / pace.bounded_actions_per_s if self.num_actions <= pace.max_bounded_actions else 0.0
+        return self.bounded_jobs / pace.bounded_actions_per_s if self.bounded_jobs <= pace.max_bounded_actions else 0.0
+
+    @property
+    def bounded_jobs(self) -> int:
+        """Actions of the incumbent, and its transfers between one stage and the next, which its bound looks at."""
+        if self.plan is None:
+            return self.num_actions
+        sizes = [len(stage.replicas) for stage in self.plan.stages]
+        transfers = sum(2 * (one + two - math.gcd(one, two)) for one, two in pairwise(sizes))
+        return self.problem.num_microbatches * (3 * sum(sizes) + transfers)
 
     def rounds_are_over(self, rounds: int, round_s: float) -> bool:
         """Whether the deterministic limit is reached, or a task of the next round would end beyond the time limit."""

@@ -61,8 +61,10 @@ class SequentialTurns:
         num_cells = len(problem.cluster.devices) * len(problem.profile.layers) ** 2
         if num_cells > self.params.max_cells or problem.options.partition is not None:
             return None
+        max_cells = self.params.looks * self.params.max_cells
+        has_time = self.run.time_until(self.run.params.pace.seed_share)
         try:
-            return sequential_seating(self.run.costs, max_cells=self.params.looks * self.params.max_cells).stages
+            return sequential_seating(self.run.costs, max_cells=max_cells, has_time=has_time).stages
         except DoesNotApplyError:
             return None
 
