@@ -297,6 +297,7 @@ def _add_grad(parameter: torch.Tensor, grad: torch.Tensor) -> None:
         if whole.grad is None:
             whole.grad = torch.zeros_like(whole)
         place = parameter.storage_offset() - whole.storage_offset()
+        place += whole.grad.storage_offset()
         whole.grad.as_strided(parameter.shape, parameter.stride(), place).add_(grad)
         return
     if parameter.grad is None:

@@ -490,6 +490,7 @@ class Execution:
             stage.moment = Moment(seed=self.training.seed, iteration=self.number, microbatch=0, replica=replica)
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
+                stage.reduction.prepare()
             if isinstance(stage, RoutedStage):
                 stage.batch = share.batches.get(stage.stage_index, [])
         self.runtime.loss_factor = self.update.scale

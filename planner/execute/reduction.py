@@ -10,34 +10,48 @@ from torch import distributed, nn
 from planner.plan import Plan
 
 BUCKET_BYTES = 2**25
-"""Gradients are copied together to be reduced; so much at once is held twice, where the plan says nothing else."""
+"""So much is reduced at once, where the plan says nothing else."""
 
 
 def bucket_bytes_of(plan: Plan) -> int:
-    """What the plan counts on being held twice, or what is usual here if its profile did not say."""
+    """What the plan counts on for a reduction, or what is usual here if its profile did not say."""
     stated = None if plan.evidence is None else plan.evidence.bucket_bytes
     return stated or BUCKET_BYTES
 
 
 class StageReduction:
-    """The gradients of a stage: added up over its replicas while other stages go on computing, and scaled."""
+    """The gradients of a stage: added up over its replicas while other stages go on computing, and scaled.
+
+    Where there is somebody to add to, gradients lie side by side in buckets from their first microbatch on, so that
+    nothing is copied to be sent, and nothing is held twice.
+    """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, group: Any, bucket_bytes: int = BUCKET_BYTES) -> None:
-        """`group`: the processes that hold the stage, None if there is only one; `bucket_bytes`: most held twice."""
+        """`group`: the processes that hold the stage, None if there is only one; `bucket_bytes`: most in a message."""
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.bucket_bytes = bucket_bytes
         self.group, self.is_due = group, True
         """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
+        self._buckets: list[GradientBucket] = []
         self._running: list[Any] = []
+
+    @torch.no_grad()
+    def prepare(self) -> None:
+        """To be called before an iteration's first backward pass: gradients that are gone begin as zeros."""
+        if self.group is None:
+            return
+        if not self._buckets:
+            buckets = _in_buckets(self.parameters, bucket_bytes=self.bucket_bytes)
+            self._buckets = [GradientBucket(parameters) for parameters in buckets]
+        for bucket in self._buckets:
+            bucket.take_in()
 
     @torch.no_grad()
     def start(self) -> None:
         """To be called once per iteration, after the last weight gradient."""
-        if self.group is None or not self.is_due:
-            return
-        for parameters in _buckets(self.parameters, bucket_bytes=self.bucket_bytes):
-            flat = _pack(parameters)
-            self._running.append(distributed.all_reduce(flat, group=self.group, async_op=True))
+        for bucket in self._buckets if self.is_due else ():
+            bucket.take_in()
+            self._running.append(distributed.all_reduce(bucket.flat, group=self.group, async_op=True))
 
     @torch.no_grad()
     def finish(self, divisor: float) -> None:
@@ -116,12 +130,49 @@ def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
 
 
-def _buckets(parameters: Sequence[nn.Parameter], *, bucket_bytes: int) -> list[list[nn.Parameter]]:
+class GradientBucket:
+    """Gradients of parameters of one type, side by side in one tensor."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        """`parameters`: all with gradients of one type, on one device."""
+        self.parameters = parameters
+        sizes = [parameter.numel() for parameter in parameters]
+        self.flat = torch.zeros(sum(sizes), dtype=_kind_of(parameters[0]), device=parameters[0].device)
+        self._places = [
+            _like(part, parameter) for part, parameter in zip(self.flat.split(sizes), parameters, strict=True)
+        ]
+
+    def take_in(self) -> None:
+        """Let every gradient be its part of the tensor: with what it was, or zeros where there was none."""
+        for parameter, place in zip(self.parameters, self._places, strict=True):
+            grad = parameter.grad
+            if grad is None:
+                place.zero_()
+            elif grad.data_ptr() != place.data_ptr() or grad.stride() != place.stride():
+                place.copy_(grad)
+            parameter.grad = place
+
+
+def _kind_of(parameter: nn.Parameter) -> torch.dtype:
+    return parameter.grad_dtype or parameter.dtype
+
+
+def _like(part: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+    """Numbers in a row, as a tensor that lies as the parameter does."""
+    if parameter.is_contiguous():
+        return part.view_as(parameter)
+    last = sum((size - 1) * step for size, step in zip(parameter.shape, parameter.stride(), strict=True))
+    if last + 1 != parameter.numel():  # a part of something larger
+        return part.view(parameter.shape)
+    return part.as_strided(parameter.shape, parameter.stride(), part.storage_offset())
+
+
+def _in_buckets(parameters: Sequence[nn.Parameter], *, bucket_bytes: int) -> list[list[nn.Parameter]]:
     """Parameters of one type, together of `bucket_bytes` at most; one that is larger is by itself."""
     kinds = defaultdict[torch.dtype, list[list[nn.Parameter]]](list)
     room = defaultdict[torch.dtype, int](int)
     for parameter in parameters:
-        kind = parameter.grad_dtype or parameter.dtype
+        kind = _kind_of(parameter)
         size = parameter.numel() * kind.itemsize
         if size > room[kind]:
             kinds[kind].append([])
@@ -129,24 +180,3 @@ def _buckets(parameters: Sequence[nn.Parameter], *, bucket_bytes: int) -> list[l
         kinds[kind][-1].append(parameter)
         room[kind] -= size
     return [bucket for buckets in kinds.values() for bucket in buckets]
-
-
-def _pack(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
-    """The gradients of a bucket as one tensor, whose parts they are from then on.
-
-    A single one stays where it is, so that one larger than a bucket is not held twice.
-    """
-    first = gradient_of(parameters[0])
-    if len(parameters) == 1 and first.is_contiguous():
-        parameters[0].grad = first
-        return first.view(-1)
-    flat = torch.cat([gradient_of(parameter).reshape(-1) for parameter in parameters])
-    _unpack(flat, parameters)
-    return flat
-
-
-def _unpack(flat: torch.Tensor, parameters: Sequence[nn.Parameter]) -> None:
-    """From here on the gradients are parts of `flat`; those from before are let go."""
-    sizes = [parameter.numel() for parameter in parameters]
-    for parameter, part in zip(parameters, torch.split(flat, sizes), strict=True):
-        parameter.grad = part.view_as(parameter)
