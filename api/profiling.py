@@ -380,7 +380,7 @@ def _assemble(
     )
     options: dict[str, object] = {}
     if intake.kind == "training":
-        profile = replace(profile, bucket_bytes=_bucket_bytes())
+        profile = replace(profile, bucket_bytes=_bucket_bytes(), gradient_as_bucket_view=True)
     if intake.kind == "training" and num_microbatches is not None:
         options = {"uneven_replication": False}  # what planner.execute can run on torch 2.13 without its own messages
     if wanted.no_split:
@@ -389,7 +389,7 @@ def _assemble(
 
 
 def _bucket_bytes() -> int:
-    """What the executor holds twice while it reduces gradients."""
+    """What the executor holds twice while it reduces gradients of stages that shard the optimizer's state."""
     from planner.execute.reduction import BUCKET_BYTES
 
     return BUCKET_BYTES

@@ -375,9 +375,10 @@ class CostModel:
     def bucket_bytes(self, stage: Stage) -> int:
         """Gradients that a replica of the stage holds a second time to reduce them; 0 where there is one replica.
 
-        A reduce-scatter holds what it sends and what comes.
+        A reduce-scatter holds what it sends and what comes, an all-reduce nothing where gradients are views of buckets.
         """
-        most, times = self.problem.profile.bucket_bytes, 2 if stage.is_sharded else 1
+        profile, times = self.problem.profile, 2 if stage.is_sharded else 1
+        most = 0 if profile.gradient_as_bucket_view and not stage.is_sharded else profile.bucket_bytes
         return min(most, times * self.gradient_bytes(stage)) if most and len(stage.replicas) > 1 else 0
 
     def parameter_bytes(self, stage: Stage) -> int:

@@ -356,6 +356,9 @@ class ModelProfile:
     """Whether layers of devices that share a host were timed while the others were busy; None: not stated."""
     bucket_bytes: Bytes = 0
     """Most bytes of gradients that a replica holds a second time while its stage reduces them; 0: not modelled."""
+    gradient_as_bucket_view: bool = False
+    """Whether gradients lie in what is reduced from the first microbatch on (DistributedDataParallel's switch of that
+    name, Megatron's buffers): then an all-reduce holds nothing twice; a reduce-scatter has its bucket all the same."""
 
     def __post_init__(self) -> None:
         owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"

@@ -267,11 +267,11 @@ class Recording(NamedTuple):
 
 OPTIONS = (
     "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
-    "least_step",
+    "plain_bucket_bytes", "least_step",
 )  # fmt: skip
 """Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
 
-MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET, LEAST_STEP = range(len(OPTIONS))
+MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET, PLAIN_BUCKET, LEAST_STEP = range(len(OPTIONS))
 """Indices into them."""
 
 LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(7)
@@ -472,8 +472,11 @@ def static_units(layers: Layers, pairs: Integers, sizes: Integers, start: Intege
     """
     static, bucket = np.zeros(layers.capacity.shape[0], np.int64), np.zeros(layers.capacity.shape[0], np.int64)
     for s in range(sizes.shape[0]):
-        times = 2 if sizes[s, SHARERS] > 1 else 1
-        own = min(layers.options[BUCKET], times * sizes[s, GRADIENT]) if start[s + 1] - start[s] > 1 else 0
+        own = 0
+        if sizes[s, SHARERS] > 1:
+            own = min(layers.options[BUCKET], 2 * sizes[s, GRADIENT])
+        elif start[s + 1] - start[s] > 1:
+            own = min(layers.options[PLAIN_BUCKET], sizes[s, GRADIENT])
         for n in range(start[s], start[s + 1]):
             static[devices[n]] += sizes[s, STATE]
             bucket[devices[n]] = max(bucket[devices[n]], own)

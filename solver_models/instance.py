@@ -214,7 +214,9 @@ class Instance:
     keep_workspace: bool = False
     """Whether I keeps its workspace until the end of its W, which runs in it."""
     bucket_bytes: int = 0
-    """Most units of gradients that a replica holds a second time to reduce them."""
+    """Most units of gradients that a replica which shards holds a second time to reduce them."""
+    plain_bucket_bytes: int = 0
+    """The same of a replica that does not shard."""
     measured: Integers | None = None
     """[tables, T, L] 1 where the layer has a cost on the type; None: everywhere."""
     can_halve: bool = True

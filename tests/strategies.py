@@ -122,6 +122,7 @@ def random_problem(rng: Random) -> Problem:
             optimizer_ns=rng.choice([0, 0, 5]),
             action_overhead_ns=random_overheads(types, like=layers),
             bucket_bytes=random_bucket(layers),
+            gradient_as_bucket_view=draws_bucket_views(layers),
         ),
         cluster=random_cluster(rng, types),
         num_microbatches=rng.randint(1, 4),
@@ -146,6 +147,11 @@ def drawn_from(layers: Sequence[Layer]) -> str:
 def random_bucket(layers: Sequence[Layer]) -> int:
     """Bytes of a bucket, often none, drawn from the layers so that other draws stay as they are."""
     return Random(f"bucket of {drawn_from(layers)}").choice([0, 0, 2, 30])
+
+
+def draws_bucket_views(layers: Sequence[Layer]) -> bool:
+    """Whether gradients lie in their buckets, drawn from the layers so that other draws stay as they are."""
+    return Random(f"views of {drawn_from(layers)}").random() < 0.3
 
 
 def draws_workspace(layers: Sequence[Layer]) -> bool:

@@ -193,6 +193,7 @@ class Reading:
             sizes=self.sizes,
             receive_buffers=self.problem.options.receive_buffers,
             bucket_bytes=self.profile.bucket_bytes,
+            reduces_in_place=self.profile.gradient_as_bucket_view,
         )
 
     @cached_property

@@ -316,7 +316,10 @@ class Reading:
         """State, the largest bucket and receive buffers of a device."""
         held = [s for s, stage in enumerate(self.stages) if any(device in group for group in stage.replicas)]
         total = sum(self.state(s) for s in held)
-        reduced = [self.gradient_bytes(s) * min(2, self.sharers(s)) for s in held if len(self.stages[s].replicas) > 1]
+        held_twice = [s for s in held if len(self.stages[s].replicas) > 1]
+        if self.problem.profile.gradient_as_bucket_view:
+            held_twice = [s for s in held_twice if self.sharers(s) > 1]
+        reduced = [self.gradient_bytes(s) * min(2, self.sharers(s)) for s in held_twice]
         total += min(self.problem.profile.bucket_bytes, max(reduced, default=0))
         for (a, b), (forward, backward, _) in self.pairs.items():
             for mine, other, num_bytes in ((b, a, forward), (a, b, backward)):

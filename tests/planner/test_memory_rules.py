@@ -83,6 +83,20 @@ def test_the_largest_bucket_of_a_device_counts(bucket_bytes: int, expected: dict
     assert peaks(problem, plan) == expected
 
 
+@pytest.mark.parametrize(("bucket_bytes", "held"), [(0, 0), (6, 6), (50, 20)])
+def test_views_of_buckets_are_held_once(bucket_bytes: int, held: int):
+    """Tests that an all-reduce holds nothing twice where gradients lie in their buckets, and a reduce-scatter does."""
+    layers = [make_layer("x", parameter_bytes=8, state_bytes=60), make_layer("y", parameter_bytes=10, state_bytes=40)]
+    links = [make_link("a b")]
+    problem = with_bucket(make_problem(layers, links, shard_optimizer="allow"), bucket_bytes)
+    problem = replace(problem, profile=replace(problem.profile, gradient_as_bucket_view=True))
+    words = {"a": "0F0 1F0 1B0 0B0", "b": "0F0 1F0 1B0 0B0"}
+    plan = make_plan(problem, ["x @ a | b", "y @ a | b"], words)
+    assert peaks(problem, plan) == {"a": 100, "b": 100}
+    sharded = replace(plan, stages=(plan.stages[0], replace(plan.stages[1], shard="optimizer")))
+    assert peaks(problem, sharded) == {"a": 100 + held, "b": 100 + held}
+
+
 def test_a_single_device_reduces_nothing():
     """Tests that a stage without replicas holds no bucket."""
     problem = make_problem([make_layer("x", parameter_bytes=8, state_bytes=60)], [], more_devices="a")

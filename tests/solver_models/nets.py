@@ -23,6 +23,7 @@ from solver_models.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from tests.strategies import (
     AMPLE,
     BANDWIDTHS,
+    draws_bucket_views,
     draws_workspace,
     random_bucket,
     random_edges,
@@ -58,6 +59,7 @@ def random_exact_problem(
             optimizer_ns=rng.choice([0, 0, 5]),
             action_overhead_ns=random_overheads(TYPES, like=layers),
             bucket_bytes=random_bucket(layers),
+            gradient_as_bucket_view=draws_bucket_views(layers),
         ),
         cluster=random_exact_cluster(rng, rng.randint(1, num_devices), is_shared=is_shared),
         num_microbatches=rng.randint(1, num_microbatches),

@@ -241,6 +241,8 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "receive buffers: one too many": static_under(receive_buffers=lambda count: count + 1),
     "receive buffers are forgotten": static_under(receive_buffers=lambda count: 0),
     "buckets are forgotten": static_under(bucket_bytes=lambda size: 0),
+    "gradients are always copied to be reduced": static_under(reduces_in_place=lambda is_view: False),
+    "no gradient is copied to be reduced": static_under(reduces_in_place=lambda is_view: True),
     "a bucket is as large as the gradients": static_under(bucket_bytes=lambda size: size and 2**40),
     "latency is forgotten": put(
         Route, "time_ns", lambda original, route, size: original(route, size) - route.latency_ns
