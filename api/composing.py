@@ -5,7 +5,7 @@ from typing import Any
 
 from api.failures import InputError
 from profiles.cluster import Cluster
-from profiles.composed_profile import Figure, Question, compose, shares
+from profiles.composed_profile import CompositionQuestion, Figure, compose, shares
 from profiles.operations import Dtype
 from profiles.workload import Workload
 
@@ -46,7 +46,7 @@ def compose_workload(wanted: Composition) -> tuple[Workload, tuple[Figure, ...]]
         gpus = [package.find_gpu(name.strip()) for name in wanted.gpu.split(",")]
         rates = [MeasuredRates(package=package, gpu=gpu) for gpu in dict.fromkeys(gpus)]
         profile, figures = compose(
-            Question(
+            CompositionQuestion(
                 shape=find_shape(package, wanted.model),
                 rates=rates,
                 sequence=wanted.sequence,

@@ -4,7 +4,7 @@
 first fits `profiles/achieved_rates.json` anew: the least sum of absolute relative errors, to the operations of the
 models of `pipeplan import aiconfigurator` at tensor-parallel degrees 1 to 8 and one to four sequences of 2,048 to
 8,192. The table says how far the sums of whole blocks are apart, F, I and W each, also for two models to which nothing
-was fitted: Qwen3-32B and Mixtral 8x22B. Experts of GPT-OSS have no rows in bf16 and fp8: what is compared there is one
+was fitted: Qwen3-32B and Mixtral 8x22B. GPT-OSS's experts have no rows in bf16 and fp8: what is compared there is one
 assumption with another.
 """
 
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Table, make_parser
 from profiles.achieved_rates import FILE, AchievedRates, RateLine, features, known_rates
-from profiles.composed_profile import Question, compose
+from profiles.composed_profile import CompositionQuestion, compose
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import TablePackage, find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
 from profiles.model_profile import ModelProfile
-from profiles.operations import Dtype, Experts, Rates
+from profiles.operations import Dtype, ExpertProducts, Rates
 
 MULTIPROCESSORS = {"a100_sxm": 108, "h100_sxm": 132, "h200_sxm": 132, "b200_sxm": 148, "gb200": 152}
 """By the makers' data sheets."""
@@ -46,11 +46,13 @@ ROUNDS, LEAST_ERROR = 20, 0.01
 SIZES = ((2048, (1, 4)), (4096, (1, 2)), (8192, (1,)))
 
 
-def questions(package: TablePackage, rates: Rates, models: Sequence[str]) -> Iterator[Question]:
+def questions(package: TablePackage, rates: Rates, models: Sequence[str]) -> Iterator[CompositionQuestion]:
     """Every model at all its degrees, types of numbers and lengths of sequences."""
     for model, dtype, (sequence, sizes) in itertools.product(models, DTYPES.get(rates.name, ALL_DTYPES), SIZES):
         shape = find_shape(package, model)
-        yield Question(shape=shape, rates=[rates], sequence=sequence, sizes=sizes, degrees=shape.degrees(), dtype=dtype)
+        yield CompositionQuestion(
+            shape=shape, rates=[rates], sequence=sequence, sizes=sizes, degrees=shape.degrees(), dtype=dtype
+        )
 
 
 def fit(package: TablePackage, gpu: str) -> AchievedRates:
@@ -59,7 +61,9 @@ def fit(package: TablePackage, gpu: str) -> AchievedRates:
     figures = [figure for asked in questions(package, rates, FITTED) for figure in compose(asked)[1]]
     by_line: dict[str, list[tuple[float, float, float]]] = {}
     for figure in figures:
-        if figure.step.because or (isinstance(figure.step.operation, Experts) and figure.priced.source == "assumed"):
+        if figure.step.because or (
+            isinstance(figure.step.operation, ExpertProducts) and figure.priced.source == "assumed"
+        ):
             continue
         key, operations, num_bytes = features(figure.step.operation, multiprocessors=MULTIPROCESSORS[gpu])
         by_line.setdefault(key, []).append((operations, num_bytes, figure.priced.ns))
@@ -161,7 +165,7 @@ def main() -> None:
     table.close(*remarks)
 
 
-def _with(asked: Question, rates: Rates) -> Question:
+def _with(asked: CompositionQuestion, rates: Rates) -> CompositionQuestion:
     return replace(asked, rates=[rates])
 
 

@@ -24,7 +24,7 @@ from planner.plan import Stage
 from planner.problem import Options, Problem
 from planner.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
-from profiles.composed_profile import STEP_BYTES, Question, compose
+from profiles.composed_profile import STEP_BYTES, CompositionQuestion, compose
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
@@ -158,7 +158,7 @@ def read_bridge() -> Iterator[Trial]:
 def composed(shape: ModelShape, gpu: str, dtype: Dtype, run: tuple[int, int, int, int, bool]) -> ModelProfile:
     """The layers of a tensor-parallel group, as if it were one device."""
     sequence, micro, tensor, context, overlaps = run
-    question = Question(
+    question = CompositionQuestion(
         shape=shape,
         rates=[rates_of(gpu)],
         sequence=sequence,

@@ -13,7 +13,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from profiles.operations import CausalAttention, Exchange, Experts, Movement, Operation, Priced, Product, assumed
+from profiles.operations import (
+    CausalAttention,
+    Exchange,
+    ExpertProducts,
+    Movement,
+    Operation,
+    PricedOperation,
+    Product,
+    assumed,
+)
 
 FILE = Path(__file__).with_name("achieved_rates.json")
 
@@ -57,7 +66,7 @@ class AchievedRates:
         """What the times rest on, in a sentence."""
         return f"achieved rates of {self.name}, fitted to {self.fitted_to}"
 
-    def price(self, operation: Operation) -> Priced:
+    def price(self, operation: Operation) -> PricedOperation:
         """The time of an operation; raises ValueError that lists the kinds that are known."""
         key, operations, num_bytes = features(operation, multiprocessors=self.multiprocessors)
         line = self.lines.get(key)
@@ -80,7 +89,7 @@ def features(operation: Operation, *, multiprocessors: int) -> tuple[str, float,
         case CausalAttention():
             values = operation.samples * operation.sequence * operation.heads * operation.head_width
             return "attention", operation.operations, 4 * BF16 * values
-        case Experts():
+        case ExpertProducts():
             local = operation.experts // operation.groups
             pairs = operation.tokens * operation.chosen / operation.groups
             width = 2.0 if operation.dtype == "bf16" else 0.56 if operation.dtype == "nvfp4" else 1.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from profiles.model_shapes import ExpertShape, ModelShape
-from profiles.operations import CausalAttention, Dtype, Exchange, Experts, Movement, Operation, Product
+from profiles.operations import CausalAttention, Dtype, Exchange, ExpertProducts, Movement, Operation, Product
 
 BF16 = 2
 """Bytes of a value in activations, messages and weights."""
@@ -40,7 +40,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class OperationStep:
     """One operation of a layer, and how often it occurs."""
 
     what: str
@@ -54,14 +54,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSteps:
+class LayerOperations:
     """The steps of one layer by kind of action."""
 
-    forward: tuple[Step, ...]
+    forward: tuple[OperationStep, ...]
     """F."""
-    input_grad: tuple[Step, ...]
+    input_grad: tuple[OperationStep, ...]
     """I."""
-    weight_grad: tuple[Step, ...]
+    weight_grad: tuple[OperationStep, ...]
     """W."""
 
 
@@ -73,7 +73,7 @@ WHY_HIDDEN = "beside the products but for the first chunk"
 WHY_EXPERTS = "as many operations as forward"
 
 
-def block_steps(shape: ModelShape, block: int, run: Run) -> LayerSteps:
+def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
     """A transformer block."""
     attention = _attention_products(shape, run)
     dense = [] if shape.is_mixture(block) else _dense_products(shape.inner, shape=shape, run=run)
@@ -81,20 +81,22 @@ def block_steps(shape: ModelShape, block: int, run: Run) -> LayerSteps:
     if mixture is not None:
         dense = _shared_products(mixture, shape=shape, run=run)
     products = [*attention, *dense]
-    scores = _scores(shape, block, run)
-    experts = [] if mixture is None else [Step(what="experts", operation=_experts(mixture, shape=shape, run=run))]
+    scores = _scores(shape, run, block=block)
+    experts = (
+        [] if mixture is None else [OperationStep(what="experts", operation=_experts(mixture, shape=shape, run=run))]
+    )
     exchanges = list(_exchanges(shape, mixture, run=run))
-    return LayerSteps(
+    return LayerOperations(
         forward=(
             *products,
-            Step(what="attention", operation=scores),
+            OperationStep(what="attention", operation=scores),
             *experts,
             *_movements(shape, mixture, run=run, is_backward=False),
             *exchanges,
         ),
         input_grad=(
             *(_towards_input(step) for step in products),
-            Step(what="attention", operation=scores, factor=ATTENTION_BACKWARD, because=WHY_ATTENTION),
+            OperationStep(what="attention", operation=scores, factor=ATTENTION_BACKWARD, because=WHY_ATTENTION),
             *(replace(step, because=WHY_EXPERTS) for step in experts),
             *_movements(shape, mixture, run=run, is_backward=True),
             *exchanges,
@@ -106,40 +108,40 @@ def block_steps(shape: ModelShape, block: int, run: Run) -> LayerSteps:
     )
 
 
-def embedding_steps(shape: ModelShape, run: Run) -> LayerSteps:
+def embedding_steps(shape: ModelShape, run: Run) -> LayerOperations:
     """A look-up, and adding gradients into the rows that were looked up; with its exchange where it is shared."""
-    moved = Step(what="rows", operation=Movement(num_bytes=2 * BF16 * run.tokens * shape.hidden))
+    moved = OperationStep(what="rows", operation=Movement(num_bytes=2 * BF16 * run.tokens * shape.hidden))
     exchange = _exchange("reduce_scatter", run.tokens * shape.hidden, run=run)
     gather = _exchange("all_gather", run.tokens * shape.hidden, run=run)
-    return LayerSteps(forward=(moved, *exchange), input_grad=(), weight_grad=(moved, *gather))
+    return LayerOperations(forward=(moved, *exchange), input_grad=(), weight_grad=(moved, *gather))
 
 
-def head_steps(shape: ModelShape, run: Run) -> LayerSteps:
+def head_steps(shape: ModelShape, run: Run) -> LayerOperations:
     """The last norm, the logits in bf16 and their loss in fp32."""
     columns = shape.vocabulary // run.degree
     logits = run.tokens * columns
-    product = Step(what="logits", operation=Product(rows=run.tokens, columns=columns, inner=shape.hidden))
+    product = OperationStep(what="logits", operation=Product(rows=run.tokens, columns=columns, inner=shape.hidden))
     norm = run.tokens * shape.hidden // run.degree
     gather = _exchange("all_gather", run.tokens * shape.hidden, run=run)
     scatter = _exchange("reduce_scatter", run.tokens * shape.hidden, run=run)
-    return LayerSteps(
+    return LayerOperations(
         forward=(
             product,
-            Step(what="loss", operation=Movement(num_bytes=8 * logits)),
-            Step(what="norm", operation=Movement(num_bytes=2 * BF16 * norm)),
+            OperationStep(what="loss", operation=Movement(num_bytes=8 * logits)),
+            OperationStep(what="norm", operation=Movement(num_bytes=2 * BF16 * norm)),
             *gather,
         ),
         input_grad=(
             _towards_input(product),
-            Step(what="loss", operation=Movement(num_bytes=6 * logits)),
-            Step(what="norm", operation=Movement(num_bytes=3 * BF16 * norm)),
+            OperationStep(what="loss", operation=Movement(num_bytes=6 * logits)),
+            OperationStep(what="norm", operation=Movement(num_bytes=3 * BF16 * norm)),
             *scatter,
         ),
         weight_grad=(_towards_weights(product),),
     )
 
 
-def _attention_products(shape: ModelShape, run: Run) -> list[Step]:
+def _attention_products(shape: ModelShape, run: Run) -> list[OperationStep]:
     heads, tokens, latent = shape.heads // run.degree, run.tokens, shape.latent
     if latent is not None:
         return [
@@ -160,7 +162,7 @@ def _key_value_heads(shape: ModelShape, run: Run) -> int:
     return max(1, shape.key_value_heads // run.degree)
 
 
-def _dense_products(inner: int, *, shape: ModelShape, run: Run) -> list[Step]:
+def _dense_products(inner: int, *, shape: ModelShape, run: Run) -> list[OperationStep]:
     own = inner // run.degree
     return [
         _step("up", run.tokens, (1 + shape.is_gated) * own, shape.hidden, run=run),
@@ -168,19 +170,19 @@ def _dense_products(inner: int, *, shape: ModelShape, run: Run) -> list[Step]:
     ]
 
 
-def _shared_products(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> list[Step]:
+def _shared_products(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> list[OperationStep]:
     """The router, on each device's own tokens, and the expert that all tokens pass."""
     shared = _dense_products(mixture.shared_inner, shape=shape, run=run) if mixture.shared_inner else []
     router = Product(rows=max(1, run.tokens // run.degree), columns=mixture.experts, inner=shape.hidden)
-    return [Step(what="router", operation=router), *shared]
+    return [OperationStep(what="router", operation=router), *shared]
 
 
-def _step(what: str, *sizes: int, run: Run) -> Step:
+def _step(what: str, *sizes: int, run: Run) -> OperationStep:
     rows, columns, inner = sizes
-    return Step(what=what, operation=Product(rows=rows, columns=columns, inner=inner, dtype=run.dtype))
+    return OperationStep(what=what, operation=Product(rows=rows, columns=columns, inner=inner, dtype=run.dtype))
 
 
-def _scores(shape: ModelShape, block: int, run: Run) -> CausalAttention:
+def _scores(shape: ModelShape, run: Run, *, block: int) -> CausalAttention:
     """Of one device; with shared sequences it has a part of the scores, as many as with a part of the heads."""
     latent = shape.latent
     heads = max(1, shape.heads // run.degree // run.context)
@@ -197,8 +199,8 @@ def _scores(shape: ModelShape, block: int, run: Run) -> CausalAttention:
     )
 
 
-def _experts(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> Experts:
-    return Experts(
+def _experts(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> ExpertProducts:
+    return ExpertProducts(
         tokens=run.tokens,
         hidden=shape.hidden,
         inner=mixture.inner,
@@ -209,23 +211,25 @@ def _experts(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> Experts:
     )
 
 
-def _movements(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, is_backward: bool) -> Iterator[Step]:
+def _movements(
+    shape: ModelShape, mixture: ExpertShape | None, *, run: Run, is_backward: bool
+) -> Iterator[OperationStep]:
     """Norms and additions on a device's own tokens, rotations, activations, and casts to narrow numbers."""
     stream = run.tokens * shape.hidden // run.degree
     rotated = run.tokens * (shape.heads // run.degree + _key_value_heads(shape, run)) * shape.head_width
     inner = shape.inner if mixture is None else mixture.shared_inner
     activated = run.tokens * inner // run.degree
     passes = 3 if is_backward else 2
-    yield Step(what="norms", operation=Movement(num_bytes=2 * passes * BF16 * stream))
-    yield Step(what="additions", operation=Movement(num_bytes=2 * 3 * BF16 * stream))
+    yield OperationStep(what="norms", operation=Movement(num_bytes=2 * passes * BF16 * stream))
+    yield OperationStep(what="additions", operation=Movement(num_bytes=2 * 3 * BF16 * stream))
     if shape.is_gated:  # a model without has learned positions
-        yield Step(what="rotation", operation=Movement(num_bytes=2 * BF16 * rotated))
+        yield OperationStep(what="rotation", operation=Movement(num_bytes=2 * BF16 * rotated))
     if activated:
         values = (5 if is_backward else 3) if shape.is_gated else (3 if is_backward else 2)
-        yield Step(what="activation", operation=Movement(num_bytes=values * BF16 * activated))
+        yield OperationStep(what="activation", operation=Movement(num_bytes=values * BF16 * activated))
     if run.dtype != "bf16":
         cast = _cast_values(shape, mixture, run=run, is_backward=is_backward)
-        yield Step(what="casts", operation=Movement(num_bytes=4 * cast))
+        yield OperationStep(what="casts", operation=Movement(num_bytes=4 * cast))
 
 
 def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, is_backward: bool) -> int:
@@ -243,7 +247,7 @@ def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, is
     return cast
 
 
-def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run) -> Iterator[Step]:
+def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run) -> Iterator[OperationStep]:
     """Of a block forward, and as many backward.
 
     A gather and a scatter are around attention, another pair or two all-to-alls around the rest.
@@ -257,26 +261,26 @@ def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run) -> I
         sent = run.tokens // run.degree * mixture.chosen * shape.hidden
         for what in ("tokens to experts", "tokens from experts"):
             operation = Exchange(kind="alltoall", num_bytes=BF16 * sent, devices=run.degree)
-            yield Step(what=what, operation=operation)
+            yield OperationStep(what=what, operation=operation)
 
 
-def _exchange(kind: Literal["all_gather", "reduce_scatter"], values: int, *, run: Run) -> Sequence[Step]:
+def _exchange(kind: Literal["all_gather", "reduce_scatter"], values: int, *, run: Run) -> Sequence[OperationStep]:
     if run.degree == 1:
         return ()
     operation = Exchange(kind=kind, num_bytes=BF16 * values, devices=run.degree)
     if not run.hides_exchanges:
-        return (Step(what=kind.replace("_", "-"), operation=operation),)
-    return (Step(what=kind.replace("_", "-"), operation=operation, factor=1 / run.degree, because=WHY_HIDDEN),)
+        return (OperationStep(what=kind.replace("_", "-"), operation=operation),)
+    return (OperationStep(what=kind.replace("_", "-"), operation=operation, factor=1 / run.degree, because=WHY_HIDDEN),)
 
 
-def _towards_input(step: Step) -> Step:
+def _towards_input(step: OperationStep) -> OperationStep:
     """The gradient of a product's input: gradients of outputs times the weights."""
     own = step.operation
     assert isinstance(own, Product)
     return replace(step, operation=replace(own, columns=own.inner, inner=own.columns))
 
 
-def _towards_weights(step: Step) -> Step:
+def _towards_weights(step: OperationStep) -> OperationStep:
     """The gradient of a product's weights: gradients of outputs, turned, times inputs."""
     own = step.operation
     assert isinstance(own, Product)

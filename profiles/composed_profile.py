@@ -9,11 +9,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from profiles.block_operations import BF16, LayerSteps, Run, Step, block_steps, embedding_steps, head_steps
+from profiles.block_operations import (
+    BF16,
+    LayerOperations,
+    OperationStep,
+    Run,
+    block_steps,
+    embedding_steps,
+    head_steps,
+)
 from profiles.field_rules import MAX_NAME_LENGTH
 from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile, WidthBytes
 from profiles.model_shapes import ModelShape
-from profiles.operations import Dtype, Movement, Priced, Product, Rates, Source
+from profiles.operations import Dtype, Movement, PricedOperation, Product, Rates, Source
 
 GRADIENT_BYTES, OPTIMIZER_BYTES = 4, 12
 """Per weight, beside two bytes of the weight itself: main gradients; master weights and two moments."""
@@ -43,14 +51,14 @@ class Figure:
     """On which device."""
     run: Run
     """Width and microbatch among others."""
-    step: Step
+    step: OperationStep
     """What is done."""
-    priced: Priced
+    priced: PricedOperation
     """How long it takes, and how that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class CompositionQuestion:
     """What is to be put together."""
 
     shape: ModelShape
@@ -79,7 +87,7 @@ class Question:
                 )
 
 
-def compose(question: Question) -> tuple[ModelProfile, tuple[Figure, ...]]:
+def compose(question: CompositionQuestion) -> tuple[ModelProfile, tuple[Figure, ...]]:
     """The profile and every figure that it was made of; raises ValueError where no time is known."""
     composer = _Composer(question)
     layers = tuple(composer.layers())
@@ -101,7 +109,7 @@ def compose(question: Question) -> tuple[ModelProfile, tuple[Figure, ...]]:
 class _Composer:
     """Layers, each kind priced once."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: CompositionQuestion) -> None:
         self.question = question
         self.figures: list[Figure] = []
         self._known: dict[tuple[object, ...], tuple[LayerCost, ...]] = {}
@@ -144,7 +152,7 @@ class _Composer:
             )
             steps = _steps(kind, block=block, shape=question.shape, run=run)
             forward, input_grad, weight_grad = (
-                self._sum(kind, phase, each, rates=rates, run=run)
+                self._sum(kind, phase, steps=each, rates=rates, run=run)
                 for phase, each in (("F", steps.forward), ("I", steps.input_grad), ("W", steps.weight_grad))
             )
             yield LayerCost(
@@ -158,7 +166,7 @@ class _Composer:
                 optimizer_ns=self._step_ns(kind, block=block, rates=rates),
             )
 
-    def _sum(self, kind: str, phase: str, steps: Sequence[Step], *, rates: Rates, run: Run) -> int:
+    def _sum(self, kind: str, phase: str, *, steps: Sequence[OperationStep], rates: Rates, run: Run) -> int:
         total = 0.0
         for step in steps:
             priced = rates.price(step.operation)
@@ -185,10 +193,10 @@ def _block_kind(shape: ModelShape, block: int) -> str:
     return ", ".join(parts)
 
 
-def _steps(kind: str, *, block: int, shape: ModelShape, run: Run) -> LayerSteps:
+def _steps(kind: str, *, block: int, shape: ModelShape, run: Run) -> LayerOperations:
     if kind == "embedding":
         return embedding_steps(shape, run)
-    return head_steps(shape, run) if kind == "head" else block_steps(shape, block, run)
+    return head_steps(shape, run) if kind == "head" else block_steps(shape, run, block=block)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +210,7 @@ class _Held:
 class _Bytes:
     """What one device holds of a layer at a degree."""
 
-    def __init__(self, question: Question, *, kind: str, block: int) -> None:
+    def __init__(self, question: CompositionQuestion, *, kind: str, block: int) -> None:
         self.question, self.kind, self.block = question, kind, block
         self.tokens = question.sizes[0] * question.sequence // question.context
 
@@ -224,7 +232,7 @@ class _Bytes:
         """Of a block, whose weights they are, without the experts'."""
         shape, question = self.question.shape, self.question
         run = Run(samples=question.sizes[0], sequence=question.sequence, degree=degree, context=question.context)
-        steps = block_steps(shape, self.block, run).forward
+        steps = block_steps(shape, run, block=self.block).forward
         return [step.operation for step in steps if isinstance(step.operation, Product)]
 
     def weights(self, degree: int) -> int:
@@ -294,7 +302,7 @@ def shares(figures: Sequence[Figure]) -> dict[Source, float]:
     }
 
 
-def _provenance(question: Question, figures: Sequence[Figure]) -> str:
+def _provenance(question: CompositionQuestion, figures: Sequence[Figure]) -> str:
     """Sources, how much of the time rests on what, and what was assumed."""
     parts = shares([figure for figure in figures if figure.layer.startswith("block")])
     said = {"row": "rows of tables", "interpolated": "values between rows", "assumed": "assumptions"}

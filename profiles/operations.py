@@ -70,7 +70,7 @@ class CausalAttention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class ExpertProducts:
     """The two (three) products of a mixture of experts on one device, tokens evenly over experts."""
 
     tokens: int
@@ -80,7 +80,7 @@ class Experts:
     inner: int
     """Width inside one expert."""
     chosen: int
-    """Experts per token."""
+    """ExpertProducts per token."""
     experts: int
     """In the layer."""
     groups: int
@@ -121,12 +121,12 @@ class Exchange:
         return f"{self.kind} of {self.num_bytes} bytes among {self.devices}"
 
 
-Operation = Product | CausalAttention | Experts | Movement | Exchange
+Operation = Product | CausalAttention | ExpertProducts | Movement | Exchange
 """Any of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priced:
+class PricedOperation:
     """A time and where it is from."""
 
     ns: float
@@ -142,9 +142,9 @@ class Priced:
     rows: int = 0
     """How many rows it was made of."""
 
-    def times(self, factor: float, *, because: str) -> "Priced":
+    def times(self, factor: float, *, because: str) -> "PricedOperation":
         """So many times as long, by an assumption."""
-        return Priced(
+        return PricedOperation(
             ns=self.ns * factor,
             source="assumed",
             table=f"{self.table}, {because}",
@@ -154,9 +154,9 @@ class Priced:
         )
 
 
-def assumed(ns: float, *, rule: str) -> Priced:
+def assumed(ns: float, *, rule: str) -> PricedOperation:
     """A time by a rule alone."""
-    return Priced(ns=ns, source="assumed", table=rule, low_ns=ns, high_ns=ns)
+    return PricedOperation(ns=ns, source="assumed", table=rule, low_ns=ns, high_ns=ns)
 
 
 class Rates(Protocol):
@@ -170,5 +170,5 @@ class Rates(Protocol):
     def origin(self) -> str:
         """What the times rest on, in a sentence."""
 
-    def price(self, operation: Operation) -> Priced:
+    def price(self, operation: Operation) -> PricedOperation:
         """The time of an operation; raises ValueError where there is no way to tell."""

@@ -756,7 +756,7 @@ Dtype = Annotated[
 Estimate = Annotated[
     str | None,
     typer.Option(
-        "--estimate", metavar="TYPE", help="Run nothing: estimate for A100, H100, H200, A10 or L4, and say so.",
+        "--estimate", metavar="TYPE", help="Run nothing: estimate for A100, H100, H200, B200, GB200, A10 or L4.",
         rich_help_panel=_MACHINE,
     ),
 ]  # fmt: skip

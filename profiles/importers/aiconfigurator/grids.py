@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy
 from numpy.typing import NDArray
 
-from profiles.operations import Priced
+from profiles.operations import PricedOperation
 
 Floats = NDArray[numpy.float64]
 
@@ -26,7 +26,7 @@ class TimeGrid:
     table: str
     """Where the rows are from."""
 
-    def read(self, point: Sequence[int]) -> Priced:
+    def read(self, point: Sequence[int]) -> PricedOperation:
         """The time at a point: a row, between rows, or from the nearest rows by the powers of the axes."""
         inside = [min(max(value, axis[0]), axis[-1]) for value, axis in zip(point, self.axes, strict=True)]
         beyond = math.prod(
@@ -41,7 +41,7 @@ class TimeGrid:
         weights = [math.prod(weight for _, weight in corner) for corner in corners]
         value = math.exp(sum(weight * math.log(time) for weight, time in zip(weights, times, strict=True)))
         is_inside = tuple(inside) == tuple(point)
-        return Priced(
+        return PricedOperation(
             ns=float(value * beyond * 1e6),
             source="assumed" if not is_inside else "row" if len(corners) == 1 else "interpolated",
             table=self.table if is_inside else f"{self.table}, from its edge in proportion",
@@ -50,7 +50,7 @@ class TimeGrid:
             rows=len(corners),
         )
 
-    def _nearest(self, point: Sequence[int]) -> Priced:
+    def _nearest(self, point: Sequence[int]) -> PricedOperation:
         """From the nearest row, in ratios, by the powers of the axes."""
         logs = [numpy.log(axis) for axis in self.axes]
         distance = sum(
@@ -64,7 +64,7 @@ class TimeGrid:
             for value, axis, index, power in zip(point, self.axes, best, self.powers, strict=True)
         )
         ns = float(self.milliseconds[best] * factor * 1e6)
-        return Priced(
+        return PricedOperation(
             ns=ns,
             source="assumed",
             table=f"{self.table}, from the nearest row in proportion",

@@ -12,10 +12,10 @@ from profiles.operations import (
     CausalAttention,
     Dtype,
     Exchange,
-    Experts,
+    ExpertProducts,
     Movement,
     Operation,
-    Priced,
+    PricedOperation,
     Product,
     assumed,
 )
@@ -70,14 +70,14 @@ class MeasuredRates:
     def _files(self) -> dict[tuple[str, str], Columns]:
         return {}
 
-    def price(self, operation: Operation) -> Priced:
+    def price(self, operation: Operation) -> PricedOperation:
         """The time of an operation; raises NoTablesError where neither a row nor a rule says."""
         match operation:
             case Product():
                 return self._product(operation)
             case CausalAttention():
                 return self._attention(operation)
-            case Experts():
+            case ExpertProducts():
                 return self._experts(operation)
             case Movement():
                 return self._movement(operation)
@@ -88,7 +88,7 @@ class MeasuredRates:
         """The types of numbers that matrix products were measured in."""
         return tuple(dtype for dtype in DTYPES if self._product_grid(dtype) is not None)
 
-    def _product(self, wanted: Product) -> Priced:
+    def _product(self, wanted: Product) -> PricedOperation:
         grid = self._product_grid(wanted.dtype)
         if grid is None:
             raise NoTablesError(
@@ -144,7 +144,7 @@ class MeasuredRates:
             self._files[key] = read_columns(Path(path))
         return self._files[key]
 
-    def _attention(self, wanted: CausalAttention) -> Priced:
+    def _attention(self, wanted: CausalAttention) -> PricedOperation:
         if wanted.is_latent:
             grid = self._latent_grid()
             if grid is not None:
@@ -213,7 +213,7 @@ class MeasuredRates:
             )
         return self._grids[key]
 
-    def _experts(self, wanted: Experts) -> Priced:
+    def _experts(self, wanted: ExpertProducts) -> PricedOperation:
         """The row, unless its kernel is slower than the experts one after another, which a program is free to do."""
         found = [self._one_by_one(wanted)]
         for dtype in dict.fromkeys((wanted.dtype, SUBSTITUTES.get(wanted.dtype, wanted.dtype))):
@@ -224,7 +224,7 @@ class MeasuredRates:
                 break
         return min(found, key=lambda each: each.ns)
 
-    def _one_by_one(self, wanted: Experts) -> Priced:
+    def _one_by_one(self, wanted: ExpertProducts) -> PricedOperation:
         local = wanted.experts // wanted.groups
         rows = max(1, wanted.tokens * wanted.chosen // wanted.experts)
         inside = self.price(Movement(num_bytes=6 * rows * wanted.inner)).ns
@@ -238,7 +238,7 @@ class MeasuredRates:
         rule = f"{local} experts one after another as products of {rows} rows"
         return assumed(local * (min(times) + inside), rule=rule)
 
-    def _experts_grid(self, wanted: Experts) -> TimeGrid | None:
+    def _experts_grid(self, wanted: ExpertProducts) -> TimeGrid | None:
         key = ("moe", wanted.hidden, wanted.inner, wanted.chosen, wanted.experts, wanted.groups, wanted.dtype)
         if key not in self._grids:
             self._grids[key] = self._make_grid(
@@ -260,13 +260,13 @@ class MeasuredRates:
             )
         return self._grids[key]
 
-    def _movement(self, wanted: Movement) -> Priced:
+    def _movement(self, wanted: Movement) -> PricedOperation:
         gpu = self._sheet["gpu"]
         rate = gpu["mem_bw"] * gpu.get("mem_bw_empirical_scaling_factor", 0.8)
         start = gpu.get("mem_empirical_constant_latency", 0.0)
         return assumed(1e9 * (wanted.num_bytes / rate + start), rule=f"{self.gpu}.yaml: {rate / 1e9:.0f} GB/s")
 
-    def _exchange(self, wanted: Exchange) -> Priced:
+    def _exchange(self, wanted: Exchange) -> PricedOperation:
         node = self._sheet["node"]
         if wanted.devices > node.get("num_gpus_per_rack", node["num_gpus_per_node"]):
             rate = node["num_gpus_per_node"] * (self.network_bytes_per_s or node["inter_node_bw"])
