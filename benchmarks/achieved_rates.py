@@ -153,7 +153,7 @@ def main() -> None:
                 table.add(
                     (
                         gpu,
-                        f"{model}{' (held out)' if model in HELD_OUT else ''}",
+                        f"{model}{', not fitted' if model in HELD_OUT else ''}",
                         dtype,
                         str(len(found)),
                         *_shown(found),

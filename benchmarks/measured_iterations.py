@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from benchmarks.report import Table, make_parser
+from benchmarks.report import Table, line, make_parser
 from planner.baselines.interleaved import order_interleaved
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
@@ -284,41 +284,47 @@ def grouped(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
 
 
 def main() -> None:
-    """Both sources, a row each, and what is said of every group."""
+    """What is said of every group, then every row."""
     parser = make_parser(__doc__)
     given = parser.parse_args()
     trials = [*read_vtrain(), *read_bridge()]
-    if given.quick:
-        trials = trials[:3]
-    groups = grouped([predict(trial) for trial in trials])
+    groups = grouped([predict(trial) for trial in (trials[:3] if given.quick else trials)])
     table = Table(
         preface=["# Iterations that others measured, predicted", "", *(__doc__ or "").splitlines()[2:], ""],
-        header=("group", "row", "measured s", "predicted s", "with the factor", "error"),
+        header=("group", "rows", "factor", "median error", "worst", "chosen", "behind the best measured"),
         output=given.output,
     )
-    remarks = []
+    rows = []
     for group, predictions in groups.items():
         factor = factor_of(predictions)
         errors = [factor * each.seconds / each.trial.measured_s - 1 for each in predictions]
-        for each, error in zip(predictions, errors, strict=True):
-            cells = (each.trial.measured_s, each.seconds, factor * each.seconds)
-            table.add((group, each.trial.label, *(f"{cell:.3f}" for cell in cells), f"{100 * error:+.1f} %"))
-        remarks.append(_remark(group, predictions, errors=errors, factor=factor))
-    table.close(*remarks)
+        table.add((group, str(len(errors)), f"{factor:.3f}", *_sizes(errors), *_choice(predictions)))
+        rows += [_row(each, factor=factor, error=error) for each, error in zip(predictions, errors, strict=True)]
+    header = ("group", "row", "measured s", "predicted s", "with the factor", "error")
+    table.close("t, d, p, c: degrees; p x stages per device; b: samples per microbatch.", "", line(header), RULE, *rows)
 
 
-def _remark(group: str, predictions: Sequence[Prediction], *, errors: Sequence[float], factor: float) -> str:
+RULE = "|" + " --- |" * 6
+
+
+def _row(prediction: Prediction, *, factor: float, error: float) -> str:
+    trial = prediction.trial
+    cells = (trial.measured_s, prediction.seconds, factor * prediction.seconds)
+    return line((trial.group, trial.label, *(f"{cell:.3f}" for cell in cells), f"{100 * error:+.1f} %"))
+
+
+def _sizes(errors: Sequence[float]) -> tuple[str, str]:
+    sizes = [abs(error) for error in errors]
+    return f"{100 * statistics.median(sizes):.1f} %", f"{100 * max(sizes):.1f} %"
+
+
+def _choice(predictions: Sequence[Prediction]) -> tuple[str, str]:
+    """The configuration with the least predicted time, where rows of a group answer one question."""
+    if not predictions[0].trial.group.startswith("vTrain"):
+        return "", ""
     chosen = min(predictions, key=lambda each: each.seconds).trial
     best = min(each.trial.measured_s for each in predictions)
-    sizes = sorted(abs(error) for error in errors)
-    said = (
-        f"* {group}: {len(errors)} rows, factor {factor:.3f}, error {100 * statistics.median(sizes):.1f} % on the "
-        f"median, {100 * sizes[-1]:.1f} % at worst"
-    )
-    if not group.startswith("vTrain"):
-        return said
-    behind = chosen.measured_s / best - 1
-    return f"{said}; chosen {chosen.label}: {100 * behind:.1f} % behind the best measured"
+    return chosen.label, f"{100 * (chosen.measured_s / best - 1):.1f} %"
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class CompositionQuestion:
         for degree in self.degrees:
             if reason := self.shape.why_not(degree):
                 raise ValueError(
-                    f"--tensor-parallel {degree}: does not divide the {reason} of {self.shape.name}; "
+                    f"degree {degree}: does not divide the {reason} of {self.shape.name}; "
                     f"there are {', '.join(map(str, self.shape.degrees()))}"
                 )
 

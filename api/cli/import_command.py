@@ -114,6 +114,8 @@ def _import_tables(
 
     if cluster is not None and composed.hosts is not None:
         raise InputError("--cluster and --hosts both name the devices; give one of them")
+    if batch.num_microbatches is not None and batch.global_batch is not None:
+        raise InputError("--num-microbatches and --global-batch both say how much an iteration is; give one of them")
     workload, figures = compose_workload(Composition(**composed._asdict()))
     with reading():
         if cluster is not None:

@@ -28,7 +28,7 @@ def test_a_line():
 
 
 def test_features():
-    """Tests operations and bytes of each kind: tiles are filled up, the last wave half; the rest as it is."""
+    """Tests that tiles of products are filled up, the last wave half, and other operations counted as they are."""
     key, operations, num_bytes = features(Product(rows=100, columns=300, inner=10), multiprocessors=4)
     waves = (2 / 4 + 1) / 2  # two tiles of 128 x 256 on four multiprocessors
     assert (key, operations, num_bytes) == (

@@ -87,7 +87,7 @@ def test_unmeasured_numbers_are_refused(rates: MeasuredRates):
 
 
 def test_attention(rates: MeasuredRates):
-    """Tests rows, plain attention apart from grouped, other numbers of key-value heads, and more tokens than rows."""
+    """Tests that plain attention is apart from grouped, and that what was not measured is nearest, or in proportion."""
     assert rates.price(attention()).ns == pytest.approx(attention_ms(1, 256, 8, 64) * 1e6)
     assert rates.price(attention()).source == "row"
     assert rates.price(attention(key_value_heads=8)).source == "row"
