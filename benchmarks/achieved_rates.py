@@ -5,7 +5,7 @@ first fits `profiles/achieved_rates.json` anew: the least sum of absolute relati
 models of `pipeplan import aiconfigurator` at tensor-parallel degrees 1 to 8 and one to four sequences of 2,048 to
 8,192. The table says how far the sums of whole blocks are apart, F, I and W each, also for two models to which nothing
 was fitted: Qwen3-32B and Mixtral 8x22B. GPT-OSS's experts have no rows in bf16 and fp8: what is compared there is one
-assumption with another.
+rule with another.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import TablePackage, find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
 from profiles.model_profile import ModelProfile
-from profiles.operations import Dtype, ExpertProducts, Rates
+from profiles.operations import Dtype, Rates
 
 MULTIPROCESSORS = {"a100_sxm": 108, "h100_sxm": 132, "h200_sxm": 132, "b200_sxm": 148, "gb200": 152}
 """By the makers' data sheets."""
@@ -61,9 +61,7 @@ def fit(package: TablePackage, gpu: str) -> AchievedRates:
     figures = [figure for asked in questions(package, rates, FITTED) for figure in compose(asked)[1]]
     by_line: dict[str, list[tuple[float, float, float]]] = {}
     for figure in figures:
-        if figure.step.because or (
-            isinstance(figure.step.operation, ExpertProducts) and figure.priced.source == "assumed"
-        ):
+        if figure.step.because:
             continue
         key, operations, num_bytes = features(figure.step.operation, multiprocessors=MULTIPROCESSORS[gpu])
         by_line.setdefault(key, []).append((operations, num_bytes, figure.priced.ns))

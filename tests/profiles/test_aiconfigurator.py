@@ -1,20 +1,15 @@
 """The tables' times, row by row and between rows; every expected number follows by hand from `table_package`."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from profiles.composed_profile import CompositionQuestion, compose
 from profiles.importers.aiconfigurator.rates import MeasuredRates
-from profiles.importers.aiconfigurator.tables import NoTablesError, TablePackage, find_package, read_columns
+from profiles.importers.aiconfigurator.tables import NoTablesError, TablePackage, read_columns
 from profiles.importers.aiconfigurator.workloads import find_shape, make_cluster
 from profiles.operations import CausalAttention, Exchange, ExpertProducts, Movement, Product
 from tests.profiles.table_package import attention_ms, make_package, product_ms
-
-needs_tables = pytest.mark.skipif(
-    importlib.util.find_spec("aiconfigurator_core") is None, reason="needs the extra `tables`"
-)
 
 
 @pytest.fixture
@@ -178,14 +173,3 @@ def test_broken_packages(package: TablePackage, tmp_path: Path):
     (package.folder / "toy_sxm.yaml").write_text("- a list", encoding="utf-8")
     with pytest.raises(NoTablesError, match="states no gpu and node"):
         package.sheet("toy_sxm")
-
-
-@needs_tables
-def test_the_real_tables():
-    """Tests that a Llama-3-8B block at 4,096 tokens takes 2.5 to 3.1 ms forward on H100 and 7.5 to 8.5 on A100."""
-    package = find_package()
-    rates = [MeasuredRates(package=package, gpu=package.find_gpu(name)) for name in ("h100", "a100")]
-    profile, _ = compose(CompositionQuestion(shape=find_shape(package, "llama3-8b"), rates=rates, sequence=4096))
-    h100, a100 = profile.layers[1].costs
-    assert 2.5e6 < h100.forward_ns < 3.1e6
-    assert 7.5e6 < a100.forward_ns < 8.5e6
