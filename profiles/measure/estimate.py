@@ -77,7 +77,7 @@ class _Work:
         with OperationLog() as log, FlopCounterMode(display=False, custom_mapping=_MAPPING) as counter:
             run()
         self.operations[phase] = int(counter.get_total_flops())
-        self.logged[phase] = log.work
+        self.logged[phase] = log.finish()
         by_kind = counter.get_flop_counts().get("Global", {})
         self.others[phase] = sum(int(count) for kind, count in by_kind.items() if kind not in KNOWN)
         written = (self.live.made if self.live is not None else 0) - made
@@ -88,9 +88,7 @@ class _Work:
         """Of a phase: by tables or achieved rates where they know the device type, otherwise by its sheet."""
         if not sheet.tables:
             return sheet.time_ns(self.operations[phase], self.moved[phase])
-        work, read = self.logged[phase], self.parameter_bytes if self.operations[phase] else 0
-        moved = max(0, self.moved[phase] - read - 2 * work.written_bytes)
-        return time_of(work, rates_at_hand(sheet.tables), moved_bytes=moved) + sheet.time_ns(self.others[phase])
+        return time_of(self.logged[phase], rates_at_hand(sheet.tables)) + sheet.time_ns(self.others[phase])
 
 
 class _Counting(Anatomy):
