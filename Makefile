@@ -112,6 +112,12 @@ $(TABLES:%=docs/benchmarks/%.md): docs/benchmarks/%.md: setup
 bench-age: $(PLANNER) ## list the committed tables that are older than the code they measure
 	@$(BIN)/python -m benchmarks.age
 
+# Not part of `make setup`: the tables are a wheel of 80 MB, and bring scipy.
+tables: setup ## predict iterations that others measured from the measured tables of GPUs, and hold our own rates against these
+	@$(BIN)/python -m pip install --quiet -c constraints.txt aiconfigurator-core
+	@$(BIN)/python -m benchmarks.achieved_rates -o docs/benchmarks/achieved_rates.md
+	@$(BIN)/python -m benchmarks.measured_iterations -o docs/benchmarks/measured_iterations.md
+
 gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, three microbatch sizes) into out/
 	@$(BIN)/python -m benchmarks.gpu_profiles
 

@@ -38,6 +38,9 @@ class DeviceSheet:
     """The part of that peak which large matrix products achieve."""
     bandwidth_bytes_per_s: int
     """Of its memory."""
+    tables: str = ""
+    """The name under which tables know the device type; where there is one, products and attention of a model that is
+    run on fake tensors take what the tables say."""
 
     def __post_init__(self) -> None:
         require_name("device sheet: name", self.name)

@@ -9,6 +9,7 @@ _HOW = "When to stop"
 _OUT = "Output"
 _WHERE = "Where"
 _HEAL = "When devices are lost"
+_COMPOSED = "Put together from measured tables"
 
 Workload = Annotated[
     str,
@@ -23,7 +24,7 @@ ImportSource = Annotated[
     typer.Argument(
         metavar="WORKLOAD",
         help="A workload (our form, the neutral one or PipeDream's graph.txt), demo:NAME, - for standard input, or the "
-        "word trace, solution or sailor.",
+        "word trace, solution, sailor or aiconfigurator.",
         show_default=False,
     ),
 ]
@@ -35,6 +36,64 @@ TraceFiles = Annotated[
         "folders of them or of the executor's --trace. After the word solution: the answer, and the plan. After "
         "sailor: its profile.json of every GPU, and llm_info.json.",
         show_default=False,
+    ),
+]
+ComposedModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="With aiconfigurator: llama3-8b, -70b, -405b, qwen3-8b, -32b, -30b-a3b, -235b-a22b, deepseek-v3, "
+        "gpt-oss-20b, -120b, mixtral-8x7b, -8x22b, a name on Hugging Face, or the path of a config.json.",
+        rich_help_panel=_COMPOSED,
+    ),
+]
+ComposedGpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="TYPE[,TYPE...]",
+        help="Device types with tables: a100_sxm, h100_sxm, h200_sxm, b200_sxm, gb200 ...",
+        rich_help_panel=_COMPOSED,
+    ),
+]
+TensorParallel = Annotated[
+    str,
+    typer.Option(
+        "--tensor-parallel",
+        metavar="N[,N...]",
+        help="Devices that share a layer: the widths that a plan may use.",
+        rich_help_panel=_COMPOSED,
+    ),
+]
+ProductDtype = Annotated[
+    Literal["bf16", "fp8", "fp8_block", "nvfp4"],
+    typer.Option(
+        "--dtype",
+        help="Of matrix products in blocks; fp8_block has a scale per block (MXFP8 and the like).",
+        rich_help_panel=_COMPOSED,
+    ),
+]
+ComposedSizes = Annotated[
+    str,
+    typer.Option(
+        "--microbatch-size",
+        "-b",
+        metavar="N[,N...]",
+        help="Sequences per microbatch, the profile's own first.",
+        rich_help_panel=_COMPOSED,
+    ),
+]
+SequenceLength = Annotated[
+    int, typer.Option("--sequence", metavar="N", help="Tokens of a sequence.", rich_help_panel=_COMPOSED)
+]
+ComposedHosts = Annotated[
+    str | None,
+    typer.Option(
+        "--hosts",
+        metavar="N[,N...]",
+        help="Also make a cluster of so many hosts of each type, from the package's data sheets.",
+        rich_help_panel=_COMPOSED,
     ),
 ]
 TraceFile = Annotated[
@@ -697,7 +756,7 @@ Dtype = Annotated[
 Estimate = Annotated[
     str | None,
     typer.Option(
-        "--estimate", metavar="TYPE", help="Run nothing: estimate for A100, H100, H200, A10 or L4, and say so.",
+        "--estimate", metavar="TYPE", help="Run nothing: estimate for A100, H100, H200, B200, GB200, A10 or L4.",
         rich_help_panel=_MACHINE,
     ),
 ]  # fmt: skip

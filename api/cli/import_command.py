@@ -3,14 +3,42 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import typer
 
 from api.cli import arguments as arg
+from api.cli.option_groups import takes_groups
 from api.cli.output import report_json, write_document
 from api.failures import InputError
 
 commands = typer.Typer()
+
+
+class ComposedOptions(NamedTuple):
+    """What is put together from measured tables."""
+
+    model: arg.ComposedModel = None
+    gpu: arg.ComposedGpu = None
+    tensor_parallel: arg.TensorParallel = "1"
+    dtype: arg.ProductDtype = "bf16"
+    microbatch_size: arg.ComposedSizes = "1"
+    sequence: arg.SequenceLength = 4096
+    hosts: arg.ComposedHosts = None
+
+
+class ImportFiles(NamedTuple):
+    """What is written, and how it is told."""
+
+    output: arg.Output = None
+    json: arg.Json = False
+
+
+class ImportedBatch(NamedTuple):
+    """What is said about an iteration."""
+
+    num_microbatches: arg.NumMicrobatches = None
+    global_batch: arg.GlobalBatch = None
 
 
 @commands.command(
@@ -18,29 +46,39 @@ commands = typer.Typer()
     epilog="Examples:\n\npipeplan import graph.txt --cluster cluster.json -m 32 -o workload.json\n\n"
     "pipeplan import trace traces/ -o workload.json\n\n"
     "pipeplan import solution answer.sol plan.json -o better.json\n\n"
-    "pipeplan import sailor OPT-350/A100-40/profile.json llm_info.json -o workload.json",
+    "pipeplan import sailor OPT-350/A100-40/profile.json llm_info.json -o workload.json\n\n"
+    "pipeplan import aiconfigurator --model llama3-70b --gpu h100_sxm --tensor-parallel 1,2,4,8 -b 1,2 --sequence 8192 "
+    "--hosts 8 --global-batch 128 -o workload.json",
 )
+@takes_groups
 def import_command(
     *,
     source: arg.ImportSource,
     traces: arg.TraceFiles = None,
+    composed: ComposedOptions,
+    batch: ImportedBatch,
     cluster: arg.Cluster = None,
-    num_microbatches: arg.NumMicrobatches = None,
     device_type: arg.DeviceType = None,
-    output: arg.Output = None,
-    json: arg.Json = False,
+    files: ImportFiles,
 ) -> None:
     """Turn a workload in any form that is read here into a document in ours, or traces of a job: `import trace FILE`.
 
     `import solution ANSWER PLAN` reads what a solver answered to `export model PLAN`, and writes it as a plan if it
     passes every rule. `import sailor` takes Sailor's profile.json of every device type, in their folders MODEL/GPU, and
-    its llm_info.json. Of traces a summary is printed; with -o the profile that they give is written, a layer per stage
-    as run.
+    its llm_info.json. `import aiconfigurator` puts a model together from the tables of matrix products, attention,
+    experts and collectives that aiconfigurator-core has, for GPUs that are not at hand. Of traces a summary is printed;
+    with -o the profile that they give is written, a layer per stage as run.
     """
     from api.inputs import UNKNOWN_SIZE, read_workload, rename_device_type, require_writable
     from profiles.workload import dump_workload
 
+    output, json, num_microbatches = files.output, files.json, batch.num_microbatches
     require_writable(output)
+    if source == "aiconfigurator":
+        _import_tables(composed, batch, cluster=cluster, device_type=device_type, files=files)
+        return
+    if composed != ComposedOptions() or batch.global_batch is not None:
+        raise InputError(f"import {source}: --model, --gpu and what belongs to them go with `import aiconfigurator`")
     if source == "solution":
         _import_solution(traces or [], cluster=cluster, output=output)
         return
@@ -58,6 +96,41 @@ def import_command(
     if workload.profile.microbatch_size is None:
         print(f"{source}: {UNKNOWN_SIZE}", file=sys.stderr)
     write_document(dump_workload(workload), output)
+
+
+def _import_tables(
+    composed: ComposedOptions,
+    batch: ImportedBatch,
+    *,
+    cluster: str | None,
+    device_type: str | None,
+    files: ImportFiles,
+) -> None:
+    """A model put together from measured tables."""
+    from api.composing import Composition, compose_workload, render_composition, summarise_composition
+    from api.inputs import reading, rename_device_type
+    from profiles.load import load_cluster
+    from profiles.workload import dump_workload
+
+    if cluster is not None and composed.hosts is not None:
+        raise InputError("--cluster and --hosts both name the devices; give one of them")
+    if batch.num_microbatches is not None and batch.global_batch is not None:
+        raise InputError("--num-microbatches and --global-batch both say how much an iteration is; give one of them")
+    workload, figures = compose_workload(Composition(**composed._asdict()))
+    with reading():
+        if cluster is not None:
+            workload = replace(workload, cluster=load_cluster(cluster))
+        if device_type is not None:
+            workload = rename_device_type(workload, device_type)
+        if batch.num_microbatches is not None:
+            workload = workload.with_microbatches(batch.num_microbatches)
+        if batch.global_batch is not None:
+            workload = replace(workload, global_batch_size=batch.global_batch)
+    write_document(dump_workload(workload), files.output)
+    if files.json:
+        report_json(summarise_composition(workload, figures, output=files.output))
+    else:
+        print(render_composition(workload, figures, output=files.output), file=sys.stderr)
 
 
 def _import_solution(files: list[str], *, cluster: str | None, output: str | None) -> None:

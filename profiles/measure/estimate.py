@@ -13,26 +13,35 @@ from profiles.analytic import DeviceSheet
 from profiles.measure.materialise import cast, make_layer
 from profiles.measure.memory import Anatomy, count_bytes, optimizer_bytes
 from profiles.measure.model import Defer, Model, Tensors
+from profiles.measure.operation_log import KNOWN, LoggedWork, OperationLog, time_of
 from profiles.measure.record import LayerRecord, TensorSpec, Timing
 from profiles.measure.segment import Segment
+from profiles.rates_at_hand import rates_at_hand
 
 SHEETS = {
-    sheet.name: sheet
-    for sheet in (
-        DeviceSheet(
-            name="A100", operations_per_s=312 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=2_039 * 10**9
-        ),
-        DeviceSheet(
-            name="H100", operations_per_s=989 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=3_350 * 10**9
-        ),
-        DeviceSheet(
-            name="H200", operations_per_s=989 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=4_800 * 10**9
-        ),
-        DeviceSheet(name="A10", operations_per_s=125 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=600 * 10**9),
-        DeviceSheet(name="L4", operations_per_s=121 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=300 * 10**9),
+    name: DeviceSheet(
+        name=name,
+        operations_per_s=teraops * 10**12,
+        achieved_percent=50,
+        bandwidth_bytes_per_s=gigabytes * 10**9,
+        tables=tables,
+    )
+    for name, teraops, gigabytes, tables in (
+        ("A100", 312, 2_039, "a100_sxm"),
+        ("H100", 989, 3_350, "h100_sxm"),
+        ("H200", 989, 4_800, "h200_sxm"),
+        ("B200", 2_250, 8_000, "b200_sxm"),
+        ("GB200", 2_500, 8_000, "gb200"),
+        ("A10", 125, 600, ""),
+        ("L4", 121, 300, ""),
     )
 }
-"""Data sheets of accelerators: dense bf16 rate and memory bandwidth."""
+"""Data sheets of accelerators: dense bf16 rate in 10^12 per second, memory bandwidth in GB/s."""
+
+
+def origin_of(sheet: DeviceSheet) -> str:
+    """What estimates by a sheet rest on."""
+    return rates_at_hand(sheet.tables).origin if sheet.tables else f"data sheet of {sheet.name}"
 
 
 def _sdpa_cpu(*shapes: Any, **_: Any) -> int:
@@ -59,16 +68,27 @@ class _Work:
         self.parameter_bytes = parameter_bytes
         self.operations: dict[str, int] = {}
         self.moved: dict[str, int] = {}
+        self.logged: dict[str, LoggedWork] = {}
+        self.others: dict[str, int] = {}
         self.live: Any = None
 
     def watch(self, phase: str, run: Callable[[], None]) -> None:
         made = self.live.made if self.live is not None else 0
-        with FlopCounterMode(display=False, custom_mapping=_MAPPING) as counter:
+        with OperationLog() as log, FlopCounterMode(display=False, custom_mapping=_MAPPING) as counter:
             run()
         self.operations[phase] = int(counter.get_total_flops())
+        self.logged[phase] = log.finish()
+        by_kind = counter.get_flop_counts().get("Global", {})
+        self.others[phase] = sum(int(count) for kind, count in by_kind.items() if kind not in KNOWN)
         written = (self.live.made if self.live is not None else 0) - made
         read = self.parameter_bytes if self.operations[phase] else 0  # a table look-up reads a few rows
         self.moved[phase] = 2 * written + read
+
+    def time_ns(self, phase: str, sheet: DeviceSheet) -> int:
+        """Of a phase: by tables or achieved rates where they know the device type, otherwise by its sheet."""
+        if not sheet.tables:
+            return sheet.time_ns(self.operations[phase], self.moved[phase])
+        return time_of(self.logged[phase], rates_at_hand(sheet.tables)) + sheet.time_ns(self.others[phase])
 
 
 class _Counting(Anatomy):
@@ -108,7 +128,7 @@ def count_layer(
         outputs = describe_tensors(anatomy.results)
 
     def make(sheet: DeviceSheet, reason: str) -> LayerRecord:
-        times = {phase: sheet.time_ns(work.operations[phase], work.moved[phase]) for phase in work.operations}
+        times = {phase: work.time_ns(phase, sheet) for phase in work.operations}
         if "I" in times:
             times["B"] = times["I"] + times.get("W", 0)
             times["R"] = times["B"] + times["F"]

@@ -21,6 +21,7 @@ from profiles.measure.estimate import (
     is_out_of_memory,
     make_tensors,
     measure_sheet,
+    origin_of,
 )
 from profiles.measure.materialise import cast, make_layer, signature
 from profiles.measure.memory import Anatomy, optimizer_bytes
@@ -259,6 +260,7 @@ class _Walk:
                 survey.effort,
                 survey.recomputes,
                 survey.sheet,
+                "" if survey.sheet is None else origin_of(survey.sheet),
                 survey.busy_processes > 1,
             )
         ) + describe_machine(survey)
@@ -306,7 +308,7 @@ class _Walk:
 
     def _reason_to_estimate(self, count: Any) -> str:
         if self.survey.sheet is not None:
-            return f"no device at hand; data sheet of {self.survey.sheet.name}"
+            return f"no device at hand; {origin_of(self.survey.sheet)}"
         limit = free_bytes(self.device) if self.survey.memory_bytes is None else self.survey.memory_bytes
         if count is None or limit is None:
             return ""

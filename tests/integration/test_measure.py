@@ -15,11 +15,12 @@ from api.inputs import make_problem
 from api.profiling import shares
 from planner.costs import CostModel
 from planner.plan import Stage
-from profiles.analytic import BlockShape, DeviceSheet, transformer_block
 from profiles.cluster import Cluster, Device
 from profiles.load import load_workload
 from profiles.measure.link_run import DeviceKind, measure_links
 from profiles.measure.links import dump_links, infer_cluster, load_links
+from profiles.operations import CausalAttention, Product
+from profiles.rates_at_hand import rates_at_hand
 from tests.long_runs import IS_LONG, shortened
 
 WORKER = Path(__file__).with_name("measure_worker.py")
@@ -219,21 +220,25 @@ def test_several_sizes_are_costs_of_one_layer(folder: Path, answers: Any):
 
 
 def test_an_estimate_says_so(folder: Path, answers: Any):
-    """Tests that an estimate is marked, is in bf16, and costs what a block's operations take at the sheet's rate."""
+    """Tests that an estimate is marked, is in bf16, and costs what a block's products and attention take by tables."""
     assert answers["commands"]["estimate"] == [0, "", ""]
     profile = load_workload(folder / "estimate.json").profile
     assert "ESTIMATE" in profile.provenance
-    assert "data sheet of H100" in profile.provenance
+    rates = rates_at_hand("h100_sxm")
+    assert rates.origin in profile.provenance
     block = profile.by_name["block0"]
     assert block.parameter_bytes == 2 * (12 * 2048 * 2048 + 13 * 2048)
-    shape = BlockShape(hidden=2048, key_value=2048, feed_forward=8192, is_gated=False, tokens=2048, sequence=1024)
-    sheet = DeviceSheet(
-        name="H100", operations_per_s=989 * 10**12, achieved_percent=50, bandwidth_bytes_per_s=3350 * 10**9
-    )
-    (expected,) = transformer_block("block", shape, sheet=sheet).costs
-    assert block.costs[0].forward_ns == pytest.approx(expected.forward_ns, rel=0.01)
-    assert block.costs[0].input_grad_ns == pytest.approx(expected.input_grad_ns, rel=0.05)
-    assert block.costs[0].weight_grad_ns == pytest.approx(expected.weight_grad_ns, rel=0.01)
+    products = [Product(rows=2048, columns=n, inner=k) for n, k in ((6144, 2048), (2048, 2048), (8192, 2048))]
+    products.append(Product(rows=2048, columns=2048, inner=8192))
+    scores = CausalAttention(samples=2, sequence=1024, heads=16, key_value_heads=16, head_width=128)
+    product_ns, attention_ns = sum(rates.price(each).ns for each in products), rates.price(scores).ns
+    forward = product_ns + attention_ns
+    assert forward < block.costs[0].forward_ns < 1.4 * forward  # norms, activation and additions move their bytes
+    backward = product_ns + 2.9 * attention_ns
+    assert backward < block.costs[0].input_grad_ns < 1.6 * backward
+    turned = [Product(rows=each.columns, columns=each.inner, inner=each.rows) for each in products]
+    weights = sum(rates.price(each).ns for each in turned)
+    assert weights < block.costs[0].weight_grad_ns < 1.2 * weights  # gradients of biases are sums
     assert {cost.device_type for layer in profile.layers for cost in layer.costs} == {"H100"}
 
 

@@ -1,0 +1,133 @@
+"""Workloads put together from measured tables: what the command line asks for, and what it shows."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from api.failures import InputError
+from profiles.cluster import Cluster
+from profiles.composed_profile import CompositionQuestion, Figure, compose, shares
+from profiles.operations import Dtype
+from profiles.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """What the command line asks for."""
+
+    model: str | None
+    """A short name, one on Hugging Face that the package has, or the path of a config.json."""
+    gpu: str | None
+    """Device types with commas between."""
+    tensor_parallel: str
+    """Degrees with commas between."""
+    dtype: Dtype
+    """Of products in blocks."""
+    microbatch_size: str
+    """Samples with commas between, the profile's own first."""
+    sequence: int
+    """Tokens of a sample."""
+    hosts: str | None
+    """Hosts of each device type with commas between; None: no cluster is made."""
+
+
+def compose_workload(wanted: Composition) -> tuple[Workload, tuple[Figure, ...]]:
+    """The workload and the figures it was made of; raises InputError that lists what there is."""
+    from api.inputs import reading
+    from profiles.importers.aiconfigurator.rates import MeasuredRates
+    from profiles.importers.aiconfigurator.tables import find_package
+    from profiles.importers.aiconfigurator.workloads import find_shape
+
+    if wanted.sequence < 1:
+        raise InputError(f"--sequence {wanted.sequence}: give the tokens of a sample, 1 or more")
+    with reading():
+        package = find_package()
+        if wanted.model is None or wanted.gpu is None:
+            raise InputError(_what_there_is(package.gpus))
+        gpus = [package.find_gpu(name.strip()) for name in wanted.gpu.split(",")]
+        rates = [MeasuredRates(package=package, gpu=gpu) for gpu in dict.fromkeys(gpus)]
+        profile, figures = compose(
+            CompositionQuestion(
+                shape=find_shape(package, wanted.model),
+                rates=rates,
+                sequence=wanted.sequence,
+                sizes=_numbers(wanted.microbatch_size, option="--microbatch-size"),
+                degrees=_numbers(wanted.tensor_parallel, option="--tensor-parallel"),
+                dtype=wanted.dtype,
+            )
+        )
+        cluster = None if wanted.hosts is None else _cluster(package, gpus, hosts=wanted.hosts)
+    workload = Workload(profile=profile, cluster=cluster)
+    if cluster is not None:
+        note = "The cluster's bandwidths and memory are those of the sheets; its reserve is assumed."
+        workload = replace(workload, profile=replace(profile, provenance=f"{profile.provenance} {note}"))
+    return workload, figures
+
+
+def _what_there_is(gpus: tuple[str, ...]) -> str:
+    from profiles.model_shapes import ALIASES
+
+    return (
+        f"import aiconfigurator: give --model and --gpu; models: {', '.join(ALIASES)}, or a config.json; "
+        f"device types: {', '.join(gpus)}"
+    )
+
+
+def _numbers(text: str, *, option: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 8 and int(part) for part in parts):
+        raise InputError(f"{option} {text}: write whole numbers with commas between, e.g. 1,2,4")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+def _cluster(package: Any, gpus: list[str], *, hosts: str) -> Cluster:
+    from profiles.importers.aiconfigurator.workloads import make_cluster
+
+    counts = [int(part) if part.strip().isdigit() else 0 for part in hosts.split(",")]
+    if len(counts) != len(gpus) or not all(0 < count <= 10**4 for count in counts):
+        raise InputError(f"--hosts {hosts}: give a number of hosts for each of {', '.join(gpus)}, with commas between")
+    return make_cluster(package, list(zip(gpus, counts, strict=True)))
+
+
+def summarise_composition(workload: Workload, figures: tuple[Figure, ...], *, output: str | None) -> dict[str, Any]:
+    """The closing words as data."""
+    profile = workload.profile
+    blocks = [figure for figure in figures if figure.layer.startswith("block")]
+    return {
+        "event": "done",
+        "profile": profile.name,
+        "layers": len(profile.layers),
+        "parameter_bytes": sum(layer.parameter_bytes for layer in profile.layers),
+        "devices": 0 if workload.cluster is None else len(workload.cluster.devices),
+        "time_from": {source: round(part, 4) for source, part in shares(blocks).items()},
+        "block": [
+            {
+                "device_type": cost.device_type,
+                "width": cost.width,
+                "microbatch_size": cost.microbatch_size or profile.microbatch_size,
+                "forward_ns": cost.forward_ns,
+                "input_grad_ns": cost.input_grad_ns,
+                "weight_grad_ns": cost.weight_grad_ns,
+            }
+            for cost in profile.layers[-2].costs
+        ],
+        "file": output,
+    }
+
+
+def render_composition(workload: Workload, figures: tuple[Figure, ...], *, output: str | None) -> str:
+    """The closing words for people."""
+    said = summarise_composition(workload, figures, output=output)
+    parts = said["time_from"]
+    lines = [
+        f"{said['profile']}: {said['layers']} layers, weights {said['parameter_bytes'] / 2**30:.1f} GiB; put together, "
+        "not measured as a whole",
+        f"  of the blocks' time {100 * parts['row']:.0f} % are rows of tables, {100 * parts['interpolated']:.0f} % lie "
+        f"between rows, {100 * parts['assumed']:.0f} % are assumed",
+        "  last block (ms)                      F       I       W",
+        *(
+            f"  {each['device_type']:<20} x{each['width']:<3} {each['microbatch_size']:>3} samples"
+            f"{each['forward_ns'] / 1e6:8.3f}{each['input_grad_ns'] / 1e6:8.3f}{each['weight_grad_ns'] / 1e6:8.3f}"
+            for each in said["block"]
+        ),
+    ]
+    return "\n".join([*lines, f"  written to {output}"] if output not in (None, "-") else lines)

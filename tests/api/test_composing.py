@@ -1,0 +1,88 @@
+"""`pipeplan import aiconfigurator` on a small package of tables that lies where an installed one would."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from profiles.importers.aiconfigurator.tables import find_package
+from profiles.load import load_workload
+from profiles.rates_at_hand import rates_at_hand
+from tests.api.worlds import Shell
+from tests.profiles.table_package import install, make_package
+
+IMPORT = ("import", "aiconfigurator", "--model", "toy/llama", "--gpu", "toy")
+
+
+@pytest.fixture
+def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
+    folder: Path = tmp_path_factory.mktemp("site")
+    make_package(folder)
+    install(folder)
+    find_package.cache_clear()
+    rates_at_hand.cache_clear()
+    monkeypatch.syspath_prepend(folder)
+    yield folder
+    find_package.cache_clear()
+    rates_at_hand.cache_clear()
+
+
+@pytest.mark.slow
+def test_a_workload_is_put_together_and_planned(shell: Shell, installed: Path):
+    """Tests that model, device type, degrees, sizes and hosts become a workload that `plan` answers."""
+    sizes = ("--tensor-parallel", "1,2", "-b", "1,2", "--sequence", "256", "--hosts", "1", "--global-batch", "16")
+    outcome = shell.run(*IMPORT, *sizes, "-o", "w.json")
+    assert (outcome.code, outcome.out) == (0, ""), outcome.err
+    assert "toy/llama, bf16: 4 layers" in outcome.err
+    assert "are rows of tables" in outcome.err
+    workload = load_workload("w.json")
+    assert workload.global_batch_size == 16
+    assert workload.cluster is not None
+    assert len(workload.cluster.devices) == 8
+    assert "bandwidths and memory are those of the sheets" in workload.profile.provenance
+    planned = shell.run("plan", "w.json", "--max-rounds", "1", "--time-limit", "5", "-o", "p.json")
+    assert planned.code == 0, planned.err
+
+
+def test_what_is_said_as_json(shell: Shell, installed: Path):
+    """Tests that with --json the summary is data: times of a block and what part rests on what."""
+    outcome = shell.run(*IMPORT, "--sequence", "256", "-m", "8", "--device-type", "T", "--json", "-o", "w.json")
+    assert outcome.code == 0, outcome.err
+    said = json.loads(outcome.err or outcome.out)
+    assert (said["event"], said["layers"], said["devices"]) == ("done", 4, 0)
+    assert sum(said["time_from"].values()) == pytest.approx(1, abs=0.001)
+    assert [each["device_type"] for each in said["block"]] == ["T"]
+    assert load_workload("w.json").num_microbatches == 8
+
+
+REFUSALS = {
+    ("import", "aiconfigurator", "--gpu", "toy"): "give --model and --gpu; models: llama3-8b",
+    (*IMPORT[:4], "--gpu", "abacus"): 'no measured tables of "abacus"; there are toy_sxm',
+    (*IMPORT[:2], "--model", "nobody", "--gpu", "toy"): 'no model "nobody"; there are llama3-8b',
+    (*IMPORT, "--tensor-parallel", "3"): "degree 3: does not divide the 8 heads of toy/llama; there are 1, 2, 4, 8",
+    (*IMPORT, "--tensor-parallel", "two"): "--tensor-parallel two: write whole numbers",
+    (*IMPORT, "--sequence", "0"): "--sequence 0: give the tokens",
+    (*IMPORT, "--dtype", "fp8"): "matrix products in fp8 were not measured; there are bf16",
+    (*IMPORT, "--hosts", "1,2"): "--hosts 1,2: give a number of hosts for each of toy_sxm",
+    (*IMPORT, "--hosts", "1", "--cluster", "c.json"): "--cluster and --hosts both name the devices",
+    (*IMPORT, "-m", "4", "--global-batch", "8"): "--num-microbatches and --global-batch",
+    ("import", "demo:bert32-a100", "--gpu", "toy"): "go with `import aiconfigurator`",
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_refusals(shell: Shell, installed: Path, words: tuple[str, ...]):
+    """Tests that what cannot be put together is refused in one sentence that lists what there is."""
+    outcome = shell.run(*words)
+    assert outcome.code == 2
+    assert REFUSALS[words] in " ".join(outcome.err.split())
+
+
+def test_without_the_package(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a missing package is answered with how to install it."""
+    find_package.cache_clear()
+    monkeypatch.setattr("profiles.importers.aiconfigurator.tables.PACKAGE", "aiconfigurator_core_that_is_absent")
+    outcome = shell.run(*IMPORT)
+    assert outcome.code == 2
+    assert "not installed: pip install 'pipeline-planner[tables]'" in " ".join(outcome.err.split())
+    find_package.cache_clear()
