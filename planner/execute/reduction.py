@@ -139,7 +139,7 @@ class GradientBucket:
         sizes = [parameter.numel() for parameter in parameters]
         self.flat = torch.zeros(sum(sizes), dtype=_kind_of(parameters[0]), device=parameters[0].device)
         self._places = [
-            _like(part, parameter) for part, parameter in zip(self.flat.split(sizes), parameters, strict=True)
+            _like(part, parameter) for part, parameter in zip(torch.split(self.flat, sizes), parameters, strict=True)
         ]
 
     def take_in(self) -> None:
