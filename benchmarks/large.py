@@ -98,7 +98,7 @@ def plan_row(row: Row, *, limit_s: float) -> tuple[list[str], bool]:
 
 def run_planner(source: Path, target: Path, *, limit_s: float) -> Outcome:
     """Run `pipeplan plan` as a process of its own and watch it."""
-    command = [sys.executable, "-m", "api.cli", "plan", str(source), "--time-limit", str(limit_s)]
+    command = [sys.executable, "-m", "api", "plan", str(source), "--time-limit", str(limit_s)]
     begin, first = time.monotonic(), None
     process = subprocess.Popen([*command, "--json", "-o", str(target)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

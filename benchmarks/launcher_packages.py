@@ -68,7 +68,7 @@ class Check:
 
 def pipeplan(*words: str, environment: Mapping[str, str] | None = None, with_errors: bool = False) -> str:
     """What the command prints, to both streams if wanted; AssertionError if it fails."""
-    command = [sys.executable, "-m", "api.cli", *words]
+    command = [sys.executable, "-m", "api", *words]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | (environment or {}), capture_output=True, text=True, check=False
     )

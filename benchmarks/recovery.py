@@ -94,7 +94,7 @@ class Job:
 
     def __init__(self, folder: Path, *, launcher: Sequence[str], environment: Mapping[str, str], search_s: float):
         self.folder, self.environment = folder, dict(environment)
-        words = ["-m", "api.cli", "launch", launcher[0], str(folder / "plan.json"), *launcher[1:], "--processors"]
+        words = ["-m", "api", "launch", launcher[0], str(folder / "plan.json"), *launcher[1:], "--processors"]
         words += ["--heal", "--heals", str(NUM_DEVICES), "--heal-time-limit", str(search_s), "--json"]
         words += ["--folder", str(folder / "job"), "--python", sys.executable, "--", *PROGRAM]
         self.losses = folder / "losses"

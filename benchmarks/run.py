@@ -46,7 +46,7 @@ def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
     assert workload.num_microbatches is not None
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "plan.json"
-        command = [sys.executable, "-m", "api.cli", "plan", source, "--json", "-o", str(output)]
+        command = [sys.executable, "-m", "api", "plan", source, "--json", "-o", str(output)]
         command += ["--time-limit", str(time_limit_s), "--seed", str(seed)]
         begin, first, last = time.monotonic(), None, ""
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
@@ -73,7 +73,7 @@ def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
 
 def passes_alone(plan: Path) -> bool:
     """Whether the command line passes a plan and everything its evidence states, without the workload."""
-    command = (sys.executable, "-m", "api.cli", "verify", "--certificate", str(plan))
+    command = (sys.executable, "-m", "api", "verify", "--certificate", str(plan))
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

@@ -54,7 +54,7 @@ def demo_problem() -> Problem:
 def processes(*commands: Sequence[str]) -> Iterator[None]:
     """Our commands, for as long as the context lasts."""
     started = [
-        subprocess.Popen([sys.executable, "-m", "api.cli", *command], cwd=ROOT, start_new_session=True)
+        subprocess.Popen([sys.executable, "-m", "api", *command], cwd=ROOT, start_new_session=True)
         for command in commands
     ]
     try:

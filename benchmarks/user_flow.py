@@ -43,7 +43,7 @@ class FlowModel:
 
 def pipeplan(*arguments: str, timeout_s: float = COMMAND_S) -> str:
     """Run a command in a fresh process; gives what it said, raises FlowError."""
-    command = [sys.executable, "-m", "api.cli", *arguments]
+    command = [sys.executable, "-m", "api", *arguments]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:

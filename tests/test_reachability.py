@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.test_house_rules import PACKAGES, ROOT, assert_none, parse, python_files
 
-ENTRY_POINTS = ("api.cli.__main__", "planner.execute.__main__", "planner.execute.session")
+ENTRY_POINTS = ("api.__main__", "planner.execute.__main__", "planner.execute.session")
 """`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, and the loop of one's own."""
 
 

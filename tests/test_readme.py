@@ -94,7 +94,7 @@ def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
     serve, curl, plan, *composed = (line.replace("8765", port) for line in lines)
     root = Path(__file__).parents[1]
     assert all((root / line.split()[3]).exists() for line in composed)  # no container engine here: see tests/docker
-    cli = [sys.executable, "-m", "api.cli"]
+    cli = [sys.executable, "-m", "api"]
     environment = {**os.environ, "PYTHONPATH": str(root), "PIPEPLAN_DATA": str(tmp_path / "data")}
     process = subprocess.Popen(
         [*cli, *serve.split()[1:], "--port", port], cwd=tmp_path, env=environment, start_new_session=True

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PROGRAMS = {"pipeplan": ["-m", "api.cli"], "torchrun": ["-m", "torch.distributed.run"]}
+PROGRAMS = {"pipeplan": ["-m", "api"], "torchrun": ["-m", "torch.distributed.run"]}
 
 
 def blocks(document: str, language: str) -> list[str]:

@@ -152,7 +152,7 @@ def test_limits_come_from_the_command_line_and_the_environment():
 def start(folder: Path, *more: str) -> tuple[subprocess.Popen[bytes], Client]:
     """A service process that answers."""
     port = free_port()
-    command = [sys.executable, "-m", "api.cli", "serve", "--port", str(port), "--data", str(folder / "data"), *more]
+    command = [sys.executable, "-m", "api", "serve", "--port", str(port), "--data", str(folder / "data"), *more]
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     client = Client(f"http://127.0.0.1:{port}", num_tries=8)
     until = time.monotonic() + 60
