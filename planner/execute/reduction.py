@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
+from planner.execute.group_parts import GroupPart
 from planner.plan import Plan
 
 BUCKET_BYTES = 2**25
@@ -22,8 +23,18 @@ def bucket_bytes_of(plan: Plan) -> int:
 class StageReduction:
     """The gradients of a stage: added up over its replicas while other stages go on computing, and scaled."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, group: Any, bucket_bytes: int = BUCKET_BYTES) -> None:
-        """`group`: the processes that hold the stage, None if there is only one; `bucket_bytes`: most held twice."""
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        group: Any,
+        parts: Sequence[GroupPart] = (),
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        """`group`: the processes that hold the same, None if there is only one; `parts`: of those parameters that are
+        parts, held by a group together; `bucket_bytes`: most held twice.
+        """
+        self.parts = [part for part in parts if part.parameter.requires_grad]
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.bucket_bytes = bucket_bytes
         self.group, self.is_due = group, True
@@ -33,7 +44,11 @@ class StageReduction:
     @torch.no_grad()
     def start(self) -> None:
         """To be called once per iteration, after the last weight gradient."""
-        if self.group is None or not self.is_due:
+        if not self.is_due:
+            return
+        for part in self.parts:
+            part.take_grad()
+        if self.group is None:
             return
         for parameters in _buckets(self.parameters, bucket_bytes=self.bucket_bytes):
             flat = _pack(parameters)
@@ -45,6 +60,8 @@ class StageReduction:
         for work in self._running:
             work.wait()
         self._running.clear()
+        for part in self.parts:
+            part.add_up()
         if divisor != 1:
             for parameter in self.parameters:
                 if parameter.grad is not None:

@@ -1,0 +1,190 @@
+"""Stages on groups of devices, run tensor-parallel on gloo processes, against the same training in one process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.document import render_plan
+from tests.integration.test_execute import SKIPS, TOLERANCES, Case, drawn, named, run_ranks, sharded
+from tests.planner.execute.orders import make_random_plan
+
+TWO = {
+    "two devices": drawn("0+1", cut=(3,), num_microbatches=3, model="wide"),
+    "two stages on both": drawn("0+1 0+1", cut=(2, 1), num_microbatches=3, model="wide"),
+    "whole backward": drawn("0+1 0+1", cut=(1, 1), num_microbatches=3, model="wide", backward="B"),
+    "one device, then both": drawn("0 0+1", cut=(1, 2), num_microbatches=3, model="wide"),
+    "both, then one device": drawn("0+1 1", cut=(2, 1), num_microbatches=3, model="wide"),
+    "recomputed": drawn("0+1 0+1", cut=(1, 1), num_microbatches=3, model="wide", recompute="yn"),
+    "frozen in front": drawn("0+1 0+1", kinds="fw", num_microbatches=2, model="wide"),
+    "clipped": drawn("0+1 0", cut=(2, 1), num_microbatches=2, model="wide_clipped"),
+    "skip edges": drawn("0+1 0 0+1 1", cut=(1, 2, 1, 1), num_microbatches=2, model="wide_skipping", edges=SKIPS),
+    "GPT, queries, keys and values in one, tied": drawn("0+1", cut=(4,), num_microbatches=2, model="wide_gpt"),
+    "torch's encoder layers": drawn("0+1 1", cut=(3, 1), num_microbatches=2, model="encoder"),
+    "a norm on a part of the sequence": drawn("0+1", cut=(3,), num_microbatches=2, model="sequence"),
+    "bfloat16, gradients in float32": drawn(
+        "0+1", cut=(2,), num_microbatches=2, model="wide_bfloat16", dtype="bfloat16"
+    ),
+    "from two devices to one each": drawn(
+        "0+1", cut=(4,), num_microbatches=2, model="wide_clipped", steps=3, then=make_random_plan(
+            "0 1", cut=(2, 2), num_microbatches=2
+        )
+    ),
+    "from one device each to two": drawn(
+        "0 1", cut=(2, 2), num_microbatches=2, model="wide_gpt", steps=3, then=make_random_plan(
+            "0+1 0+1", cut=(2, 2), num_microbatches=2
+        )
+    ),
+}  # fmt: skip
+FOUR = {
+    "two and two": drawn("0+1 2+3", cut=(2, 2), num_microbatches=4, model="wide"),
+    "two and two, there and back": drawn("0+1 2+3 0+1", cut=(1, 2, 1), num_microbatches=4, model="wide"),
+    "one, two, one": drawn("0 1+2 3", cut=(1, 2, 1), num_microbatches=4, model="wide"),
+    "four": drawn("0+1+2+3", cut=(2,), num_microbatches=2, model="wide"),
+    "four, then two of them": drawn("0+1+2+3 2+3", cut=(1, 2), num_microbatches=2, model="wide"),
+    "random order": drawn("0+1 2+3 0+2 1", cut=(2, 1, 1, 1), num_microbatches=4, model="wide", seed=1),
+    "random order, skip edges": drawn(
+        "0+1 1+2 3 0+3", cut=(1, 2, 1, 1), num_microbatches=3, model="wide_skipping", edges=SKIPS, seed=2
+    ),
+    "random order, replicas": drawn("0+1/2+3 1/3 0+2/1+3", cut=(2, 1, 1), num_microbatches=3, model="wide", seed=3),
+    "replicas of groups": drawn("0+1/2+3", cut=(3,), num_microbatches=3, model="wide"),
+    "replicas, then a group": drawn("0/1 2+3", cut=(2, 2), num_microbatches=3, model="wide"),
+    "replicas of groups, then replicas": drawn("0+1/2+3 1/3", cut=(2, 2), num_microbatches=3, model="wide_clipped"),
+    "replicas of groups, sharded": sharded("0+1/2+3", cut=(3,), num_microbatches=2, model="wide", steps=3),
+    "replicas of groups, sharded and clipped": sharded("0+1/2+3", cut=(3,), num_microbatches=2, model="wide_clipped"),
+    "replicas of groups, GPT tied": drawn("0+1/2+3 0+1/2+3", cut=(2, 2), num_microbatches=2, model="wide_gpt"),
+    "replicas of groups, a norm on a part of the sequence, sharded": sharded(
+        "0+1/2+3", cut=(3,), num_microbatches=2, model="sequence"
+    ),
+    "from sharded replicas of groups to two groups": sharded(
+        "0+1/2+3",
+        cut=(4,),
+        num_microbatches=2,
+        steps=3,
+        model="wide_gpt",
+        then=make_random_plan("0+1 2+3", cut=(2, 2), num_microbatches=2),
+    ),
+    "from two groups to sharded replicas of groups": sharded(
+        "0+1 2+3",
+        cut=(2, 2),
+        num_microbatches=2,
+        steps=3,
+        model="wide_gpt",
+        then=make_random_plan("0+1/2+3 0/1", cut=(3, 1), num_microbatches=2),
+    ),
+}
+LAYERS = {
+    "gpt2": ("transformer.wte", "transformer.h.0", "transformer.h.1", "transformer.ln_f"),
+    "llama": ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"),
+    "bert": ("bert.embeddings", "bert.encoder.layer.0", "bert.encoder.layer.1", "cls"),
+}
+"""As `from_module` names them."""
+FAMILIES = {
+    f"{model} of transformers, {placement}": named(
+        drawn(placement, cut=cut, num_microbatches=2, model=model), *LAYERS[model]
+    )
+    for model in LAYERS
+    for placement, cut in (("0+1", (4,)), ("0 0+1", (2, 2)))
+}
+TWO |= FAMILIES
+
+REFUSED = {
+    "native split": (
+        drawn("0+1", num_microbatches=2, model="wide", split="native"),
+        "stage 0 spans 2 devices, but the native split would talk over the group in W; use --split deferred",
+    ),
+    "nothing to cut": (
+        drawn("0+1", num_microbatches=2),
+        "stage 0 spans 2 devices, but of none of its layers ('l0' ...) is known how to cut it; say so in `Training.",
+    ),
+    "a tied weight": (
+        drawn("0+1", cut=(2,), num_microbatches=2, model="tied_wide"),
+        "stage 0 spans 2 devices, and l0:inner.weight is tied, but would be cut; leave it whole in `parallelize`",
+    ),
+    "no such part": (
+        drawn("0+1", num_microbatches=2, model="misnamed"),
+        "stage 0 spans 2 devices, but layer 'l0' cannot be cut: `parallelize` names 'middle', but there is no such",
+    ),
+    "a part that is not put together": (
+        drawn("0+1", num_microbatches=2, model="unreduced"),
+        "stage 0: layer 'l0' does not come to the same on 2 devices as on one: ",
+    ),
+    "heads that are not counted": (
+        drawn("0+1", cut=(3,), num_microbatches=2, model="miscounted_gpt"),
+        "stage 0: layer 'l1' does not come to the same on 2 devices as on one: output 0 differs; give `parallelize`",
+    ),
+}
+REFUSED_BY_FOUR = {
+    "hidden units that four do not divide": (
+        drawn("0+1+2+3", cut=(3,), num_microbatches=2, model="uneven"),
+        "stage 0 spans 4 devices, but layer 'l0' cannot be cut: inner.weight has shape (6, 6), which cannot be cut "
+        "along dimension 0 into 4 parts; give `parallelize` styles that fit, or plan with max_width = 1",
+    ),
+    "heads that four do not divide": (
+        named(drawn("0+1+2+3", cut=(4,), num_microbatches=2, model="llama"), *LAYERS["llama"]),
+        "stage 0 spans 4 devices, but layer 'model.layers.0' cannot be cut: model.layers.0.self_attn has "
+        "num_key_value_heads = 2, which width 4 does not divide; plan with a max_width that does, or say in",
+    ),
+}
+
+CASES = {f"2 processes: {name}": case for name, case in TWO.items()} | {
+    f"4 processes: {name}": case for name, case in FOUR.items()
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What every rank says about every case."""
+    answers = {}
+    for world_size, cases in [
+        (2, TWO | {name: case for name, (case, _) in REFUSED.items()}),
+        (4, FOUR | {name: case for name, (case, _) in REFUSED_BY_FOUR.items()}),
+    ]:
+        folder = tmp_path_factory.mktemp(f"widths{world_size}")
+        for number, (name, case) in enumerate(cases.items()):
+            write_case(folder, number, name=name, case=case)
+        run_ranks(folder, world_size)
+        ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(world_size)]
+        for name in cases:
+            answers[f"{world_size} processes: {name}"] = [rank[name] for rank in ranks]
+    return answers
+
+
+def write_case(folder: Path, number: int, *, name: str, case: Case) -> None:
+    (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
+    document = {key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "messages", "steps")}
+    document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
+    if case.then is not None:
+        document["then"] = f"{number:03}.then.json"
+        (folder / document["then"]).write_text(render_plan(case.then))
+    (folder / f"{number:03}.case.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_gradients_equal_those_of_one_process(outcomes, name: str):
+    """Tests that losses, gradients and weights are those of a single process, and that every member knows the loss."""
+    case, answers = CASES[name], outcomes[name]
+    tolerance = TOLERANCES[case.dtype]
+    for number in range(case.steps):
+        plan = case.plan if case.then is None or number == 0 else case.then
+        told = [answer for answer in answers if answer["losses"][number]]
+        assert len(told) == len({device for group in plan.stages[-1].replicas for device in group})
+        for answer in told:
+            assert answer["losses"][number] == pytest.approx(answer["expected_losses"][number], rel=tolerance, abs=0)
+    for answer in answers:
+        assert answer["missing"] == []
+        assert answer["gradients"] <= tolerance * answer["largest"]
+        assert answer["weights"] <= 10 * tolerance * max(answer["largest"], 1)
+        assert answer["kept"] == 0
+        assert answer["executed"][case.then is not None :] == [answer["row"]] * (case.steps - (case.then is not None))
+    assert sum(answer["count"] for answer in answers) > 0
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *REFUSED_BY_FOUR])
+def test_what_cannot_be_run_together_is_refused(outcomes, name: str):
+    """Tests that every rank says the same before the first iteration, with the field, its value and a remedy."""
+    size = 2 if name in REFUSED else 4
+    answers = outcomes[f"{size} processes: {name}"]
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0]["refused"].startswith((REFUSED | REFUSED_BY_FOUR)[name][1]), answers[0]
