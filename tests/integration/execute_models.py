@@ -780,8 +780,9 @@ def of_transformers(name: str, *, num_microbatches: int) -> Training:
             attn_pdrop=0.0,
         )
         model: Any = transformers.GPT2LMHeadModel(config)
-    elif name == "llama":
-        more = {"intermediate_size": 24, "num_key_value_heads": 2, "max_position_embeddings": 8}
+    elif name.startswith("llama"):
+        heads = 1 if name == "llama of one" else 2
+        more = {"intermediate_size": 24, "num_key_value_heads": heads, "max_position_embeddings": 8}
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **more))
     else:
         more = {"intermediate_size": 24, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -803,8 +804,33 @@ def llama(kinds: str, *, num_microbatches: int) -> Training:
     return of_transformers("llama", num_microbatches=num_microbatches)
 
 
+def llama_of_one(kinds: str, *, num_microbatches: int) -> Training:
+    """One head of keys."""
+    return of_transformers("llama of one", num_microbatches=num_microbatches)
+
+
 def bert(kinds: str, *, num_microbatches: int) -> Training:
     return of_transformers("bert", num_microbatches=num_microbatches)
+
+
+class ByNorm(Recording):
+    """Steps of one length."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad /= parameter.grad.norm()
+        super().step(closure)
+
+
+def wide_normed(kinds: str, *, num_microbatches: int) -> Training:
+    return Training(**(vars(wide(kinds, num_microbatches=num_microbatches)) | {"optimizer": ByNorm}))
+
+
+def wide_alone() -> Training:
+    """For the command line: four blocks, plain gradients."""
+    training = wide("wwww", num_microbatches=4)
+    return Training(**(vars(training) | {"optimizer": partial(torch.optim.AdamW, lr=0.01)}))
 
 
 class EvenBlock(Block):

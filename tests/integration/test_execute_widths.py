@@ -1,14 +1,23 @@
 """Stages on groups of devices, run tensor-parallel on gloo processes, against the same training in one process."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from planner.document import render_plan
+from planner.export.targets import TARGETS, restrict_problem
+from planner.plan import Plan
+from planner.planning import make_plan
+from planner.problem import Options, Problem
+from planner.progress import Limits
+from profiles.model_profile import WidthBytes
 from tests.integration.test_execute import SKIPS, TOLERANCES, Case, drawn, named, run_ranks, sharded
+from tests.integration.test_execute_command import losses, start_ranks, write
 from tests.planner.execute.orders import make_random_plan
+from tests.planner.export import chains
 
 TWO = {
     "two devices": drawn("0+1", cut=(3,), num_microbatches=3, model="wide"),
@@ -81,11 +90,8 @@ LAYERS = {
 }
 """As `from_module` names them."""
 FAMILIES = {
-    f"{model} of transformers, {placement}": named(
-        drawn(placement, cut=cut, num_microbatches=2, model=model), *LAYERS[model]
-    )
-    for model in LAYERS
-    for placement, cut in (("0+1", (4,)), ("0 0+1", (2, 2)))
+    f"{model} of transformers": named(drawn(placement, cut=cut, num_microbatches=2, model=model), *LAYERS[model])
+    for model, placement, cut in (("gpt2", "0 0+1", (2, 2)), ("llama", "0+1", (4,)), ("bert", "0 0+1", (2, 2)))
 }
 TWO |= FAMILIES
 
@@ -110,6 +116,17 @@ REFUSED = {
         drawn("0+1", num_microbatches=2, model="unreduced"),
         "stage 0: layer 'l0' does not come to the same on 2 devices as on one: ",
     ),
+    "heads that two do not divide": (
+        named(drawn("0+1", cut=(4,), num_microbatches=2, model="llama_of_one"), *LAYERS["llama"]),
+        "stage 0 spans 2 devices, but layer 'model.layers.0' cannot be cut: model.layers.0.self_attn has "
+        "num_key_value_heads = 1, which width 2 does not divide; plan with a max_width that does, or say in",
+    ),
+    "an optimizer that looks at whole weights": (
+        drawn("0+1", num_microbatches=2, model="wide_normed"),
+        "stage 0 is planned with groups of 2 devices, but its optimizer (ByNorm) moves a part of l0:inner.weight "
+        "otherwise than the whole of it; use one that works element by element (SGD, Adam, AdamW, ...), or plan with "
+        "max_width = 1",
+    ),
     "heads that are not counted": (
         drawn("0+1", cut=(3,), num_microbatches=2, model="miscounted_gpt"),
         "stage 0: layer 'l1' does not come to the same on 2 devices as on one: output 0 differs; give `parallelize`",
@@ -120,11 +137,6 @@ REFUSED_BY_FOUR = {
         drawn("0+1+2+3", cut=(3,), num_microbatches=2, model="uneven"),
         "stage 0 spans 4 devices, but layer 'l0' cannot be cut: inner.weight has shape (6, 6), which cannot be cut "
         "along dimension 0 into 4 parts; give `parallelize` styles that fit, or plan with max_width = 1",
-    ),
-    "heads that four do not divide": (
-        named(drawn("0+1+2+3", cut=(4,), num_microbatches=2, model="llama"), *LAYERS["llama"]),
-        "stage 0 spans 4 devices, but layer 'model.layers.0' cannot be cut: model.layers.0.self_attn has "
-        "num_key_value_heads = 2, which width 4 does not divide; plan with a max_width that does, or say in",
     ),
 }
 
@@ -188,3 +200,53 @@ def test_what_cannot_be_run_together_is_refused(outcomes, name: str):
     answers = outcomes[f"{size} processes: {name}"]
     assert all(answer == answers[0] for answer in answers)
     assert answers[0]["refused"].startswith((REFUSED | REFUSED_BY_FOUR)[name][1]), answers[0]
+
+
+def planned_problem() -> Problem:
+    """Four layers, measured on one device and, twice as fast, on two; all are on both devices."""
+    problem = chains.make_chain("wwww", num_devices=2, num_microbatches=4)
+    layers = []
+    for layer in problem.profile.layers:
+        (alone,) = layer.costs
+        half = {key: getattr(alone, key) // 2 for key in ("forward_ns", "input_grad_ns", "weight_grad_ns")}
+        wider = WidthBytes(width=2, state_bytes=layer.state_bytes // 2, stash_bytes=5)
+        layers.append(replace(layer, costs=(alone, replace(alone, width=2, **half)), wider=(wider,)))
+    options = Options(
+        max_width=2,
+        max_stages_per_device=2,
+        partition=(("l0", "l1"), ("l2", "l3")),
+        placement=((("d0", "d1"),), (("d0", "d1"),)),
+    )
+    return replace(problem, profile=replace(problem.profile, layers=tuple(layers)), options=options)
+
+
+def train(plan: Plan, folder: Path, name: str, *more: object) -> list[list[float]]:
+    """Its losses."""
+    path = write(plan, folder / f"{name}.json")
+    command = [path, "--model", "execute_models:wide_alone", "--losses", folder / name, *more]
+    answers = start_ranks([command] * len(plan.devices))
+    assert [code for code, _ in answers] == [0] * len(plan.devices), answers
+    return losses(folder / name)
+
+
+def test_a_planned_width_runs_and_its_files_go_on_under_another(tmp_path: Path):
+    """Tests that a plan for the executor may have groups, and that weights and checkpoints change hands."""
+    executor = TARGETS["executor"]
+    problem = restrict_problem(planned_problem(), executor)
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
+    assert [stage.replicas for stage in plan.stages] == [(("d0", "d1"),)] * 2
+    assert executor.fit(problem, plan) == plan
+    alone = make_random_plan("0", cut=(4,), num_microbatches=4)
+    weights, point = tmp_path / "weights", tmp_path / "checkpoint"
+    first = train(plan, tmp_path, "two", "--steps", 2, "--save-weights", weights, "--save", point)
+    whole = train(alone, tmp_path, "one", "--steps", 3, "--save", tmp_path / "other")
+    assert len(whole) == 3
+    for mine, theirs in zip(first, whole, strict=False):
+        assert mine == pytest.approx(theirs, rel=1e-12)
+    (third,) = train(alone, tmp_path, "on", "--load", point)
+    assert third == pytest.approx(whole[2], rel=1e-12)
+    by_two, by_one = (train(each, tmp_path, name, "--weights", weights) for each, name in ((plan, "a"), (alone, "b")))
+    assert by_two[0] == pytest.approx(by_one[0], rel=1e-12)
+    assert by_two[0] != pytest.approx(whole[0], rel=1e-3)
+    fourth = train(plan, tmp_path, "there", "--load", tmp_path / "other")
+    assert fourth[0] == pytest.approx(train(alone, tmp_path, "here", "--load", tmp_path / "other")[0], rel=1e-12)
