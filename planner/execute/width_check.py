@@ -47,6 +47,7 @@ def require_widths(training: Training, stages: Sequence[tuple[str, ...]], *, wid
 
     `stages`: the layers of each; `widths`: of each, empty: 1.
     """
+    uncut, has_cut = "", False
     for number, (names, width) in enumerate(zip(stages, widths, strict=bool(widths))):
         if width == 1:
             continue
@@ -60,12 +61,13 @@ def require_widths(training: Training, stages: Sequence[tuple[str, ...]], *, wid
                 cut[name] = _find_cut(layer, styles_of(training, name, layer=layer, width=width), width=width)
             except ValueError as error:
                 raise ValueError(f"{where}, but layer {name!r} cannot be cut: {error}") from None
-        if not any(cut.values()):
-            raise ValueError(
-                f"{where}, but of none of its layers ({names[0]!r} ...) is known how to cut it; say so in "
-                "`Training.parallelize`, or plan with max_width = 1"
-            )
+        has_cut |= any(cut.values())
+        uncut = uncut or ("" if any(cut.values()) else f"{where}, but of none of its layers ({names[0]!r} ...)")
         _require_untied(training, cut, where=where)
+    if uncut and not has_cut:
+        raise ValueError(
+            f"{uncut} is known how to cut it; say so in `Training.parallelize`, or plan with max_width = 1"
+        )
 
 
 def _require_untied(training: Training, cut: Mapping[str, Sequence[str]], *, where: str) -> None:

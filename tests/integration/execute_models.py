@@ -813,6 +813,18 @@ def bert(kinds: str, *, num_microbatches: int) -> Training:
     return of_transformers("bert", num_microbatches=num_microbatches)
 
 
+class Bare(Block):
+    """Nothing comes behind the sum over the group."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.inner(x)))
+
+
+def wide_bare(kinds: str, *, num_microbatches: int) -> Training:
+    training = wide(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: Bare().double())}))
+
+
 class ByNorm(Recording):
     """Steps of one length."""
 
