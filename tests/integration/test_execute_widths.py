@@ -1,12 +1,14 @@
 """Stages on groups of devices, run tensor-parallel on gloo processes, against the same training in one process."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from api.executor_probe import time_group
 from planner.document import render_plan
 from planner.export.targets import TARGETS, restrict_problem
 from planner.plan import Plan
@@ -14,7 +16,9 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.model_profile import WidthBytes
-from tests.integration.test_execute import SKIPS, TOLERANCES, Case, drawn, named, run_ranks, sharded
+from profiles.workload import Workload
+from tests.integration.execute_models import SAMPLES
+from tests.integration.test_execute import SKIPS, TOLERANCES, WORKER, Case, drawn, named, run_ranks, sharded
 from tests.integration.test_execute_command import losses, start_ranks, write
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
@@ -252,3 +256,23 @@ def test_a_planned_width_runs_and_its_files_go_on_under_another(tmp_path: Path):
     assert by_two[0] != pytest.approx(whole[0], rel=1e-3)
     fourth = train(plan, tmp_path, "there", "--load", tmp_path / "other")
     assert fourth[0] == pytest.approx(train(alone, tmp_path, "here", "--load", tmp_path / "other")[0], rel=1e-12)
+
+
+def test_layers_are_timed_by_a_group(monkeypatch: pytest.MonkeyPatch):
+    """Tests that two processes of the executor give every layer costs at width 2, and half of the cut weights."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (WORKER.parent, WORKER.parents[2]))))
+    problem = chains.make_chain("wwww", num_devices=2, num_microbatches=4)
+    profile = replace(problem.profile, microbatch_size=SAMPLES)
+    workload = Workload(profile=profile, cluster=problem.cluster, num_microbatches=4)
+    timed, reason = time_group(workload, model="execute_models:wide_alone", width=2, sizes=(SAMPLES,), iterations=2)
+    assert reason == ""
+    for layer in timed.profile.layers:
+        alone, both = layer.costs
+        assert (both.width, both.microbatch_size) == (2, None)
+        assert min(both.forward_ns, both.input_grad_ns, both.weight_grad_ns) > 0
+        assert 20 < layer.wider[0].parameter_bytes < 0.6 * layer.parameter_bytes  # the outer bias is whole
+        assert alone == profile.by_name[layer.name].costs[0]
+    assert "Width 2: times of layers run tensor-parallel by 2 processes" in timed.profile.provenance
+    same, reason = time_group(workload, model="execute_models:no_such", width=2, sizes=(SAMPLES,), iterations=2)
+    assert same is workload
+    assert "no_such" in reason
