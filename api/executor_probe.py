@@ -76,7 +76,7 @@ def time_group(
     profile, device_type = workload.profile, workload.profile.layers[0].costs[0].device_type
     samples = (workload.num_microbatches or 0) * (profile.microbatch_size or 0)
     with tempfile.TemporaryDirectory(prefix="pipeplan-group-") as folder:
-        paths = []
+        paths = list[str]()
         for size, is_fine in itertools.product(sizes, (True, False)):
             plan = make_group_plan(profile, width, num_microbatches=samples // size, is_fine=is_fine)
             paths.append(str(Path(folder, f"plan{len(paths)}.json")))
