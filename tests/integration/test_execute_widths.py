@@ -11,6 +11,7 @@ import pytest
 from api.executor_probe import time_group
 from planner.document import render_plan
 from planner.export.targets import TARGETS, restrict_problem
+from planner.fidelity.group_costs import make_group_plan
 from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem
@@ -18,8 +19,10 @@ from planner.progress import Limits
 from profiles.model_profile import WidthBytes
 from profiles.workload import Workload
 from tests.integration.execute_models import SAMPLES
+from tests.integration.forked_ranks import Rank, run_forked
 from tests.integration.test_execute import SKIPS, TOLERANCES, WORKER, Case, drawn, named, run_ranks, sharded
-from tests.integration.test_execute_command import losses, start_ranks, write
+from tests.integration.test_execute_command import environment, losses, start_ranks, write
+from tests.long_runs import IS_LONG
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
@@ -33,6 +36,7 @@ TWO = {
     "recomputed": drawn("0+1 0+1", cut=(1, 1), num_microbatches=3, model="wide", recompute="yn"),
     "frozen in front": drawn("0+1 0+1", kinds="fw", num_microbatches=2, model="wide"),
     "clipped": drawn("0+1 0", cut=(2, 1), num_microbatches=2, model="wide_clipped"),
+    "accumulated": drawn("0+1 0", cut=(1, 1), num_microbatches=2, model="wide_accumulated", steps=4),
     "skip edges": drawn("0+1 0 0+1 1", cut=(1, 2, 1, 1), num_microbatches=2, model="wide_skipping", edges=SKIPS),
     "GPT, queries, keys and values in one, tied": drawn("0+1", cut=(4,), num_microbatches=2, model="wide_gpt"),
     "torch's encoder layers": drawn("0+1 1", cut=(3, 1), num_microbatches=2, model="encoder"),
@@ -53,10 +57,8 @@ TWO = {
 }  # fmt: skip
 FOUR = {
     "two and two": drawn("0+1 2+3", cut=(2, 2), num_microbatches=4, model="wide"),
-    "two and two, there and back": drawn("0+1 2+3 0+1", cut=(1, 2, 1), num_microbatches=4, model="wide"),
     "one, two, one": drawn("0 1+2 3", cut=(1, 2, 1), num_microbatches=4, model="wide"),
     "a sum that is sent": drawn("0+1 2+3 1", cut=(1, 1, 1), num_microbatches=2, model="wide_bare"),
-    "four": drawn("0+1+2+3", cut=(2,), num_microbatches=2, model="wide"),
     "four, then two of them": drawn("0+1+2+3 2+3", cut=(1, 2), num_microbatches=2, model="wide"),
     "random order": drawn("0+1 2+3 0+2 1", cut=(2, 1, 1, 1), num_microbatches=4, model="wide", seed=1),
     "random order, skip edges": drawn(
@@ -64,9 +66,7 @@ FOUR = {
     ),
     "random order, replicas": drawn("0+1/2+3 1/3 0+2/1+3", cut=(2, 1, 1), num_microbatches=3, model="wide", seed=3),
     "replicas of groups": drawn("0+1/2+3", cut=(3,), num_microbatches=3, model="wide"),
-    "replicas, then a group": drawn("0/1 2+3", cut=(2, 2), num_microbatches=3, model="wide"),
     "replicas of groups, then replicas": drawn("0+1/2+3 1/3", cut=(2, 2), num_microbatches=3, model="wide_clipped"),
-    "replicas of groups, sharded": sharded("0+1/2+3", cut=(3,), num_microbatches=2, model="wide", steps=3),
     "replicas of groups, sharded and clipped": sharded("0+1/2+3", cut=(3,), num_microbatches=2, model="wide_clipped"),
     "replicas of groups, GPT tied": drawn("0+1/2+3 0+1/2+3", cut=(2, 2), num_microbatches=2, model="wide_gpt"),
     "replicas of groups, a norm on a part of the sequence, sharded": sharded(
@@ -258,21 +258,45 @@ def test_a_planned_width_runs_and_its_files_go_on_under_another(tmp_path: Path):
     assert fourth[0] == pytest.approx(train(alone, tmp_path, "here", "--load", tmp_path / "other")[0], rel=1e-12)
 
 
-def test_layers_are_timed_by_a_group(monkeypatch: pytest.MonkeyPatch):
-    """Tests that two processes of the executor give every layer costs at width 2, and half of the cut weights."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (WORKER.parent, WORKER.parents[2]))))
+def test_layers_are_timed_by_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that two processes of the executor time every layer, and say how much of its weights each of them holds.
+
+    `make test-long` has them started and their times put into the profile.
+    """
     problem = chains.make_chain("wwww", num_devices=2, num_microbatches=4)
-    profile = replace(problem.profile, microbatch_size=SAMPLES)
-    workload = Workload(profile=profile, cluster=problem.cluster, num_microbatches=4)
-    timed, reason = time_group(workload, model="execute_models:wide_alone", width=2, sizes=(SAMPLES,), iterations=2)
-    assert reason == ""
-    for layer in timed.profile.layers:
-        alone, both = layer.costs
-        assert (both.width, both.microbatch_size) == (2, None)
-        assert min(both.forward_ns, both.input_grad_ns, both.weight_grad_ns) > 0
-        assert 20 < layer.wider[0].parameter_bytes < 0.6 * layer.parameter_bytes  # the outer bias is whole
-        assert alone == profile.by_name[layer.name].costs[0]
-    assert "Width 2: times of layers run tensor-parallel by 2 processes" in timed.profile.provenance
-    same, reason = time_group(workload, model="execute_models:no_such", width=2, sizes=(SAMPLES,), iterations=2)
-    assert same is workload
-    assert "no_such" in reason
+    plan = write(make_group_plan(problem.profile, 2, num_microbatches=4, is_fine=True), tmp_path / "plan.json")
+    model = "execute_models:wide_alone"
+    about = {"model": model, "plans": [str(plan)], "folder": str(tmp_path), "iterations": 2}
+    ranks = [
+        Rank(
+            arguments=[json.dumps(about)],
+            environment=environment(RANK=str(rank), WORLD_SIZE="2"),
+            folder=tmp_path,
+            log=tmp_path / f"{rank}.log",
+            program="planner.execute.group_probe",
+        )
+        for rank in range(2)
+    ]
+    assert [code for code, _ in run_forked(ranks, timeout_s=90)] == [0, 0]
+    for rank in range(2):
+        found = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert found["held"] == {
+            f"l{number}": [8 * (2 * 6 * 6 + 6 + 6), 8 * (2 * 6 * 12 + 12 + 6)] for number in range(4)
+        }
+        (times,) = found["runs"]
+        assert {key: len(taken) for key, taken in times.items()} == {
+            f"{stage}{kind}": 8 if kind == "F" else 4 for stage in range(4) for kind in "FIWB"
+        }
+    if IS_LONG:
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (WORKER.parent, WORKER.parents[2]))))
+        profile = replace(problem.profile, microbatch_size=SAMPLES)
+        workload = Workload(profile=profile, cluster=problem.cluster, num_microbatches=4)
+        timed, reason = time_group(workload, model=model, width=2, sizes=(SAMPLES,), iterations=2)
+        assert reason == ""
+        for layer in timed.profile.layers:
+            assert [cost.width for cost in layer.costs] == [1, 2]
+            assert 20 < layer.wider[0].parameter_bytes < 0.6 * layer.parameter_bytes  # the outer bias is whole
+        assert "Width 2: times of layers run tensor-parallel by 2 processes" in timed.profile.provenance
+        same, reason = time_group(workload, model="no_such:model", width=2, sizes=(SAMPLES,), iterations=2)
+        assert same is workload
+        assert "no_such" in reason
