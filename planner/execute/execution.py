@@ -411,9 +411,10 @@ class Execution:
 
     def _make_stage(self, number: int) -> PlanStage:
         wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
-        layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
         if self.layout.width(number) > 1:
-            self._cut_layers(number, layers)
+            layers = self._make_cut_layers(number)
+        else:
+            layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
         module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recompute)
         options: dict[str, Any] = {
             "num_stages": self.layout.num_stages,
@@ -429,8 +430,10 @@ class Execution:
             return PlanStage(module, number, **options)
         return RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
 
-    def _cut_layers(self, number: int, layers: Mapping[str, nn.Module]) -> None:
-        """Let the group that runs a stage together share its layers, and try each; a collective call of the group."""
+    def _make_cut_layers(self, number: int) -> dict[str, nn.Module]:
+        """The layers of a stage that a group runs together, each made whole, cut and tried before the next one is made;
+        a collective call of the group.
+        """
         wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
         trial = GroupTrial(self.training, group=self.groups.teams[number], device=self.device)
         values = unflatten(stand_ins(shape.inputs, device=self.device), shape.counts)
@@ -438,11 +441,14 @@ class Execution:
             with calling("the batch of iteration 0"):
                 inputs, _ = self.training.batch(0)
             values[BATCH] = tuple(self._share(tensor, number)[0] for tensor in as_tuple(inputs))
-        for name, layer in layers.items():
+        layers = {}
+        for name in wiring.layers:
+            layers[name] = make_layer(self.training, name, device=self.device)
             arguments = [tensor for source in wiring.takes[name] for tensor in values[source]]
-            parts, values[name] = trial.cut(name, layer, arguments=arguments)
+            parts, values[name] = trial.cut(name, layers[name], arguments=arguments)
             self.parts.add(name, parts)
         self._problems += [f"stage {number}: {trial.problem}"] if trial.problem else []
+        return layers
 
     def _require_alike(self) -> None:
         """Raise ExecutionError, on every process the same, if a layer in parts is not what it is whole."""
