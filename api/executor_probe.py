@@ -1,12 +1,13 @@
 """A short run of the real executor on this host, for what it costs beyond layers and links."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +49,7 @@ def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads 
         iterations = max(LEAST, min(MOST, RUN_NS // max(1, simulate(problem, plan).makespan_ns)))
         about = {"model": model, "plan": str(path), "folder": folder, "iterations": iterations}
         about["replicated_plan"] = str(other or "")
-        if reason := _run(json.dumps(about), folder=Path(folder)):
+        if reason := _run("planner.execute.probe", json.dumps(about), folder=Path(folder)):
             return None, reason
         ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     found = find_overheads(
@@ -62,14 +63,59 @@ def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads 
     return found, ""
 
 
-def _run(about: str, *, folder: Path) -> str:
-    """Start both processes as torchrun would; why there is no result, or nothing."""
-    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+def time_group(
+    workload: Workload, *, model: str, width: int, sizes: Sequence[int], iterations: int
+) -> tuple[Workload, str]:
+    """The workload with costs at a width, of a group of so many processes, and why not if it is as it was.
+
+    `sizes`: samples per microbatch, each a divisor of the samples of an iteration.
+    """
+    from planner.document import render_plan
+    from planner.fidelity.group_costs import make_group_plan, with_group_costs
+
+    profile, device_type = workload.profile, workload.profile.layers[0].costs[0].device_type
+    samples = (workload.num_microbatches or 0) * (profile.microbatch_size or 0)
+    with tempfile.TemporaryDirectory(prefix="pipeplan-group-") as folder:
+        paths = list[str]()
+        for size, is_fine in itertools.product(sizes, (True, False)):
+            plan = make_group_plan(profile, width, num_microbatches=samples // size, is_fine=is_fine)
+            paths.append(str(Path(folder, f"plan{len(paths)}.json")))
+            Path(paths[-1]).write_text(render_plan(plan), encoding="utf-8")
+        about = json.dumps({"model": model, "plans": paths, "folder": folder, "iterations": iterations})
+        if reason := _run("planner.execute.group_probe", about, folder=Path(folder), count=width):
+            return workload, reason
+        ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(width)]
+    runs = [_together([rank["runs"][number] for rank in ranks]) for number in range(len(paths))]
+    found = with_group_costs(
+        profile,
+        width,
+        device_type=device_type,
+        fine=dict(zip(sizes, runs[::2], strict=True)),
+        whole=dict(zip(sizes, runs[1::2], strict=True)),
+        held={
+            name: (max(rank["held"][name][0] for rank in ranks), ranks[0]["held"][name][1]) for name in profile.by_name
+        },
+    )
+    note = (
+        f"Width {width}: times of layers run tensor-parallel by {width} processes of the executor, collectives within; "
+        "bytes held per microbatch are counted whole."
+    )
+    return replace(workload, profile=replace(found, provenance=f"{profile.provenance} {note}")), ""
+
+
+def _together(runs: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
+    """The times of all processes."""
+    return {key: [time for run in runs for time in run.get(key, [])] for key in runs[0]}
+
+
+def _run(module: str, about: str, *, folder: Path, count: int = 2) -> str:
+    """Start the processes as torchrun would; why there is no result, or nothing."""
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     processes = []
-    for rank in range(2):
+    for rank in range(count):
         with open(folder / f"log{rank}", "wb") as log:
             own = environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            command = [sys.executable, "-m", "planner.execute.probe", about]
+            command = [sys.executable, "-m", module, about]
             processes.append(subprocess.Popen(command, env=own, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
     deadline = time.monotonic() + TIMEOUT_S
     try:

@@ -44,7 +44,9 @@ class Wanted:
     global_batch: int | None = None
     """Samples per iteration that the workload states instead of a number of microbatches."""
     widths: str = "1"
-    """Comma-separated."""
+    """Comma-separated; threads."""
+    group_widths: str | None = None
+    """Comma-separated; processes."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     device_type: str | None = None
     devices: int | None = None
@@ -98,6 +100,7 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
         _require_sane(wanted)
         intake = _load(wanted)
         survey, count = _plan_survey(wanted, intake)
+        _require_groups(wanted, intake, survey=survey, num_microbatches=count)
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
@@ -107,6 +110,7 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
             workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)
             if findings.conditions == "busy" and intake.kind == "training":
                 workload = _add_overheads(wanted, workload, telling=telling)
+            workload = _add_groups(wanted, workload, survey=survey, telling=telling)
             if wanted.global_batch is not None:
                 workload = workload.with_batch(wanted.global_batch, None)
     records = findings.records
@@ -406,6 +410,39 @@ def _add_overheads(wanted: Wanted, workload: Workload, *, telling: "Telling") ->
         return with_overheads(workload, found if wanted.memory is None else replace(found, reserved_bytes=None))
     note = f"Overhead of actions and messages not measured: {reason}."
     return replace(workload, profile=replace(workload.profile, provenance=f"{workload.profile.provenance} {note}"))
+
+
+def _require_groups(wanted: Wanted, intake: "Intake", *, survey: "Survey", num_microbatches: int | None) -> None:
+    """What the executor can run as a group of processes of this host."""
+    if wanted.group_widths is None:
+        return
+    given = f"--group-widths {wanted.group_widths}"
+    if 1 in _numbers("--group-widths", wanted.group_widths):
+        raise InputError(f"{given}: one device is measured anyway; give the widths above 1")
+    if intake.kind != "training" or survey.device != "cpu" or survey.sheet is not None or survey.dtype is not None:
+        raise InputError(f"{given}: for a Training on processors, in its own type; leave it out")
+    samples = (num_microbatches or 0) * survey.microbatch_sizes[0]
+    if not samples or any(samples % size for size in survey.microbatch_sizes):
+        raise InputError(f"{given}: an iteration of {samples} samples is not a multiple of every size of -b; give -m")
+
+
+def _add_groups(wanted: Wanted, workload: Workload, *, survey: "Survey", telling: "Telling") -> Workload:
+    """With what layers cost on groups of processes; raises InputError that says why they could not be measured."""
+    from api.executor_probe import time_group
+
+    for width in () if wanted.group_widths is None else _numbers("--group-widths", wanted.group_widths):
+        telling.hear("groups", 0, total=1, label=f"{width} processes together")
+        workload, reason = time_group(
+            workload,
+            model=wanted.model,
+            width=width,
+            sizes=survey.microbatch_sizes,
+            iterations=max(1, wanted.repetitions // 2),
+        )
+        telling.hear("groups", 1, total=1, label=f"{width} processes together")
+        if reason:
+            raise InputError(f"--group-widths {width}: {reason}")
+    return workload
 
 
 class Telling:

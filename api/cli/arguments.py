@@ -732,6 +732,15 @@ Widths = Annotated[
     str,
     typer.Option("--widths", metavar="N[,N...]", help="CPU threads per layer, e.g. 1,2.", rich_help_panel=_MEASURED),
 ]
+GroupWidths = Annotated[
+    str | None,
+    typer.Option(
+        "--group-widths",
+        metavar="N[,N...]",
+        help="Processes that run each layer together, tensor-parallel, e.g. 2.",
+        rich_help_panel=_MEASURED,
+    ),
+]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where layers run.", rich_help_panel=_MACHINE)
 ]

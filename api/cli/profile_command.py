@@ -19,6 +19,7 @@ class MeasuredOptions(NamedTuple):
     microbatch_size: arg.MicrobatchSizes = None
     global_batch: arg.MeasuredBatch = None
     widths: arg.Widths = "1"
+    group_widths: arg.GroupWidths = None
     dtype: arg.Dtype = None
     clock: arg.Clock = "thread"
     no_recompute: arg.NoRecompute = False

@@ -36,9 +36,12 @@ def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> No
             f"a checkpoint after {iteration} iterations is in the middle of a step of {accumulate}; save after a "
             f"multiple of {accumulate}"
         )
-    kept = [stage.stage_index for stage in execution.stages if execution.is_keeper(stage.stage_index)]
-    layers = [name for stage in kept for name in execution.plan.stages[stage].layers]
-    state = _weights(execution, layers) | dict(_optimizer_state(execution, layers, whole=gather_states(execution)))
+    numbers = [stage.stage_index for stage in execution.stages]
+    first = [name for n in numbers if execution.is_in_first(n) for name in execution.plan.stages[n].layers]
+    layers = [name for n in numbers if execution.is_keeper(n) for name in execution.plan.stages[n].layers]
+    state: dict[str, Any] = dict(_whole_weights(execution, first))
+    state |= dict(_optimizer_state(execution, first, whole=gather_states(execution)))
+    state = {key: value for key, value in state.items() if _layer_of(key) in layers}
     told = execution.update.settings()
     state |= {f"settings/{name}": told[name] for name in told if name.partition(":")[0] in layers}
     state |= {
@@ -102,7 +105,9 @@ def load_checkpoint(execution: Execution, folder: Path) -> int:
     reader = FileSystemReader(folder)
     stored = reader.read_metadata().state_dict_metadata
     held = [name for stage in execution.stages for name in execution.plan.stages[stage.stage_index].layers]
-    state: dict[str, Any] = _weights(execution, held) | {_ITERATION: torch.tensor(0)}
+    places = _weights(execution, held)
+    state: dict[str, Any] = {key: _place_for(execution, tensor) for key, tensor in places.items()}
+    state[_ITERATION] = torch.tensor(0)
     for key, tensor in state.items():
         found = stored.get(key)
         if not isinstance(found, TensorStorageMetadata) or found.size != tensor.shape:
@@ -117,6 +122,9 @@ def load_checkpoint(execution: Execution, folder: Path) -> int:
     more |= {f"settings/{name}": {} for name, _ in execution.update.trained} | {mine: torch.get_rng_state()}
     state |= {key: place for key, place in more.items() if key in stored}
     load(state, storage_reader=reader)
+    for key, tensor in places.items():
+        if (part := execution.parts.of(tensor)) is not None:
+            part.parameter.detach().copy_(part.cut(state[key]))
     for key, (parameter, name, _) in kept.items():
         if (optimizer := execution.update.optimizer_of(parameter)) is not None:
             stepped = execution.update.stepped_for(parameter)
@@ -131,11 +139,28 @@ def load_checkpoint(execution: Execution, folder: Path) -> int:
     return execution.number
 
 
+def _layer_of(key: str) -> str:
+    return key.partition("/")[2].partition(":")[0]
+
+
+def _place_for(execution: Execution, tensor: torch.Tensor) -> torch.Tensor:
+    """What loading fills: the tensor itself, or room on the host for the whole of which a group holds parts."""
+    part = execution.parts.of(tensor)
+    return tensor if part is None else torch.empty(part.shape, dtype=tensor.dtype)
+
+
+def _whole_weights(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """As `_weights`, put together; a collective call of the groups that hold parts."""
+    for key, tensor in _weights(execution, layers).items():
+        part = execution.parts.of(tensor)
+        yield key, tensor if part is None else part.gather(tensor.detach()).cpu()
+
+
 def _weights(execution: Execution, layers: Sequence[str]) -> dict[str, torch.Tensor]:
     """Parameters and buffers; the tensors themselves, so that loading fills them."""
     found: dict[str, torch.Tensor] = {}
     for name in layers:
-        state = execution.layer(name).state_dict()
+        state = dict(execution.parts.plain(name, list(execution.layer(name).state_dict().items())))
         found |= {f"weights/{name}:{path}": tensor for path, tensor in state.items()}
         buffers = execution.layer(name).named_buffers()
         found |= {f"buffers/{name}:{path}": tensor for path, tensor in buffers if path not in state}
@@ -144,7 +169,7 @@ def _weights(execution: Execution, layers: Sequence[str]) -> dict[str, torch.Ten
 
 def _parameters(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[str, nn.Parameter]]:
     for name in layers:
-        for path, parameter in execution.layer(name).named_parameters():
+        for path, parameter in execution.held(name):
             if parameter.requires_grad:
                 yield f"optimizer/{name}:{path}/", parameter
 
@@ -152,13 +177,17 @@ def _parameters(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[s
 def _optimizer_state(
     execution: Execution, layers: Sequence[str], *, whole: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[tuple[str, Any]]:
-    """`whole`: of parameters whose state is sharded, by their identity."""
+    """`whole`: of parameters whose state is sharded, by their identity. A collective call of the groups that hold
+    parts.
+    """
     for prefix, parameter in _parameters(execution, layers):
         optimizer = execution.update.optimizer_of(parameter)
         held = {} if optimizer is None else optimizer.state.get(parameter, {})
+        part = execution.parts.of(parameter)
         for name, value in whole.get(id(parameter), held).items():
             if value is not None:
-                yield prefix + name, value
+                is_cut = part is not None and isinstance(value, torch.Tensor) and value.shape == parameter.shape
+                yield prefix + name, part.gather(value).cpu() if part is not None and is_cut else value
 
 
 def _kept_optimizer_state(
@@ -170,7 +199,8 @@ def _kept_optimizer_state(
         for key, found in stored.items():
             if key.startswith(prefix):
                 is_tensor = isinstance(found, TensorStorageMetadata)
-                is_here = is_tensor and found.size == parameter.shape and id(parameter) not in execution.update.pieces
+                is_whole = id(parameter) not in execution.update.pieces and execution.parts.of(parameter) is None
+                is_here = is_whole and is_tensor and found.size == parameter.shape
                 device = execution.device if is_here else torch.device("cpu")
                 place = torch.empty(found.size, dtype=found.properties.dtype, device=device) if is_tensor else None
                 kept[key] = parameter, key.removeprefix(prefix), place

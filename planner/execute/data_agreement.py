@@ -1,9 +1,12 @@
 """Whether processes that should have the same data do have it: batches where they are taken, replicas of a stage."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
+
+Circles = Sequence[tuple[int, Sequence[int]]]
+"""Numbers of stages, each with ranks that hold the same of it."""
 
 _AS_WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -43,22 +46,39 @@ def find_batch_difference(digests: Sequence[tuple[str, str] | None], *, devices:
     return ""
 
 
-def find_drift(
-    digests: Sequence[Mapping[str, int]], *, owners: Sequence[Sequence[int]], devices: Sequence[str], number: int
-) -> str:
+def find_drift(digests: Sequence[Mapping[str, int]], *, alike: Circles, devices: Sequence[str], number: int) -> str:
     """A sentence if replicas of a stage are not alike; per rank the sums of `stage/name` of parameters and buffers."""
-    for stage, ranks in enumerate(owners):
-        first = ranks[0]
-        for rank in ranks[1:]:
+    for name, stage, first, rank in _find_apart(digests, alike):
+        return (
+            f"after iteration {number} {name} of stage {stage} is not the same on its "
+            f"replicas on ranks {first} ({devices[first]}) and {rank} ({devices[rank]}): the layer changes "
+            "it by what it sees of its own samples, or the optimizer is not the same everywhere; make it "
+            "depend on nothing but gradients, or plan without replicas (pipeplan plan --max-replicas 1)"
+        )
+    return ""
+
+
+def find_team_drift(
+    digests: Sequence[Mapping[str, int]], *, teams: Circles, devices: Sequence[str], number: int
+) -> str:
+    """The same of what all members of a group have whole."""
+    for name, stage, first, rank in _find_apart(digests, teams):
+        return (
+            f"after iteration {number} {name} of stage {stage}, which no style cuts, is not the same on the devices of "
+            f"its group on ranks {first} ({devices[first]}) and {rank} ({devices[rank]}): it is used on a part of the "
+            "heads or units, or the layer draws or learns by what it sees; give it a style of its own in "
+            "`parallelize`, or plan with max_width = 1"
+        )
+    return ""
+
+
+def _find_apart(digests: Sequence[Mapping[str, int]], circles: Circles) -> Iterator[tuple[str, int, int, int]]:
+    """Name, stage, and the two ranks that differ."""
+    for stage, (first, *others) in circles:
+        for rank in others:
             for name, value in digests[first].items():
                 if name.startswith(f"{stage}/") and digests[rank].get(name) != value:
-                    return (
-                        f"after iteration {number} {name.partition('/')[2]} of stage {stage} is not the same on its "
-                        f"replicas on ranks {first} ({devices[first]}) and {rank} ({devices[rank]}): the layer changes "
-                        "it by what it sees of its own samples, or the optimizer is not the same everywhere; make it "
-                        "depend on nothing but gradients, or plan without replicas (pipeplan plan --max-replicas 1)"
-                    )
-    return ""
+                    yield name.partition("/")[2], stage, first, rank
 
 
 def digest_stage(stage: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, int]:

@@ -98,20 +98,20 @@ def _is_convertible(layer: nn.Module) -> bool:
     elif type(layer) in _CONVOLUTIONS:
         fits = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     else:
-        fits = type(layer) is nn.Linear or _is_conv1d(type(layer))
+        fits = type(layer) is nn.Linear or is_conv1d(type(layer))
     weight = getattr(layer, "weight", None)
     if not fits or not isinstance(weight, nn.Parameter) or not weight.requires_grad:
         return False
     return not _is_watched(layer)
 
 
-def _is_conv1d(kind: type) -> bool:
+def is_conv1d(kind: type) -> bool:
     """A linear layer whose weight lies the other way round; transformers need not be there."""
     return f"{kind.__module__}.{kind.__qualname__}" == "transformers.pytorch_utils.Conv1D"
 
 
 def _make_forward(layer: Any, store: WeightGradStore, *, name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    rule = (_Conv1DRule if _is_conv1d(type(layer)) else _RULES[type(layer)])(layer, name=name)
+    rule = (_Conv1DRule if is_conv1d(type(layer)) else _RULES[type(layer)])(layer, name=name)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         weight = layer.weight

@@ -14,9 +14,16 @@ from planner.document import render_plan
 from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog, CudaClock, HostClock
 from planner.execute.batch_norms import exchange_in
-from planner.execute.data_agreement import digest_batch, digest_stage, find_batch_difference, find_drift
+from planner.execute.data_agreement import (
+    digest_batch,
+    digest_stage,
+    find_batch_difference,
+    find_drift,
+    find_team_drift,
+)
 from planner.execute.executed_timeline import IterationTimes
 from planner.execute.forward_pass import ForwardPass, Held, evaluating
+from planner.execute.group_parts import GroupParts
 from planner.execute.layer_run import Moment
 from planner.execute.layout import Layout, Pipelines, make_layout
 from planner.execute.memory_use import MemoryMeter
@@ -27,12 +34,20 @@ from planner.execute.routes import Cell, lower, make_routes
 from planner.execute.runtime import PlanRuntime, PlanStage, StepRuntime
 from planner.execute.shard_check import require_sharding
 from planner.execute.sharding import ShardedReduction, ShardPiece
-from planner.execute.stage_module import StageModule, StageShape, fingerprint, make_layer, trace_stages
+from planner.execute.stage_module import (
+    StageModule,
+    StageShape,
+    fingerprint,
+    make_layer,
+    trace_stages,
+    unflatten,
+)
 from planner.execute.table_check import check_compute_table, check_replicas
 from planner.execute.training import Batch, Tensors, Training, as_tuple
 from planner.execute.update import Update, UpdateOutcome
 from planner.execute.user_code import calling
 from planner.execute.watch import describe_needs
+from planner.execute.width_check import GroupTrial, require_widths, stand_ins
 from planner.execute.wiring import BATCH, StageEdge, StageWiring, find_edges, is_chain, make_wirings
 from planner.plan import Plan
 
@@ -117,6 +132,7 @@ def prepare(
     is_plain = messages == "auto" and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
+    require_widths(training, stages, widths=layout.widths, split=split)
     shapes = _trace(training, wirings, layout=layout)
     if split == "native":
         if any(stage.recompute for stage in plan.stages):
@@ -158,11 +174,12 @@ def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
 def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: Split) -> frozenset[int]:
     """Stages with replicas and batch norms; raises ValueError where their statistics cannot be taken together."""
     found = set()
-    for number, (ranks, shape) in enumerate(zip(layout.owners, shapes, strict=True)):
+    for number, shape in enumerate(shapes):
+        num_replicas = layout.num_replicas_of(number)
         for name, traits in shape.traits.items():
-            if len(ranks) > 1 and (traits.has_batch_norm or traits.has_unanswered_batch_norm):
+            if num_replicas > 1 and (traits.has_batch_norm or traits.has_unanswered_batch_norm):
                 what = f"layer {name!r} of stage {number} normalises over the microbatch, of which each of its "
-                what += f"{len(ranks)} replicas has a part"
+                what += f"{num_replicas} replicas has a part"
                 if traits.has_unanswered_batch_norm:
                     raise ValueError(
                         f"{what}, by a function of torch's that cannot be synchronised; {_NORM_REMEDY}, or call "
@@ -228,6 +245,7 @@ def _lower(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int])
         owners=layout.owners,
         edges=[(edge.producer, edge.consumer) for edge in edges],
         num_microbatches=layout.num_microbatches,
+        widths=layout.widths,
     )
     if faults:
         raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}")
@@ -245,7 +263,7 @@ def _trace(training: Training, wirings: Sequence[StageWiring], *, layout: Layout
         mine = [split_batch(tensor, layout, num_replicas=count, replica=0)[0] for tensor in as_tuple(inputs)]
         traced[count] = trace_stages(training, wirings, batch=tuple(mine))
     split_batch(target, layout, num_replicas=1, replica=0)
-    counts = [len(ranks) for ranks in layout.owners]
+    counts = [layout.num_replicas_of(number) for number in range(layout.num_stages)]
     for number, wiring in enumerate(wirings):
         shapes = {count: traced[count][number] for count in traced}
         for edge in find_edges(wirings):
@@ -323,7 +341,11 @@ class Execution:
         self.log.needs = describe_needs(self.layout, preparation.edges, rank=self.rank)
         self.groups = _Groups(self.layout, is_routed=preparation.rows is not None)
         self.routes = () if preparation.rows is None else make_routes(self.layout, preparation.edges)
+        self.parts = GroupParts()
+        """What of layers that a group runs together is held here."""
+        self._problems = list[str]()
         self.stages = [self._make_stage(number) for number in self.layout.stages_of(self.rank)]
+        self._require_alike()
         self.ties = self._make_ties()
         bucket_bytes = bucket_bytes_of(self.plan)
         for stage in self.stages:
@@ -331,15 +353,23 @@ class Execution:
         self.runtime = self._make_runtime()
         pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
         self.update = Update(
-            self.training, self._named(), counted=self._counted(pieces), device=self.device, pieces=pieces
+            self.training,
+            self._named(),
+            counted=self._counted(pieces),
+            device=self.device,
+            pieces=pieces,
+            wholes=self.parts.wholes,
         )
         self._forward_pass: ForwardPass | None = None
-        torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + self.rank)  # for what draws outside of layers
+        first = min(
+            rank for number in self.layout.stages_of(self.rank) for rank in self.layout.team_of(number, self.rank)
+        )
+        torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
 
     @property
     def _divisor(self) -> int:
         """Losses are means over the samples of one replica of the last stage."""
-        return 1 if self.training.loss_is_sum else self.layout.num_microbatches * len(self.layout.owners[-1])
+        return 1 if self.training.loss_is_sum else self.layout.num_microbatches * self.layout.num_replicas_of(-1)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
@@ -360,9 +390,17 @@ class Execution:
         """Whether this process, of all replicas of a stage, speaks for it."""
         return self.rank == self.layout.owners[stage][0]
 
+    def is_in_first(self, stage: int) -> bool:
+        """Whether this process belongs to the first replica of a stage, whose members together speak for it."""
+        return self.rank in self.layout.groups_of(stage)[0]
+
     def parameters(self) -> list[nn.Parameter]:
-        """All parameters on this process."""
-        return [parameter for stage in self.stages for parameter in stage.submod.parameters()]
+        """All parameters on this process; of those that a group holds together, its parts."""
+        return [parameter for _, parameter in self._named()]
+
+    def held(self, name: str) -> list[tuple[str, nn.Parameter]]:
+        """The parameters of a layer that is here, by path; of those that a group holds together, the parts here."""
+        return self.parts.plain(name, list(self.layer(name).named_parameters()))
 
     def layer(self, name: str) -> nn.Module:
         """A layer that is here; raises KeyError for any other."""
@@ -373,7 +411,10 @@ class Execution:
 
     def _make_stage(self, number: int) -> PlanStage:
         wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
-        layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
+        if self.layout.width(number) > 1:
+            layers = self._make_cut_layers(number)
+        else:
+            layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
         module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recompute)
         options: dict[str, Any] = {
             "num_stages": self.layout.num_stages,
@@ -389,6 +430,33 @@ class Execution:
             return PlanStage(module, number, **options)
         return RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
 
+    def _make_cut_layers(self, number: int) -> dict[str, nn.Module]:
+        """The layers of a stage that a group runs together, each made whole, cut and tried before the next one is made;
+        a collective call of the group.
+        """
+        wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
+        trial = GroupTrial(self.training, group=self.groups.teams[number], device=self.device)
+        values = unflatten(stand_ins(shape.inputs, device=self.device), shape.counts)
+        if BATCH in values:
+            with calling("the batch of iteration 0"):
+                inputs, _ = self.training.batch(0)
+            values[BATCH] = tuple(self._share(tensor, number)[0] for tensor in as_tuple(inputs))
+        layers = {}
+        for name in wiring.layers:
+            layers[name] = make_layer(self.training, name, device=self.device)
+            arguments = [tensor for source in wiring.takes[name] for tensor in values[source]]
+            parts, values[name] = trial.cut(name, layers[name], arguments=arguments)
+            self.parts.add(name, parts)
+        self._problems += [f"stage {number}: {trial.problem}"] if trial.problem else []
+        return layers
+
+    def _require_alike(self) -> None:
+        """Raise ExecutionError, on every process the same, if a layer in parts is not what it is whole."""
+        if not self.layout.widths:
+            return
+        if found := [text for told in self._gather(self._problems) for text in told]:
+            raise ExecutionError(found[0])
+
     def _make_runtime(self) -> StepRuntime:
         count, loss = self.layout.num_microbatches, self.training.loss
         if self.preparation.rows is not None:
@@ -400,12 +468,14 @@ class Execution:
         return PlanRuntime(self.stages, table=table, num_microbatches=count, loss=loss)
 
     def _make_reduction(self, stage: PlanStage, *, bucket_bytes: int) -> StageReduction:
-        number, parameters = stage.stage_index, list(stage.submod.parameters())
+        number, layers = stage.stage_index, self.plan.stages[stage.stage_index].layers
+        parameters = list({id(each): each for name in layers for _, each in self.held(name)}.values())
+        parts = [part for name in layers for part in self.parts.of_layer.get(name, {}).values()]
         group = self.groups.stages[number]
         if self.plan.stages[number].shard == "none":
-            return StageReduction(parameters, group=group, bucket_bytes=bucket_bytes)
+            return StageReduction(parameters, group=group, parts=parts, bucket_bytes=bucket_bytes)
         tied = [copy for tie in self.ties for copy in tie.copies]
-        return ShardedReduction(parameters, group=group, tied=tied, bucket_bytes=bucket_bytes)
+        return ShardedReduction(parameters, group=group, parts=parts, tied=tied, bucket_bytes=bucket_bytes)
 
     @property
     def reductions(self) -> list[StageReduction]:
@@ -485,8 +555,8 @@ class Execution:
     def _run(self, share: "_Share", *, is_due: bool) -> dict[int, torch.Tensor]:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
         for stage in self.stages:
-            owners = self.layout.owners[stage.stage_index]
-            replica = (owners.index(self.rank), len(owners))
+            number = stage.stage_index
+            replica = self.layout.replica_at(number, self.rank), self.layout.num_replicas_of(number)
             stage.moment = Moment(seed=self.training.seed, iteration=self.number, microbatch=0, replica=replica)
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
@@ -625,20 +695,29 @@ class Execution:
             raise ExecutionError(text)
 
     def _check_replicas(self) -> None:
-        if max(self.layout.replica_counts) == 1:
+        layout = self.layout
+        if max(map(len, layout.owners)) == 1:
             return
-        mine = dict[str, int]()
+        mine, whole = dict[str, int](), dict[str, int]()
         for stage in self.stages:
-            if len(self.layout.owners[stage.stage_index]) > 1:
+            if len(layout.owners[stage.stage_index]) > 1:
                 layers = self.plan.stages[stage.stage_index].layers
                 tensors = [
                     (f"{name}:{path}", tensor)
                     for name in layers
-                    for path, tensor in (*self.layer(name).named_parameters(), *self.layer(name).named_buffers())
+                    for path, tensor in (*self.held(name), *self.layer(name).named_buffers())
                 ]
                 mine |= digest_stage(stage.stage_index, tensors)
-        owners, devices = self.layout.owners, self.layout.devices
-        if text := find_drift(self._gather(mine), owners=owners, devices=devices, number=self.number):
+                uncut = [(name, tensor) for name, tensor in tensors if not self.parts.is_cut(tensor)]
+                whole |= digest_stage(stage.stage_index, uncut)
+        told = self._gather((mine, whole))
+        alike = [(number, ranks) for number in range(layout.num_stages) for ranks in layout.alike(number)]
+        teams = [(number, ranks) for number in range(layout.num_stages) for ranks in layout.groups_of(number)]
+        text = find_drift([sums for sums, _ in told], alike=alike, devices=layout.devices, number=self.number)
+        text = text or find_team_drift(
+            [sums for _, sums in told], teams=teams, devices=layout.devices, number=self.number
+        )
+        if text:
             raise ExecutionError(text)
 
     def _named(self) -> list[tuple[str, nn.Parameter]]:
@@ -646,24 +725,24 @@ class Execution:
             (f"{layer}:{path}", parameter)
             for stage in self.stages
             for layer in self.preparation.wirings[stage.stage_index].layers
-            for path, parameter in self.layer(layer).named_parameters()
+            for path, parameter in self.held(layer)
         ]
 
     def _counted(self, pieces: Mapping[int, ShardPiece]) -> list[nn.Parameter]:
         """The parameters that no other process counts: of a stage's replicas the first has them, or each its piece; of
-        a tie its first parameter.
+        what a group cuts, each member its part; of a tie its first parameter.
         """
         again = {name for names in self.training.tied for name in names[1:]}
-        keeps = {
-            layer: self.is_keeper(stage.stage_index)
-            for stage in self.stages
-            for layer in self.plan.stages[stage.stage_index].layers
-        }
-        return [
-            pieces[id(parameter)].parameter if id(parameter) in pieces else parameter
-            for name, parameter in self._named()
-            if name not in again and (id(parameter) in pieces or keeps[name.partition(":")[0]])
-        ]
+        stage_of = {name: number for number, stage in enumerate(self.plan.stages) for name in stage.layers}
+        found = []
+        for name, parameter in self._named():
+            stage, piece = stage_of[name.partition(":")[0]], pieces.get(id(parameter))
+            counts = self.is_in_first(stage) if self.parts.is_cut(parameter) else self.is_keeper(stage)
+            if piece is not None:
+                counts = self.parts.is_cut(parameter) or self.rank == self.layout.team_of(stage, self.rank)[0]
+            if counts and name not in again:
+                found.append(parameter if piece is None else piece.parameter)
+        return found
 
     @property
     def takes_batch(self) -> bool:
@@ -699,9 +778,8 @@ class Execution:
 
     def _share(self, tensor: torch.Tensor, stage: int) -> torch.Tensor:
         """The samples of a stage's replica here, as (microbatch, sample, ...)."""
-        owners = self.layout.owners[stage]
-        replica = owners.index(self.rank)
-        return split_batch(tensor, self.layout, num_replicas=len(owners), replica=replica).to(self.device)
+        count, replica = self.layout.num_replicas_of(stage), self.layout.replica_at(stage, self.rank)
+        return split_batch(tensor, self.layout, num_replicas=count, replica=replica).to(self.device)
 
     def _count_tokens(self, share: "_Share") -> list[float]:
         """Per microbatch, of this replica."""
@@ -728,7 +806,7 @@ class Execution:
         counts = torch.tensor(tokens, dtype=torch.float64, device=self.device)
         if group := self.groups.stages[-1]:
             distributed.all_reduce(values, group=group)
-            values = values if self.training.loss_is_sum else values / len(self.layout.owners[-1])
+            values = values if self.training.loss_is_sum else values / self.layout.num_replicas_of(-1)
             if tokens:
                 distributed.all_reduce(counts, group=group)
         told = tuple(values.tolist())
@@ -758,7 +836,9 @@ class _Groups:
         self.pipeline: Any = None
         """The processes that torch's stages know; None: all there are."""
         self.stages: list[Any] = [None] * layout.num_stages
-        """Per stage the processes that hold it, if there are several."""
+        """Per stage the processes that hold what this one holds of it, one per replica, if there are several."""
+        self.teams: list[Any] = [None] * layout.num_stages
+        """Per stage the processes that run its actions together with this one, if there are several."""
         circles = [range(each, each + 1) for each in range(layout.world_size)] if is_routed else []
         if isinstance(layout, Pipelines) and layout.num_replicas > 1 and not is_routed:
             circles = [layout.pipeline(replica) for replica in range(layout.num_replicas)]
@@ -766,10 +846,17 @@ class _Groups:
             group = distributed.new_group(list(circle))
             if rank in circle:
                 self.pipeline = group
-        for number, ranks in enumerate(layout.owners):
-            group = _new_group(set(ranks))
-            if rank in ranks:
-                self.stages[number] = group
+        teams = dict[tuple[int, ...], Any]()
+        for number in range(layout.num_stages):
+            for ranks in layout.alike(number):
+                group = _new_group(set(ranks))
+                if rank in ranks:
+                    self.stages[number] = group
+            for ranks in layout.groups_of(number):
+                if ranks not in teams:
+                    teams[ranks] = _new_group(set(ranks))
+                if rank in ranks:
+                    self.teams[number] = teams[ranks]
 
 
 def make_log(device: torch.device) -> ActionLog:

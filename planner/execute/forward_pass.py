@@ -37,7 +37,8 @@ class ForwardPass:
     ) -> None:
         """`routes`: of all stages; every pair of ranks must have met."""
         self.stages, self.device, self.rank = {stage.number: stage for stage in stages}, device, distributed.get_rank()
-        self.routes = sorted(routes, key=lambda route: (route.producer, route.consumer, route.source, route.target))
+        ahead = [route for route in routes if "F" in route.letters]
+        self.routes = sorted(ahead, key=lambda route: (route.producer, route.consumer, route.source, route.target))
         self.edges = {(edge.producer, edge.consumer): edge for edge in edges}
 
     @torch.no_grad()

@@ -1,7 +1,8 @@
 """Who does what when a plan is executed: a rank for every device, a row of actions for every rank.
 
 Where replica k of every stage can be put into pipeline k, pipelines come one after the other, and within one ranks
-follow the devices in order of their first stage. Otherwise ranks follow the devices in that order.
+follow the devices in order of their first stage. Otherwise ranks follow the devices in that order. The devices of a
+group (a stage of width w > 1) have a rank each, and all of them run the stage's actions.
 """
 
 from dataclasses import dataclass
@@ -17,11 +18,13 @@ class Layout:
     devices: tuple[str, ...]
     """The device of every rank."""
     owners: tuple[tuple[int, ...], ...]
-    """Per stage the ranks that hold it, one per replica."""
+    """Per stage the ranks that hold it, replica after replica; the members of a replica's group ascend."""
     rows: tuple[tuple[Action, ...], ...]
     """Per rank its actions in order."""
     num_microbatches: int
     """Microbatches per iteration."""
+    widths: tuple[int, ...] = ()
+    """Per stage how many ranks run each of its actions together; empty: one, everywhere."""
 
     @property
     def world_size(self) -> int:
@@ -36,21 +39,37 @@ class Layout:
     @property
     def replica_counts(self) -> tuple[int, ...]:
         """The different numbers of replicas that stages have, ascending."""
-        return tuple(sorted({len(ranks) for ranks in self.owners}))
+        return tuple(sorted({self.num_replicas_of(stage) for stage in range(self.num_stages)}))
+
+    def width(self, stage: int) -> int:
+        """How many ranks run each action of a stage together."""
+        return self.widths[stage] if self.widths else 1
+
+    def num_replicas_of(self, stage: int) -> int:
+        """Into how many parts a stage cuts every microbatch."""
+        return len(self.owners[stage]) // self.width(stage)
+
+    def replica_at(self, stage: int, rank: int) -> int:
+        """Which of a stage's replicas a rank belongs to."""
+        return self.owners[stage].index(rank) // self.width(stage)
+
+    def groups_of(self, stage: int) -> tuple[tuple[int, ...], ...]:
+        """Per replica the ranks of its group."""
+        ranks, width = self.owners[stage], self.width(stage)
+        return tuple(ranks[start : start + width] for start in range(0, len(ranks), width))
+
+    def team_of(self, stage: int, rank: int) -> tuple[int, ...]:
+        """The ranks that run a stage's actions together with one of them, itself included."""
+        return self.groups_of(stage)[self.replica_at(stage, rank)]
+
+    def alike(self, stage: int) -> tuple[tuple[int, ...], ...]:
+        """Per place in a group the ranks, one per replica, that hold the same part of the stage."""
+        ranks, width = self.owners[stage], self.width(stage)
+        return tuple(ranks[place::width] for place in range(width))
 
     def stages_of(self, rank: int) -> tuple[int, ...]:
         """The stages that a rank holds, ascending."""
         return tuple(number for number, ranks in enumerate(self.owners) if rank in ranks)
-
-    def partners(self, stage: int, *, rank: int, other: int) -> tuple[int, ...]:
-        """The ranks of stage `other` that have samples in common with the replica of `stage` on a rank."""
-        mine, theirs = len(self.owners[stage]), len(self.owners[other])
-        replica = self.owners[stage].index(rank)
-        return tuple(
-            owner
-            for k, owner in enumerate(self.owners[other])
-            if k * mine < (replica + 1) * theirs and replica * theirs < (k + 1) * mine
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +113,10 @@ def make_layout(plan: Plan) -> Layout:
     whole = _stages_without_weight_grad(plan)
     layout = Layout(
         devices=devices,
-        owners=tuple(tuple(rank[group[0]] for group in stage.replicas) for stage in plan.stages),
+        owners=tuple(
+            tuple(member for group in stage.replicas for member in sorted(rank[name] for name in group))
+            for stage in plan.stages
+        ),
         rows=tuple(
             tuple(
                 action._replace(kind="B") if action.kind == "I" and action.stage in whole else action
@@ -103,8 +125,15 @@ def make_layout(plan: Plan) -> Layout:
             for device in devices
         ),
         num_microbatches=plan.problem.num_microbatches,
+        widths=widths_of(plan),
     )
     return _side_by_side(layout, num_replicas=len(pipelines)) if pipelines else layout
+
+
+def widths_of(plan: Plan) -> tuple[int, ...]:
+    """Per stage the devices of each of its groups; empty where all are single ones."""
+    widths = tuple(len(stage.replicas[0]) for stage in plan.stages)
+    return widths if max(widths, default=1) > 1 else ()
 
 
 def _side_by_side(layout: Layout, *, num_replicas: int) -> Pipelines:
@@ -125,6 +154,8 @@ def _stages_without_weight_grad(plan: Plan) -> set[int]:
 
 def _find_pipelines(plan: Plan) -> list[list[str]]:
     """The devices of every pipeline, replica k of each stage in pipeline k; empty if that cannot be."""
+    if widths_of(plan):
+        return []
     num_replicas = len(plan.stages[0].replicas)
     if any(len(stage.replicas) != num_replicas for stage in plan.stages):
         return []
@@ -154,7 +185,7 @@ def require_whole_samples(plan: Plan) -> None:
 
 
 def _require_own_devices(plan: Plan) -> None:
-    """All actions of a stage run where it is, on single devices."""
+    """All actions of a stage run where it is, on groups of one width."""
     if not plan.stages:
         raise ValueError("the plan has no stages; plan again")
     for number, stage in enumerate(plan.stages):
@@ -165,10 +196,11 @@ def _require_own_devices(plan: Plan) -> None:
             )
         if stage.shard != "none" and len(stage.replicas) == 1:
             raise ValueError(f"stage {number} has shard = {stage.shard!r} but one replica; plan with shard = 'none'")
-        for group in stage.replicas:
-            if len(group) != 1:
-                raise ValueError(
-                    f"stage {number} spans {len(group)} devices, but a process drives one; plan with max_width = 1"
-                )
-        if not stage.replicas or len(set(stage.replicas)) != len(stage.replicas):
+        devices = [name for group in stage.replicas for name in group]
+        if not devices or len(set(devices)) != len(devices) or not all(stage.replicas):
             raise ValueError(f"stage {number} has no device, or one twice; plan again")
+        if len(sizes := sorted({len(group) for group in stage.replicas})) > 1:
+            raise ValueError(
+                f"stage {number} has replicas of widths {' and '.join(map(str, sizes))}, but all have to hold like "
+                "parts of its layers; give its replicas one width"
+            )

@@ -1,12 +1,13 @@
 """Gradients of one stage, or of tied parameters, put together from several processes."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import distributed, nn
 
+from planner.execute.group_parts import GroupPart
 from planner.plan import Plan
 
 BUCKET_BYTES = 2**25
@@ -26,8 +27,18 @@ class StageReduction:
     nothing is copied to be sent, and nothing is held twice.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, group: Any, bucket_bytes: int = BUCKET_BYTES) -> None:
-        """`group`: the processes that hold the stage, None if there is only one; `bucket_bytes`: most in a message."""
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        group: Any,
+        parts: Sequence[GroupPart] = (),
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        """`group`: the processes that hold the same, None if there is only one; `parts`: of those parameters that are
+        parts, held by a group together; `bucket_bytes`: most in a message.
+        """
+        self.parts = [part for part in parts if part.parameter.requires_grad]
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.bucket_bytes = bucket_bytes
         self.group, self.is_due = group, True
@@ -37,21 +48,31 @@ class StageReduction:
 
     @torch.no_grad()
     def prepare(self) -> None:
-        """To be called before an iteration's first backward pass: gradients that are gone begin as zeros."""
-        if self.group is None:
+        """To be called before an iteration's first backward pass: gradients that are gone begin as zeros.
+
+        Members of a group hand theirs over when they are complete: these have no buckets before.
+        """
+        if self.group is None or self.parts:
             return
-        if not self._buckets:
-            buckets = _in_buckets(self.parameters, bucket_bytes=self.bucket_bytes)
-            self._buckets = [GradientBucket(parameters) for parameters in buckets]
+        self._buckets = self._buckets or list(self._make_buckets())
         for bucket in self._buckets:
             bucket.take_in()
 
     @torch.no_grad()
     def start(self) -> None:
         """To be called once per iteration, after the last weight gradient."""
-        for bucket in self._buckets if self.is_due else ():
+        if not self.is_due:
+            return
+        for part in self.parts:
+            part.take_grad()
+        if self.group is None:
+            return
+        for bucket in self._buckets or self._make_buckets():
             bucket.take_in()
             self._running.append(distributed.all_reduce(bucket.flat, group=self.group, async_op=True))
+
+    def _make_buckets(self) -> Iterator["GradientBucket"]:
+        return (GradientBucket(each) for each in _in_buckets(self.parameters, bucket_bytes=self.bucket_bytes))
 
     @torch.no_grad()
     def finish(self, divisor: float) -> None:
@@ -59,6 +80,8 @@ class StageReduction:
         for work in self._running:
             work.wait()
         self._running.clear()
+        for part in self.parts:
+            part.add_up()
         if divisor != 1:
             for parameter in self.parameters:
                 if parameter.grad is not None:

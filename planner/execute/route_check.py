@@ -13,7 +13,10 @@ from planner.execute.routes import Cell
 from planner.execute.table_check import MAX_FAULTS
 
 Owners = Sequence[Sequence[int]]
-"""Per stage the ranks that hold it, one per replica."""
+"""Per stage the ranks that hold it, replica after replica."""
+
+_Team = tuple[int, ...]
+"""The ranks of one replica of a stage."""
 
 
 class _Message(NamedTuple):
@@ -34,16 +37,22 @@ class _Message(NamedTuple):
 
 
 def check_routed_rows(
-    rows: Sequence[Sequence[Cell]], *, owners: Owners, edges: Sequence[tuple[int, int]], num_microbatches: int
+    rows: Sequence[Sequence[Cell]],
+    *,
+    owners: Owners,
+    edges: Sequence[tuple[int, int]],
+    num_microbatches: int,
+    widths: Sequence[int] = (),
 ) -> tuple[str, ...]:
     """Every fault of the rows, a sentence each; none means that they run to their end and add up what they should.
 
-    `edges`: producer and consumer of everything that crosses stages. As in `table_check`, each rank pair is one
-    first-in-first-out channel for both directions.
+    `edges`: producer and consumer of everything that crosses stages; `widths`: per stage the ranks of each replica,
+    empty: one. As in `table_check`, each rank pair is one first-in-first-out channel for both directions.
     """
-    return tuple(_RouteChecker(rows, owners=owners, edges=edges, num_microbatches=num_microbatches).faults())[
-        :MAX_FAULTS
-    ]
+    checker = _RouteChecker(
+        rows, owners=owners, edges=edges, num_microbatches=num_microbatches, widths=widths or [1] * len(owners)
+    )
+    return tuple(checker.faults())[:MAX_FAULTS]
 
 
 class _RouteChecker:
@@ -56,12 +65,20 @@ class _RouteChecker:
         owners: Owners,
         edges: Sequence[tuple[int, int]],
         num_microbatches: int,
+        widths: Sequence[int],
     ) -> None:
         self.rows, self.owners, self.num_microbatches = rows, owners, num_microbatches
-        self.meetings = [
-            (a, b, source, target) for a, b in edges for source, target in _with_common_samples(owners[a], owners[b])
+        self.teams = [_cut(ranks, size=width) for ranks, width in zip(owners, widths, strict=True)]
+        """Per stage and replica the ranks that run its actions together."""
+        meetings = [
+            (a, b, source, target)
+            for a, b in edges
+            for source, target in _with_common_samples(self.teams[a], self.teams[b])
         ]
-        """Producer, consumer, and ranks of two replicas that have samples in common."""
+        self.ahead = [(a, b, _teller(rank, to=two, of=one), rank) for a, b, one, two in meetings for rank in two]
+        """Producer, consumer, and the ranks between which activations pass."""
+        self.back = [(a, b, rank, _teller(rank, to=one, of=two)) for a, b, one, two in meetings for rank in one]
+        """Producer, consumer, and the ranks between which gradients pass, from the latter to the former."""
         self.position = [{cell: place for place, cell in reversed(list(enumerate(row)))} for row in rows]
 
     def faults(self) -> Iterator[str]:
@@ -97,10 +114,12 @@ class _RouteChecker:
                     )
 
     def _expected(self) -> Iterator[_Message]:
-        for a, b, source, target in self.meetings:
-            if source != target:
-                for microbatch in range(self.num_microbatches):
+        for microbatch in range(self.num_microbatches):
+            for a, b, source, target in self.ahead:
+                if source != target:
                     yield _Message(a, source, b, target, microbatch)
+            for a, b, source, target in self.back:
+                if source != target:
                     yield _Message(b, target, a, source, microbatch)
 
     def _messages(self) -> Iterator[str]:
@@ -196,11 +215,13 @@ class _RouteChecker:
         while moves:
             moves = False
             for rank, row in enumerate(self.rows):
-                while at[rank] < len(row) and self._needs(rank, row[at[rank]]) <= done:
-                    cell, moves = row[at[rank]], True
-                    done.add((rank, cell))
-                    posted.update([_message_of(rank, cell)] if cell.peer >= 0 else [])
-                    at[rank] += 1
+                while at[rank] < len(row) and (team := self._ready_team(rank, at=at, done=done)):
+                    moves = True
+                    for member in team:
+                        cell = self.rows[member][at[member]]
+                        done.add((member, cell))
+                        posted.update([_message_of(member, cell)] if cell.peer >= 0 else [])
+                        at[member] += 1
             for queue in queues.values():
                 while queue and posted[queue[0]] == 2:
                     done.add(queue.pop(0))
@@ -209,20 +230,48 @@ class _RouteChecker:
         if stuck:
             yield f"the ranks wait for each other: {', '.join(stuck)}"
 
+    def _ready_team(self, rank: int, *, at: Sequence[int], done: set[_Message | tuple[int, Cell]]) -> Sequence[int]:
+        """The ranks that can take their next cell together with this one; empty if it has to wait."""
+        cell = self.rows[rank][at[rank]]
+        team: Sequence[int] = [rank]
+        if cell.kind in ("F", "I", "B"):
+            team = next(members for members in self.teams[cell.stage] if rank in members)
+        for member in team:
+            head = next(iter(self.rows[member][at[member] : at[member] + 1]), None)
+            if head is None or not _is_same(head, cell) or not self._needs(member, head) <= done:
+                return []
+        return team
+
     def _needs(self, rank: int, cell: Cell) -> set[_Message | tuple[int, Cell]]:
         """Messages, and computations of other stages on the same rank."""
         found: set[_Message | tuple[int, Cell]] = set()
-        for a, b, source, target in self.meetings:
-            if cell.kind == "F" and (b, target) == (cell.stage, rank):
+        for a, b, source, target in self.ahead if cell.kind == "F" else ():
+            if (b, target) == (cell.stage, rank):
                 local = rank, Cell(a, "F", cell.microbatch)
                 found.add(local if source == rank else _Message(a, source, b, rank, cell.microbatch))
-            elif cell.kind in ("I", "B") and (a, source) == (cell.stage, rank):
+        for a, b, source, target in self.back if cell.kind in ("I", "B") else ():
+            if (a, source) == (cell.stage, rank):
                 local = rank, self._backward(rank, Cell(b, "F", cell.microbatch))
                 found.add(local if target == rank else _Message(b, target, a, rank, cell.microbatch))
         return found
 
 
-def _with_common_samples(sources: Sequence[int], targets: Sequence[int]) -> set[tuple[int, int]]:
+def _is_same(one: Cell, other: Cell) -> bool:
+    """Two ranks may split a backward or not: what they tell each other in it is the same."""
+    kinds = [cell._replace(kind="B") if cell.kind == "I" else cell for cell in (one, other)]
+    return kinds[0] == kinds[1]
+
+
+def _cut(ranks: Sequence[int], *, size: int) -> list[_Team]:
+    return [tuple(ranks[start : start + size]) for start in range(0, len(ranks), size)]
+
+
+def _teller(rank: int, *, to: _Team, of: _Team) -> int:
+    """Who of a team tells a rank of another: itself, if it is in both; otherwise they are dealt out in order."""
+    return rank if rank in of else of[to.index(rank) * len(of) // len(to)]
+
+
+def _with_common_samples(sources: Sequence[_Team], targets: Sequence[_Team]) -> set[tuple[_Team, _Team]]:
     """Sample by sample, of as few as can be cut for both."""
     samples = math.lcm(len(sources), len(targets))
     return {

@@ -44,6 +44,10 @@ class RoutedStage(PlanStage):
         rank = distributed.get_rank()
         self.incoming = [route for route in routes if (route.consumer, route.target) == (self.stage_index, rank)]
         self.outgoing = [route for route in routes if (route.producer, route.source) == (self.stage_index, rank)]
+        self.arriving = {"F": _carrying("F", self.incoming), "B": _carrying("B", self.outgoing)}
+        """By letter the routes on which it is sent something."""
+        self.leaving = {"F": _carrying("F", self.outgoing), "B": _carrying("B", self.incoming)}
+        """By letter the routes on which it sends."""
         self._taken = unflatten(range(len(shape.inputs)), shape.counts)
         self._made = unflatten(range(len(shape.outputs)), shape.leaving_counts)
         self.batch: list[Tensors] = []
@@ -75,7 +79,7 @@ class RoutedStage(PlanStage):
     def hand_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
         """Put what F made (all outputs), or I or B (the gradients of all inputs), where the messages find it."""
         likes = self.shape.outputs if letter == "F" else self.shape.inputs
-        for route in self.outgoing if letter == "F" else self.incoming:
+        for route in self.leaving[letter]:
             part = route.made if letter == "F" else route.used
             self.outbox[route, letter, microbatch] = [
                 _share(_present(tensors[k], like=likes[k], device=self.device), part).contiguous()
@@ -84,7 +88,7 @@ class RoutedStage(PlanStage):
 
     def wait(self, letter: str, microbatch: int) -> None:
         """Until all messages are there that F (letter F), or I or B (letter B), needs."""
-        for route in self.incoming if letter == "F" else self.outgoing:
+        for route in self.arriving[letter]:
             for work in self.inbox[route, letter, microbatch].works:
                 work.wait()
 
@@ -93,7 +97,7 @@ class RoutedStage(PlanStage):
         found: dict[int, list[torch.Tensor]] = {}
         if self.batch:
             found = {k: [tensor] for k, tensor in zip(self._taken[BATCH], self.batch[microbatch], strict=True)}
-        for route in sorted(self.incoming, key=lambda route: route.used):
+        for route in sorted(self.arriving["F"], key=lambda route: route.used):
             mail = self.inbox.pop((route, "F", microbatch))
             for k, tensor in zip(self.indices(route, "F"), mail.tensors, strict=True):
                 found.setdefault(k, []).append(tensor)
@@ -107,14 +111,18 @@ class RoutedStage(PlanStage):
     def _retrieve_recv_grads(self, bwd_chunk_id: int) -> tuple[torch.Tensor | None, ...]:
         """Per output the sum over the stages that took it; each may have been put together from several replicas."""
         totals: list[torch.Tensor | None] = [None] * len(self.shape.outputs)
-        consumers = sorted({route.consumer for route in self.outgoing})
+        consumers = sorted({route.consumer for route in self.arriving["B"]})
         for consumer in consumers:
-            routes = sorted((r for r in self.outgoing if r.consumer == consumer), key=lambda route: route.made)
+            routes = sorted((r for r in self.arriving["B"] if r.consumer == consumer), key=lambda route: route.made)
             mails = [self.inbox.pop((route, "B", bwd_chunk_id)).tensors for route in routes]
             for k, *parts in zip(self.indices(routes[0], "B"), *mails, strict=True):
                 grad, total = _joined(parts), totals[k]
                 totals[k] = grad if total is None else total + grad
         return tuple(totals)
+
+
+def _carrying(letter: str, routes: Sequence[SampleExchange]) -> list[SampleExchange]:
+    return [route for route in routes if letter in route.letters]
 
 
 def _share(tensor: torch.Tensor, part: SampleRange) -> torch.Tensor:
@@ -179,7 +187,7 @@ class RoutedRuntime(StepRuntime):
         self._maybe_compute_loss(stage, output, context.target_mbs, microbatch)
         stage.hand_out(stage.fwd_cache[microbatch][0], "F", microbatch=microbatch)
         stage.release_outputs(microbatch)
-        self._deliver(stage.outgoing, "F", microbatch=microbatch)
+        self._deliver(stage.leaving["F"], "F", microbatch=microbatch)
 
     def _backward(self, action: _Action, context: Any) -> None:  # noqa: ARG002
         stage, microbatch = self._stage(action), _microbatch(action)
@@ -189,7 +197,7 @@ class RoutedRuntime(StepRuntime):
         stage.backward_one_chunk(microbatch, loss=loss, full_backward=is_whole, last_backward=False)
         grads = stage.bwd_cache.pop(microbatch)
         stage.hand_out(grads, "B", microbatch=microbatch)
-        self._deliver(stage.incoming, "B", microbatch=microbatch)
+        self._deliver(stage.leaving["B"], "B", microbatch=microbatch)
 
     def _deliver(self, routes: Sequence[SampleExchange], letter: str, *, microbatch: int) -> None:
         """What stays on this rank needs no message."""

@@ -1,7 +1,9 @@
 """Which ranks tell each other what where stages do not form plain chains, and in which order each lists its messages.
 
 Stages may have different numbers of replicas: replica k of r works on the k-th of r equal parts of every microbatch, so
-two replicas exchange the samples that they have in common. And a stage may talk to any later one.
+two replicas exchange the samples that they have in common. And a stage may talk to any later one. Where a replica is a
+group of ranks, each of them makes the whole activation and the whole gradient, and each needs the other's whole: every
+rank takes from itself, if it is in both groups, or from one member of the other group, so that nothing is added twice.
 """
 
 import math
@@ -47,6 +49,8 @@ class SampleExchange:
     """Which of the samples of the earlier one's replica."""
     used: SampleRange
     """Which of the samples of the later one's replica."""
+    letters: str = "FB"
+    """What travels: activations (F) from the earlier stage to the later one, their gradients (B) back, or both."""
 
 
 def make_routes(layout: Layout, edges: Sequence[StageEdge]) -> tuple[SampleExchange, ...]:
@@ -55,13 +59,13 @@ def make_routes(layout: Layout, edges: Sequence[StageEdge]) -> tuple[SampleExcha
 
 
 def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[SampleExchange]:
-    sources, targets = layout.owners[edge.producer], layout.owners[edge.consumer]
+    sources, targets = layout.groups_of(edge.producer), layout.groups_of(edge.consumer)
     parts = math.lcm(len(sources), len(targets))
     made, used = parts // len(sources), parts // len(targets)
-    for i, source in enumerate(sources):
-        for j, target in enumerate(targets):
+    for i, makers in enumerate(sources):
+        for j, takers in enumerate(targets):
             start, end = max(i * made, j * used), min((i + 1) * made, (j + 1) * used)
-            if start < end:
+            for (source, target), letters in _pair(makers, takers).items() if start < end else ():
                 yield SampleExchange(
                     producer=edge.producer,
                     consumer=edge.consumer,
@@ -69,7 +73,26 @@ def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[SampleExchange]:
                     target=target,
                     made=SampleRange(start - i * made, end - i * made, made),
                     used=SampleRange(start - j * used, end - j * used, used),
+                    letters=letters,
                 )
+
+
+def _pair(makers: Sequence[int], takers: Sequence[int]) -> dict[tuple[int, int], str]:
+    """Which members of two groups talk to each other: every taker gets the activation once, every maker the gradient
+    once.
+    """
+    found: dict[tuple[int, int], str] = {}
+    for place, taker in enumerate(takers):
+        found[_giver(taker, place * len(makers) // len(takers), others=makers), taker] = "F"
+    for place, maker in enumerate(makers):
+        pair = maker, _giver(maker, place * len(takers) // len(makers), others=takers)
+        found[pair] = found.get(pair, "") + "B"
+    return dict(sorted(found.items()))
+
+
+def _giver(rank: int, place: int, *, others: Sequence[int]) -> int:
+    """A rank that is in both groups takes from itself."""
+    return rank if rank in others else others[place]
 
 
 class Cell(NamedTuple):
@@ -100,7 +123,8 @@ def lower(layout: Layout, edges: Sequence[StageEdge], *, joint: Container[int] =
     The ranks run in step, an action each at a time. As an action ends, its messages are written down at once on both
     sides, so that both ranks of a pair list them in one order. Stages are reduced in the order in which their last
     replica ends, the same on all ranks: none waits in a circle. Raises ValueError if the actions themselves do.
-    `joint`: stages whose replicas talk to each other in F, I and B, so that all have to come to each together.
+    `joint`: stages whose replicas talk to each other in F, I and B, so that all have to come to each together; the
+    ranks of a group always have to.
     """
     return _Lowering(layout, make_routes(layout, edges), joint=joint).run()
 
@@ -123,7 +147,7 @@ class _Lowering:
         """Until nothing is left to do."""
         while any(self.waiting):
             ready = [rank for rank, row in enumerate(self.waiting) if row and self._is_ready(rank, row[0])]
-            ready = [rank for rank in ready if self._has_company(self.waiting[rank][0], ready)]
+            ready = [rank for rank in ready if self._has_company(rank, self.waiting[rank][0], ready=ready)]
             if not ready:
                 stuck = ", ".join(f"rank {rank} in {row[0]}" for rank, row in enumerate(self.waiting) if row)
                 raise ValueError(f"the ranks wait for each other: {stuck}")
@@ -142,12 +166,15 @@ class _Lowering:
                 places.setdefault(after, []).append(Cell(stage, "REDUCE_GRAD"))
         return [cell for place, here in enumerate(row) for cell in (here, *places.get(place, ()))]
 
-    def _has_company(self, action: Action, ready: Container[int]) -> bool:
-        """Whether the other replicas of a joint stage can run the same now."""
-        if action.stage not in self.joint or action.kind == "W":
+    def _has_company(self, rank: int, action: Action, *, ready: Container[int]) -> bool:
+        """Whether the other ranks of a group, or the other replicas of a joint stage, can run the same now."""
+        if action.kind == "W":
             return True
+        company = self.layout.owners[action.stage]
+        if action.stage not in self.joint:
+            company = self.layout.team_of(action.stage, rank)
         same = [action, action._replace(kind="I"), action._replace(kind="B")] if action.kind != "F" else [action]
-        return all(owner in ready and self.waiting[owner][0] in same for owner in self.layout.owners[action.stage])
+        return all(owner in ready and self.waiting[owner][0] in same for owner in company)
 
     def _is_ready(self, rank: int, action: Action) -> bool:
         return all(
@@ -170,7 +197,7 @@ class _Lowering:
         """Both ends of the message that an action has, if it has one on this route."""
         ahead, back = (route.producer, route.source), (route.consumer, route.target)
         letter, mine, theirs = ("F", ahead, back) if action.kind == "F" else ("B", back, ahead)
-        if mine == (action.stage, rank) and route.source != route.target:
+        if letter in route.letters and mine == (action.stage, rank) and route.source != route.target:
             self.rows[rank].append(Cell(action.stage, f"SEND_{letter}", action.microbatch, *theirs))
             self.rows[theirs[1]].append(Cell(theirs[0], f"RECV_{letter}", action.microbatch, *mine))
 
@@ -181,11 +208,11 @@ def needs(
     """Rank, stage and kinds (one of which is enough) of what has to have run for the same microbatch."""
     if action.kind == "F":
         for route in routes:
-            if (route.consumer, route.target) == (action.stage, rank):
+            if "F" in route.letters and (route.consumer, route.target) == (action.stage, rank):
                 yield route.source, route.producer, ("F",)
         return
     yield rank, action.stage, ("I",) if action.kind == "W" else ("F",)
     if action.kind != "W":
         for route in routes:
-            if (route.producer, route.source) == (action.stage, rank):
+            if "B" in route.letters and (route.producer, route.source) == (action.stage, rank):
                 yield route.target, route.consumer, ("I", "B")

@@ -21,21 +21,28 @@ NUM_PIECES, NUM_STEPS, MOST_ALONG = 2, 2, 4
 """Pieces that a stand-in is cut into, steps that are taken, elements of a stand-in along a dimension."""
 ALIKE = 1e-4
 """Of the largest step of a parameter: what rounding in float32 may make of two ways to the same numbers."""
-_REMEDY = "use one that works element by element (SGD, Adam, AdamW, ...), or plan with shard = 'none'"
+_REMEDY = "use one that works element by element (SGD, Adam, AdamW, ...), or plan with "
+_WHOLE = "shard = 'none'"
 
 
 def require_sharding(plan: Plan, training: Training, *, device: torch.device) -> None:
-    """Raise ExecutionError, the same on every process, if a stage cannot shard its optimizer's state as planned."""
+    """Raise ExecutionError, the same on every process, if a stage cannot shard its optimizer's state as planned, or if
+    the devices of a group cannot each step the part of its layers that it holds.
+    """
     for number, stage in enumerate(plan.stages):
-        if stage.shard != "none":
+        width = len(stage.replicas[0])
+        if stage.shard != "none" or width > 1:
             named = {
                 f"{layer}:{path}": parameter
                 for layer in stage.layers
                 for path, parameter in make_layer(training, layer, device=torch.device("meta")).named_parameters()
                 if parameter.requires_grad
             }
-            if problem := _find_gaps(named) or find_joint_step(training, named, device=device):
-                raise ExecutionError(f"stage {number} is planned with shard = {stage.shard!r}, but {problem}")
+            problem = _find_gaps(named) if stage.shard != "none" else ""
+            instead = _WHOLE if width == 1 else "max_width = 1"
+            if problem := problem or find_joint_step(training, named, device=device, instead=instead):
+                what = f"shard = {stage.shard!r}" if stage.shard != "none" else f"groups of {width} devices"
+                raise ExecutionError(f"stage {number} is planned with {what}, but {problem}")
 
 
 def _find_gaps(named: Mapping[str, nn.Parameter]) -> str:
@@ -45,11 +52,14 @@ def _find_gaps(named: Mapping[str, nn.Parameter]) -> str:
     return ""
 
 
-def find_joint_step(training: Training, named: Mapping[str, nn.Parameter], *, device: torch.device) -> str:
+def find_joint_step(
+    training: Training, named: Mapping[str, nn.Parameter], *, device: torch.device, instead: str = _WHOLE
+) -> str:
     """A sentence if the training's optimizers treat a piece otherwise than a whole, or keep what cannot be cut.
 
-    `named`: the parameters, on any device; only their shapes count.
+    `named`: the parameters, on any device; only their shapes count. `instead`: what to plan with, if so.
     """
+    remedy = _REMEDY + instead
     noise = torch.Generator().manual_seed(0)
     shapes = [tuple(min(length, MOST_ALONG) for length in each.shape) for each in named.values()]
     values, *grads = [
@@ -68,9 +78,9 @@ def find_joint_step(training: Training, named: Mapping[str, nn.Parameter], *, de
             for name, before, after, piece, own in zip(named, values, whole, pieces, mine, strict=True):
                 if _is_apart(own.detach(), _like(piece, after.detach()), most=_largest(after.detach() - before)):
                     kinds = ", ".join(type(each).__name__ for each in optimizers)
-                    return f"its optimizer ({kinds}) moves a part of {name} otherwise than the whole of it; {_REMEDY}"
+                    return f"its optimizer ({kinds}) moves a part of {name} otherwise than the whole of it; {remedy}"
                 if state := _find_uncut(optimizers, own):
-                    return f"its optimizer keeps {state!r} of {name} in another shape than the parameter's; {_REMEDY}"
+                    return f"its optimizer keeps {state!r} of {name} in another shape than the parameter's; {remedy}"
     return ""
 
 

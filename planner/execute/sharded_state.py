@@ -12,12 +12,13 @@ from planner.execute.sharding import ShardedReduction, ShardPiece
 def gather_states(execution: Execution) -> dict[int, dict[str, Any]]:
     """The whole state of every parameter that is cut here, by the parameter's identity; a collective call.
 
-    Tensors of the parameter's shape are on the host. Empty where another replica speaks for the stage.
+    Tensors of the parameter's shape (of a group's part, of its own) are on the host. Empty where another replica speaks
+    for the stage.
     """
     found: dict[int, dict[str, Any]] = {}
     for number, reduction in sorted(execution.sharded.items()):
-        states = _gather_stage(execution, reduction, is_kept=execution.is_keeper(number))
-        found |= states if execution.is_keeper(number) else {}
+        states = _gather_stage(execution, reduction, is_kept=execution.is_in_first(number))
+        found |= states if execution.is_in_first(number) else {}
     return found
 
 
@@ -61,7 +62,9 @@ def _gather(
 
 def cut_state(execution: Execution, parameter: torch.nn.Parameter, *, value: Any) -> Any:
     """What of a state's whole value belongs here."""
-    piece = execution.update.pieces.get(id(parameter))
-    if piece is None or not isinstance(value, torch.Tensor) or value.shape != parameter.shape:
+    piece, part = execution.update.pieces.get(id(parameter)), execution.parts.of(parameter)
+    is_cut = isinstance(value, torch.Tensor) and value.shape == execution.parts.shape(parameter)
+    if not is_cut or (piece is None and part is None):
         return value
-    return piece.cut(value).to(execution.device, copy=True)
+    value = value if part is None else part.cut(value)
+    return (value if piece is None else piece.cut(value)).to(execution.device, copy=True)

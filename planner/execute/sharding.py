@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import distributed, nn
 
+from planner.execute.group_parts import GroupPart
 from planner.execute.reduction import BUCKET_BYTES, StageReduction, gradient_of
 
 IN_FLIGHT = 2
@@ -66,6 +67,7 @@ class ShardedReduction(StageReduction):
         parameters: Sequence[nn.Parameter],
         *,
         group: Any,
+        parts: Sequence[GroupPart] = (),
         tied: Sequence[nn.Parameter] = (),
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
@@ -75,7 +77,7 @@ class ShardedReduction(StageReduction):
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         apart = {id(parameter) for parameter in tied}
         kept = [each for each in trained if id(each) in apart or not is_cut(each)]
-        super().__init__(kept, group=group, bucket_bytes=bucket_bytes)
+        super().__init__(kept, group=group, parts=parts, bucket_bytes=bucket_bytes)
         self.replica, self.num_replicas = distributed.get_rank(group), distributed.get_world_size(group)
         self.pieces = {
             id(each): ShardPiece(each, replica=self.replica, num_replicas=self.num_replicas)
@@ -102,10 +104,10 @@ class ShardedReduction(StageReduction):
     @torch.no_grad()
     def finish(self, divisor: float) -> None:
         """Also the gradients of the pieces here are divided; what is left of the others' means nothing."""
-        super().finish(divisor)
         while self._travelling:
             self._take_next()
             self._send_next()
+        super().finish(divisor)
         for piece in self._scattered if divisor != 1 else ():
             piece.cut(gradient_of(piece.whole)).div_(divisor)
 

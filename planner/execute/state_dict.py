@@ -36,9 +36,14 @@ def save_weights(execution: Execution, folder: Path) -> None:
     aliases: dict[str, list[str]] = {}
     for alias, home in execution.training.aliases.items():
         aliases.setdefault(home, []).append(alias)
-    for name in _layers(execution, is_kept=True):
+    for stage, name in _layers(execution):
         layer = execution.layer(name)
-        for path, tensor in layer.state_dict().items():
+        state = list(layer.state_dict().items()) if execution.is_in_first(stage) else []
+        for path, tensor in execution.parts.plain(name, state):
+            part = execution.parts.of(tensor)
+            tensor = tensor if part is None else part.gather(tensor.detach())
+            if not execution.is_keeper(stage):
+                continue
             for key in (name_of(layer, name, path=path), *aliases.get(f"{name}:{path}", ())):
                 mine[key] = tensor
     file = f"{STEM}-{execution.rank + 1:05}-of-{execution.layout.world_size:05}{_ending()}"
@@ -57,15 +62,10 @@ def save_weights(execution: Execution, folder: Path) -> None:
     execution.log.note("")
 
 
-def _layers(execution: Execution, *, is_kept: bool) -> list[str]:
-    """Those here; or those of stages that this process speaks for."""
-    stages = [stage.stage_index for stage in execution.stages]
-    return [
-        name
-        for stage in stages
-        if not is_kept or execution.is_keeper(stage)
-        for name in execution.plan.stages[stage].layers
-    ]
+def _layers(execution: Execution) -> list[tuple[int, str]]:
+    """Those here, with their stages."""
+    numbers = [stage.stage_index for stage in execution.stages]
+    return [(number, name) for number in numbers for name in execution.plan.stages[number].layers]
 
 
 def _ending() -> str:
@@ -140,21 +140,22 @@ def load_weights(execution: Execution, path: Path) -> None:
     """
     others = _other_names(execution)
     with WeightFiles(path) as files:
-        for name in _layers(execution, is_kept=False):
+        for _, name in _layers(execution):
             layer = execution.layer(name)
-            for place, tensor in layer.state_dict().items():
+            for place, tensor in execution.parts.plain(name, list(layer.state_dict().items())):
                 keys = (name_of(layer, name, path=place), *others.get(f"{name}:{place}", ()))
                 found = next((key for key in keys if key in files.files), None)
                 if found is None:
                     raise ValueError(
                         f"{path}: {keys[0]} of layer {name!r} is not there; give the weights of this model"
                     )
-                value = files.read(found)
-                if value.shape != tensor.shape:
+                value, shape = files.read(found), execution.parts.shape(tensor)
+                if value.shape != shape:
                     raise ValueError(
-                        f"{path}: {found} has shape {tuple(value.shape)}, but the model wants {tuple(tensor.shape)}"
+                        f"{path}: {found} has shape {tuple(value.shape)}, but the model wants {tuple(shape)}"
                     )
-                tensor.copy_(value)
+                part = execution.parts.of(tensor)
+                tensor.copy_(value if part is None else part.cut(value))
 
 
 def _other_names(execution: Execution) -> dict[str, tuple[str, ...]]:

@@ -88,6 +88,10 @@ class Training:
     """Names of the model's state dictionary that say another weight's, to that weight's `layer:path`."""
     evaluation: Callable[[int], Batch] | None = None
     """As `batch`, for `--evaluate-every`."""
+    parallelize: Callable[[str, nn.Module, int], Mapping[str, Any]] | None = None
+    """(layer's name, layer, width) to what `parallelize_module` is told where a group of `width` devices runs the
+    layer together: the styles (`torch.distributed.tensor.parallel`) of its parts by their paths. It may change what the
+    layer counts (heads). None: families that are known (docs/execute.md)."""
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:

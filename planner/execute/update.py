@@ -35,17 +35,21 @@ class Update:
         counted: Sequence[nn.Parameter],
         device: torch.device,
         pieces: Mapping[int, ShardPiece] = MappingProxyType({}),
+        wholes: Mapping[int, nn.Parameter] = MappingProxyType({}),
     ) -> None:
         """`named`: all parameters here, as `layer:path`; `counted`: those, or their pieces, that no other process
-        counts; `pieces`: by the identity of the parameter in whose place each is stepped.
+        counts; `pieces`: by the identity of the parameter in whose place each is stepped; `wholes`: what a group
+        computes with, by the identity of the part of it that is named here.
         """
         self.training, self.device, self.counted, self.pieces = training, device, list(counted), pieces
+        self.wholes = wholes
         self.parameters = [parameter for _, parameter in named]
         self.stepped = [self.stepped_for(parameter) for parameter in self.parameters]
         """Those that have the gradients when a step is taken."""
         trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
         self.trained = [(name, self.stepped_for(parameter)) for name, parameter in trained]
-        self.optimizers = make_optimizers(training, trained, stepped=[parameter for _, parameter in self.trained])
+        shown = [(name, wholes.get(id(parameter), parameter)) for name, parameter in trained]
+        self.optimizers = make_optimizers(training, shown, stepped=[parameter for _, parameter in self.trained])
         self.schedules = [] if training.schedule is None else _make_schedules(training, self.optimizers)
         self.num_updates = 0
         """Steps that the optimizers have taken."""
@@ -115,13 +119,14 @@ class Update:
         self._rescale(is_good=is_good)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        for parameter in (*self.parameters, *self.stepped):  # those that no optimizer has
+        for parameter in (*self.parameters, *self.stepped, *self.wholes.values()):  # those that no optimizer has
             parameter.grad = None
         self._use_long_types()
         return is_good
 
     def _use_long_types(self) -> None:
-        for parameter in _short([*self.parameters, *self.stepped]) if self.training.float32_gradients else ():
+        held = [*self.parameters, *self.stepped, *self.wholes.values()]
+        for parameter in _short(held) if self.training.float32_gradients else ():
             parameter.grad_dtype = torch.float32
 
     def _use_own_types(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 from planner.execute.layout import Layout
+from planner.execute.routes import make_routes, needs
 from planner.execute.wiring import StageEdge
 
 POLL_S = 0.2
@@ -149,17 +150,13 @@ class Watch:
 
 def describe_needs(layout: Layout, edges: Sequence[StageEdge], *, rank: int) -> dict[str, str]:
     """What F, I and B of a rank wait for, by cell: ` for stage 0 on rank 1 (d1)`; nothing where they wait for none."""
-    needs = {}
+    found, routes = {}, make_routes(layout, edges)
     for action in layout.rows[rank]:
-        if action.kind == "F":
-            others = [edge.producer for edge in edges if edge.consumer == action.stage]
-        else:
-            others = [edge.consumer for edge in edges if edge.producer == action.stage and action.kind != "W"]
-        ranks = [(other, owner) for other in others for owner in layout.partners(action.stage, rank=rank, other=other)]
+        ranks = [(other, owner) for owner, other, _ in needs(routes, rank, action=action) if other != action.stage]
         if ranks:
             places = (f"stage {other} on rank {owner} ({layout.devices[owner]})" for other, owner in ranks)
-            needs[str(action)] = f" for {', '.join(places)}"
-    return needs
+            found[str(action)] = f" for {', '.join(places)}"
+    return found
 
 
 def render_report(cause: str, states: Sequence[str], *, devices: Sequence[str]) -> str:

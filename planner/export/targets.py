@@ -86,8 +86,8 @@ TARGETS = {
         Target(
             name="executor",
             runs="any chunks and order, I and W apart, recomputation per stage, any replicas, with optimizer state "
-            "sharded or not, skip edges",
-            limits={"max_width": 1, "split_placement": False},
+            "sharded or not, skip edges; groups of devices (tensor-parallel) of a width that divides heads and units",
+            limits={"split_placement": False},
             fit=_fit_executor,
         ),
         Target(

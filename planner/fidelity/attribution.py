@@ -89,10 +89,16 @@ class Comparison:
     ) -> None:
         """`iterations`: those to learn typical transfers from, the warm-up left out.
 
-        Raises ValueError for plans that the executor does not run either.
+        Raises ValueError for plans that the executor does not run, and for groups of devices.
         """
-        if any(stage.is_split or any(len(group) != 1 for group in stage.groups) for stage in plan.stages):
-            raise ValueError("stages on several devices, or split placement, are not executed; there is no such run")
+        if any(stage.is_split for stage in plan.stages):
+            raise ValueError("stages with split placement are not executed; there is no such run")
+        for number, stage in enumerate(plan.stages):
+            if (width := max(len(group) for group in stage.groups)) > 1:
+                raise ValueError(
+                    f"stage {number} is on groups of {width} devices, whose waiting for each other within actions is "
+                    "not told from their work yet; compare a plan with max_width = 1, or see the run's timeline.json"
+                )
         self.problem, self.plan, self.timeline, self.iterations = problem, plan, timeline, tuple(iterations)
         self.device_orders = {
             device: tuple(device_order) for device, device_order in plan.schedule.items() if device_order

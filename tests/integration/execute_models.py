@@ -609,3 +609,258 @@ class Dropping(Block):
 
 def dropping(kinds: str, *, num_microbatches: int) -> Training:
     return every_layer(kinds, Dropping, num_microbatches=num_microbatches)
+
+
+def in_two(name: str, layer: nn.Module, width: int) -> Any:
+    """How blocks are run by several devices: column by column, then row by row."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    paths = [path for path, part in layer.named_modules() if isinstance(part, Block)]
+    ends = (("inner", ColwiseParallel), ("outer", RowwiseParallel))
+    return {f"{path}.{end}".lstrip("."): style() for path in paths for end, style in ends}
+
+
+def wide(kinds: str, *, num_microbatches: int, **more: Any) -> Training:
+    """Blocks that say how they are cut."""
+    return vectors(kinds, num_microbatches=num_microbatches, parallelize=in_two, **more)
+
+
+def wide_clipped(kinds: str, *, num_microbatches: int) -> Training:
+    return wide(kinds, num_microbatches=num_microbatches, max_norm=0.01)
+
+
+def wide_accumulated(kinds: str, *, num_microbatches: int) -> Training:
+    return wide(kinds, num_microbatches=num_microbatches, accumulate=2)
+
+
+def encoder_alone() -> Training:
+    """For the command line."""
+    return encoder("wwww", num_microbatches=4)
+
+
+def wide_skipping(kinds: str, *, num_microbatches: int) -> Training:
+    return Training(**(vars(skipping(kinds, num_microbatches=num_microbatches)) | {"parallelize": in_two}))
+
+
+def wide_bfloat16(kinds: str, *, num_microbatches: int) -> Training:
+    """Gradients are added up in float32."""
+    return wide(kinds, num_microbatches=num_microbatches, dtype=torch.bfloat16, float32_gradients=True)
+
+
+class HeadAttention(Attention):
+    """Says how many heads it has, so that a part of it may have fewer."""
+
+    heads = 4
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.mixed(self.before(x)).chunk(3, -1)
+        )
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + self.out(attended)
+        return x + self.down(functional.gelu(self.up(self.between(x))))
+
+
+def in_heads(name: str, layer: nn.Module, width: int) -> Any:
+    """Every member takes its heads and its hidden units."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    from planner.execute.parallel_styles import FusedColwiseParallel
+
+    if not isinstance(layer, HeadAttention):
+        return {}
+    layer.heads //= width
+    styles = {"mixed": FusedColwiseParallel(num_fused=3), "up": ColwiseParallel()}
+    return styles | {path: RowwiseParallel() for path in ("out", "down")}
+
+
+def wide_gpt(kinds: str, *, num_microbatches: int) -> Training:
+    """The head is the embedding, which every member has whole; queries, keys and values are one matrix."""
+    training = tied_gpt(kinds, num_microbatches=num_microbatches)
+    layers = {
+        name: as_heads if 0 < n < len(kinds) - 1 else make for n, (name, make) in enumerate(training.layers.items())
+    }
+    return Training(**(vars(training) | {"layers": layers, "parallelize": in_heads}))
+
+
+def as_heads() -> nn.Module:
+    return HeadAttention().double()
+
+
+def miscounted_gpt(kinds: str, *, num_microbatches: int) -> Training:
+    """The heads of a member are forgotten."""
+
+    def cut(name: str, layer: nn.Module, width: int) -> Any:
+        return in_heads(name, layer, 1) if width > 1 else {}
+
+    return Training(**(vars(wide_gpt(kinds, num_microbatches=num_microbatches)) | {"parallelize": cut}))
+
+
+def encoder(kinds: str, *, num_microbatches: int) -> Training:
+    """Torch's own layers, which the table knows."""
+    training = gpt(kinds, num_microbatches=num_microbatches)
+    make = partial(nn.TransformerEncoderLayer, MODEL, 2, 16, dropout=0.0, batch_first=True, dtype=torch.float64)
+    layers = {name: make if 0 < n < len(kinds) - 1 else own for n, (name, own) in enumerate(training.layers.items())}
+    return Training(**(vars(training) | {"layers": layers}))
+
+
+class InSequence(nn.Module):
+    """A block whose norm works on a part of the sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.norm = nn.Identity(), nn.LayerNorm(MODEL)
+        self.up, self.down = nn.Linear(MODEL, 4 * MODEL), nn.Linear(4 * MODEL, MODEL)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(functional.gelu(self.up(self.norm(self.enter(x)))))
+
+
+def sequence(kinds: str, *, num_microbatches: int) -> Training:
+    """Every member has a summand of the norm's gradient."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleOutput,
+        RowwiseParallel,
+        SequenceParallel,
+    )
+
+    def cut(name: str, layer: nn.Module, width: int) -> Any:
+        if not isinstance(layer, InSequence):
+            return {}
+        return {
+            "enter": PrepareModuleOutput(
+                output_layouts=Replicate(), desired_output_layouts=Shard(1), use_local_output=False
+            ),
+            "norm": SequenceParallel(),
+            "up": ColwiseParallel(input_layouts=Shard(1)),
+            "down": RowwiseParallel(),
+        }
+
+    training = gpt(kinds, num_microbatches=num_microbatches)
+    layers = {
+        name: (lambda: InSequence().double()) if 0 < n < len(kinds) - 1 else own
+        for n, (name, own) in enumerate(training.layers.items())
+    }
+
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, target = training.batch(number)
+        return inputs[:, : LENGTH - 1], target[:, : LENGTH - 1]
+
+    return Training(**(vars(training) | {"layers": layers, "batch": batch, "parallelize": cut}))
+
+
+def tied_wide(kinds: str, *, num_microbatches: int) -> Training:
+    """A tied weight would be cut."""
+    return Training(**(vars(tied(kinds, num_microbatches=num_microbatches)) | {"parallelize": in_two}))
+
+
+def misnamed(kinds: str, *, num_microbatches: int) -> Training:
+    from torch.distributed.tensor.parallel import ColwiseParallel
+
+    return vectors(kinds, num_microbatches=num_microbatches, parallelize=lambda *_: {"middle": ColwiseParallel()})
+
+
+def unreduced(kinds: str, *, num_microbatches: int) -> Training:
+    """What comes out is a part, whose bias every member adds."""
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    styles = {"inner": ColwiseParallel(), "outer": RowwiseParallel(output_layouts=Shard(-1))}
+    return vectors(kinds, num_microbatches=num_microbatches, parallelize=lambda *_: dict(styles))
+
+
+def of_transformers(name: str, *, num_microbatches: int) -> Training:
+    """A small model of transformers as it is, in double precision; its layers are named as its modules."""
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 16, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+    if name == "gpt2":
+        config: Any = transformers.GPT2Config(
+            vocab_size=16,
+            n_positions=8,
+            n_embd=16,
+            n_layer=2,
+            n_head=4,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+        )
+        model: Any = transformers.GPT2LMHeadModel(config)
+    elif name.startswith("llama"):
+        heads = 1 if name == "llama of one" else 2
+        more = {"intermediate_size": 24, "num_key_value_heads": heads, "max_position_embeddings": 8}
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **more))
+    else:
+        more = {"intermediate_size": 24, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes, **more, max_position_embeddings=8))
+
+    def batch(number: int) -> dict[str, torch.Tensor]:
+        noise = torch.Generator().manual_seed(number)
+        text = torch.randint(16, (num_microbatches * SAMPLES, 8), generator=noise)
+        return {"input_ids": text, "labels": text.roll(1, 1)}
+
+    return Training.from_module(model.double().train(), batch=batch, optimizer=Recording)
+
+
+def gpt2(kinds: str, *, num_microbatches: int) -> Training:
+    return of_transformers("gpt2", num_microbatches=num_microbatches)
+
+
+def llama(kinds: str, *, num_microbatches: int) -> Training:
+    return of_transformers("llama", num_microbatches=num_microbatches)
+
+
+def llama_of_one(kinds: str, *, num_microbatches: int) -> Training:
+    """One head of keys."""
+    return of_transformers("llama of one", num_microbatches=num_microbatches)
+
+
+def bert(kinds: str, *, num_microbatches: int) -> Training:
+    return of_transformers("bert", num_microbatches=num_microbatches)
+
+
+class Bare(Block):
+    """Nothing comes behind the sum over the group."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.inner(x)))
+
+
+def wide_bare(kinds: str, *, num_microbatches: int) -> Training:
+    training = wide(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: Bare().double())}))
+
+
+class ByNorm(Recording):
+    """Steps of one length."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad /= parameter.grad.norm()
+        super().step(closure)
+
+
+def wide_normed(kinds: str, *, num_microbatches: int) -> Training:
+    return Training(**(vars(wide(kinds, num_microbatches=num_microbatches)) | {"optimizer": ByNorm}))
+
+
+def wide_alone() -> Training:
+    """For the command line: four blocks, plain gradients."""
+    training = wide("wwww", num_microbatches=4)
+    return Training(**(vars(training) | {"optimizer": partial(torch.optim.AdamW, lr=0.01)}))
+
+
+class EvenBlock(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+
+def uneven(kinds: str, *, num_microbatches: int) -> Training:
+    """Six hidden units."""
+    training = wide(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: EvenBlock().double())}))

@@ -149,19 +149,17 @@ def differences(execution: Execution, whole: Whole) -> dict[str, Any]:
             mine, theirs = execution.layer(name), whole.layers[name]
             for (_, a), (_, b) in zip(mine.named_buffers(), theirs.named_buffers(), strict=True):
                 found["buffers"] = max(found["buffers"], apart(a, b))
-            for (path, a), b in zip(mine.named_parameters(), parameters_of(theirs), strict=True):
-                found["weights"] = max(found["weights"], apart(a, b))
+            for path, a in execution.held(name):
+                b, part = theirs.get_parameter(path), execution.parts.of(a)
+                found["weights"] = max(found["weights"], apart(a, b if part is None else part.cut(b)))
                 if a.requires_grad:
-                    mine, theirs = execution.update.stepped_for(a), whole.optimizer.seen[id(b)]
+                    stepped, expected = execution.update.stepped_for(a), whole.optimizer.seen[id(b)]
+                    if part is not None:
+                        expected = [None if grad is None else part.cut(grad) for grad in expected]
                     if (piece := execution.update.pieces.get(id(a))) is not None:
-                        theirs = [None if grad is None else piece.cut(grad) for grad in theirs]
-                    compare_gradients(found, f"{name}:{path}", a=execution.optimizer.seen[id(mine)], b=theirs)
+                        expected = [None if grad is None else piece.cut(grad) for grad in expected]
+                    compare_gradients(found, f"{name}:{path}", a=execution.optimizer.seen[id(stepped)], b=expected)
     return found
-
-
-def parameters_of(layer: nn.Module) -> list[nn.Parameter]:
-    """With those that were put in the place of others, in the order in which they were made."""
-    return [parameter for _, parameter in layer.named_parameters(remove_duplicate=False)]
 
 
 def compare_gradients(found: dict[str, Any], name: str, *, a: list[Any], b: list[Any]) -> None:

@@ -24,25 +24,32 @@ def make_random_plan(
     backward: str = "IW",
     edges: str = "",
 ) -> Plan:
-    """`placement`: per stage the device of each replica, as `0/2 1/3`; `cut`: how many layers each stage has (default
-    one); `kinds`: a letter per layer, only `w`, `v` and `s` are trained; `recompute`: y or n per stage.
+    """`placement`: per stage the device of each replica, as `0/2 1/3`, or the devices of its group, as `0+1/2+3`;
+    `cut`: how many layers each stage has (default one); `kinds`: a letter per layer, only `w`, `v` and `s` are trained;
+    `recompute`: y or n per stage.
 
     The order is random for a seed, otherwise greedy: I before F before W. `backward`: B instead of I and W. `edges`:
     which stage takes which, as `0-1 0-2`, if they form no chain.
     """
-    groups = [tuple(f"d{device}" for device in stage.split("/")) for stage in placement.split()]
+    replicas = [
+        tuple(tuple(f"d{device}" for device in group.split("+")) for group in stage.split("/"))
+        for stage in placement.split()
+    ]
+    groups = [tuple(device for group in stage for device in group) for stage in replicas]
     sizes = cut or [1] * len(groups)
     names = iter(f"l{number}" for number in range(sum(sizes)))
     layers = [tuple(next(names) for _ in range(size)) for size in sizes]
     stages = tuple(
-        Stage(
-            layers=mine, replicas=tuple((device,) for device in group), recompute=recompute[number : number + 1] == "y"
-        )
-        for number, (mine, group) in enumerate(zip(layers, groups, strict=True))
+        Stage(layers=mine, replicas=held, recompute=recompute[number : number + 1] == "y")
+        for number, (mine, held) in enumerate(zip(layers, replicas, strict=True))
     )
     trained = [not kinds or any(kinds[int(name[1:])] in "wvs" for name in stage.layers) for stage in stages]
     sources = make_sources(len(groups), edges)
-    if edges or not are_side_by_side(groups):
+    if "+" in placement:
+        schedule = make_team_order(
+            replicas, sources, num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward
+        )
+    elif edges or not are_side_by_side(groups):
         schedule = make_free_order(
             groups, sources, num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward
         )
@@ -139,6 +146,47 @@ def make_free_order(
                 chosen = greedy if seed is None else rng.choice(mine)
                 words[device].append(chosen)
                 todo.remove((chosen, device))
+    return {device: tuple(word) for device, word in words.items()}
+
+
+def make_team_order(
+    replicas: Sequence[Sequence[Sequence[str]]],
+    sources: Sequence[Sequence[int]],
+    *,
+    num_microbatches: int,
+    seed: int | None,
+    trained: Sequence[bool],
+    backward: str,
+) -> dict[str, tuple[Action, ...]]:
+    """As `make_free_order`; all devices of a group take each of its actions in the same tick."""
+    rng = random.Random(seed)
+    kinds = [("F" + backward) if is_trained or backward == "B" else "FI" for is_trained in trained]
+    todo = {
+        (Action(k, s, m), tuple(team))  # type: ignore[arg-type]
+        for s, mine in enumerate(kinds)
+        for k in mine
+        for m in range(num_microbatches)
+        for team in replicas[s]
+    }
+    words: dict[str, list[Action]] = {device: [] for stage in replicas for team in stage for device in team}
+    while todo:
+        open_actions = {action for action, _ in todo}
+        ready = [
+            (action, team)
+            for action, team in sorted(todo)
+            if not open_actions & set(before(action, sources))
+            and not (action.kind != "F" and (action._replace(kind="F" if action.kind != "W" else "I"), team) in todo)
+        ]
+        ready.sort(key=lambda one: ("IBFW".index(one[0].kind), one[0].microbatch, -one[0].stage))
+        if seed is not None:
+            rng.shuffle(ready)
+        busy = set[str]()
+        for action, team in ready:
+            if not busy & set(team):
+                busy |= set(team)
+                todo.remove((action, team))
+                for device in team:
+                    words[device].append(action)
     return {device: tuple(word) for device, word in words.items()}
 
 

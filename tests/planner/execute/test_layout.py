@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from planner.execute.layout import Pipelines, make_layout
+from planner.execute.routes import make_routes
+from planner.execute.wiring import StageEdge
 from planner.plan import Share
 from tests.planner.execute.orders import make_random_plan
 
@@ -63,16 +65,17 @@ def test_partners_have_samples_in_common():
     """Tests that the second half of a microbatch meets its second and its third third, and the reverse."""
     layout = make_layout(make_random_plan("0/1 2/3/4", num_microbatches=1))
     assert layout.replica_counts == (2, 3)
-    assert layout.partners(0, rank=1, other=1) == (3, 4)
-    assert layout.partners(1, rank=3, other=0) == (0, 1)
-    assert layout.partners(1, rank=4, other=0) == (1,)
+    routes = make_routes(layout, [StageEdge(producer=0, consumer=1, values=("l0",))])
+    assert [route.target for route in routes if route.source == 1] == [3, 4]
+    assert [route.source for route in routes if route.target == 3] == [0, 1]
+    assert [route.source for route in routes if route.target == 4] == [1]
 
 
 def test_groups_and_split_placement_are_refused():
-    """Tests that stages of several devices are refused with what to plan instead."""
+    """Tests that groups of several widths, and stages elsewhere, are refused with what to plan instead."""
     plan = make_random_plan("0 1", num_microbatches=1)
-    wide = replace(plan.stages[1], replicas=(("d1", "d2"),))
-    with pytest.raises(ValueError, match=r"stage 1 spans 2 devices.*max_width = 1"):
+    wide = replace(plan.stages[1], replicas=(("d1", "d2"), ("d3",)))
+    with pytest.raises(ValueError, match=r"stage 1 has replicas of widths 1 and 2.*one width"):
         make_layout(replace(plan, stages=(plan.stages[0], wide)))
     split = replace(plan.stages[1], weight_grad_replicas=(Share(group=("d0",)),))
     with pytest.raises(ValueError, match=r"stage 1 places its I or W on other devices.*split_placement = false"):

@@ -23,7 +23,9 @@ def edges_of(text: str) -> tuple[StageEdge, ...]:
 
 def faults(rows: list[Row], layout: Layout, edges: tuple[StageEdge, ...]) -> tuple[str, ...]:
     pairs = [(edge.producer, edge.consumer) for edge in edges]
-    return check_routed_rows(rows, owners=layout.owners, edges=pairs, num_microbatches=layout.num_microbatches)
+    return check_routed_rows(
+        rows, owners=layout.owners, edges=pairs, num_microbatches=layout.num_microbatches, widths=layout.widths
+    )
 
 
 def drawing(rows: list[Row]) -> str:
@@ -193,4 +195,61 @@ def test_a_missing_or_repeated_cell_is_found(case: tuple[Layout, tuple[StageEdge
     """Tests that no cell can be left out, repeated or moved to another rank unnoticed."""
     layout, edges = case
     for change, cell, broken in spoiled(lower(layout, edges), seed):
+        assert faults(broken, layout, edges) != (), (change, cell)
+
+
+def test_every_member_of_a_group_is_told_once():
+    """Tests that two devices after one, and one after two, get the whole once, and that a rank in both tells itself."""
+    one_two_one = make_layout(make_random_plan("0 1+2 3", num_microbatches=1))
+    rows = lower(one_two_one, edges_of("0-1 1-2"))
+    assert drawing(rows) == "\n".join(
+        [
+            "0F0 0SEND_F0>1@1 0SEND_F0>1@2 0RECV_B0<1@1 0I0 0W0 0REDUCE_GRAD",
+            "1RECV_F0<0@0 1F0 1SEND_F0>2@3 1RECV_B0<2@3 1I0 1SEND_B0>0@0 1W0 1REDUCE_GRAD",
+            "1RECV_F0<0@0 1F0 1RECV_B0<2@3 1I0 1W0 1REDUCE_GRAD",
+            "2RECV_F0<1@1 2F0 2I0 2SEND_B0>1@1 2SEND_B0>1@2 2W0 2REDUCE_GRAD",
+        ]
+    )
+    assert faults(rows, one_two_one, edges_of("0-1 1-2")) == ()
+    overlapping = make_layout(make_random_plan("0+1 1+2", num_microbatches=1))
+    found = {(route.source, route.target): route.letters for route in make_routes(overlapping, edges_of("0-1"))}
+    assert found == {(0, 1): "B", (1, 1): "FB", (1, 2): "F"}
+    assert overlapping.team_of(1, 2) == (1, 2)
+    assert overlapping.alike(1) == ((1,), (2,))
+
+
+def test_groups_that_come_to_an_action_apart_are_refused():
+    """Tests that two devices which take two stages in another order are named, by the maker and by the checker."""
+    layout = make_layout(make_random_plan("0+1 0+1", num_microbatches=2))
+    row = layout.rows[0]
+    assert [str(action) for action in row[:3]] == ["0F0", "1F0", "1I0"]
+    crossed = (*row[:1], Action("F", 0, 1), *(action for action in row[1:] if action != Action("F", 0, 1)))
+    other = replace(layout, rows=(crossed, row))
+    with pytest.raises(ValueError, match="the ranks wait for each other: rank 0 in 0F1, rank 1 in 1F0"):
+        lower(other, edges_of("0-1"))
+    rows = lower(layout, edges_of("0-1"))
+    places = {str(cell): place for place, cell in enumerate(rows[0])}
+    moved = list(rows[0])
+    moved.insert(places["1F0"], moved.pop(places["0F1"]))
+    assert faults([moved, rows[1]], layout, edges_of("0-1")) == (
+        "the ranks wait for each other: rank 0 in 0F1, rank 1 in 1F0",
+    )
+
+
+@st.composite
+def grouped_layouts(draw: st.DrawFn) -> tuple[Layout, tuple[StageEdge, ...]]:
+    """Three stages on groups of one or two of four devices, replicas included, in a random order."""
+    groups = ["0+1", "2+3", "1+2", "0+1/2+3", "0+2/1+3", "0", "3/1", "0+1+2+3"]
+    placement = " ".join(draw(st.lists(st.sampled_from(groups), min_size=3, max_size=3)))
+    seed = draw(st.integers(0, 10**6))
+    return make_layout(make_random_plan(f"{placement} 0+3", num_microbatches=2, seed=seed)), edges_of("0-1 1-2 2-3")
+
+
+@given(case=grouped_layouts(), seed=st.integers(0, 10**6))
+def test_rows_of_groups_pass_and_are_checked(case: tuple[Layout, tuple[StageEdge, ...]], seed: int):
+    """Tests that what groups can run is lowered without faults, and that no cell of it can be spoiled unnoticed."""
+    layout, edges = case
+    rows = lower(layout, edges)
+    assert faults(rows, layout, edges) == ()
+    for change, cell, broken in spoiled(rows, seed):
         assert faults(broken, layout, edges) != (), (change, cell)

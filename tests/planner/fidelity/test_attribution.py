@@ -82,11 +82,14 @@ def test_one_late_tensor_is_waiting():
 
 
 def test_split_placement_is_refused():
-    """Tests that plans which nothing executes are refused."""
+    """Tests that plans which nothing executes, and groups that wait for each other within actions, are refused."""
     problem, plan = one_pair(split_placement=True)
     split = replace(plan, stages=(make_split("l0 @ a", weight_grad="b"), plan.stages[1]))
     with pytest.raises(ValueError, match="are not executed"):
         Comparison(problem, split, timeline=compare(problem, plan).timeline, iterations=())
+    wide = replace(plan, stages=(plan.stages[0], replace(plan.stages[1], replicas=(("b", "c"),))))
+    with pytest.raises(ValueError, match=r"stage 1 is on groups of 2 devices, .* compare a plan with max_width = 1"):
+        Comparison(problem, wide, timeline=compare(problem, plan).timeline, iterations=())
 
 
 def test_both_timelines_as_text():
