@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -109,7 +110,8 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, if there is still somebody to hear it."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -177,6 +179,8 @@ class Orders:
         self._connections: list[socket.socket] = []
         self._masters: dict[int, int] = {}
         """Who asked for each fork that is not known to have ended."""
+        self._codes: dict[int, int] = {}
+        """Exit codes of those that are: several threads may want to know."""
 
     def serve(self) -> tuple[dict[str, Any], list[int]] | None:
         """Carry out orders until standard input ends; in a fork, the order of what to become, and its files."""
@@ -216,11 +220,10 @@ class Orders:
 
     def _poll(self, pid: int) -> int | None:
         """The exit code of a fork, once it has ended."""
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if not ended:
-            return None
-        del self._masters[pid]
-        return os.waitstatus_to_exitcode(status)
+        if pid in self._masters and (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            del self._masters[pid]
+            self._codes[pid] = os.waitstatus_to_exitcode(ended[1])
+        return None if pid in self._masters else self._codes[pid]
 
 
 def main() -> None:
