@@ -63,15 +63,21 @@ def run_forked(ranks: Sequence[Rank], *, timeout_s: float) -> list[tuple[int, st
     return [(code, rank.log.read_text(encoding="utf-8")) for code, rank in zip(codes, ranks, strict=True)]
 
 
-def run_script(text: str, folder: Path) -> str:
-    """What a script prints that runs in one fork."""
-    script, output, log = (folder / f"script{ending}" for ending in (".py", ".out", ".log"))
-    script.write_text(text, encoding="utf-8")
+def run_alone(program: str, *arguments: str) -> str:
+    """What one process prints, without a launcher and with one thread."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    rank = Rank(program=str(script), environment=environment, folder=folder, log=log, output=output)
-    ((code, said),) = run_forked([rank], timeout_s=120)
-    assert code == 0, said
-    return output.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        log, output = Path(folder, "log"), Path(folder, "output")
+        rank = Rank(program=program, arguments=arguments, environment=environment, log=log, output=output)
+        ((code, said),) = run_forked([rank], timeout_s=300)
+        assert code == 0, f"{program} ended with {code}: {said}"
+        return output.read_text(encoding="utf-8")
+
+
+def run_script(text: str, path: Path) -> str:
+    """The same of a script, which is written to the path."""
+    path.write_text(text, encoding="utf-8")
+    return run_alone(str(path))
 
 
 def run_module(module: str, count: int, *, arguments: Sequence[str] = (), timeout_s: float = 240.0) -> str:

@@ -80,7 +80,7 @@ def test_torch_lowers_the_table_itself(tmp_path: Path, capsys: pytest.CaptureFix
         f"Runtime._load_csv(it, {str(table)!r}, format='compute_comms')\n"
         "print([[str(a) for a in row] for row in it.actions.values()])\n"
     )
-    assert run_script(code, tmp_path).strip() == str(rows)
+    assert run_script(code, tmp_path / "theirs.py").strip() == str(rows)
 
 
 @pytest.mark.skipif(not (PARSERS / "torchtitan").exists(), reason="torchtitan was not unpacked (make parsers)")
@@ -113,7 +113,7 @@ def test_torchtitan_maps_stages_as_planned(devices: str, tmp_path: Path):
         tuple(number for number, stage in enumerate(plan.stages) if stage.replicas == ((device,),))
         for device in torch_ranks(plan)
     ]
-    assert run_script(code, tmp_path).strip() == str(held)
+    assert run_script(code, tmp_path / "theirs.py").strip() == str(held)
 
 
 def test_torchs_profiler_is_read(tmp_path: Path):
