@@ -74,12 +74,13 @@ quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, cos
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick --quick only $(QUICK)
 
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
-# tests/api and tests/integration; by the number of tests, which is the default, some of them would come last.
-BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# tests/api and tests/integration; by the number of tests, which is the default, some of them would come last. Many wait for other
+# processes, for leases and timeouts: with three at a time two cores have something to do.
+BY_FILE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # Debian's packages come while the environment is set up, the checks run while kernels compile. The quick tests come first and are
 # watched, with the processes that they start; watching all would take a quarter of an hour.
-test: ## every check and every test, two files at a time
+test: ## every check and every test, three files at a time
 	@$(MAKE) --no-print-directory --jobs 2 packages $(STAMP)
 	@$(MAKE) --no-print-directory --jobs 3 $(KERNELS) lint parsers
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
