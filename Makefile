@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles clean browser slurm parsers database launchers
+.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles clean packages parsers database launchers
 
 # Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -36,13 +36,14 @@ $(PLANNER): pyproject.toml constraints.txt
 	@$(PIP_INSTALL) --no-compile --no-build-isolation --editable '.[solve]'
 	@touch $@
 
-# Setuptools comes first and the project is built without isolation, so that a repeated install needs no network.
+# Setuptools comes first and the project is built without isolation, so that a repeated install needs no network. Of
+# what comes then a small part is ever imported: Python compiles that when it is.
 $(STAMP): pyproject.toml constraints.txt
 	@echo 'Setting up .venv (a minute or two the first time)'
 	$(NEW_VENV)
 	@$(PIP_INSTALL) setuptools numpy numba
 	@nohup $(BIN)/python -m solver_models.precompile >/dev/null 2>&1 &
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces,models]'
+	@$(PIP_INSTALL) --no-compile --no-build-isolation --editable '.[dev,torch,solve,serve,postgres,oidc,traces,models]'
 	@touch $(PLANNER) $(TESTED) $@
 
 # What the quick tests need: the planner, pytest, and torch for the executor.
@@ -61,7 +62,7 @@ demo: $(PLANNER) ## plan a real measured workload: table on the screen, picture 
 	@mkdir -p out
 	@$(BIN)/pipeplan plan demo:resnet50-two-hosts --time-limit 20 --gap 0.004 -o out/plan.json --html out/plan.html --trace out/trace.json
 
-lint: setup ## style, types and import contracts
+lint: $(STAMP) ## style, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict api planner profiles solver_models
@@ -73,11 +74,15 @@ quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, cos
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick --quick only $(QUICK)
 
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
-# tests/api and tests/integration; by the number of tests, which is the default, some of them would come last.
-BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# tests/api and tests/integration; by the number of tests, which is the default, some of them would come last. Many wait for other
+# processes, for leases and timeouts: with three at a time two cores have something to do.
+BY_FILE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-# The quick tests come first and are watched, with the processes that they start; watching all would take a quarter of an hour.
-test: setup browser slurm parsers database lint ## every check and every test, two files at a time
+# Debian's packages come while the environment is set up, the checks run while kernels compile. The quick tests come first and are
+# watched, with the processes that they start; watching all would take a quarter of an hour.
+test: ## every check and every test, three files at a time
+	@$(MAKE) --no-print-directory --jobs 2 packages $(STAMP)
+	@$(MAKE) --no-print-directory --jobs 3 $(KERNELS) lint parsers
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
 	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent
 	$(BIN)/python -m pytest $(BY_FILE) --quick never tests
@@ -147,20 +152,22 @@ define DEBIAN_PACKAGES
 	apt-get -qq update && apt-get -qq install --yes --no-install-recommends $(2) >/dev/null
 endef
 
-browser:
-	$(call DEBIAN_PACKAGES,[ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ],chromium chromium-driver,the viewer tests (they paint in a real browser))
+HAS_BROWSER := { [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; }
+HAS_SLURM := { [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/slurmd ] && command -v sbatch >/dev/null; }
+HAS_DATABASE := { command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }
+MISSING = $(shell $(HAS_BROWSER) || echo chromium chromium-driver; $(HAS_SLURM) || echo slurmctld slurmd slurm-client; $(HAS_DATABASE) || echo postgresql)
 
-slurm:
-	$(call DEBIAN_PACKAGES,[ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/slurmd ] && command -v sbatch >/dev/null,slurmctld slurmd slurm-client,the launcher tests (they run jobs in a Slurm of their own))
+packages:
+	$(call DEBIAN_PACKAGES,[ -z '$(MISSING)' ],$(MISSING),the tests of the viewer in a real browser and of launchers and service with a Slurm and a database of their own)
 
 database:
-	$(call DEBIAN_PACKAGES,command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1,postgresql,the tests of the service (they start a database server of their own))
+	$(call DEBIAN_PACKAGES,$(HAS_DATABASE),postgresql,the tests of the service (they start a database server of their own))
 
 # The exporters' and the launchers' tests ask the real programs' own code where it can be had; none of them can be installed
 # beside everything else without CUDA, so they are unpacked. Without them (no network, say) the tests go by what is documented.
 PARSED := megatron-core==0.16.1 torchtitan==0.3.0 deepspeed==0.19.8 kubeflow-trainer-api==2.3.0
 DEEPSPEED_NEEDS := einops hjson msgpack psutil py-cpuinfo tqdm
-parsers: setup
+parsers: $(STAMP)
 	@if [ -e .parsers/.stamp ]; then exit 0; fi; \
 	echo 'Fetching the parsers of Megatron, torchtitan, DeepSpeed and Kubeflow'; \
 	rm -rf .parsers && mkdir -p .parsers/archives && \

@@ -63,14 +63,21 @@ class Child:
         self.kill()
         self._answers, self._num_orders, self.is_over_memory = Queue(), 0, False
         self.is_loaded = False
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "api.jobs.child", str(self._limits.memory_bytes), str(self._limits.num_threads)],
+        self._process = self._open()
+        threading.Thread(target=self._read, args=(self._process, self._answers), daemon=True).start()
+
+    def _open(self) -> "subprocess.Popen[bytes]":
+        """A process that loads, and then takes orders."""
+        return subprocess.Popen(
+            [sys.executable, "-m", *self._program()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self._environment(),
             start_new_session=True,  # Ctrl+C at a terminal is for the master
         )
-        threading.Thread(target=self._read, args=(self._process, self._answers), daemon=True).start()
+
+    def _program(self) -> tuple[str, ...]:
+        return "api.jobs.child", str(self._limits.memory_bytes), str(self._limits.num_threads)
 
     def _environment(self) -> dict[str, str]:
         """What the solvers need, and no secret of the service."""

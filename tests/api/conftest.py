@@ -5,8 +5,24 @@ from pathlib import Path
 
 import pytest
 
+from api.jobs.process import Child
+from tests.api.forked_solvers import fork_solver, load_solver
 from tests.api.postgres import PostgresServer
 from tests.api.worlds import Shell
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_solvers() -> Iterator[None]:
+    """Solver processes are forks of one that has loaded the solvers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Child, "_open", fork_solver)
+        yield
+
+
+@pytest.fixture
+def _real_solvers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solver processes load the solvers, as they do for everybody else."""
+    monkeypatch.setattr(Child, "_open", load_solver)
 
 
 @pytest.fixture(scope="session")

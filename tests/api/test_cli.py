@@ -14,7 +14,8 @@ from tests.api.worlds import WORDS, Shell, make_plan, make_problem, make_workloa
 from tests.planner.builders import make_layer, make_link
 from tests.planner.builders import make_problem as make_small_problem
 
-PLAN = ("plan", "workload.json", "--time-limit", "1")
+ROUND = ("--max-rounds", "1")
+PLAN = ("plan", "workload.json", *ROUND)
 
 
 def assert_is_plan(text: str, *, workload: str):
@@ -67,7 +68,7 @@ def test_quiet(shell: Shell):
 
 def test_pipes(shell: Shell):
     """Tests that a workload is read from standard input, and so is a plan."""
-    made = shell.run("plan", "-", "-t", "1", "-q", stdin=(shell.folder / "workload.json").read_text())
+    made = shell.run("plan", "-", *ROUND, "-q", stdin=(shell.folder / "workload.json").read_text())
     assert made.code == 0, made.err
     checked = shell.run("verify", "-", "workload.json", stdin=made.out)
     assert (checked.code, checked.err) == (0, "")
@@ -78,7 +79,7 @@ def test_profile_and_cluster_apart(shell: Shell):
     """Tests that profile, cluster and microbatches may come from three places."""
     workload = make_workload(num_microbatches=None)
     shell.write("profile.json", dump_workload(replace(workload, cluster=None)))
-    outcome = shell.run("plan", "profile.json", "--cluster", "workload.json", "-m", "2", "-t", "1", "-q")
+    outcome = shell.run("plan", "profile.json", "--cluster", "workload.json", "-m", "2", *ROUND, "-q")
     assert outcome.code == 0, outcome.err
     assert parse_plan(outcome.out).problem.num_microbatches == 2
 
@@ -282,7 +283,7 @@ def test_import(shell: Shell):
     shell.write("ours.json", outcome.out)
     assert load_workload("ours.json").cluster == make_workload().cluster
     assert load_workload("ours.json").profile.microbatch_size == 2
-    assert shell.run("plan", "ours.json", "-t", "1", "-q").code == 0
+    assert shell.run("plan", "ours.json", *ROUND, "-q").code == 0
     assert shell.run("import", "ours.json").out == outcome.out
 
 
@@ -302,7 +303,7 @@ def test_import_of_traces(shell: Shell):
     outcome = shell.run("import", "trace", "0.json", "1.json", "-o", "traced.json")
     assert (outcome.code, outcome.err) == (0, "")
     assert "1 pipelines x 2 stages x 2 microbatches" in outcome.out
-    assert shell.run("plan", "traced.json", "-t", "1", "-q").code == 0
+    assert shell.run("plan", "traced.json", *ROUND, "-q").code == 0
     assert json.loads(shell.run("import", "trace", "0.json", "--json").out)["durations"][0]["mean_ns"] == 1000
     shell.write("bad.json", '{"traceEvents": [')
     outcome = shell.run("import", "trace", "bad.json", "-o", "none.json")
@@ -352,10 +353,10 @@ def test_examples_of_the_help_are_commands(shell: Shell, command: str):
 def test_torch_table(shell: Shell):
     """Tests that a plan torch can run becomes its table, and another is refused with the reason and exit code 2."""
     alone = ("--max-stages-per-device", "1", "--no-replication")
-    assert shell.run("plan", "demo:gpt-1.5b-zero-bubble", "--time-limit", "2", *alone, "-o", "p.json").code == 0
+    assert shell.run("plan", "demo:gpt-1.5b-zero-bubble", *ROUND, *alone, "-o", "p.json").code == 0
     written = shell.run("export", "torch", "p.json", "demo:gpt-1.5b-zero-bubble")
     assert (written.code, written.out[:4]) == (0, "0F0,"), written.err
-    assert shell.run("plan", "demo:alexnet-two-gpus", "--time-limit", "2", "-o", "p.json").code == 0
+    assert shell.run("plan", "demo:alexnet-two-gpus", *ROUND, "-o", "p.json").code == 0
     refused = shell.run("export", "torch", "p.json", "demo:alexnet-two-gpus")
     assert (refused.code, refused.out) == (2, "")
     assert "replica" in refused.err

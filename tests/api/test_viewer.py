@@ -232,7 +232,7 @@ def test_kinds_can_be_told_apart(theme: str, seeing: str):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Page"]:
-    """A browser window; `make browser` installs the browser."""
+    """A browser window; `make packages` installs the browser."""
     with open_browser() as browser:
         yield Page(browser, tmp_path_factory.mktemp("picture") / "picture.html")
 

@@ -50,20 +50,22 @@ def torchrun(num_processes: int, *arguments: object) -> subprocess.CompletedProc
     return subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
 
 
-def start_ranks(commands: Sequence[Sequence[object]], **each: Sequence[str]) -> list[tuple[int, str]]:
+def start_ranks(
+    commands: Sequence[Sequence[object]], *, folder: Path = ROOT, **each: Sequence[str]
+) -> list[tuple[int, str]]:
     """Exit code and standard error of every rank, started without a launcher; `each`: variables that differ."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(commands))}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as logs:
         ranks = [
             Rank(
                 arguments=[str(word) for word in command],
                 environment=environment(**common, RANK=str(rank), LOCAL_RANK=str(rank))
                 | {key: values[rank] for key, values in each.items()},
-                folder=ROOT,
-                log=Path(folder) / f"{rank}.log",
+                folder=folder,
+                log=Path(logs) / f"{rank}.log",
             )
             for rank, command in enumerate(commands)
         ]

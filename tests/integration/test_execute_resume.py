@@ -1,4 +1,4 @@
-"""Checkpoints on the command line, and a loop of one's own with several optimizers: torchrun starts the last run."""
+"""Checkpoints on the command line, and a loop of one's own with several optimizers, which torchrun starts."""
 
 import re
 import subprocess
@@ -16,7 +16,6 @@ from tests.integration.test_execute_command import (
     losses,
     messages,
     start_ranks,
-    torchrun,
     write,
 )
 from tests.planner.execute.orders import make_random_plan
@@ -73,8 +72,8 @@ def test_resume_goes_on_to_the_bit(tmp_path: Path):
     whole = start_ranks([[*model, "--steps", 6, "--losses", tmp_path / "whole"]] * 2)
     start = start_ranks([[*model, *kept, "--steps", 4, "--losses", tmp_path / "start"]] * 2)
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["step-00000004"]
-    rest = torchrun(2, *model, *kept, "--steps", 6, "--losses", tmp_path / "rest")
-    for code, said in (*whole, *start, (rest.returncode, rest.stderr)):
+    rest = start_ranks([[*model, *kept, "--steps", 6, "--losses", tmp_path / "rest"]] * 2)
+    for code, said in (*whole, *start, *rest):
         require_clean_end(code, said)
     assert len(losses(tmp_path / "rest")) == 2
     assert losses(tmp_path / "start") + losses(tmp_path / "rest") == losses(tmp_path / "whole")

@@ -19,6 +19,7 @@ from planner.export.torchtitan import find_map
 from planner.replanning.observations import read_observations
 from planner.simulate import simulate
 from planner.verify import verify
+from tests.integration.forked_ranks import run_script
 from tests.integration.test_execute_command import environment, losses
 from tests.planner.export.chains import make_chain, make_plan
 from tests.planner.export.test_targets import PARSERS, cut, language_model, replicated
@@ -79,13 +80,12 @@ def test_torch_lowers_the_table_itself(tmp_path: Path, capsys: pytest.CaptureFix
         f"Runtime._load_csv(it, {str(table)!r}, format='compute_comms')\n"
         "print([[str(a) for a in row] for row in it.actions.values()])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.strip() == str(rows)
+    assert run_script(code, tmp_path / "theirs.py").strip() == str(rows)
 
 
 @pytest.mark.skipif(not (PARSERS / "torchtitan").exists(), reason="torchtitan was not unpacked (make parsers)")
 @pytest.mark.parametrize("devices", ["0 1 2 3", "1 0 1 0", "0 1 1 0"])
-def test_torchtitan_maps_stages_as_planned(devices: str):
+def test_torchtitan_maps_stages_as_planned(devices: str, tmp_path: Path):
     """Tests that torchtitan's own function, asked with the exported schedule, gives every rank the plan's stages."""
     problem = language_model(num_devices=4)
     looped = cut(problem, [2, 2, 2, 3], devices if devices != "0 1 1 0" else "0 1 0 1")
@@ -109,12 +109,11 @@ def test_torchtitan_maps_stages_as_planned(devices: str):
         f"{theirs}\n"
         f"print([_get_pp_rank_to_stage_indices_mapping(r, {ranks}, {find_map(plan)!r}, 4) for r in range({ranks})])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     held = [
         tuple(number for number, stage in enumerate(plan.stages) if stage.replicas == ((device,),))
         for device in torch_ranks(plan)
     ]
-    assert done.stdout.strip() == str(held)
+    assert run_script(code, tmp_path / "theirs.py").strip() == str(held)
 
 
 def test_torchs_profiler_is_read(tmp_path: Path):

@@ -23,7 +23,7 @@ from planner.launch.launch_job import rank_arguments
 from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
-from tests.integration.forked_ranks import Rank, forker
+from tests.integration.forked_ranks import Rank, start_rank
 from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
 from tests.integration.test_execute_command import environment, losses, start_ranks
 from tests.planner.export.chains import make_chain
@@ -83,7 +83,7 @@ class ForkedAttempt:
         module, *words = rank_arguments(launch.job, is_here=True)[1:]
         self.logs = [launch.folder / f"log-{launch.job.plan_sha256[:8]}-{rank}" for rank in range(size)]
         self.processes = [
-            forker().start(
+            start_rank(
                 Rank(
                     arguments=words,
                     environment=environment(**common, RANK=str(rank), LOCAL_RANK=str(rank)),
@@ -94,30 +94,18 @@ class ForkedAttempt:
             )
             for rank, log in enumerate(self.logs)
         ]
-        self.codes: list[int] = []
 
     def code(self) -> int | None:
         """All of them are waited for: the healer looks at records while they run."""
-        if len(self.codes) < len(self.processes):
-            if any(map(_is_alive, self.processes)):
-                return None
-            self.codes = [forker().wait(process, timeout_s=LIMIT_S) for process in self.processes]
-        return next((code for code in self.codes if code), 0)
+        codes = [process.poll() for process in self.processes]
+        return None if None in codes else next(filter(None, codes), 0)
 
     def stop(self) -> None:
         for process in self.processes:
-            if _is_alive(process):
-                os.kill(process, signal.SIGTERM)
+            process.terminate()
 
     def down_hosts(self) -> tuple[str, ...]:
         return ()
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture(autouse=True)

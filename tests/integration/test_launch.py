@@ -24,6 +24,7 @@ from tests.planner.execute.orders import make_random_plan
 ROOT = Path(__file__).parents[2]
 TWO = make_random_plan("1 0", cut=(2, 2), num_microbatches=4)
 """Rank 0 is device 1."""
+THREE = make_random_plan("2 0 1 2", num_microbatches=8, cut=(1, 1, 1, 1), seed=3)
 FOUR = make_random_plan("3 0 1 2 3", num_microbatches=8, cut=(1, 1, 1, 1, 1), seed=3)
 PROGRAM = ["-m", "planner.execute", "--model", "execute_models_for_launch:model", "--steps", "2"]
 LIMIT_S = 120
@@ -54,10 +55,10 @@ def write(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **hosts: 
     return [str(tmp_path / "plan.json"), "--cluster", str(tmp_path / "cluster.json"), "--processors"]
 
 
-def run_through_torchrun(given: list[str], to: Path) -> list[list[float]]:
-    """The losses of the plan on this machine."""
-    more = ["--here", "--folder", str(to.parent / "local")]
-    assert main(["launch", "torchrun", *given, *more, "--", *PROGRAM, "--losses", str(to)]) == 0
+def run_forked_ranks(plan: Plan, given: list[str], to: Path) -> list[list[float]]:
+    """The losses of the plan without a launcher."""
+    ranks = start_ranks([[given[0], *PROGRAM[2:], "--losses", to]] * len(plan.devices))
+    assert [code for code, _ in ranks] == [0] * len(plan.devices), ranks
     return losses(to)
 
 
@@ -92,10 +93,10 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         ),
     ],
 )
-def test_slurm_trains_as_torchrun_does(plan, hosts, slurm, tmp_path: Path, monkeypatch, capsys):
-    """Tests that jobs of two and four tasks on nodes of Slurm have exactly the losses of torchrun."""
+def test_slurm_trains_as_planned(plan, hosts, slurm, tmp_path: Path, monkeypatch, capsys):
+    """Tests that jobs of two and four tasks on nodes of Slurm have exactly the losses of ranks without a launcher."""
     given = write(plan, tmp_path, monkeypatch, **hosts)
-    alone = run_through_torchrun(given, tmp_path / "torchrun.losses")
+    alone = run_forked_ranks(plan, given, tmp_path / "forked.losses")
     monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
     folder = tmp_path / "job of slurm"
     options = ["--folder", str(folder), "--python", sys.executable, "--master-addr", "127.0.0.1"]
@@ -149,23 +150,21 @@ def test_a_slurm_job_is_cancelled(slurm, tmp_path: Path, monkeypatch, capsys):
 
 
 def test_agents_of_different_sizes_seat_every_rank(tmp_path: Path, monkeypatch):
-    """Tests that the printed commands of two hosts, one with one process and one with three, run the plan together."""
-    given = write(FOUR, tmp_path, monkeypatch, d0="b", d1="b", d2="b", d3="a")
-    ranks = start_ranks([[given[0], *PROGRAM[2:], "--losses", tmp_path / "forked.losses"]] * len(FOUR.devices))
-    assert [code for code, _ in ranks] == [0] * len(FOUR.devices), ranks
-    alone = losses(tmp_path / "forked.losses")
+    """Tests that the printed commands of two hosts, one with one process and one with two, run the plan together."""
+    given = write(THREE, tmp_path, monkeypatch, d0="b", d1="b", d2="a")
+    alone = run_forked_ranks(THREE, given, tmp_path / "forked.losses")
     from planner.launch.launch_job import LaunchJob
     from planner.launch.rank_mapping import place_ranks
     from planner.launch.torchrun import render_torchrun
 
-    hosts = {"d0": ("b", 0), "d1": ("b", 1), "d2": ("b", 2), "d3": ("a", 0)}
+    hosts = {"d0": ("b", 0), "d1": ("b", 1), "d2": ("a", 0)}
     job = LaunchJob(
         name="job",
-        placement=place_ranks(FOUR, hosts),
+        placement=place_ranks(THREE, hosts),
         program=(*PROGRAM, "--losses", str(tmp_path / "losses"), "--trace", str(tmp_path / "trace")),
         plan_at=given[0],
         cluster_at=given[2],
-        plan_sha256=plan_sha256(FOUR),
+        plan_sha256=plan_sha256(THREE),
         python=sys.executable,
         on_processors=True,
     )
@@ -177,7 +176,7 @@ def test_agents_of_different_sizes_seat_every_rank(tmp_path: Path, monkeypatch):
     errors = [agent.communicate(timeout=LIMIT_S)[1] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], "\n".join(errors)
     assert losses(tmp_path / "losses") == alone
-    assert json.loads((tmp_path / "trace" / "rank2.json").read_text())["device"] == FOUR.devices[2]
+    assert json.loads((tmp_path / "trace" / "rank2.json").read_text())["device"] == THREE.devices[2]
 
 
 def free_port() -> int:

@@ -1,10 +1,6 @@
 """Weight gradients put off on one device."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,18 +9,13 @@ from torch.nn import functional
 
 from benchmarks.co_runs import Blocks
 from benchmarks.one_device import NETWORKS, Momentum
+from tests.integration.forked_ranks import run_alone
 from tests.long_runs import shortened
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def answer_of(module: str, *arguments: str) -> dict[str, Any]:
-    """What a fresh interpreter with one thread prints."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
+    """What a process with one thread prints."""
+    answer: dict[str, Any] = json.loads(run_alone(module, *arguments))
     return answer
 
 

@@ -66,7 +66,7 @@ def test_a_job_goes_on_without_a_lost_device(tmp_path: Path, capsys: pytest.Capt
     lost = present.devices[1]
     recipe = tmp_path / "recipe.json"
     words = ["watch", str(plan), "--lost", lost, "-o", str(rest), "--recipe", str(recipe), "--target", "executor"]
-    assert main([*words, "-t", "5"]) == 0
+    assert main([*words, "-t", "1"]) == 0
     told = capsys.readouterr().err
     assert "new plan: " in told
     assert "from the checkpoint to" in told

@@ -25,6 +25,7 @@ from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.microbatch_sizes import measured_sizes, profile_at
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from tests.long_runs import shortened
 
 ROUND = Limits(time_limit_s=120, max_rounds=2)
 
@@ -223,7 +224,7 @@ def assert_proved(question: BatchProblem, plan: Plan) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", shortened(range(1, 9), whole=range(16)))
 def test_the_plan_is_the_best_of_all_sizes(seed: int):
     """Tests that the optimum is found and proved, as trying every plan of every size shows; no bound is above it."""
     from tests.planner.oracle import brute_force
@@ -289,11 +290,11 @@ def test_the_time_is_dealt(made: tuple[BatchProblem, Plan]):
     """Tests that a time limit holds for all sizes together, and that what was said on the way was true."""
     question, _ = made
     heard = []
-    plan = make_plan(question, limits=Limits(time_limit_s=5), on_progress=heard.append)
+    plan = make_plan(question, limits=Limits(time_limit_s=2, threads=1), on_progress=heard.append)
     assert_proved(question, plan)
     rows = rows_of(plan)
     assert all(row.seconds for row in rows.values())
-    assert sum(row.seconds or 0 for row in rows.values()) < 12
+    assert sum(row.seconds or 0 for row in rows.values()) < 9
     bounds = [each.lower_bound_ns for each in heard if each.lower_bound_ns is not None]
     assert plan.evidence is not None
     assert bounds[-1] == plan.evidence.lower_bound_ns

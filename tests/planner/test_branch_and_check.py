@@ -227,7 +227,7 @@ def test_more_than_kernels_see_is_not_claimed(seed: int):
     problem = tiny_problem(Random(seed))
     expected = brute_force(problem)
     try:
-        evidence = make_plan(problem, limits=Limits(time_limit_s=3)).evidence
+        evidence = make_plan(problem, limits=Limits(time_limit_s=shortened(1, whole=3), threads=1)).evidence
     except InfeasibleProblemError:
         assert expected is None
         return

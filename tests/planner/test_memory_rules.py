@@ -11,6 +11,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulate import simulate
 from planner.verify import verify
+from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 from tests.planner.oracle import evaluate
 from tests.strategies import RANDOMS, random_plan, random_problem, with_memory, with_reference
@@ -31,7 +32,7 @@ def keeping(problem: Problem, *, keeps: bool = True) -> Problem:
     return replace(problem, options=replace(problem.options, keep_workspace=keeps))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(rng=RANDOMS)
 def test_kept_workspace_is_read_alike(rng: Random):
     """Tests that all agree where I keeps its workspace, which never needs less, and as much where all is B."""
@@ -49,7 +50,7 @@ def with_bucket(problem: Problem, bucket_bytes: int) -> Problem:
     return replace(problem, profile=replace(problem.profile, bucket_bytes=bucket_bytes))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(rng=RANDOMS)
 def test_buckets_are_read_alike(rng: Random):
     """Tests that all agree on what reductions hold: at most a bucket, on devices of replicated stages alone."""
@@ -104,7 +105,7 @@ def test_a_single_device_reduces_nothing():
     assert peaks(with_bucket(problem, 50), plan) == peaks(problem, plan) == {"a": 60}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(rng=RANDOMS)
 def test_kept_workspace_has_to_fit(rng: Random):
     """Tests that a plan is refused with a byte less than its peak where I keeps its workspace, and not with all."""

@@ -240,7 +240,7 @@ def test_evidence_says_what_every_improver_found():
     heard: list[int] = []
     plan = make_plan(
         make_row(12, 4),
-        limits=Limits(time_limit_s=8, patience=2, threads=2),
+        limits=Limits(time_limit_s=shortened(3, whole=8), patience=2, threads=2),
         on_progress=lambda step: heard.append(step.incumbent_ns or 0),
     )
     evidence = evidence_of(plan)

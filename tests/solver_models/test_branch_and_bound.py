@@ -15,7 +15,7 @@ from solver_models.joint.decomposition import likeness, split_net
 from solver_models.joint.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
 from solver_models.joint.propagation import make_jobs, make_windows, narrow
 from solver_models.joint.shaving import shave
-from tests.long_runs import examples
+from tests.long_runs import examples, shortened
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
 from tests.solver_models.nets import Case, random_case
 
@@ -65,7 +65,7 @@ def test_the_best_order_is_found_and_proved(rng: Random):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(100))
+@settings(max_examples=shortened(10, whole=100))
 @given(randoms)
 def test_narrowing_and_shaving_keep_the_best_order(rng: Random):
     """Tests that windows just above the optimum, narrowed and shaved, leave the best order on every device."""

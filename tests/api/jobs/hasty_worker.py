@@ -1,4 +1,4 @@
-"""`pipeplan worker` with little patience, so that tests need not wait half a minute for whatever died or froze.
+"""`pipeplan worker` in a fork, with little patience: tests need not wait half a minute for whatever died or froze.
 
 python -m tests.api.jobs.hasty_worker URL
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 from api.jobs import postgres_worker
 from api.jobs.runner import Patience
 from api.service.settings import Settings
+from tests.api.forked_solvers import join_forks
 
 LEASE_S = 6.0
 """A job whose worker says nothing for so long is another's."""
@@ -16,6 +17,7 @@ LEASE_S = 6.0
 
 def main() -> None:
     """Work until a signal comes."""
+    join_forks()
     postgres_worker.LOOK_AROUND = "* * * * * */5"
     patience = Patience(lease_s=LEASE_S, look_s=0.2, report_s=0.2)
     postgres_worker.work(Settings(data=Path(), database_url=sys.argv[1], patience=patience))

@@ -136,6 +136,7 @@ def test_a_killed_solver_costs_no_plan(store: SqlStore, make_pool: Callable[...,
     assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
 
 
+@pytest.mark.usefixtures("_real_solvers")
 def test_a_stop_is_heard_while_solvers_load():
     """Tests that a stop that comes before a fresh process has begun with its order is not forgotten."""
     request = PlanRequest(problem=large_problem(), limits=Limits(time_limit_s=600, patience_s=600))
@@ -153,7 +154,7 @@ def test_a_stop_is_heard_while_solvers_load():
 def test_a_solver_that_does_not_listen(store: SqlStore, make_pool: Callable[..., Pool]):
     """Tests that a solver that neither ends in time nor stops when asked is killed, and its plan written up."""
     pool = make_pool(patience=replace(PATIENCE, overtime_s=0.1, stop_s=0.5))
-    job = submit(store, large_problem(), Limits(time_limit_s=5, patience_s=600))
+    job = submit(store, large_problem(), Limits(time_limit_s=2, patience_s=600))
     wait(store, job, lambda job: job.plan_sha256)
     os.kill(pool.children[0].pid or 0, signal.SIGSTOP)
     done = wait(store, job, lambda job: job.is_finished)

@@ -14,8 +14,10 @@ from api.doctor import make_toy_problem
 from api.jobs.postgres import PostgresDatabase, PostgresEngine
 from api.jobs.sql_store import SqlStore
 from planner.progress import Limits
+from tests.api.forked_solvers import fork_command, forker
 from tests.api.jobs.test_pool import assert_verified, large_problem, submit, wait
 from tests.api.postgres import PostgresServer
+from tests.forking import ForkedProcess
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -25,13 +27,17 @@ class Workers:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[ForkedProcess | subprocess.Popen[bytes]] = []
 
-    def start(self, count: int = 1) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "api.cli", "worker", "--database-url", self.url, "--workers", str(count)]
-        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-        self.processes.append(process)
-        return process
+    def start(self, *, is_forked: bool = True) -> "ForkedProcess | subprocess.Popen[bytes]":
+        """A worker, in a fork unless its start is what is tested."""
+        words = ("worker", "--database-url", self.url)
+        if is_forked:
+            self.processes.append(fork_command(*words))
+        else:
+            command = [sys.executable, "-m", "api.cli", *words]
+            self.processes.append(subprocess.Popen(command, cwd=ROOT, start_new_session=True))
+        return self.processes[-1]
 
     def close(self) -> None:
         for process in self.processes:
@@ -73,7 +79,7 @@ def test_a_worker_solves(store: SqlStore, engine: PostgresEngine, workers: Worke
     limits = Limits(time_limit_s=60, max_rounds=1)
     before = submit(store, make_toy_problem(), limits)
     engine.announce()
-    worker = workers.start()
+    worker = workers.start(is_forked=False)
     assert wait(store, before, lambda job: job.is_finished).state == "succeeded"
     after = submit(store, make_toy_problem(), Limits(time_limit_s=60, max_rounds=1, seed=1))
     engine.announce()
@@ -140,27 +146,13 @@ def test_a_killed_worker_takes_its_solver_with_it(store: SqlStore, engine: Postg
     engine.announce()
     worker = workers.start()
     wait(store, job, lambda job: job.incumbent_ns)
-    (solver,) = children_of(worker.pid)
+    (solver,) = forker().forks_of(worker.pid)
     os.kill(worker.pid, signal.SIGKILL)
     worker.wait()
     until = time.monotonic() + 20
     while Path(f"/proc/{solver}/status").exists() and not is_zombie(solver):
         assert time.monotonic() < until, "the solver goes on without its master"
         time.sleep(0.1)
-
-
-def children_of(pid: int) -> list[int]:
-    """Processes whose parent is `pid`."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == pid:
-                found.append(int(folder.name))
-    return found
 
 
 def is_zombie(pid: int) -> bool:

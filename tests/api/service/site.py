@@ -15,7 +15,8 @@ from api.jobs.postgres import PostgresDatabase
 from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import SqliteDatabase
 from api.service.serving import free_port
-from tests.api.jobs.test_postgres_worker import children_of
+from tests.api.forked_solvers import fork_command, fork_program, forker
+from tests.forking import ForkedProcess
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -29,7 +30,9 @@ class Site:
     """PostgreSQL; None: SQLite, and the workers in the process of the API."""
     num_workers: int = 1
     port: int = field(default_factory=free_port)
-    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    is_forked: bool = True
+    """Whether its processes are forks of one that has loaded what they need."""
+    processes: dict[str, "subprocess.Popen[bytes] | ForkedProcess"] = field(default_factory=dict)
 
     @property
     def client(self) -> Client:
@@ -48,15 +51,17 @@ class Site:
 
     def start(self, role: str) -> None:
         """A process; what it says goes to the site's log."""
-        if role == "api":
-            more = [] if self.url is None else ["--database-url", self.url]
-            command = ["api.cli", "serve", "--port", str(self.port), "--data", str(self.folder / "data"), *more]
-        else:
-            command = ["tests.api.jobs.hasty_worker", str(self.url)]
+        more = [] if self.url is None else ["--database-url", self.url]
+        serve = ["serve", "--port", str(self.port), "--data", str(self.folder / "data"), *more]
         with (self.folder / "log").open("ab") as log:
-            self.processes[role] = subprocess.Popen(
-                [sys.executable, "-m", *command], cwd=ROOT, start_new_session=True, stderr=log
-            )
+            if not self.is_forked:
+                self.processes[role] = subprocess.Popen(
+                    [sys.executable, "-m", "api.cli", *serve], cwd=ROOT, start_new_session=True, stderr=log
+                )
+            elif role == "api":
+                self.processes[role] = fork_command(*serve, log=log.fileno())
+            else:
+                self.processes[role] = fork_program("tests.api.jobs.hasty_worker", str(self.url), log=log.fileno())
 
     def start_all(self) -> None:
         """The API, and workers where they are on their own."""
@@ -72,7 +77,7 @@ class Site:
 
     def kill_a_solver(self, chance: random.Random) -> None:
         """SIGKILL to one of the processes below ours."""
-        solvers = [pid for process in self.processes.values() for pid in children_of(process.pid)]
+        solvers = [pid for process in self.processes.values() for pid in forker().forks_of(process.pid)]
         if solvers:
             with suppress(ProcessLookupError):
                 os.kill(chance.choice(sorted(solvers)), signal.SIGKILL)

@@ -21,7 +21,7 @@ from tests.api.service.test_http import request
 HALF_OPEN = int(os.environ.get("PIPEPLAN_HALF_OPEN", "2000"))
 """Connections that are held half-open."""
 
-HELD_S = float(os.environ.get("PIPEPLAN_HELD_S", "3"))
+HELD_S = float(os.environ.get("PIPEPLAN_HELD_S", "1"))
 """For how long; `make test-crash` takes a minute."""
 
 ANSWER_S = 1.0

@@ -62,7 +62,7 @@ def post_at_once(site: Site, path: str, bodies: list[bytes]) -> list[int]:
 @pytest.mark.parametrize("start", range(STARTS))
 def test_first_posts(tmp_path: Path, start: int):
     """Tests that as soon as the service listens, sixteen first submissions at once are all taken."""
-    site = Site(folder=tmp_path)
+    site = Site(folder=tmp_path, is_forked=False)
     site.start("api")
     try:
         wait_until_it_listens(site)

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -26,20 +24,20 @@ from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import SqliteDatabase
 from api.service.serving import free_port
 from planner.progress import Limits
+from tests.api.forked_solvers import fork_command
 from tests.api.jobs.test_store import submit
 from tests.api.postgres import PostgresServer
 from tests.api.service.servers import Running, serving, wait_ready
 from tests.api.service.test_http import request
+from tests.forking import ForkedProcess
 
-ROOT = Path(__file__).resolve().parents[3]
 QUICK = Limits(time_limit_s=30.0, max_rounds=1)
 
 
-def command(*words: str, log: Path) -> "subprocess.Popen[bytes]":
+def command(*words: str, log: Path) -> ForkedProcess:
     """One of our commands; what it says goes to the log."""
     with log.open("ab") as file:
-        arguments = [sys.executable, "-m", "api.cli", *words, "--log-format", "json"]
-        return subprocess.Popen(arguments, cwd=ROOT, stderr=file, start_new_session=True)
+        return fork_command(*words, "--log-format", "json", log=file.fileno())
 
 
 def lines_of(log: Path) -> list[dict[str, Any]]:

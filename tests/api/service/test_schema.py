@@ -24,7 +24,7 @@ from tests.api.jobs.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
 from tests.long_runs import examples
 
-EXAMPLES = int(os.environ.get("PIPEPLAN_SCHEMA_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("PIPEPLAN_SCHEMA_EXAMPLES", "3"))
 """Requests per operation; the long run takes more."""
 
 FEW = hypothesis.settings(

@@ -24,6 +24,7 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify
+from tests.long_runs import shortened
 from tests.planner.export.chains import make_chain
 from tests.planner.export.chains import make_plan as draw_plan
 
@@ -281,7 +282,7 @@ def test_torch_tables_lead_back():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("num_devices", [2, 3])
+@pytest.mark.parametrize("num_devices", shortened([3], whole=[2, 3]))
 def test_only_what_the_target_runs_is_planned(name: str, num_devices: int):
     """Tests that plans for a target pass the verifier under its limits and are exported without a change."""
     target = TARGETS[name]

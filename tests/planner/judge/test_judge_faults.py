@@ -20,8 +20,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "judge.md"
 
 def is_wrong() -> bool:
     """Whether the judge refuses a valid plan, lets pass one that breaks a rule, or believes a forged timeline."""
-    refuses = any(not verify(problem, plan).passed for problem, plan in corpus())
-    return refuses or is_blind() or is_credulous()
+    return is_blind() or is_credulous() or any(not verify(problem, plan).passed for problem, plan in corpus())
 
 
 def is_blind() -> bool:

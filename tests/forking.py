@@ -1,0 +1,241 @@
+"""Processes as forks of one that has imported what they need, which is most of the work of a short process.
+
+`python -m tests.forking` is that process: it loads what it is told to, and then carries out orders that come over a
+socket, from any process that knows where it is. A fork does what `python -m module` or `python script` does.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[1]
+MESSAGE_BYTES = 2**17
+"""Orders and answers are shorter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a fork runs."""
+
+    program: str
+    """A module as behind `python -m`, or the path of a script."""
+    arguments: Sequence[str] = ()
+    environment: dict[str, str]
+    """All of it; what PYTHONPATH names is found first, as in a process of its own."""
+    folder: Path = ROOT
+    """Where it runs."""
+
+
+class Forker:
+    """The process that forks, as others see it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        """The path of its socket."""
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connection.connect(address)
+        self._lock = threading.Lock()
+
+    def start(self, program: Program, *, files: Sequence[int]) -> "ForkedProcess":
+        """Fork; `files` become its standard input, output and error, in a session of its own."""
+        order = {
+            "program": program.program,
+            "arguments": list(program.arguments),
+            "environment": program.environment,
+            "folder": str(program.folder),
+        }
+        return ForkedProcess(self, int(self.ask(order, files)))
+
+    def ask(self, order: dict[str, Any], files: Sequence[int] = ()) -> Any:
+        """The answer to an order; whoever else asks waits."""
+        with self._lock:
+            socket.send_fds(self._connection, [json.dumps(order).encode()], files)
+            answer = self._connection.recv(MESSAGE_BYTES)
+        assert answer, "the process that forks has ended"
+        return json.loads(answer)
+
+    def forks_of(self, pid: int) -> list[int]:
+        """The forks that a process asked for, and has not seen end."""
+        return list(self.ask({"forks_of": pid}))
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._connection.close()
+
+
+class ForkedProcess:
+    """A fork; as much of `subprocess.Popen` as is needed."""
+
+    def __init__(self, forker: Forker, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        self._forker = forker
+
+    def poll(self) -> int | None:
+        """The exit code, negative if a signal ended it; None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._forker.ask({"poll": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; subprocess.TimeoutExpired if it goes on for so many seconds."""
+        until, pause = time.monotonic() + (timeout if timeout is not None else 1e9), 0.001
+        while (code := self.poll()) is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if there is still somebody to hear it."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def start_forker(load: str) -> Forker:
+    """A process that calls `load`, a `module:function` without arguments, before it forks; it ends with this one."""
+    folder = tempfile.mkdtemp(prefix="forker-")
+    address = str(Path(folder, "socket"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen(100)
+        number = str(listener.fileno())
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.forking", number, load],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.PIPE,
+        )
+
+    forker = Forker(address)
+
+    def end() -> None:
+        forker.close()
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    return forker
+
+
+def become(order: dict[str, Any], files: Sequence[int]) -> None:
+    """Be the program: its session, folder, environment, files and arguments, and then what `python` does."""
+    program, is_script = order["program"], order["program"].endswith(".py")
+    os.setsid()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    found = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    first = str(Path(program).parent) if is_script else ""
+    sys.path[:] = [first, *filter(None, found), *(path for path in sys.path if path not in found)]
+    sys.argv = [program, *order["arguments"]]
+    if is_script:
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+class Orders:
+    """The side of the process that forks."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._connections: list[socket.socket] = []
+        self._masters: dict[int, int] = {}
+        """Who asked for each fork that is not known to have ended."""
+        self._codes: dict[int, int] = {}
+        """Exit codes of those that are: several threads may want to know."""
+
+    def serve(self) -> tuple[dict[str, Any], list[int]] | None:
+        """Carry out orders until standard input ends; in a fork, the order of what to become, and its files."""
+        while True:
+            ready, _, _ = select.select([0, self._listener, *self._connections], [], [])
+            for one in ready:
+                if one == 0:
+                    return None
+                if one is self._listener:
+                    self._connections.append(one.accept()[0])
+                elif (mine := self._hear(one)) is not None:
+                    return mine
+
+    def _hear(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+        message, files, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 3)
+        if not message:
+            self._connections.remove(connection)
+            connection.close()
+            return None
+        order = json.loads(message)
+        if "program" in order:
+            answer: Any = os.fork()
+            if not answer:
+                for each in (self._listener, *self._connections):
+                    each.close()
+                return order, files
+            for file in files:
+                os.close(file)
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            self._masters[answer] = struct.unpack("3i", credentials)[0]
+        elif "poll" in order:
+            answer = self._poll(order["poll"])
+        else:
+            answer = [pid for pid, master in self._masters.items() if master == order["forks_of"]]
+        connection.send(json.dumps(answer).encode())
+        return None
+
+    def _poll(self, pid: int) -> int | None:
+        """The exit code of a fork, once it has ended."""
+        if pid in self._masters and (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            del self._masters[pid]
+            self._codes[pid] = os.waitstatus_to_exitcode(ended[1])
+        return None if pid in self._masters else self._codes[pid]
+
+
+def main() -> None:
+    """Load, and listen; what is loaded never becomes garbage: no fork looks through it."""
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    module, _, function = sys.argv[2].partition(":")
+    getattr(importlib.import_module(module), function)()
+    gc.freeze()
+    order = Orders(listener).serve()
+    if order is not None:
+        become(*order)
+
+
+if __name__ == "__main__":
+    main()
