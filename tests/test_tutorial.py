@@ -17,7 +17,7 @@ from tests.test_house_rules import ROOT
 
 TEXT = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 EXAMPLES = ROOT / "examples" / "tutorial"
-PROGRAMS = {"pipeplan": ["-m", "api.cli"], "torchrun": ["-m", "torch.distributed.run"]}
+PROGRAMS = {"pipeplan": ["-m", "api"], "torchrun": ["-m", "torch.distributed.run"]}
 
 MODEL = re.search(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
 COMMANDS = [line.removeprefix("$ ") for line in re.findall(r"^\$ .*$", TEXT, flags=re.MULTILINE)]

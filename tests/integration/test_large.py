@@ -35,7 +35,7 @@ def test_graph_of_a_thousand_layers(tmp_path: Path, num_layers: int, num_devices
     source.write_text(dump_workload(make_workload(family)), encoding="utf-8")
     before_s = children_worked_s()
     limits = ["--time-limit", "10", *shortened(["--threads", "1"], whole=[])]
-    command = [sys.executable, "-m", "api.cli", "plan", str(source), *limits, "-o", str(target), "--json"]
+    command = [sys.executable, "-m", "api", "plan", str(source), *limits, "-o", str(target), "--json"]
     subprocess.run(command, check=True, capture_output=True, timeout=180)
     assert children_worked_s() - before_s < 20 * len(os.sched_getaffinity(0))
     workload = load_workload(str(source))

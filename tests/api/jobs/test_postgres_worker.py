@@ -35,7 +35,7 @@ class Workers:
         if is_forked:
             self.processes.append(fork_command(*words))
         else:
-            command = [sys.executable, "-m", "api.cli", *words]
+            command = [sys.executable, "-m", "api", *words]
             self.processes.append(subprocess.Popen(command, cwd=ROOT, start_new_session=True))
         return self.processes[-1]
 

@@ -56,7 +56,7 @@ class Site:
         with (self.folder / "log").open("ab") as log:
             if not self.is_forked:
                 self.processes[role] = subprocess.Popen(
-                    [sys.executable, "-m", "api.cli", *serve], cwd=ROOT, start_new_session=True, stderr=log
+                    [sys.executable, "-m", "api", *serve], cwd=ROOT, start_new_session=True, stderr=log
                 )
             elif role == "api":
                 self.processes[role] = fork_command(*serve, log=log.fileno())
