@@ -374,7 +374,7 @@ class Execution:
     def _make_stage(self, number: int) -> PlanStage:
         wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
         layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
-        module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recompute)
+        module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recomputed)
         options: dict[str, Any] = {
             "num_stages": self.layout.num_stages,
             "shape": shape,

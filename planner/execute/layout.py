@@ -7,7 +7,7 @@ follow the devices in order of their first stage. Otherwise ranks follow the dev
 from dataclasses import dataclass
 
 from planner.actions import Action
-from planner.plan import Plan
+from planner.plan import FULL_RECOMPUTATION, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,7 @@ def make_layout(plan: Plan) -> Layout:
     """Give every device its rank; raises ValueError for a plan that this executor cannot run as written."""
     _require_own_devices(plan)
     require_whole_samples(plan)
+    _require_full_recomputation(plan)
     pipelines = _find_pipelines(plan)
     devices = tuple(device for pipeline in pipelines or [list(plan.devices)] for device in pipeline)
     rank = {device: number for number, device in enumerate(devices)}
@@ -105,6 +106,17 @@ def make_layout(plan: Plan) -> Layout:
         num_microbatches=plan.problem.num_microbatches,
     )
     return _side_by_side(layout, num_replicas=len(pipelines)) if pipelines else layout
+
+
+def _require_full_recomputation(plan: Plan) -> None:
+    """A layer is run again as a whole: what other kinds keep of it, nobody has told this executor."""
+    for number, stage in enumerate(plan.stages):
+        for name, kind in stage.recomputed.items():
+            if kind != FULL_RECOMPUTATION:
+                raise ValueError(
+                    f"stage {number} recomputes layer {name!r} by {kind!r}, and this executor recomputes whole layers "
+                    "only; plan without recompute_kinds in the profile"
+                )
 
 
 def _side_by_side(layout: Layout, *, num_replicas: int) -> Pipelines:
