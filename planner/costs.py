@@ -37,8 +37,13 @@ class LayerWork:
     the profile's `scaling: linear` says)."""
 
     def recomputation_ns(self, kind: str) -> int:
-        """What a kind of recomputation takes."""
-        return self.recompute_ns if kind == FULL_RECOMPUTATION else dict(self.kinds_ns)[kind]
+        """What a kind of recomputation takes; raises ValueError where the layer does not state it."""
+        known = {FULL_RECOMPUTATION: self.recompute_ns, **dict(self.kinds_ns)}
+        if kind not in known:
+            raise ValueError(
+                f"recomputation {kind!r} is none of the layer's kinds ({', '.join(known)}); use one of them"
+            )
+        return known[kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
