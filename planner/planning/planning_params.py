@@ -192,8 +192,8 @@ class RecomputeParams(ParamGroup):
     fresh_starts: Count = 6
     """How many candidates of the joint search are begun from in turn. Not measured."""
     num_cuts: Count = 24
-    """Cuts that are balanced with their recomputation to begin with, the best first. Measured: MindFormers' example in 5 s
-    with 4: 18,566, in 60 s with 24: 17,651, each once."""
+    """Cuts that are balanced with their recomputation to begin with, the best first. Measured: MindFormers' example, in
+    5 s with 4: 18,566, in 60 s with 24: 17,651, each once."""
     cut_precision: Count = 200
     """Parts of the whole work in which their longest stages are told apart. Not measured."""
     anneal_share: Share = 0.5

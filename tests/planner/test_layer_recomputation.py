@@ -6,16 +6,19 @@ from random import Random
 
 import pytest
 
+from api.formatting import render_recomputation, render_recomputed
 from planner.bounds.case_tables import CaseTables, TooManyCasesError
 from planner.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
+from planner.judge.batch import _at
 from planner.planning import Limits, make_plan
 from planner.planning.complete_question import require_covered
 from planner.problem import Options, Problem
 from planner.simulate import simulate
 from planner.verify import verify
 from profiles.canonical_json import to_plain
+from profiles.microbatch_sizes import profile_at
 from profiles.model_profile import Layer, LayerCost, RecomputeBytes, RecomputeTime
 from tests.long_runs import shortened
 from tests.planner import builders
@@ -114,14 +117,36 @@ def tight_chain(**options: object) -> Problem:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_layers_of_a_stage_recompute_by_what_is_cheapest():
     """Tests that a plan whose layers may choose is faster than one whose stages do, and says which layers recompute."""
-    stages = make_plan(tight_chain(recompute=True), limits=Limits(max_rounds=4))
-    layers = make_plan(tight_chain(recompute=True, recompute_layers=True), limits=Limits(max_rounds=4))
+    stages = make_plan(tight_chain(recompute=True), limits=Limits(max_rounds=1))
+    layers = make_plan(tight_chain(recompute=True, recompute_layers=True), limits=Limits(max_rounds=2))
     assert layers.evidence.makespan_ns < stages.evidence.makespan_ns
     assert any(isinstance(stage.recompute, tuple) for stage in layers.stages)
     assert '"recompute": {"' in render_plan(layers)
     assert parse_plan(render_plan(layers)) == layers
+
+
+def test_kinds_grow_with_the_samples():
+    """Tests that at another size of microbatches core and judge read the same bytes of every kind."""
+    rng = Random(5)
+    for _ in range(20):
+        problem = with_kinds(rng, random_problem(rng))
+        profile = replace(problem.profile, microbatch_size=problem.profile.microbatch_size or 4)
+        for size in (1, 3, 24):
+            read = [layer.recompute_kinds for layer in _at(profile, size).layers]
+            assert read == [layer.recompute_kinds for layer in profile_at(profile, size).layers]
+
+
+def test_what_a_stage_recomputes_is_told():
+    """Tests the words and the sign for stages of which all layers recompute, some, or none."""
+    stage = make_stage("x y z @ a", recompute=True)
+    some = replace(stage, recompute=(("x", "full"), ("z", "selective")))
+    none = replace(stage, recompute=())
+    assert [render_recomputed(each) for each in (stage, some, none)] == ["↻ ", "↻2/3 ", ""]
+    texts = ["recomputed", "2 of 3 recomputed (1 full, 1 selective)", ""]
+    assert [render_recomputation(each) for each in (stage, some, none)] == texts
 
 
 def test_documents_without_kinds_are_as_before():
