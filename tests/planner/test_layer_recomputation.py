@@ -140,7 +140,7 @@ def test_kinds_grow_with_the_samples():
 
 
 def test_what_a_stage_recomputes_is_told():
-    """Tests the words and the sign for stages of which all layers recompute, some, or none."""
+    """Tests that words and sign of a stage say whether all of its layers recompute, which of them, or none."""
     stage = make_stage("x y z @ a", recompute=True)
     some = replace(stage, recompute=(("x", "full"), ("z", "selective")))
     none = replace(stage, recompute=())
