@@ -1,8 +1,9 @@
 """How figures are written for people: milliseconds, GiB, percent, ratios and lists that are cut in the middle."""
 
+from collections import Counter
 from collections.abc import Sequence
 
-from planner.plan import DeviceGroup
+from planner.plan import DeviceGroup, Stage
 
 ABSENT = "–"
 """Stands where there is no figure."""
@@ -52,6 +53,21 @@ def render_bar(fraction: float, *, width: int = 8) -> str:
     """A bar `width` cells long, filled up to `fraction`."""
     filled = min(width, max(0, round(fraction * width)))
     return "█" * filled + "░" * (width - filled)
+
+
+def render_recomputation(stage: Stage) -> str:
+    """`recomputed`, or where only some layers are, or not fully, `3 of 8 recomputed (2 full, 1 selective)`; or ``."""
+    if isinstance(stage.recompute, bool):
+        return "recomputed" if stage.recompute else ""
+    counts = Counter(kind for _, kind in stage.recompute)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return f"{counts.total()} of {len(stage.layers)} recomputed ({kinds})" if counts else ""
+
+
+def render_recomputed(stage: Stage) -> str:
+    """The sign of a stage that recomputes, with the number of its layers if not all do: `↻ `, `↻3/8 `; or ``."""
+    count = len(stage.recomputed)
+    return "" if not count else "↻ " if count == len(stage.layers) else f"↻{count}/{len(stage.layers)} "
 
 
 def render_layers(names: Sequence[str], *, width: int = 32) -> str:

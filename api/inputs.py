@@ -207,7 +207,7 @@ ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_devices
 """Options that a switch `--no-...` of the command line turns off."""
 
 
-PERMISSIONS = ("recompute", "split_placement")
+PERMISSIONS = ("recompute", "recompute_layers", "split_placement")
 """Options that a switch of the same name turns on."""
 
 
@@ -216,6 +216,8 @@ def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
     changes = {name: switches[name] for name in OPTION_SWITCHES if switches[name] is not None}
     changes |= {name: False for name in ABILITIES if switches[f"no_{name}"]}
     changes |= {name: True for name in PERMISSIONS if switches[name]}
+    if changes.get("recompute_layers"):
+        changes["recompute"] = True
     if switches["no_replication"]:
         changes["max_replicas"] = 1
     if switches.get("deadline") is not None:

@@ -15,6 +15,7 @@ from api.formatting import (
     render_of_limit,
     render_percent,
     render_ratio,
+    render_recomputed,
     render_seconds,
 )
 from api.progress import RunSummary
@@ -102,7 +103,7 @@ def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping
     fullest = max(devices, key=lambda device: peak_bytes.get(device.name, 0) / max(1, device.usable_bytes))
     peak = peak_bytes.get(fullest.name, 0)
     yield str(number)
-    yield one_line(("↻ " if stage.recompute else "") + render_layers(stage.layers))
+    yield one_line(render_recomputed(stage) + render_layers(stage.layers))
     yield one_line(render_groups(stage.replicas) + (" ÷" if stage.is_sharded else ""))
     yield render_ms(cost.forward_ns)
     yield render_ms(cost.input_grad_ns)

@@ -89,7 +89,7 @@ def _stage(seat: Seat, row: int) -> dict[str, Any]:
     return {
         "layers": [f"stage {seat[1]}"],
         "replicas": [[row]],
-        "recompute": False,
+        "recompute": "",
         "durationsNs": [0] * len(KINDS),
         "hasWeightGrad": False,
         "layerNs": [0],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 
-from planner.plan import DeviceGroup, Stage
+from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Stage
 from planner.problem import Problem
 from planner.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of
 from profiles.model_profile import Edge, Layer, LayerCost, WidthBytes
@@ -29,9 +29,21 @@ class LayerWork:
     weight_grad_ns: int
     backward_ns: int
     recompute_ns: int
+    """Of the full recomputation."""
+    kinds_ns: tuple[tuple[str, int], ...]
+    """Of the other kinds of recomputation, by their names."""
     source: str
     """`measured`, `interpolated` (between two measured sizes) or `scaled` (in proportion, from the nearest size, as
     the profile's `scaling: linear` says)."""
+
+    def recomputation_ns(self, kind: str) -> int:
+        """What a kind of recomputation takes; raises ValueError where the layer does not state it."""
+        known = {FULL_RECOMPUTATION: self.recompute_ns, **dict(self.kinds_ns)}
+        if kind not in known:
+            raise ValueError(
+                f"recomputation {kind!r} is none of the layer's kinds ({', '.join(known)}); use one of them"
+            )
+        return known[kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +61,7 @@ class StageCost:
     state_bytes: int
     """Resident on every device of the group."""
     held_bytes: int
-    """Taken by F at its start: the stash, or the checkpoint if the stage recomputes."""
+    """Taken by F at its start: the stash, or the checkpoint of those layers that recompute."""
     stash_bytes: int
     """Held while I or B runs; at least `held_bytes`."""
     weight_stash_bytes: int
@@ -150,8 +162,16 @@ def _work(
         weight_grad_ns=mix(low.weight_grad_ns, high.weight_grad_ns),
         backward_ns=mix(low.fused_backward_ns, high.fused_backward_ns),
         recompute_ns=mix(low.recompute_ns, high.recompute_ns),
+        kinds_ns=tuple(
+            (entry.kind, mix(entry.recompute_ns, _time_of(high, entry.kind))) for entry in low.recompute_kinds
+        ),
         source=source,
     )
+
+
+def _time_of(cost: LayerCost, kind: str) -> int:
+    """Layers state the same kinds in all their costs, in any order."""
+    return next(entry.recompute_ns for entry in cost.recompute_kinds if entry.kind == kind)
 
 
 class CostModel:
@@ -244,7 +264,11 @@ class CostModel:
         works = [self._require_work(name, device_type, width=width, replicas=replicas) for name in stage.layers]
         sizes = [_require_bytes(layer, width) for layer in layers]
         has_weight_grad = any(layer.is_trainable for layer in layers)
-        recompute = sum(work.recompute_ns for work in works) if stage.recompute else 0
+        recomputed = stage.recomputed
+        kinds = [recomputed.get(name) for name in stage.layers]
+        recompute = sum(
+            work.recomputation_ns(kind) for work, kind in zip(works, kinds, strict=True) if kind is not None
+        )
         stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
         workspace = max(size.workspace_bytes for size in sizes)
         kept = workspace if self.problem.options.keep_workspace and has_weight_grad else 0
@@ -256,7 +280,7 @@ class CostModel:
             backward_ns=_ceil(sum(work.backward_ns for work in works) + recompute, replicas) + backward,
             has_weight_grad=has_weight_grad,
             state_bytes=sum(size.state_bytes for size in sizes) - self._elsewhere_bytes(stage, width=width),
-            held_bytes=_ceil(sum(size.checkpoint_bytes for size in sizes), replicas) if stage.recompute else stash,
+            held_bytes=_ceil(sum(map(checkpoint_bytes, sizes, kinds)), replicas),
             stash_bytes=stash,
             weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas) + kept,
             workspace_bytes=workspace,
@@ -490,6 +514,14 @@ class CostModel:
     def _input_grad_parts(self, stage: Stage) -> list[SplitPart]:
         """The parts that share I of a stage with split placement."""
         return [part for part in self.parts(stage) if part.share] if stage.is_split else []
+
+
+def checkpoint_bytes(size: Layer | WidthBytes, kind: str | None) -> int:
+    """What F leaves of a layer for its backward where it recomputes by a kind; None: the stash."""
+    if kind is None:
+        return size.stash_bytes
+    others = {entry.kind: entry.checkpoint_bytes for entry in size.recompute_kinds}
+    return size.checkpoint_bytes if kind == FULL_RECOMPUTATION else others[kind]
 
 
 def stage_traffic(edges: Iterable[Edge]) -> StageTraffic:

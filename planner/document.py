@@ -15,6 +15,7 @@ from planner.plan import (
     ImproverTally,
     Plan,
     ProblemReference,
+    RecomputeMap,
     RentalResult,
     Shard,
     Share,
@@ -74,7 +75,7 @@ def _stage_to_plain(stage: Stage) -> dict[str, Any]:
     return {
         "layers": list(stage.layers),
         "replicas": [list(group) for group in stage.replicas],
-        "recompute": stage.recompute,
+        "recompute": stage.recompute if isinstance(stage.recompute, bool) else dict(stage.recompute),
         **({} if stage.shard == "none" else {"shard": stage.shard}),
     } | {
         key: [{"group": list(share.group), "share": [share.numerator, share.denominator]} for share in value]
@@ -182,18 +183,26 @@ def _read_sizes(reader: "_DocumentReader | None") -> tuple[int, ...] | None:
 
 
 def _read_stage(reader: "_DocumentReader") -> Stage:
-    recompute = reader.optional("recompute", bool)
     replicas = tuple(
         tuple(item.value for item in group.items(str)) for group in reader.get("replicas", list).items(list)
     )
     return Stage(
         layers=tuple(item.value for item in reader.get("layers", list).items(str)),
         replicas=replicas,
-        recompute=recompute is not None and recompute.value,
+        recompute=_read_recompute(reader),
         shard=_read_shard(reader, num_replicas=len(replicas)),
         input_grad_replicas=_read_shares(reader, "input_grad_replicas"),
         weight_grad_replicas=_read_shares(reader, "weight_grad_replicas"),
     )
+
+
+def _read_recompute(reader: "_DocumentReader") -> bool | RecomputeMap:
+    given = reader.optional("recompute", object)
+    if given is None or isinstance(given.value, bool):
+        return given is not None and bool(given.value)
+    if not isinstance(given.value, dict):
+        raise given.error("is neither true or false nor an object of layers and kinds; see the plan format")
+    return tuple((name, given.get(name, str).value) for name in given.value)
 
 
 def _read_shard(reader: "_DocumentReader", *, num_replicas: int) -> Shard:

@@ -1,6 +1,6 @@
 """Nanoseconds and names to ticks and indices, and back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -8,15 +8,16 @@ from typing import NamedTuple
 import numpy
 
 from planner.actions import KINDS, Action
-from planner.costs import CostModel, overlap
+from planner.costs import CostModel, LayerWork, checkpoint_bytes, overlap
 from planner.device_groups import list_groups
-from planner.plan import DeviceGroup, Plan, Share, Stage
+from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
 from planner.problem import Options, Problem
 from solver_models.columns import RECOMPUTING, SHARDING
 from solver_models.instance import (
     NO_TABLE,
     Instance,
     Integers,
+    RecomputeKinds,
     ScheduleInstance,
     Sharding,
     StageReplica,
@@ -74,6 +75,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         given_stages=_given_stages(problem),
         given_groups=_given_groups(problem),
         wide=_make_wide(problem, tables, groups=groups) if groups else None,
+        recompute_kinds=_make_kinds(problem, costs, widths=(1, *widths)) if options.recompute_layers else None,
         **{name: getattr(options, name) for name in _SAME_OPTIONS},
     )
 
@@ -120,6 +122,35 @@ def _make_wide(problem: Problem, tables: "_Tables", *, groups: tuple[DeviceGroup
         measured=tables.measured[:, len(types) :] * numpy.array(has_bytes, dtype=numpy.int64),
         sizes=numpy.array(sizes, dtype=numpy.int64),
         gradient=numpy.array(gradient, dtype=numpy.int64),
+    )
+
+
+def _make_kinds(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -> RecomputeKinds:
+    """What layers take and leave by every kind of recomputation, and by none, which is number 0."""
+    names, types = problem.profile.topological_order, problem.cluster.device_types
+    layers = [problem.profile.by_name[name] for name in names]
+    tables = _work_tables(problem, costs, widths=widths).of_replicas.tolist()
+    replicas = [tables.index(table, 1) for table in range(max(tables) + 1)]
+    kinds = (None, *recompute_kinds(problem))
+    works = [
+        [[costs.layer_work(n, t, width=w, replicas=r) for n in names] for w in widths for t in types] for r in replicas
+    ]
+    known = [[None, FULL_RECOMPUTATION, *(entry.kind for entry in layer.recompute_kinds)] for layer in layers]
+
+    def extra(work: LayerWork | None, number: int, kind: str | None) -> int:
+        return 0 if work is None or kind is None or kind not in known[number] else work.recomputation_ns(kind)
+
+    def kept(number: int, width: int, kind: str | None) -> int:
+        size = layers[number].bytes_at(width)
+        return 0 if size is None or kind not in known[number] else checkpoint_bytes(size, kind)
+
+    return RecomputeKinds(
+        extra=numpy.array(
+            [[[[extra(w, n, kind) for n, w in enumerate(row)] for row in rows] for rows in works] for kind in kinds],
+            dtype=numpy.int64,
+        ),
+        kept=numpy.array([[[kept(n, w, k) for n in range(len(names))] for w in widths] for k in kinds], numpy.int64),
+        stated=numpy.array([[int(k in known[n]) for n in range(len(names))] for k in kinds], numpy.int64),
     )
 
 
@@ -185,7 +216,7 @@ def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -
         )
         if not array[-1].any():
             continue
-        key = array.tobytes()
+        key = array.tobytes() + repr([[work and work.kinds_ns for work in row] for row in rows]).encode()
         if key not in tables:
             tables[key] = len(arrays)
             arrays.append(array)
@@ -256,30 +287,59 @@ def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integ
 
 
 def make_stages(
-    problem: Problem, stage_of: Integers, *, groups: Sequence[Sequence[int]], modes: Integers
+    problem: Problem,
+    stage_of: Integers,
+    *,
+    groups: Sequence[Sequence[int]],
+    modes: Integers,
+    choice: Integers | None = None,
 ) -> tuple[Stage, ...]:
     """Stages with names again: `stage_of` [L] per layer in topological order, `groups` the holders per stage.
 
-    `modes` [S] as the search has them.
+    `modes` [S] as the search has them; `choice` [L]: by which of `recompute_kinds` each layer of a stage that
+    recomputes does; None: all of them fully.
     """
+    names, kinds = problem.profile.topological_order, (None, *recompute_kinds(problem))
+    numbers = [1] * len(names) if choice is None else choice.tolist()
+    kind_of = {name: kinds[number] for name, number in zip(names, numbers, strict=True)}
     holders = [*((device.name,) for device in problem.cluster.devices), *list_groups(problem)]
     layers: list[list[str]] = [[] for _ in groups]
-    for name, number in zip(problem.profile.topological_order, stage_of.tolist(), strict=True):
+    for name, number in zip(names, stage_of.tolist(), strict=True):
         layers[number].append(name)
     return tuple(
         Stage(
-            layers=tuple(names),
+            layers=tuple(own),
             replicas=tuple(holders[holder] for holder in group),
-            recompute=bool(mode & RECOMPUTING),
+            recompute=_recomputation(own, kind_of) if mode & RECOMPUTING else False,
             shard="optimizer" if mode & SHARDING and len(group) > 1 else "none",
         )
-        for names, group, mode in zip(layers, groups, modes.tolist(), strict=True)
+        for own, group, mode in zip(layers, groups, modes.tolist(), strict=True)
     )
 
 
+def _recomputation(names: Sequence[str], kind_of: Mapping[str, str | None]) -> bool | RecomputeMap:
+    """What a stage of these layers states: a map only where they differ, or recompute by another kind than the full."""
+    found = tuple((name, kind) for name in names if (kind := kind_of[name]) is not None)
+    is_whole = len(found) == len(names) and all(kind == FULL_RECOMPUTATION for _, kind in found)
+    return is_whole or (found if found else False)
+
+
+def recompute_kinds(problem: Problem) -> tuple[str, ...]:
+    """The kinds of recomputation of any layer, by the numbers, from 1, that the search has for them."""
+    others = {entry.kind for layer in problem.profile.layers for entry in layer.recompute_kinds}
+    return FULL_RECOMPUTATION, *sorted(others)
+
+
 def modes_of(stages: Sequence[Stage]) -> Integers:
-    """[S] what the search calls their modes."""
-    return _column(RECOMPUTING * stage.recompute + SHARDING * stage.is_sharded for stage in stages)
+    """[S] what the search calls their modes: a stage recomputes if any of its layers does."""
+    return _column(RECOMPUTING * bool(stage.recompute) + SHARDING * stage.is_sharded for stage in stages)
+
+
+def choice_of(problem: Problem, stages: Sequence[Stage]) -> Integers:
+    """[L] by which of `recompute_kinds` every layer recomputes, in topological order; 0: not at all."""
+    numbers = {kind: number for number, kind in enumerate(recompute_kinds(problem), start=1)}
+    kinds = {name: kind for stage in stages for name, kind in stage.recomputed.items()}
+    return _column(numbers[kinds[name]] if name in kinds else 0 for name in problem.profile.topological_order)
 
 
 def make_candidate_arrays(problem: Problem, stages: Sequence[Stage]) -> tuple[Integers, tuple[tuple[int, ...], ...]]:

@@ -20,6 +20,12 @@ _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 DeviceGroup = tuple[str, ...]
 """The devices that work on one replica together; one device is the usual case."""
 
+FULL_RECOMPUTATION = "full"
+"""The kind of recomputation that every layer has."""
+
+RecomputeMap = tuple[tuple[str, str], ...]
+"""Layers of a stage that recompute, each with the kind, in the stage's order."""
+
 Schedule = Mapping[str, tuple[Action, ...]]
 """For every device that holds a stage, its actions in the order it runs them."""
 
@@ -44,8 +50,9 @@ class Stage:
     """Names of the layers, in the profile's topological order."""
     replicas: tuple[DeviceGroup, ...]
     """The device groups; each takes an equal share of every microbatch."""
-    recompute: bool = False
-    """Whether activations are recomputed in the backward pass."""
+    recompute: bool | RecomputeMap = False
+    """Whether activations are recomputed in the backward pass; true: those of all layers, fully; or which layers do,
+    and by which kind."""
     shard: Shard = "none"
     """What is sharded over its replicas, where there are several."""
     input_grad_replicas: tuple[Share, ...] = ()
@@ -57,6 +64,13 @@ class Stage:
     def is_sharded(self) -> bool:
         """Whether its replicas shard the optimizer's state."""
         return self.shard == "optimizer" and len(self.replicas) > 1
+
+    @property
+    def recomputed(self) -> dict[str, str]:
+        """The layers that recompute, each with the kind."""
+        if isinstance(self.recompute, bool):
+            return dict.fromkeys(self.layers, FULL_RECOMPUTATION) if self.recompute else {}
+        return dict(self.recompute)
 
     @property
     def is_split(self) -> bool:

@@ -20,7 +20,7 @@ class PlanKind:
     chunks: int
     """Most stages that a device holds."""
     recompute: Literal["none", "some", "all"]
-    """Stages that recompute their activations."""
+    """Layers that recompute their activations."""
     backward: Literal["whole", "split", "elsewhere"]
     """Whether I and W run apart anywhere, and whether on other devices than F."""
     fills_first: bool
@@ -32,7 +32,7 @@ class PlanKind:
 def kind_of(plan: Plan) -> PlanKind:
     """The kind of a plan."""
     replicas = [len(stage.replicas) for stage in plan.stages]
-    flags = {stage.recompute for stage in plan.stages}
+    flags = {name in kinds for stage in plan.stages for kinds in (stage.recomputed,) for name in stage.layers}
     return PlanKind(
         num_stages=len(plan.stages),
         replicas=(min(replicas), max(replicas)),

@@ -59,6 +59,8 @@ class Options:
     """Largest number of devices that may share the layers of a stage (needs measured costs at that width)."""
     recompute: bool = False
     """Stages may recompute their activations (needs `checkpoint_bytes` and `recompute_ns` in the profile)."""
+    recompute_layers: bool = False
+    """Which layers of a stage recompute is decided, and by which kind that they state; needs `recompute`."""
     shard_optimizer: ShardChoice = "never"
     """Whether the replicas of a stage shard the optimizer's state: `allow` and `together` (all replicated stages or
     none) leave it to the planner."""
@@ -90,6 +92,11 @@ class Options:
             raise ValueError(
                 "options: keep_workspace = true and split_placement = true; I and W of a stage may be on different "
                 "devices then, where nothing can be kept: drop one of the two"
+            )
+        if self.recompute_layers and not self.recompute:
+            raise ValueError(
+                "options: recompute_layers = true, but recompute = false; set recompute to true as well, or leave "
+                "recompute_layers out"
             )
         self._require_cost()
         if self.placement is not None:
@@ -124,7 +131,8 @@ MOST_NS = 2**60
 
 def _longest_ns(cost: LayerCost) -> int:
     """All that a layer can take per microbatch."""
-    return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns + cost.recompute_ns
+    extra = max([cost.recompute_ns, *(kind.recompute_ns for kind in cost.recompute_kinds)])
+    return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns + extra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,12 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
     "Stage": {
         "layers": _NAMES,
         "replicas": {"minItems": 1, "uniqueItems": True, "items": _NAMES},
+        "recompute": {
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "object", "propertyNames": _NAME, "additionalProperties": _NAME},
+            ]
+        },
         "input_grad_replicas": {"maxItems": 2},
         "weight_grad_replicas": {"maxItems": 2},
     },

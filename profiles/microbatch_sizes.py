@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TypeVar
 
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes, checkpoints_scaled
 
 Held = TypeVar("Held", Layer, WidthBytes)
 
@@ -87,6 +87,7 @@ def _bytes_at(held: Held, factor: Fraction) -> Held:
         stash_bytes=ceil(factor * held.stash_bytes),
         weight_stash_bytes=ceil(factor * held.weight_stash_bytes),
         checkpoint_bytes=ceil(factor * held.checkpoint_bytes),
+        recompute_kinds=checkpoints_scaled(held.recompute_kinds, lambda size: ceil(factor * size)),
         workspace_bytes=max(held.workspace_bytes, ceil(factor * held.workspace_bytes)),
     )
 

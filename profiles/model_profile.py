@@ -5,7 +5,8 @@ Every time is an integer number of nanoseconds, every size an integer number of 
 """
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -35,7 +36,50 @@ Scaling = Literal["linear", "measured"]
 Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_NANOSECONDS)]
 """A time as a run took it."""
 
+FULL = "full"
+"""The kind of recomputation that keeps a layer's inputs only: `recompute_ns` and `checkpoint_bytes`."""
+
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeTime:
+    """What another kind of recomputation than the full one takes."""
+
+    __pydantic_config__ = _STRICT
+
+    kind: Name
+    """Its name, e.g. `selective`."""
+    recompute_ns: Nanoseconds
+    """Extra time before I or B when the layer recomputes so."""
+
+    def __post_init__(self) -> None:
+        _require_kind(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeBytes:
+    """What another kind of recomputation than the full one leaves of a layer's stash."""
+
+    __pydantic_config__ = _STRICT
+
+    kind: Name
+    """Its name, e.g. `selective`."""
+    checkpoint_bytes: Bytes
+    """What remains of the stash when the layer recomputes so."""
+
+    def __post_init__(self) -> None:
+        _require_kind(self)
+
+
+def _require_kind(entry: RecomputeTime | RecomputeBytes) -> None:
+    owner = f"recomputation {str(entry.kind)[:80]!r}"
+    require_fields(owner, entry)
+    if entry.kind == FULL:
+        raise ValueError(
+            f"{owner}: kind = {FULL!r} is what recompute_ns and checkpoint_bytes of the layer say; state it there, or "
+            "give another name"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +104,8 @@ class LayerCost:
     """B: both gradients in one fused call, at most I + W; None: I + W (no fusion gain measured)."""
     recompute_ns: Nanoseconds = 0
     """Extra time before I or B when the stage recomputes its activations."""
+    recompute_kinds: tuple[RecomputeTime, ...] = ()
+    """The same for other kinds of recomputation, those of the layer's `recompute_kinds`."""
     optimizer_ns: Nanoseconds = 0
     """The optimizer's step on all weights of the layer, once per iteration: one number per device type, whatever the
     width and the number of samples; 0 for a layer without trainable weights."""
@@ -73,11 +119,17 @@ class LayerCost:
                 f"{self.input_grad_ns + self.weight_grad_ns}; a fused backward is at most their sum: "
                 "measure it again or leave it out"
             )
+        require_distinct(f"{owner}: recomputation", (entry.kind for entry in self.recompute_kinds))
 
     @property
     def fused_backward_ns(self) -> int:
         """B in nanoseconds: as measured, else I + W."""
         return self.input_grad_ns + self.weight_grad_ns if self.backward_ns is None else self.backward_ns
+
+    def with_recomputation(self, change: Callable[[int], int]) -> "LayerCost":
+        """The cost with the times of all kinds of recomputation changed."""
+        kinds = tuple(replace(entry, recompute_ns=change(entry.recompute_ns)) for entry in self.recompute_kinds)
+        return replace(self, recompute_ns=change(self.recompute_ns), recompute_kinds=kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +148,8 @@ class WidthBytes:
     """The part of the stash that stays until the end of W."""
     checkpoint_bytes: Bytes = 0
     """What remains of the stash when the stage recomputes."""
+    recompute_kinds: tuple[RecomputeBytes, ...] = ()
+    """The same for other kinds of recomputation, those of the layer."""
     workspace_bytes: Bytes = 0
     """Held only while an action runs."""
     parameter_bytes: Bytes | None = None
@@ -138,6 +192,8 @@ class Layer:
     """The part of the stash that stays until the end of W; 0 for a layer without W."""
     checkpoint_bytes: Bytes = 0
     """What remains of the stash when the stage recomputes."""
+    recompute_kinds: tuple[RecomputeBytes, ...] = ()
+    """The same for other kinds of recomputation, of each of which every cost states the time."""
     workspace_bytes: Bytes = 0
     """Held only while an action of the layer runs."""
     frozen: bool = False
@@ -170,6 +226,22 @@ class Layer:
                         "set it to 0, or give parameter_bytes and frozen = false"
                     )
         self._require_one_step(owner)
+        self._require_same_kinds(owner)
+
+    def _require_same_kinds(self, owner: str) -> None:
+        """What a kind of recomputation leaves and takes is stated at every width and in every cost, or nowhere."""
+        known = {entry.kind for entry in self.recompute_kinds}
+        stated = [
+            (f"the cost on {cost.device_type!r} at width {cost.width}", {each.kind for each in cost.recompute_kinds})
+            for cost in self.costs
+        ]
+        stated += [(f"wider at width {w.width}", {each.kind for each in w.recompute_kinds}) for w in self.wider]
+        for where, kinds in stated:
+            for kind in sorted(known ^ kinds):
+                raise ValueError(
+                    f"{owner}: recompute_kinds has {kind!r} either in the layer or in {where}, but not in both; state "
+                    "its checkpoint_bytes in the layer (and at every width) and its recompute_ns in every cost"
+                )
 
     def _require_one_step(self, owner: str) -> None:
         """The optimizer's step is stated once per device type, or the same each time."""
@@ -478,12 +550,20 @@ class ModelProfile:
 
 
 def _require_parts_of_stash(owner: str, sizes: Layer | WidthBytes) -> None:
-    for field in ("weight_stash_bytes", "checkpoint_bytes"):
-        if getattr(sizes, field) > sizes.stash_bytes:
+    require_distinct(f"{owner}: recomputation", (entry.kind for entry in sizes.recompute_kinds))
+    parts = {field: getattr(sizes, field) for field in ("weight_stash_bytes", "checkpoint_bytes")}
+    parts |= {f"checkpoint_bytes of {entry.kind!r}": entry.checkpoint_bytes for entry in sizes.recompute_kinds}
+    for field, size in parts.items():
+        if size > sizes.stash_bytes:
             raise ValueError(
-                f"{owner}: {field} = {getattr(sizes, field)} exceeds stash_bytes = {sizes.stash_bytes}; "
+                f"{owner}: {field} = {size} exceeds stash_bytes = {sizes.stash_bytes}; "
                 "it is a part of the stash: lower it or raise stash_bytes"
             )
+
+
+def checkpoints_scaled(entries: Iterable[RecomputeBytes], change: Callable[[int], int]) -> tuple[RecomputeBytes, ...]:
+    """What other kinds of recomputation leave, each changed."""
+    return tuple(replace(entry, checkpoint_bytes=change(entry.checkpoint_bytes)) for entry in entries)
 
 
 def _require_parts_of_state(owner: str, sizes: Layer | WidthBytes) -> None:

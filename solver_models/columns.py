@@ -9,6 +9,9 @@ ACTIVATIONS, GRADIENTS = 0, 1
 RECOMPUTATION = 4
 """Row of a table of work, after the four kinds of action."""
 
+STATE_ROW, STASH_ROW, WEIGHT_STASH_ROW, CHECKPOINT_ROW, WORKSPACE_ROW = range(5)
+"""Rows of `WideGroups.sizes`."""
+
 STEP = 4
 """Column of a stage's times, after the four kinds of action: the optimizer's step."""
 

@@ -137,6 +137,21 @@ class Sharding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeKinds:
+    """K ways in which a layer may recompute: 0 not at all, 1 fully, others as the profile states them.
+
+    Over T types at the first width, then at the next of V.
+    """
+
+    extra: Integers
+    """[K, tables, V * T, L] ticks of recomputation of a microbatch, as in `Instance.work`."""
+    kept: Integers
+    """[K, V, L] units that F leaves of the stash."""
+    stated: Integers
+    """[K, L] 1 if the layer may recompute so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """The whole problem: which layers go where, and in which order, is open.
 
@@ -227,6 +242,8 @@ class Instance:
     """[T, L] ticks of the optimizer's step on a layer's weights, after everything else; None: none anywhere."""
     sharding: Sharding | None = None
     """What replicas can shard, and must tell each other then; None: no stage shards."""
+    recompute_kinds: RecomputeKinds | None = None
+    """How single layers may recompute; None: all of a stage do so fully, or none."""
 
     @property
     def least_step(self) -> int:

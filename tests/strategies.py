@@ -141,7 +141,12 @@ def random_problem(rng: Random) -> Problem:
 
 def drawn_from(layers: Sequence[Layer]) -> str:
     """What further draws depend on: all of the layers but their exchanges and the optimizer's steps."""
-    return re.sub(r", (forward_exchanges|backward_exchanges|optimizer_ns)=\d+", "", repr(layers))
+    return re.sub(r", (forward_exchanges|backward_exchanges|optimizer_ns)=\d+", "", without_kinds(layers))
+
+
+def without_kinds(drawn: object) -> str:
+    """Layers or costs as text, without kinds of recomputation, of which those drawn here have none."""
+    return repr(drawn).replace(", recompute_kinds=()", "")
 
 
 def random_bucket(layers: Sequence[Layer]) -> int:
@@ -194,15 +199,15 @@ def random_layer(rng: Random, name: str, *, types: Iterable[str], widths: Sequen
 
 def with_steps(costs: Sequence[LayerCost], *, name: str) -> tuple[LayerCost, ...]:
     """Costs with optimizer's steps, now and then none, drawn so that other draws stay as they are."""
-    if Random(f"whether {name} steps of {costs!r}").random() < 0.5:
+    if Random(f"whether {name} steps of {without_kinds(costs)}").random() < 0.5:
         return tuple(costs)
-    steps = {cost.device_type: Random(f"step of {name} {cost!r}").choice([0, 1, 3, 15]) for cost in costs}
+    steps = {cost.device_type: Random(f"step of {name} {without_kinds(cost)}").choice([0, 1, 3, 15]) for cost in costs}
     return tuple(replace(cost, optimizer_ns=steps[cost.device_type]) for cost in costs)
 
 
 def random_exchanges(*like: object) -> tuple[int, int]:
     """Exchanges in F and on the way back, now and then none, drawn so that other draws stay as they are."""
-    rng = Random(f"exchanges of {like!r}")
+    rng = Random(f"exchanges of {without_kinds(like)}")
     return (rng.randint(0, 2), rng.randint(0, 2)) if rng.random() < 0.8 else (0, 0)
 
 

@@ -354,6 +354,14 @@ Recompute = Annotated[
     bool,
     typer.Option("--recompute", help="Stages may recompute their activations.", rich_help_panel=_WHAT),
 ]
+RecomputeLayers = Annotated[
+    bool,
+    typer.Option(
+        "--recompute-layers",
+        help="As --recompute; which layers of a stage do, and by which kind, is decided.",
+        rich_help_panel=_WHAT,
+    ),
+]
 SplitPlacement = Annotated[
     bool,
     typer.Option(

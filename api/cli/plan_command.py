@@ -71,6 +71,7 @@ class DecisionOptions(NamedTuple):
     no_skip_edges: arg.NoSkips = False
     no_idle_devices: arg.NoIdle = False
     recompute: arg.Recompute = False
+    recompute_layers: arg.RecomputeLayers = False
     split_placement: arg.SplitPlacement = False
     receive_buffers: arg.ReceiveBuffers = None
     synchronisation: arg.Synchronisation = None

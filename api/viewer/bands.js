@@ -21,7 +21,7 @@ function adviceOf(plan) { return `${plural(plan.stages.length, "stage")}, as wid
 function stageBand(plan, { stage, number, total, shown, told, onStage }) {
   const time = timeOfStage(stage);
   const devices = [...new Set(stage.replicas.flat())].map((row) => plan.devices[row].name);
-  const words = `stage ${number}: ${plural(stage.layers.length, "layer")}, ${inMs(time)} a microbatch, on ${shorten(devices.join(", "), 60)}${stage.recompute ? ", recomputed" : ""}`;
+  const words = `stage ${number}: ${plural(stage.layers.length, "layer")}, ${inMs(time)} a microbatch, on ${shorten(devices.join(", "), 60)}${stage.recompute ? `, ${stage.recompute}` : ""}`;
   const label = element("button", { className: "band-label", text: `${number}`, title: words, attributes: { type: "button", "aria-label": words } });
   label.addEventListener("click", () => onStage?.(number));
   const strip = element("span", { className: "band-layers", attributes: { "aria-hidden": "true" } });

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from api.formatting import render_recomputation
 from planner.actions import KINDS
 from planner.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, Stage
@@ -112,7 +113,7 @@ def _stage(costs: CostModel, stage: Stage, *, rows: Mapping[str, int]) -> dict[s
     return {
         "layers": list(stage.layers),
         "replicas": [[rows[device] for device in group] for group in stage.replicas],
-        "recompute": stage.recompute,
+        "recompute": render_recomputation(stage),
         "durationsNs": [cost.duration_ns(kind) for kind in KINDS],
         "hasWeightGrad": cost.has_weight_grad,
         "layerNs": [_layer_ns(costs, stage, layer=layer) for layer in stage.layers],

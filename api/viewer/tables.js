@@ -37,7 +37,7 @@ function durationCell(stage, kind) {
 function layersCell({ layers, recompute }) {
   const ends = layers.length < 3 ? layers : [layers[0], "…", layers[layers.length - 1]];
   const count = layers.length < 3 ? "" : ` (${layers.length})`;
-  const text = `${ends.map((name) => shorten(name, 32)).join(layers.length < 3 ? ", " : " ")}${count}${recompute ? ", recomputed" : ""}`;
+  const text = `${ends.map((name) => shorten(name, 32)).join(layers.length < 3 ? ", " : " ")}${count}${recompute ? `, ${recompute}` : ""}`;
   return { text, title: shorten(layers.join(", "), 2000) };
 }
 

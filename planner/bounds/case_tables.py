@@ -229,6 +229,8 @@ def _require_small(problem: Problem) -> None:
     options, profile = problem.options, problem.profile
     if options.objective != "makespan" or options.split_placement:
         raise TooManyCasesError("certificate: a refutation holds for the makespan, without split placement")
+    if options.recompute_layers:
+        raise TooManyCasesError("certificate: a refutation holds where all layers of a stage recompute, or none")
     if problem.may_shard:
         raise TooManyCasesError("certificate: a refutation holds where no replicas shard the optimizer's state")
     if options.max_width > 1 and any(cost.width > 1 for layer in profile.layers for cost in layer.costs):

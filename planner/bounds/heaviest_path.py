@@ -50,10 +50,8 @@ class Trunk:
         self.forward = self._sums(least.time.forward)
         self.returning = self._sums(least.time.returning)
         self.backward = self._sums(least.time.backward)
-        field = "checkpoint_bytes" if least.problem.options.recompute else "stash_bytes"
-        stash = least.least_bytes("stash_bytes")
-        self.held = self._sums([min(a, b) for a, b in zip(least.least_bytes(field), stash, strict=True)])
-        self.stash = self._sums(stash)
+        self.held = self._sums(least.held_bytes)
+        self.stash = self._sums(least.least_bytes("stash_bytes"))
         self.kept = self._sums(least.least_bytes("weight_stash_bytes"))
         self.state = self._sums(least.state_bytes)
         self.state_beside = sum(least.state_bytes) - int(self.state[-1])

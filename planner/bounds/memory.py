@@ -87,8 +87,7 @@ def _too_many_stages(least: Least) -> str | None:
 
 def _most_stashed(least: Least) -> int:
     """Bytes held when a last layer runs: the stash of all layers that wait for a gradient from it."""
-    field = "checkpoint_bytes" if least.problem.options.recompute else "stash_bytes"
-    held = [min(a, b) for a, b in zip(least.least_bytes(field), least.least_bytes("stash_bytes"), strict=True)]
+    held = least.held_bytes
     behind = [0] * len(least.layers)
     is_sink = [True] * len(least.layers)
     for number, edges in enumerate(_gradient_producers(least)):

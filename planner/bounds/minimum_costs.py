@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from planner.costs import CostModel, LayerWork
 from planner.problem import Problem
 from profiles.cluster import Cluster, Link
-from profiles.model_profile import Layer
+from profiles.model_profile import Layer, WidthBytes
 
 Integers = NDArray[numpy.int64]
 
@@ -197,6 +197,27 @@ class Least:
             min(int(getattr(entry, field)) for entry in (layer, *entries))
             for layer, entries in zip(self.layers, wider, strict=True)
         ]
+
+    @cached_property
+    def held_bytes(self) -> list[int]:
+        """Per layer: the least that F leaves of it for its backward, by any recomputation that the options allow.
+
+        A plan may recompute any layers by any kinds, or all of a stage fully: each is at least this, layer by layer.
+        """
+        return [
+            min(size for entry in self._entries(layer) for size in self._held_sizes(entry)) for layer in self.layers
+        ]
+
+    def _entries(self, layer: Layer) -> list[Layer | WidthBytes]:
+        """What states a layer's bytes at the widths that its stage may have."""
+        return [layer, *(entry for entry in layer.wider if entry.width in self.widths)]
+
+    def _held_sizes(self, entry: Layer | WidthBytes) -> list[int]:
+        """The stash at a width, and what each kind of recomputation leaves of it."""
+        options = self.problem.options
+        full = [entry.checkpoint_bytes] if options.recompute else []
+        kinds = [kind.checkpoint_bytes for kind in entry.recompute_kinds] if options.recompute_layers else []
+        return [entry.stash_bytes, *full, *kinds]
 
     @cached_property
     def state_bytes(self) -> list[int]:

@@ -415,7 +415,7 @@ class Execution:
             layers = self._make_cut_layers(number)
         else:
             layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
-        module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recompute)
+        module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recomputed)
         options: dict[str, Any] = {
             "num_stages": self.layout.num_stages,
             "shape": shape,

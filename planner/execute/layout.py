@@ -8,7 +8,7 @@ group (a stage of width w > 1) have a rank each, and all of them run the stage's
 from dataclasses import dataclass
 
 from planner.actions import Action
-from planner.plan import Plan
+from planner.plan import FULL_RECOMPUTATION, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,7 @@ def make_layout(plan: Plan) -> Layout:
     """Give every device its rank; raises ValueError for a plan that this executor cannot run as written."""
     _require_own_devices(plan)
     require_whole_samples(plan)
+    _require_full_recomputation(plan)
     pipelines = _find_pipelines(plan)
     devices = tuple(device for pipeline in pipelines or [list(plan.devices)] for device in pipeline)
     rank = {device: number for number, device in enumerate(devices)}
@@ -134,6 +135,17 @@ def widths_of(plan: Plan) -> tuple[int, ...]:
     """Per stage the devices of each of its groups; empty where all are single ones."""
     widths = tuple(len(stage.replicas[0]) for stage in plan.stages)
     return widths if max(widths, default=1) > 1 else ()
+
+
+def _require_full_recomputation(plan: Plan) -> None:
+    """A layer is run again as a whole: what other kinds keep of it, nobody has told this executor."""
+    for number, stage in enumerate(plan.stages):
+        for name, kind in stage.recomputed.items():
+            if kind != FULL_RECOMPUTATION:
+                raise ValueError(
+                    f"stage {number} recomputes layer {name!r} by {kind!r}, and this executor recomputes whole layers "
+                    "only; plan without recompute_kinds in the profile"
+                )
 
 
 def _side_by_side(layout: Layout, *, num_replicas: int) -> Pipelines:

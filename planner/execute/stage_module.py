@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -31,11 +31,12 @@ class StageModule(nn.Module):
         layers: Mapping[str, nn.Module],
         *,
         counts: Mapping[str, int],
-        recompute: bool = False,
+        recompute: Collection[str] = (),
     ) -> None:
-        """`counts`: how many tensors each arriving value has."""
+        """`counts`: how many tensors each arriving value has; `recompute`: its layers that recompute."""
         super().__init__()
-        self.wiring, self.counts, self.recompute = wiring, {name: counts[name] for name in wiring.arrives}, recompute
+        self.wiring, self.counts = wiring, {name: counts[name] for name in wiring.arrives}
+        self.recompute = frozenset(recompute)
         self.layers = nn.ModuleList(layers[name] for name in wiring.layers)
         self.clones_views = False
         self.leaving_counts: dict[str, int] = {}
@@ -71,7 +72,7 @@ class StageModule(nn.Module):
             return result
         if self.moment is not None:
             seed_generators(self.moment.number(name), arguments[0].device)
-        is_recomputed = self.recompute and torch.is_grad_enabled()
+        is_recomputed = name in self.recompute and torch.is_grad_enabled()
         if not is_recomputed and self.exchange is None:
             result = layer(*arguments)
             return result

@@ -56,6 +56,10 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
         raise ValueError("a device holds several stages, and DeepSpeed's one; plan with max_stages_per_device = 1")
     if len({stage.recompute for stage in plan.stages}) > 1:
         raise ValueError("some stages recompute and some do not, and DeepSpeed's interval is for all; plan without")
+    if any(not isinstance(stage.recompute, bool) for stage in plan.stages):
+        raise ValueError(
+            "single layers recompute, and DeepSpeed's interval is for all; plan with recompute_layers = false"
+        )
 
 
 def render_deepspeed(problem: Problem, plan: Plan) -> str:

@@ -14,8 +14,11 @@ from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_of, letter_of, letters_of
 from planner.export.samples import require_known_shares, require_samples
 from planner.export.shards import is_sharded
-from planner.plan import Plan
+from planner.plan import FULL_RECOMPUTATION, Plan
 from planner.problem import Problem
+
+SELECTIVE = "selective"
+"""The kind of recomputation that Megatron's granularity of that name is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +47,7 @@ def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
     ]
     if "m" in "".join(letters):
         arguments.append(("--mtp-num-layers", str("".join(letters).count("m"))))
-    if plan.stages[0].recompute:
-        arguments.append(("--recompute-granularity", "full"))
-        arguments.append(("--recompute-method", "uniform"))
-        arguments.append(("--recompute-num-layers", "1"))
+    arguments += _recomputation(plan)
     if is_sharded(plan, what="Megatron"):
         arguments.append(("--use-distributed-optimizer",))
     return MegatronJob(arguments=tuple(arguments), ranks=tuple(itertools.chain.from_iterable(ranks)))
@@ -59,8 +59,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     for letter, what in (("E", "embedding"), ("L", "head")):
         if sum(letter in stage for stage in letters) > 1:
             raise ValueError(f"the layers of the {what} are in several stages, and Megatron has one {what}; merge them")
-    if len({stage.recompute for stage in plan.stages}) > 1:
-        raise ValueError("some stages recompute and some do not, and Megatron's flag is for all; plan without it")
+    _recomputation(plan)
     is_sharded(plan, what="Megatron")
     require_known_shares(problem, plan, what="Megatron-LM")
     replicas = len(plan.stages[0].replicas)
@@ -69,6 +68,46 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
             f"microbatches of {problem.profile.microbatch_size} samples cannot be cut for {replicas} replicas; plan "
             "with max_replicas = 1, or profile another size"
         )
+
+
+def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
+    """Flags for all blocks, for the first so many of every stage, or for all selectively.
+
+    Raises ValueError if no flags of Megatron's say which layers recompute.
+    """
+    if not any(isinstance(stage.recompute, tuple) for stage in plan.stages):
+        if len({stage.recompute for stage in plan.stages}) > 1:
+            raise ValueError("some stages recompute and some do not, and Megatron's flag is for all; plan without it")
+        return _full("uniform", 1) if plan.stages[0].recompute else []
+    blocks = [[(name, stage.recomputed.get(name)) for name in stage.layers if _is_block(name)] for stage in plan.stages]
+    others = [name for stage in plan.stages for name in stage.recomputed if not _is_block(name)]
+    if others:
+        raise ValueError(
+            f"layer {others[0]!r} recomputes and is no block, and Megatron's flags are for blocks; plan with "
+            "recompute_layers = false, or leave its checkpoint_bytes out of the profile"
+        )
+    kinds = [[kind for _, kind in stage] for stage in blocks]
+    if {kind for stage in kinds for kind in stage} == {SELECTIVE}:
+        return [("--recompute-granularity", SELECTIVE)]
+    most = max(sum(kind is not None for kind in stage) for stage in kinds)
+    if all(stage == [FULL_RECOMPUTATION if n < most else None for n in range(len(stage))] for stage in kinds):
+        return _full("block", most)
+    raise ValueError(
+        "Megatron recomputes the first blocks of every stage fully, equally many of each, or all selectively, and this "
+        "plan others; plan with recompute_layers = false"
+    )
+
+
+def _full(method: str, num_layers: int) -> list[tuple[str, ...]]:
+    return [
+        ("--recompute-granularity", "full"),
+        ("--recompute-method", method),
+        ("--recompute-num-layers", str(num_layers)),
+    ]
+
+
+def _is_block(name: str) -> bool:
+    return letter_of(name) in "tm"
 
 
 def _one_head(stage: str) -> str:

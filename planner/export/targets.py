@@ -79,27 +79,29 @@ MOST_CHUNKS = 12
 """Virtual stages per rank that are looked at for Megatron-LM; published layouts have up to eight."""
 
 _SINGLE = {"max_width": 1, "split_placement": False, "skip_edges": False}
+_KEPT = {"recompute": False, "recompute_layers": False}
 
 TARGETS = {
     target.name: target
     for target in (
         Target(
             name="executor",
-            runs="any chunks and order, I and W apart, recomputation per stage, any replicas, with optimizer state "
-            "sharded or not, skip edges; groups of devices (tensor-parallel) of a width that divides heads and units",
+            runs="any chunks and order, I and W apart, full recomputation per layer, any replicas, with optimizer "
+            "state sharded or not, skip edges; groups of devices (tensor-parallel) of a width that divides heads and "
+            "units",
             limits={"split_placement": False},
             fit=_fit_executor,
         ),
         Target(
             name="torch",
             runs="any chunks and order on a chain of stages, I and W apart; no replicas, no recomputation",
-            limits={**_SINGLE, "max_replicas": 1, "uneven_replication": False, "recompute": False},
+            limits={**_SINGLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
             fit=_fit_torch,
         ),
         Target(
             name="torchtitan",
             runs="as torch; equally many chunks on every rank, in a loop or (two of them) in a V",
-            limits={**_SINGLE, "max_replicas": 1, "uneven_replication": False, "recompute": False},
+            limits={**_SINGLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
             fit=_fit_torchtitan,
         ),
         Target(
@@ -118,6 +120,7 @@ TARGETS = {
             limits={
                 **_SINGLE,
                 "max_stages_per_device": 1,
+                "recompute_layers": False,
                 "split_backward": False,
                 "uneven_replication": False,
                 "shard_optimizer": "together",

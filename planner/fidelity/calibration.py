@@ -217,12 +217,11 @@ def _scaled_cost(cost: LayerCost, ratios: Ratios) -> LayerCost:
     backward = _scale(fused, ratios.get("B", (input_grad + weight_grad, split) if split else None))
     back = ratios.get("I", ratios.get("B"))
     return replace(
-        cost,
+        cost.with_recomputation(lambda extra: _scale(extra, back)),
         forward_ns=_scale(cost.forward_ns, ratios.get("F")),
         input_grad_ns=input_grad,
         weight_grad_ns=weight_grad,
         backward_ns=backward if backward < input_grad + weight_grad else None,
-        recompute_ns=_scale(cost.recompute_ns, back),
     )
 
 

@@ -7,6 +7,7 @@ order:
     batch             how many samples a microbatch has, where the plan says it (section 1)
     samples           which samples a stage replica works on
     costs             what an action takes (section 1)
+    recomputation     which layers recompute, and by which kind (section 1)
     sizes             what a stage holds, bytes of state, stash and gradients (section 1)
     routes            the way of a transfer through the cluster, and its time (section 1)
     stage_replicas    who runs which actions of a stage, split placement included (section 2)

@@ -78,6 +78,9 @@ def _held(entry: Held, factor: Fraction) -> Held:
         stash_bytes=round_up(factor * entry.stash_bytes),
         weight_stash_bytes=round_up(factor * entry.weight_stash_bytes),
         checkpoint_bytes=round_up(factor * entry.checkpoint_bytes),
+        recompute_kinds=tuple(
+            replace(kind, checkpoint_bytes=round_up(factor * kind.checkpoint_bytes)) for kind in entry.recompute_kinds
+        ),
         workspace_bytes=round_up(max(factor, Fraction(1)) * entry.workspace_bytes),
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import NamedTuple
 
+from planner.judge.recomputation import extra_ns
 from planner.judge.samples import round_up
 from profiles.model_profile import Layer, LayerCost, ModelProfile
 
@@ -22,11 +23,14 @@ class Times(NamedTuple):
     recompute: Fraction
 
 
-def measured_times(cost: LayerCost) -> Times:
-    """What one entry of the profile states; the fused backward takes I + W where it was not measured."""
+def measured_times(cost: LayerCost, *, kind: str) -> Times:
+    """What one entry of the profile states, for a layer that recomputes by a kind.
+
+    The fused backward takes I + W where it was not measured.
+    """
     both = cost.input_grad_ns + cost.weight_grad_ns
     fused = both if cost.backward_ns is None else cost.backward_ns
-    columns = cost.forward_ns, cost.input_grad_ns, cost.weight_grad_ns, fused, cost.recompute_ns
+    columns = cost.forward_ns, cost.input_grad_ns, cost.weight_grad_ns, fused, extra_ns(cost, kind)
     return Times(*map(Fraction, columns))
 
 
@@ -48,10 +52,10 @@ def is_linear(profile: ModelProfile) -> bool:
     return profile.scaling == "linear"
 
 
-def measured_sizes(layer: Layer, *, where: tuple[str, int], whole: int) -> dict[int, Times]:
+def measured_sizes(layer: Layer, *, where: tuple[str, int], whole: int, kind: str) -> dict[int, Times]:
     """Times by samples, as measured on a device type at a width; `whole`: those of a microbatch."""
     return {
-        whole if cost.microbatch_size is None else cost.microbatch_size: measured_times(cost)
+        whole if cost.microbatch_size is None else cost.microbatch_size: measured_times(cost, kind=kind)
         for cost in layer.costs
         if (cost.device_type, cost.width) == where
     }
@@ -102,19 +106,18 @@ def step_time(layers: Iterable[Layer], *, device_type: str, sharers: int) -> int
 
 
 def stage_times(
-    layers: Iterable[Times], *, share: Fraction, recomputes: bool, overhead: dict[str, int], exchanges: Iterable[Times]
+    layers: Iterable[Times], *, share: Fraction, overhead: dict[str, int], exchanges: Iterable[Times]
 ) -> dict[str, int]:
     """Nanoseconds of F, I, W and B of a stage on a device that takes a share of every microbatch.
 
     A layer's time for a whole microbatch, at what the share costs, is rounded up, so is that of its `exchanges`, then
-    the share of the stage's; who has the whole microbatch exchanges nothing. I and B begin with the recomputation if
-    the stage recomputes. Every action has the whole overhead, whatever its share.
+    the share of the stage's; who has the whole microbatch exchanges nothing. I and B begin with the recomputation of
+    those layers that recompute. Every action has the whole overhead, whatever its share.
     """
     sums = [0] * len(Times._fields)
     for times in (*layers, *(exchanges if share < 1 else ())):
         for column, each in enumerate(times):
             sums[column] += round_up(each / share)
-    forward, input_grad, weight_grad, backward, recompute = sums
-    extra = recompute if recomputes else 0
+    forward, input_grad, weight_grad, backward, extra = sums
     whole = {"F": forward, "I": input_grad + extra, "W": weight_grad, "B": backward + extra}
     return {kind: round_up(share * total) + overhead[kind] for kind, total in whole.items()}

@@ -2,8 +2,8 @@
 
     F takes the stash | I gives back stash - weight stash | W gives back the weight stash | B gives back all at its end
 
-A stage that recomputes holds the checkpoint instead, and the rest only while its I or B runs (and until W). With
-`keep_workspace`, I gives back its workspace not at its end but at the end of its W, which has no other.
+Of a layer that recomputes a stage holds the checkpoint instead, and the rest only while its I or B runs (and until W).
+With `keep_workspace`, I gives back its workspace not at its end but at the end of its W, which has no other.
 """
 
 from typing import NamedTuple
@@ -52,7 +52,7 @@ def steps(
     if is_split(stage):
         return _split_steps(replica, size=size)
     kept = size.workspace if keeps_workspace else 0
-    held = size.checkpoint if stage.recompute else size.stash
+    held = size.held
     rest = size.stash - held + size.workspace
     return (
         Step(held + size.workspace, held),

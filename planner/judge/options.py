@@ -67,6 +67,14 @@ def recompute_forbidden(case: Case) -> Findings:
             yield Finding(f"stage {number}", "no recomputation", "recomputation", message)
 
 
+def recompute_uneven(case: Case) -> Findings:
+    """Without `recompute_layers` a stage recomputes all of its layers fully, or none."""
+    for number, stage in enumerate(case.plan.stages):
+        if isinstance(stage.recompute, tuple) and case.options.recompute and not case.options.recompute_layers:
+            message = f"Stage {number} says which layers recompute, which recompute_layers = false forbids."
+            yield Finding(f"stage {number}", "true or false", dict(stage.recompute), message)
+
+
 def shard_option(case: Case) -> Findings:
     """Replicas shard the optimizer's state where `shard_optimizer` allows it, or asks for it."""
     replicated = {number: stage for number, stage in enumerate(case.plan.stages) if len(stage.replicas) > 1}
@@ -137,6 +145,7 @@ RULES = (
     replicas_uneven,
     edge_skips,
     recompute_forbidden,
+    recompute_uneven,
     shard_option,
     split_forbidden,
     split_placement_forbidden,

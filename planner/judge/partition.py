@@ -1,6 +1,7 @@
 """Rules: every layer is in one stage, and the stages are in order."""
 
 from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.recomputation import recompute_kinds
 
 
 def layer_unknown(case: Case) -> Findings:
@@ -61,6 +62,17 @@ def layer_order(case: Case) -> Findings:
             yield Finding(f"stage {stage_of[a]}", f"{a}, {b}", f"{b}, {a}", message)
 
 
+def recompute_unknown(case: Case) -> Findings:
+    """A stage that says which layers recompute names layers of its own, and kinds that they state."""
+    for number, stage in enumerate(case.plan.stages):
+        for name, kind in stage.recompute if isinstance(stage.recompute, tuple) else ():
+            layer = case.reading.layers.get(name)
+            known = [] if layer is None or name not in stage.layers else recompute_kinds(layer)
+            if kind not in known:
+                message = f"Stage {number} recomputes {shown(name, 80)!r} by {shown(kind, 80)!r}, which is not there."
+                yield Finding(f"stage {number}", known or list(stage.layers), f"{name}: {kind}", message)
+
+
 RULES = (
     layer_unknown,
     layer_repeated,
@@ -68,5 +80,6 @@ RULES = (
     stage_empty,
     stage_order,
     layer_order,
+    recompute_unknown,
 )
 """The rules of this page, in the order in which they are applied."""

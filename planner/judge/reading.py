@@ -18,6 +18,7 @@ from planner.judge.costs import (
 )
 from planner.judge.device_orders import DeviceOrders, Integers, Positions, read_orders
 from planner.judge.memory import MemoryUse, memory_uses, steps, usable_bytes
+from planner.judge.recomputation import NONE, kind_in
 from planner.judge.routes import Route, Routes
 from planner.judge.samples import equal_share
 from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
@@ -38,8 +39,8 @@ class Reading:
         """With the size of microbatches that the plan states."""
         self.layers = {layer.name: layer for layer in self.profile.layers}
         self.devices = {device.name: device for device in problem.cluster.devices}
-        self._measured: dict[tuple[str, str, int], dict[int, Times]] = {}
-        self._layer_times: dict[tuple[str, str, int, Fraction], Times | None] = {}
+        self._measured: dict[tuple[str, str, int, str], dict[int, Times]] = {}
+        self._layer_times: dict[tuple[str, str, int, str, Fraction], Times | None] = {}
 
     def layers_of(self, stage: Stage) -> list[Layer]:
         """The layers of a stage that the profile has."""
@@ -64,13 +65,15 @@ class Reading:
         """All stage replicas."""
         return make_stage_replicas(self.plan.stages, has_weight_grad=self.has_weight_grad)
 
-    def times_of(self, layer: Layer, device_type: str, *, width: int, share: Fraction) -> Times | None:
-        """What a layer takes for a share of a microbatch; None if it was not measured there."""
-        key = layer.name, device_type, width, share
+    def times_of(
+        self, layer: Layer, device_type: str, *, width: int, share: Fraction, kind: str = NONE
+    ) -> Times | None:
+        """What a layer that recomputes by a kind takes for a share of a microbatch; None if not measured there."""
+        key = layer.name, device_type, width, kind, share
         if key not in self._layer_times:
-            place, whole = key[:3], unit_size(self.profile)
+            place, whole = key[:4], unit_size(self.profile)
             if place not in self._measured:
-                self._measured[place] = measured_sizes(layer, where=(device_type, width), whole=whole)
+                self._measured[place] = measured_sizes(layer, where=(device_type, width), whole=whole, kind=kind)
             self._layer_times[key] = layer_times(self._measured[place], whole * share, is_linear=self.is_linear)
         return self._layer_times[key]
 
@@ -110,13 +113,13 @@ class Reading:
         known = []
         layers = self.layers_of(stage)
         for layer in layers:
-            times = self.times_of(layer, device_type, width=width, share=share)
+            times = self.times_of(layer, device_type, width=width, share=share, kind=kind_in(stage, layer))
             if times is None:
                 raise ValueError(f"layer {layer.name!r} has no cost on {device_type!r} at width {width} for {share}")
             known.append(times)
         overhead = action_overhead(self.profile, device_type)
         exchanges = [exchange_times(self.profile, layer, device_type=device_type) for layer in layers]
-        return stage_times(known, share=share, recomputes=stage.recompute, overhead=overhead, exchanges=exchanges)
+        return stage_times(known, share=share, overhead=overhead, exchanges=exchanges)
 
     @cached_property
     def closing_ns(self) -> int:

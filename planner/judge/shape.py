@@ -49,10 +49,16 @@ def _is_stage(stage: Stage) -> bool:
         _is_names(stage.layers)
         and isinstance(stage.replicas, tuple)
         and all(_is_names(group) for group in stage.replicas)
-        and isinstance(stage.recompute, bool)
+        and (isinstance(stage.recompute, bool) or _is_map(stage.recompute))
         and stage.shard in SHARDS
         and all(map(_is_shares, (stage.input_grad_replicas, stage.weight_grad_replicas)))
     )
+
+
+def _is_map(value: object) -> bool:
+    """Layers and kinds of recomputation, no layer twice."""
+    pairs = isinstance(value, tuple) and all(_is_names(pair) and len(pair) == 2 for pair in value)
+    return pairs and isinstance(value, tuple) and len({layer for layer, _ in value}) == len(value)
 
 
 def _is_shares(value: object) -> bool:

@@ -7,6 +7,7 @@ with the batch is.
 from fractions import Fraction
 from typing import NamedTuple
 
+from planner.judge.recomputation import kept_bytes, kind_in
 from planner.judge.samples import round_up
 from planner.judge.stage_replicas import is_sharded
 from planner.plan import Stage
@@ -34,8 +35,8 @@ class StageBytes(NamedTuple):
     """From the start of F to the end of I."""
     weight_stash: int
     """The part of it that stays until the end of W; 0 if there is no W."""
-    checkpoint: int
-    """What stands for the stash where the stage recomputes."""
+    held: int
+    """From the end of F to the start of I or B: the stash, but a checkpoint for each layer that recomputes."""
     workspace: int
     """While an action runs."""
     parameters: int
@@ -48,7 +49,8 @@ class StageBytes(NamedTuple):
 
 def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
     """The bytes of a stage that consists of `layers`, whose bytes at `width` are known."""
-    held = [entry for layer in layers if (entry := bytes_at(layer, width)) is not None]
+    known = [(layer, entry) for layer in layers if (entry := bytes_at(layer, width)) is not None]
+    held = [entry for _, entry in known]
     replicas, has_weight_grad = len(stage.replicas), any(map(is_trained, layers))
 
     def divided(total: int) -> int:
@@ -58,7 +60,7 @@ def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
         state=sum(entry.state_bytes for entry in held) - sharded_away(stage, layers, width=width),
         stash=divided(sum(entry.stash_bytes for entry in held)),
         weight_stash=divided(sum(entry.weight_stash_bytes for entry in held)) if has_weight_grad else 0,
-        checkpoint=divided(sum(entry.checkpoint_bytes for entry in held)),
+        held=divided(sum(kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known)),
         workspace=max(entry.workspace_bytes for entry in held),
         parameters=sum(layer.parameter_bytes for layer in layers),
         gradients=gradient_bytes(layers, width=width),

@@ -99,11 +99,12 @@ class ExactSearch:
         self.num_master_rounds = 0
         """Times that the integer programme was asked for the next case."""
         self.settled: dict[Hashable, int] = {}
-        self.covers_all_plans = not list_groups(problem) or (
+        has_all_groups = not list_groups(problem) or (
             lists_every_group(problem) and problem.options.max_stages_per_device == 1
         )
+        self.covers_all_plans = has_all_groups and not problem.options.recompute_layers
         """Whether every plan is searched: of groups of several devices only those of `list_groups` are, and of those in
-        one plan only such as are equal or disjoint."""
+        one plan only such as are equal or disjoint; stages recompute all of their layers or none."""
         self.plays_exactly = problem.cluster.overlap and (
             problem.options.synchronisation == "after" or problem.max_replicas == 1
         )

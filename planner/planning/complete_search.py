@@ -75,7 +75,7 @@ class CompleteQuestion:
         found = {
             "sets": [sets.get(tuple(sorted(number[name] for name in stage.layers)), -1) for stage in plan.stages],
             "seats": [instance.seats.index(tuple(device[group[0]] for group in s.replicas)) for s in plan.stages],
-            "recompute": [int(stage.recompute) for stage in plan.stages],
+            "recompute": [int(bool(stage.recompute)) for stage in plan.stages],
         }
         schedule = make_schedule_instance(self.problem, plan.stages, costs=costs)
         played = play(schedule, make_words(self.problem, plan))

@@ -8,6 +8,7 @@ from planner.planning.cp_sat_orders import SingleOrders
 from planner.planning.exact_improver import ExactTurns, FinalExactTurn
 from planner.planning.improver import Improver, Leader
 from planner.planning.intervals import add_intervals
+from planner.planning.recompute_improver import RecomputeTurns
 from planner.planning.search_state import SearchState
 from planner.planning.sequential_improver import SequentialTurns
 from planner.planning.sessions import Sessions
@@ -105,6 +106,7 @@ class SearchLoop:
         self.sequential = SequentialTurns(run, self.search, leader=self.leader)
         self.apart = ApartTurns(run, self.search)
         self.exact = ExactTurns(run, self.search.searcher)
+        self.layers = RecomputeTurns(run, self.search)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -139,13 +141,21 @@ class SearchLoop:
             try_orders(run, search)
             self.leader.propose("stages near the bound")
         yield
+        if self.layers.is_open:
+            with run.turn_of(self.layers.name):
+                yield from self.layers.begin()
         if not search.pool:
             yield from self._finish_exactly()
             return
         single = SingleOrders(run, search)
-        complete = (self.exact, single) if run.limits.method == "auto" else ()
-        others = (self.sequential, self.apart, *complete, self.sessions)
+        complete = (self.exact, single) if self._is_complete else ()
+        others = (self.sequential, self.apart, self.layers, *complete, self.sessions)
         yield from self._take_turns(JointTurns(search, self.leader), others)
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether the exact search may say that nothing is left: it knows stages that recompute, not layers."""
+        return self.run.limits.method == "auto" and not self.layers.is_open
 
     def _search_orders(self) -> Iterator[None]:
         """Partition and mapping are given: all time goes into the order."""
@@ -181,6 +191,8 @@ class SearchLoop:
 
     def _finish_exactly(self) -> Iterator[None]:
         """The exact search to its end: where nothing else can find a plan."""
+        if self.layers.is_open:
+            return
         last = FinalExactTurn(self.exact)
         try:
             with self.run.turn_of(last.name):

@@ -162,11 +162,10 @@ def _scaled(cost: LayerCost, device_type: str, *, ratios: KindRatios, is_best: b
         input_grad += 0 if is_best else missing
         backward = min(backward, input_grad + weight_grad)
     return replace(
-        cost,
+        cost.with_recomputation(lambda extra: scale(extra, "F")),
         device_type=device_type,
         forward_ns=scale(cost.forward_ns, "F"),
         input_grad_ns=input_grad,
         weight_grad_ns=weight_grad,
         backward_ns=backward,
-        recompute_ns=scale(cost.recompute_ns, "F"),
     )

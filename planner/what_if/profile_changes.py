@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from planner.problem import Problem
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes, checkpoints_scaled
 
 
 def with_faster_device(problem: Problem, name: str) -> Problem:
@@ -33,12 +33,11 @@ def _scale(cost: LayerCost, change: Callable[[int], int]) -> LayerCost:
     input_grad, weight_grad = change(cost.input_grad_ns), change(cost.weight_grad_ns)
     fused = None if cost.backward_ns is None else min(change(cost.backward_ns), input_grad + weight_grad)
     return replace(
-        cost,
+        cost.with_recomputation(change),
         forward_ns=change(cost.forward_ns),
         input_grad_ns=input_grad,
         weight_grad_ns=weight_grad,
         backward_ns=fused,
-        recompute_ns=change(cost.recompute_ns),
     )
 
 
@@ -91,6 +90,7 @@ def _halve_layer(layer: Layer, profile: ModelProfile, *, is_measured: bool) -> L
         stash_bytes=_half(layer.stash_bytes),
         weight_stash_bytes=_half(layer.weight_stash_bytes),
         checkpoint_bytes=_half(layer.checkpoint_bytes),
+        recompute_kinds=checkpoints_scaled(layer.recompute_kinds, _half),
         wider=tuple(map(_halve_width, layer.wider)),
     )
 
@@ -101,6 +101,7 @@ def _halve_width(entry: WidthBytes) -> WidthBytes:
         stash_bytes=_half(entry.stash_bytes),
         weight_stash_bytes=_half(entry.weight_stash_bytes),
         checkpoint_bytes=_half(entry.checkpoint_bytes),
+        recompute_kinds=checkpoints_scaled(entry.recompute_kinds, _half),
     )
 
 

@@ -99,6 +99,13 @@ def sharded(*arguments: Any, **more: Any) -> Case:
     return replace(case, plan=shard(case.plan), then=then)
 
 
+def by_layer(case: Case) -> Case:
+    """The same plan with every other layer of every stage recomputing, which the stages say layer by layer."""
+    maps = [tuple((name, "full") for name in stage.layers[::2]) for stage in case.plan.stages]
+    stages = tuple(replace(stage, recompute=own) for stage, own in zip(case.plan.stages, maps, strict=True))
+    return replace(case, plan=replace(case.plan, stages=stages))
+
+
 def shard(plan: Plan) -> Plan:
     """The same plan with every replicated stage's optimizer state sharded."""
     stages = tuple(replace(each, shard="optimizer" if len(each.replicas) > 1 else "none") for each in plan.stages)
@@ -197,6 +204,7 @@ TWO = methods(2, 3, 4) | {
     "frozen between": drawn("0 1 0 1", kinds="wfnw", num_microbatches=3),
     "nothing to train at the end": drawn("0 1 1", kinds="wwn", num_microbatches=4),
     "recomputation": drawn("0 1", cut=(2, 3), num_microbatches=4, recompute="yn"),
+    "recomputation layer by layer": by_layer(drawn("0 1 0", cut=(3, 2, 2), num_microbatches=4)),
     "recomputation everywhere, V": drawn("0 1 1 0", num_microbatches=4, recompute="yyyy", seed=3),
     "bfloat16": drawn("0 1", cut=(2, 2), num_microbatches=4, model="bfloat16", dtype="bfloat16"),
     "bfloat16, random order": drawn("0 1 0", num_microbatches=4, model="bfloat16", seed=4, dtype="bfloat16"),

@@ -17,7 +17,7 @@ import numpy
 from planner.actions import Action
 from planner.plan import SHARDS, Plan, Shard, Stage
 from planner.problem import Problem
-from profiles.model_profile import Edge, Layer
+from profiles.model_profile import Edge, Layer, WidthBytes
 from tests.planner.exhaustive import explore
 
 Seat = tuple[int, int]
@@ -86,6 +86,7 @@ def check(problem: Problem, plan: Plan) -> None:
         demand(has_whole_samples(problem, len(stage.replicas)), "whole samples")
         demand(is_measured(problem, stage), "measured for that share")
         demand(problem.options.recompute or not stage.recompute, "recomputation is allowed")
+        demand(isinstance(stage.recompute, bool) or problem.options.recompute_layers, "layer by layer, too")
         demand(stage.shard == "none" or len(stage.replicas) > 1, "nobody shards alone")
         for group in stage.replicas:
             for layer in (problem.profile.by_name[name] for name in stage.layers):
@@ -164,8 +165,8 @@ class Reading:
             counts = {"F": layer.forward_exchanges, "I": layer.backward_exchanges, "B": layer.backward_exchanges}
             total += r * counts.get(kind, 0) * sum(each.exchange_ns for each in entries) * (r > 1)
             total += ceil(r * self.layer_time(layer, seat, kind))
-            if stage.recompute and kind in "IB":
-                total += ceil(r * self.layer_time(layer, seat, "R"))
+            if kind in "IB" and (way := way_of(stage, layer)) is not None:
+                total += ceil(r * self.layer_time(layer, seat, way))
         fields = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}
         return ceil(Fraction(total, r)) + sum(getattr(each, fields[kind]) for each in entries)
 
@@ -181,7 +182,8 @@ class Reading:
                 both = cost.input_grad_ns + cost.weight_grad_ns
                 fused = both if cost.backward_ns is None else cost.backward_ns
                 times = {"F": cost.forward_ns, "I": cost.input_grad_ns, "W": cost.weight_grad_ns, "B": fused}
-                points[cost.microbatch_size or whole] = (times | {"R": cost.recompute_ns})[kind]
+                ways = {"full": cost.recompute_ns} | {each.kind: each.recompute_ns for each in cost.recompute_kinds}
+                points[cost.microbatch_size or whole] = (times | ways)[kind]
         lower, upper = [x for x in points if x <= size], [x for x in points if x >= size]
         if not lower:
             return points[min(upper)] * size / min(upper)
@@ -307,7 +309,11 @@ class Reading:
             layer if len(groups[0]) == 1 else next(w for w in layer.wider if w.width == len(groups[0]))
             for layer in self.layers[stage]
         ]
-        values = [getattr(entry, field) for entry in entries]
+        if field == "held_bytes":
+            ways = [way_of(self.stages[stage], layer) for layer in self.layers[stage]]
+            values = [left_by(entry, way) for entry, way in zip(entries, ways, strict=True)]
+        else:
+            values = [getattr(entry, field) for entry in entries]
         if field == "workspace_bytes":
             return max(values)
         return sum(values) if field == "state_bytes" else ceil(Fraction(sum(values), len(groups)))
@@ -342,7 +348,7 @@ class Reading:
         """What a stage holds for a microbatch once `word` is done."""
         kinds = "".join(action.kind for action in word if action[1:] == (stage, microbatch))
         if kinds == "F":
-            return self.size(stage, "checkpoint_bytes" if self.stages[stage].recompute else "stash_bytes")
+            return self.size(stage, "held_bytes")
         if kinds != "FI" or not self.has_weights[stage]:
             return 0
         return self.size(stage, "weight_stash_bytes") + self.kept_workspace(stage)
@@ -353,7 +359,7 @@ class Reading:
 
     def extra(self, action: Action) -> int:
         """What an action holds on top while it runs."""
-        held = self.size(action.stage, "checkpoint_bytes" if self.stages[action.stage].recompute else "stash_bytes")
+        held = self.size(action.stage, "held_bytes")
         own = {"F": held, "W": 0}.get(action.kind, self.size(action.stage, "stash_bytes") - held)
         left = self.kept_workspace(action.stage) if action.kind == "W" else 0
         return own + self.size(action.stage, "workspace_bytes") - left
@@ -530,8 +536,8 @@ def every_mapping(problem: Problem) -> Iterator[tuple[Stage, ...]]:
             first_used = list(dict.fromkeys(name for replicas in placement for group in replicas for name in group))
             if symmetric and first_used != names[: len(first_used)]:
                 continue
-            modes = product((False, True) if options.recompute else (False,), every_shard(options.shard_optimizer))
-            for flags in product(list(modes), repeat=len(parts)):
+            ways = [product(every_way(problem, part), every_shard(options.shard_optimizer)) for part in parts]
+            for flags in product(*map(list, ways)):
                 sharers = [r for (_, shard), r in zip(flags, placement, strict=True) if shard == "optimizer"]
                 if any(len(replicas) == 1 for replicas in sharers):
                     continue
@@ -541,6 +547,28 @@ def every_mapping(problem: Problem) -> Iterator[tuple[Stage, ...]]:
                 )
                 if is_allowed(problem, stages):
                     yield stages
+
+
+def way_of(stage: Stage, layer: Layer) -> str | None:
+    """By which kind a layer of a stage recomputes, if it does."""
+    if isinstance(stage.recompute, bool):
+        return "full" if stage.recompute else None
+    found = [kind for name, kind in stage.recompute if name == layer.name]
+    return found[0] if found else None
+
+
+def left_by(entry: Layer | WidthBytes, way: str | None) -> int:
+    """What F leaves of a layer."""
+    others = {each.kind: each.checkpoint_bytes for each in entry.recompute_kinds}
+    return ({"full": entry.checkpoint_bytes, None: entry.stash_bytes} | others)[way]
+
+
+def every_way(problem: Problem, part: Sequence[str]) -> list[bool | tuple[tuple[str, str], ...]]:
+    """How a stage of these layers may recompute: none, all of them fully, or each as it likes."""
+    if not problem.options.recompute_layers:
+        return [False, True] if problem.options.recompute else [False]
+    kinds = [[None, "full", *(entry.kind for entry in problem.profile.by_name[name].recompute_kinds)] for name in part]
+    return [tuple((n, k) for n, k in zip(part, ways, strict=True) if k is not None) for ways in product(*kinds)]
 
 
 def every_shard(choice: str) -> tuple[Shard, ...]:
@@ -672,7 +700,7 @@ def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndar
         [
             *(s, index[stages[s].replicas[r][0]], int(reading.has_weights[s])),
             *(reading.durations[s, r][kind] for kind in "FIWB"),
-            reading.size(s, "checkpoint_bytes" if stages[s].recompute else "stash_bytes"),
+            reading.size(s, "held_bytes"),
             reading.size(s, "stash_bytes"),
             (reading.size(s, "weight_stash_bytes") + reading.kept_workspace(s)) * reading.has_weights[s],
             reading.size(s, "workspace_bytes"),

@@ -108,6 +108,12 @@ def of_cost(*, late: bool = False, is_stated: bool = True, **fields: object) -> 
     return make
 
 
+def with_map() -> Callable[[], tuple[Problem, Plan]]:
+    """The base plan with one layer of two that recomputes, where stages may."""
+    stage = replace(make_stage("w x @ a"), recompute=(("x", "full"),))
+    return lambda: (problem := base_problem(recompute=True), base_plan(problem, stage, "y z @ b"))
+
+
 REPLICATED = {"b": "1F0 1F1 1B0 1B1", "c": "1F0 1F1 1B0 1B1"}
 
 
@@ -282,6 +288,8 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "replica-limit": two_replicas,
     "replicas-uneven": two_and_three_replicas,
     "edge-skips": skipping_edge,
+    "recompute-unknown": with_stages(replace(make_stage("w x @ a"), recompute=(("y", "full"),)), "y z @ b"),
+    "recompute-uneven": with_map(),
     "recompute-forbidden": with_stages(make_stage("w x @ a", recompute=True), "y z @ b"),
     "shard-option": with_replicas_that_shard,
     "split-forbidden": with_options(split_backward=False),

@@ -23,6 +23,16 @@ def test_ranks_follow_the_stages():
     assert layout.stages_of(0) == (0, 2)
 
 
+def test_other_kinds_of_recomputation_are_refused():
+    """Tests that a layer recomputes as a whole, and that for less the stage, the layer and the kind are named."""
+    plan = make_random_plan("0 1", num_microbatches=2)
+    name = plan.stages[0].layers[0]
+    full, other = (replace(plan.stages[0], recompute=((name, kind),)) for kind in ("full", "selective"))
+    assert make_layout(replace(plan, stages=(full, plan.stages[1]))).num_stages == 2
+    with pytest.raises(ValueError, match=f"stage 0 recomputes layer '{name}' by 'selective'"):
+        make_layout(replace(plan, stages=(other, plan.stages[1])))
+
+
 def test_replicas_become_pipelines():
     """Tests that replica k of every stage belongs to pipeline k, and that pipelines come one after the other."""
     layout = pipelines("0/2 1/3", num_microbatches=2)

@@ -24,6 +24,7 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify
+from profiles.model_profile import RecomputeBytes, RecomputeTime
 from tests.long_runs import shortened
 from tests.planner.export.chains import make_chain
 from tests.planner.export.chains import make_plan as draw_plan
@@ -338,6 +339,39 @@ def test_why_megatron_cannot_is_said_exactly():
     drawn = as_looped(unnamed, draw_plan(unnamed, "", stages="0,1@d0 2,3@d1"))
     layout = dict(words[:2] for words in megatron.make_megatron_job(unnamed, drawn).arguments)
     assert layout["--pipeline-model-parallel-layout"] == "Ett|ttL"  # a profile of blocks alone
+
+
+def recomputing(plan: Plan, *maps: dict[str, str]) -> Plan:
+    """The plan with these layers of its stages recomputing, each by its kind."""
+    stages = [replace(stage, recompute=tuple(own.items())) for stage, own in zip(plan.stages, maps, strict=True)]
+    return replace(plan, stages=tuple(stages))
+
+
+def test_megatron_is_told_which_blocks_recompute():
+    """Tests that the first blocks of every stage, or all of one kind, become flags, and that others are refused."""
+    problem = language_model(num_devices=4)
+    time, size = RecomputeTime(kind="selective", recompute_ns=0), RecomputeBytes(kind="selective", checkpoint_bytes=0)
+    layers = tuple(
+        replace(layer, costs=(replace(layer.costs[0], recompute_kinds=(time,)),), recompute_kinds=(size,))
+        for layer in problem.profile.layers
+    )
+    problem = replace(problem, profile=replace(problem.profile, layers=layers))
+    plan = cut(problem, [4, 5], "0 1")
+    blocks = [[name for name in stage.layers if name.startswith("layers.")] for stage in plan.stages]
+    first = recomputing(plan, *(dict.fromkeys(own[:2], "full") for own in blocks))
+    flags = dict(words[:2] for words in megatron.make_megatron_job(problem, first).arguments)
+    assert (flags["--recompute-method"], flags["--recompute-num-layers"]) == ("block", "2")
+    every = recomputing(plan, *(dict.fromkeys(own, "selective") for own in blocks))
+    assert ("--recompute-granularity", "selective") in megatron.make_megatron_job(problem, every).arguments
+    wrong = {
+        "this plan others": [{blocks[0][1]: "full"}, {}],
+        "is no block": [{plan.stages[0].layers[0]: "full"}, {}],
+    }
+    for message, maps in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            megatron.make_megatron_job(problem, recomputing(plan, *maps))
+    with pytest.raises(ValueError, match="recompute_layers = false"):
+        deepspeed.render_deepspeed(problem, recomputing(plan, {}, {}))
 
 
 def test_renumbering_is_by_the_last_stage():

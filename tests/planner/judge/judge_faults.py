@@ -25,6 +25,7 @@ from planner.judge import (
 )
 from planner.judge.device_orders import Positions
 from planner.judge.memory import MemoryUse, Step
+from planner.judge.recomputation import NONE
 from planner.judge.routes import Direction, Route
 from planner.judge.synchronisation import NO_RING, Ring
 from planner.judge.times import _Check
@@ -213,16 +214,14 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "F / 2": times(lambda t: t | {"F": t["F"] // 2}),
     "I takes a nanosecond more": times(lambda t: t | {"I": t["I"] + 1}),
     "B takes I + W": times(lambda t: t | {"B": t["I"] + t["W"]}),
-    "recomputation is free": put(
-        READING, "stage_times", lambda original, layers, **kw: original(layers, **kw | {"recomputes": False})
-    ),
+    "recomputation is free": put(READING, "kind_in", lambda original, stage, layer: NONE),
     "times are those of the whole microbatch": put(
         READING, "layer_times", lambda original, measured, samples, **kw: original(measured, Fraction(1), **kw)
     ),
     "durations are rounded down": lambda patch: patch.setattr(planner.judge.costs, "round_up", floor),
     "stash / 100": sizes(stash=lambda s: s.stash // 100),
     "the weight stash is forgotten": sizes(weight_stash=lambda s: 0),
-    "the checkpoint is a byte too large": sizes(checkpoint=lambda s: s.checkpoint + 1),
+    "the checkpoint is a byte too large": sizes(held=lambda s: s.held + (s.held < s.stash)),
     "the workspace is forgotten": sizes(workspace=lambda s: 0),
     "I gives back the workspace that it keeps": put(
         READING, "steps", lambda original, *args, **kw: original(*args, **kw | {"keeps_workspace": False})
