@@ -59,7 +59,7 @@ class PaceParams(ParamGroup):
     """Actions that a slow machine plays in a second. Not measured: on purpose several times too few."""
     max_bounded_actions: Work = 400_000
     """Larger plans come without a schedule bound, which would take as long as the rest. Not measured."""
-    bounded_actions_per_s: Work = 20_000
+    bounded_actions_per_s: Work = 10_000
     """Actions and transfers for which a slow machine finds the schedule bound in a second. Measured: plans on 128
     to 512 devices with 10,000 to 15,000 of them took 0.7 to 1.3 processor seconds."""
     longer_round: Ratio = 1.25
