@@ -19,7 +19,6 @@ from typing import Any, Literal
 from api.tuning.short_run import ShortRun
 from api.tuning.tuning_candidates import key_of
 from api.tuning.tuning_report import describe_stages
-from benchmarks.machine_pace import pace_s
 from benchmarks.report import Table, make_parser, ms, percent
 from benchmarks.user_flow import (
     Flow,
@@ -89,8 +88,6 @@ class Entry:
     stages: str = ""
     is_replicated: bool = False
     runs: list[ShortRun] = field(default_factory=list)
-    paces: list[float] = field(default_factory=list)
-    """Of the machine right before each run, over its pace at the time of the profile: above 1 it was slower."""
     failure: str = ""
 
     @property
@@ -107,13 +104,6 @@ class Entry:
         """(predicted - measured) / measured; None for torch's own."""
         measured = self.measured_ns
         return None if measured is None or self.kind == "torch" else (self.predicted_ns - measured) / measured
-
-    @property
-    def error_at_pace(self) -> float | None:
-        """The error if the prediction is held against the machine as it was when the plan ran."""
-        if self.error is None or self.measured_ns is None or not self.paces:
-            return None
-        return self.predicted_ns * statistics.median(self.paces) / self.measured_ns - 1
 
     def memories(self) -> list[tuple[int, int]]:
         """Predicted and measured peak of every device whose runs say what it held: the most of any run."""
@@ -246,14 +236,13 @@ def _question(plan: Plan, workload: Workload) -> Problem:
     return question_of(plan, workload)
 
 
-def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float, usual_s: float) -> None:
-    """All in turns, once in any case, and again as long as another round fits; `usual_s`: the pace of the profile."""
+def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float) -> None:
+    """All in turns, once in any case, and again as long as another round fits."""
     begin, rounds = time.monotonic(), 0
     while not rounds or (time.monotonic() - begin) * (rounds + 1) / rounds <= seconds:
         for entry in entries:
             if entry.failure:
                 continue
-            pace = pace_s() / usual_s
             try:
                 if entry.path is not None:
                     entry.runs.append(flow.run(entry.path, predicted_ns=entry.predicted_ns))
@@ -261,8 +250,6 @@ def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float, usual_s:
                     entry.runs.append(flow.run_torch(entry.about, predicted_ns=entry.predicted_ns))
             except FlowError as error:
                 entry.failure = str(error)
-                continue
-            entry.paces.append(pace)
         rounds += 1
 
 
@@ -275,7 +262,6 @@ HEADER = (
     "measured ms",
     "its spread",
     "error",
-    "machine",
     "memory predicted MiB",
     "measured MiB",
     "error",
@@ -290,11 +276,10 @@ def add_rows(table: Table, model: FlowModel, entries: Sequence[Entry]) -> None:
         cells = [model.name, entry.name, entry.kind, entry.stages]
         measured, error = entry.measured_ns, entry.error
         if measured is None:
-            table.add([*cells[:1], f"{entry.name}: failed: {entry.failure[:160]}", *cells[2:], *[""] * 9])
+            table.add([*cells[:1], f"{entry.name}: failed: {entry.failure[:160]}", *cells[2:], *[""] * 8])
             continue
         shown = "" if error is None else ms(entry.predicted_ns)
         cells += [shown, ms(measured), percent(entry.spread), "" if error is None else percent(error)]
-        cells += [f"{statistics.median(entry.paces):.2f}"]
         memory = entry.memory()
         cells += ["", "", ""] if memory is None else [f"{part / 2**20:.1f}" for part in memory]
         cells += [] if memory is None else [percent(memory[0] / memory[1] - 1)]
@@ -316,11 +301,6 @@ def summarise(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> list[str]:
     ]
     if own:
         lines.append(_describe_own(_errors(own)))
-    if at_pace := [abs(each) for e in plans if (each := e.error_at_pace) is not None]:
-        lines.append(
-            "Held against the machine's pace when each plan ran (a fixed job on all cores right before, over the same "
-            f"job around the profile): median {percent(statistics.median(at_pace))}, worst {percent(max(at_pace))}."
-        )
     real = [e for model, entries in models if not model.is_emulated for e in entries if e.error is not None]
     lines += [_describe_memory(real), _describe_preferred(models), *_describe_rivals(models)]
     noise = statistics.median(e.spread for e in plans)
@@ -409,12 +389,10 @@ def measure_model(model: FlowModel, folder: Path, *, seconds: float, is_quick: b
     """Profile, plan, run; raises FlowError if the model cannot even be profiled."""
     begin = time.monotonic()
     flow = Flow(model, folder)
-    before = pace_s()
     workload = flow.profile()
-    usual_s = (before + pace_s()) / 2
     entries = list(make_entries(flow, workload, is_quick=is_quick))
     settle(entries, workload)
-    run_rounds(flow, entries, seconds=seconds - (time.monotonic() - begin), usual_s=usual_s)
+    run_rounds(flow, entries, seconds=seconds - (time.monotonic() - begin))
     return entries
 
 
@@ -448,14 +426,13 @@ def main() -> None:
 _ABOUT = """\
 README's commands on every model, each in fresh processes: `pipeplan profile MODEL -m 8 --devices 2`, before any plan
 exists; `pipeplan plan --no-idle-devices --time-limit 5`, the preferred plan, and the same with other switches; given
-layouts by the same profile; `torchrun -m planner.execute`, all plans of a model in turns, round after round.
-Predicted: by that profile. Measured: median over runs of the median iteration, the first left out. Its spread:
-quartiles of the plan's own iterations apart. Error: (predicted - measured) / measured. Memory: of the device where
-prediction and run differ most, as the executor reports it. Machine: how long a fixed job on all cores took right
-before the run, over what it took around the profile: above 1 the machine was slower. Rank: by the clock, among the
-plans of the model. `torch`: torch's own schedule classes on the cut of our 1F1B (ZBV: two stages per device), and
-DistributedDataParallel, on the same model, processes and iterations. The emulation has paced layers (they sleep), is
-profiled with `--clock wall`, and its memory counts in no summary: its tensors are next to nothing."""
+layouts by the same profile; `torchrun -m planner.execute`, all plans of a model in turns, round after round. Predicted:
+by that profile. Measured: median over runs of the median iteration, the first left out. Its spread: quartiles of the
+plan's own iterations apart. Error: (predicted - measured) / measured. Memory: of the device where prediction and run
+differ most, as the executor reports it. Rank: by the clock, among the plans of the model. `torch`: torch's own schedule
+classes on the cut of our 1F1B (ZBV: two stages per device), and DistributedDataParallel, on the same model, processes
+and iterations. The emulation has paced layers (they sleep), is profiled with `--clock wall`, and its
+memory counts in no summary: its tensors are next to nothing."""
 
 
 def _preface() -> tuple[str, ...]:

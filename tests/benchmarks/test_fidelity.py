@@ -25,7 +25,6 @@ from benchmarks.fidelity import (
     sign_chance,
     summarise,
 )
-from benchmarks.machine_pace import pace_s
 from benchmarks.report import Table
 from benchmarks.user_flow import Flow, balanced_cut, make_layout, read_peaks, spread_of
 from planner.document import parse_plan
@@ -48,17 +47,6 @@ def entry(name: str, *, predicted: int, measured: int, kind: str = "own", folder
 
 def said(*entries: Entry) -> str:
     return "\n".join(summarise([(MODELS[0], entries)]))
-
-
-def test_the_machine_may_have_changed_its_pace():
-    """Tests that a prediction is also held against the machine as it was when the plan ran."""
-    slow, fast = entry("planner", predicted=100, measured=126), entry("1F1B", predicted=100, measured=80)
-    slow.paces, fast.paces = [1.1, 1.2, 5.0], [0.8]
-    assert slow.error_at_pace == pytest.approx(-6 / 126)
-    text = said(slow, fast)
-    assert "same job around the profile): median 2.38 %, worst 4.76 %" in text
-    assert "Error of the iteration's time: median 22.82 %" in text
-    assert entry("torch DDP", predicted=1, measured=90, kind="torch").error_at_pace is None
 
 
 def test_errors_are_held_against_their_targets():
@@ -195,7 +183,7 @@ def test_a_plan_and_torchs_own_are_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert [each.name for each in entries] == ROWS
     settle(entries, workload)
     chosen = [each for each in entries if each.name in ("planner", "torch 1F1B")]
-    run_rounds(flow, chosen, seconds=0, usual_s=pace_s())
+    run_rounds(flow, chosen, seconds=0)
     assert [(each.failure, len(each.runs)) for each in chosen] == [("", 1)] * 2
     table = Table(preface=(), header=HEADER)
     add_rows(table, MODELS[0], chosen)
