@@ -3,9 +3,7 @@
 By the host's clock: the processes of a group wait for each other within actions.
 """
 
-import importlib
 import json
-import os
 import re
 import sys
 from collections import defaultdict
@@ -17,6 +15,7 @@ from torch import distributed
 
 from planner.document import parse_plan
 from planner.execute.execution import Execution, prepare
+from planner.execute.probe import meet_in
 from planner.execute.training import load_training
 
 WARM_UP = 2
@@ -40,12 +39,7 @@ class GroupWork:
 def main(about: str) -> None:
     """Run, and write what was timed: per plan nanoseconds by stage and kind; per layer the bytes held, and in all."""
     work = GroupWork(**json.loads(about))
-    rank = int(os.environ["RANK"])
-    sys.path.insert(0, os.getcwd())
-    importlib.invalidate_caches()
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{work.folder}/rendezvous", rank=rank, world_size=int(os.environ["WORLD_SIZE"])
-    )
+    rank = meet_in(work.folder)
     training = load_training(work.model)
     runs, held = [], dict[str, tuple[int, int]]()
     for path in work.plans:

@@ -52,15 +52,21 @@ class ThreadClock(HostClock):
         return mark
 
 
-def main(about: str) -> None:
-    """Run, and write what was timed."""
-    work = ProbeWork(**json.loads(about))
+def meet_in(folder: str) -> int:
+    """Join the other processes, which know the same folder; the rank of this one. The user's modules can be found."""
     rank = int(os.environ["RANK"])
     sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()
     distributed.init_process_group(
-        "gloo", init_method=f"file://{work.folder}/rendezvous", rank=rank, world_size=int(os.environ["WORLD_SIZE"])
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=int(os.environ["WORLD_SIZE"])
     )
+    return rank
+
+
+def main(about: str) -> None:
+    """Run, and write what was timed."""
+    work = ProbeWork(**json.loads(about))
+    rank = meet_in(work.folder)
     plan = parse_plan(Path(work.plan).read_bytes(), source=work.plan)
     training: Training = load_training(work.model)
     log = ActionLog(ThreadClock())
