@@ -33,8 +33,9 @@ SOURCE, TARGET, FORWARD_SIZE, BACKWARD_SIZE, HAS_GRADIENT, RANK = range(6)
 SENDER, RECEIVER, WAY, TICKS, ROUTE = range(5)
 """Columns of flows between lanes; the route is -1 inside a device."""
 
-FORWARD_PART, GRADIENT_PART, REST_PART = range(3)
-"""Columns of a lane's shares: F, the least backward work before the gradient leaves, and the least after it."""
+FORWARD_PART, GRADIENT_PART, REST_PART, WEIGHT_PART, DRAIN_PART = range(5)
+"""Columns of a lane's shares: F, the least backward work before the gradient leaves, and the least after it; in the
+outlook of a game also W, and what follows the last I."""
 
 HEAD, WORK, TAIL_AFTER = range(3)
 """Columns of the jobs of one machine."""

@@ -16,6 +16,7 @@ from solver_models.columns import (
     CUT,
     CUT_GRADIENT,
     CUT_WEIGHTS,
+    DRAIN_PART,
     FORWARD_PART,
     FORWARD_SIZE,
     GRADIENT,
@@ -43,6 +44,7 @@ from solver_models.columns import (
     TARGET,
     TICKS,
     WAY,
+    WEIGHT_PART,
     WEIGHT_STASH,
     WEIGHT_WORKSPACE,
     WEIGHTS,
@@ -50,9 +52,13 @@ from solver_models.columns import (
 )
 from solver_models.compiled import int64, kernel
 from solver_models.event_heap import (
+    AHEAD,
     ARRIVAL,
+    CLOCK,
     FIRST_SEND,
     KEY,
+    NEXT,
+    NOW,
     RESUME,
     SEND,
     TIME,
@@ -60,6 +66,7 @@ from solver_models.event_heap import (
     event_of,
     heap_pop,
     heap_push,
+    make_heap,
 )
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, ShortIntegers
 
@@ -156,7 +163,9 @@ class Net(NamedTuple):
     budget: Integers
     """[D] units left beside what is resident."""
     flow_start: Integers
-    """[2 * N + 1] where the flows of lane n in direction w (0 forward, 1 backward) begin, at 2 * n + w."""
+    """[2 * N + 1] where the flows of an outlet begin: of lane n in direction w (0 forward, 1 backward), 2 * n + w."""
+    flow_way: Integers
+    """[P] direction."""
     flow_target: Integers
     """[P] receiving lane."""
     flow_duration: Integers
@@ -277,7 +286,7 @@ MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE, BUCKET, PLAIN_BUCKET
 LANE_NUMBER, LANE_STAGE, LANE_HAS_WEIGHT, LANE_HELD, LANE_STASH, LANE_WORKSPACE, LANE_WEIGHT_WORKSPACE = range(7)
 """Columns of `lane_table`."""
 
-RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW = range(4)
+RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, WAY_ROW = range(5)
 """Rows of a table of sorted flows."""
 
 FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT = 1, 2, 4, 8
@@ -584,7 +593,7 @@ def connect(layers: Layers, lanes: NetLanes, flows: Integers) -> Net:
                 users[layers.route_links[k]] += 1
     flow_start = np.cumsum(flow_start)
     fill = flow_start[:-1].copy()
-    table = np.zeros((4, flows.shape[0]), np.int64)
+    table = np.zeros((5, flows.shape[0]), np.int64)
     for f in range(flows.shape[0]):
         at = fill[2 * flows[f, SENDER] + flows[f, WAY]]
         fill[2 * flows[f, SENDER] + flows[f, WAY]] += 1
@@ -593,6 +602,7 @@ def connect(layers: Layers, lanes: NetLanes, flows: Integers) -> Net:
             flows[f, TICKS],
             flows[f, ROUTE],
         )
+        table[WAY_ROW, at] = flows[f, WAY]
         if flows[f, ROUTE] >= 0:
             for k in range(layers.route_start[flows[f, ROUTE]], layers.route_start[flows[f, ROUTE] + 1]):
                 if users[layers.route_links[k]] > 1:
@@ -601,8 +611,9 @@ def connect(layers: Layers, lanes: NetLanes, flows: Integers) -> Net:
     return Net(
         lanes.stage, lanes.device, lanes.duration, lanes.size[HAS_WEIGHT], lanes.size[HELD], lanes.size[STASH],
         lanes.size[WEIGHT_STASH], lanes.size[WORKSPACE], lanes.size[WEIGHT_WORKSPACE], device_start, device_lanes,
-        lanes.budget, flow_start, table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW], table[SHARED_ROW],
-        num_inputs, num_gradients, layers.route_start, layers.route_links, lanes.synchronisation, lanes.scalars,
+        lanes.budget, flow_start, table[WAY_ROW], table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW],
+        table[SHARED_ROW], num_inputs, num_gradients, layers.route_start, layers.route_links, lanes.synchronisation,
+        lanes.scalars,
     )  # fmt: skip
 
 
@@ -620,10 +631,8 @@ def next_in_word(count: Integers, missing: ShortIntegers, words: ShortIntegers, 
 
 
 @kernel
-def forward_fits(
-    lanes: Integers, budget: int, cap: Integers, count: Integers, held: int, k: int, last: int, total: int
-) -> bool:
-    """Whether there is room for one more F of lane k of a device, and for one F of each deeper lane that holds nothing.
+def forward_fits(lanes: Integers, cap: Integers, count: Integers, room: int, k: int, last: int, total: int) -> bool:
+    """Whether `room` units do for one more F of lane k of a device, and for one F of each deeper lane that holds none.
 
     `lanes` [lanes by device, 7] is a `lane_table`; the lanes of the device end before `last`.
     """
@@ -635,48 +644,47 @@ def forward_fits(
         other = lanes[x, LANE_NUMBER]
         if count[other, FORWARD] == count[other, INPUT_GRAD] and count[other, FORWARD] < total:
             need += lanes[x, LANE_HELD]
-    return held + need + lanes[k, LANE_WORKSPACE] <= budget
+    return need + lanes[k, LANE_WORKSPACE] <= room
 
 
 @kernel
 def choose(
     lanes: Integers,
     device_start: Integers,
-    budgets: Integers,
-    all_held: Integers,
+    free: Integers,
     policy: Policy,
     d: int,
-    scalars: Integers,
     count: Integers,
     missing: ShortIntegers,
 ) -> int:
     """The action (lane * 4 + kind) that the policy starts on the idle device d, or -1 to wait.
 
-    `lanes[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `forward_fits`).
+    `lanes[device_start[d]:device_start[d + 1]]` are those of the device, by stage (see `forward_fits`); `free` [D]
+    units that are not held.
     """
-    first, last, budget, held = device_start[d], device_start[d + 1], budgets[d], all_held[d]
+    first, last, room = device_start[d], device_start[d + 1], free[d]
     cap, lag, mode = policy.cap, policy.lag[d], policy.mode[d]
-    total, can_split = scalars[MICROBATCHES], scalars[SPLIT]
+    total = missing.shape[2]
     forward, backward, weight = -1, -1, -1
     forward_rank, backward_rank, pending = FAR, FAR, -1
     for k in range(first, last):
         n = lanes[k, LANE_NUMBER]
         f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
         deep = -lanes[k, LANE_STAGE]
-        if lanes[k, LANE_HAS_WEIGHT] and i - w > max(pending, 0) and held + lanes[k, LANE_WEIGHT_WORKSPACE] <= budget:
+        if lanes[k, LANE_HAS_WEIGHT] and i - w > max(pending, 0) and lanes[k, LANE_WEIGHT_WORKSPACE] <= room:
             weight, pending = n * 4 + WEIGHT_GRAD, i - w
         if (
             i < f
             and missing[n, GRADIENTS, i] == 0
-            and held + lanes[k, LANE_STASH] - lanes[k, LANE_HELD] + lanes[k, LANE_WORKSPACE] <= budget
+            and lanes[k, LANE_STASH] - lanes[k, LANE_HELD] + lanes[k, LANE_WORKSPACE] <= room
         ):
             rank = deep if mode & DEPTH_FIRST else i * 4096 + deep
             if rank < backward_rank:
-                fused = lanes[k, LANE_HAS_WEIGHT] and (mode & FUSE or not can_split)
+                fused = lanes[k, LANE_HAS_WEIGHT] and mode & FUSE
                 backward, backward_rank = n * 4 + (BACKWARD if fused else INPUT_GRAD), rank
         if f < total and missing[n, ACTIVATIONS, f] == 0:
             rank = deep if mode & DEPTH_FIRST else f * 4096 + deep
-            if rank < forward_rank and forward_fits(lanes, budget, cap, count, held, k, last, total):
+            if rank < forward_rank and forward_fits(lanes, cap, count, room, k, last, total):
                 forward, forward_rank = n * 4, rank
     if weight >= 0 and pending >= lag and (lag == 0 or backward < 0):
         return weight
@@ -706,36 +714,29 @@ def lane_table(net: Net) -> Integers:
 @kernel
 def send(
     net: Net,
-    n: int,
-    way: int,
+    outlet: int,
     m: int,
-    now: int,
     heap: Integers,
-    size: int,
     link_free: Integers,
     missing: ShortIntegers,
     sent: Integers | None,
-) -> int:
-    """Let every flow of lane n in direction `way` go off for microbatch m; returns the new number of events."""
-    for f in range(net.flow_start[2 * n + way], net.flow_start[2 * n + way + 1]):
-        route, target = net.flow_route[f], net.flow_target[f]
-        if route < 0:
-            missing[target, way, m] -= 1
+) -> None:
+    """Let every flow of an outlet (2 * lane + direction) go off for microbatch m."""
+    for f in range(net.flow_start[outlet], net.flow_start[outlet + 1]):
+        if net.flow_route[f] < 0:
+            missing[net.flow_target[f], net.flow_way[f], m] -= 1
         elif net.flow_shared[f]:
-            heap_push(heap, size, now, event_key(1, net.lane_stage[n], m, way, f, SEND))
-            size += 1
+            key = event_key(1, net.lane_stage[outlet >> 1], m, net.flow_way[f], f, SEND)
+            heap_push(heap, heap[CLOCK, NOW], key)
         else:
-            size = depart(net, f, way, m, now, heap, size, link_free, sent)
-    return size
+            depart(net, f, m, heap[CLOCK, NOW], heap, link_free, sent)
 
 
 @kernel
-def depart(
-    net: Net, f: int, way: int, m: int, now: int, heap: Integers, size: int, link_free: Integers, sent: Integers | None
-) -> int:
-    """Put flow f on its links once they are free; returns the new number of events."""
+def depart(net: Net, f: int, m: int, earliest: int, heap: Integers, link_free: Integers, sent: Integers | None) -> None:
+    """Put flow f on its links once they are free."""
     route = net.flow_route[f]
-    begin = now
+    begin = earliest
     for k in range(net.route_start[route], net.route_start[route + 1]):
         begin = max(begin, link_free[net.route_links[k]])
     end = begin + net.flow_duration[f]
@@ -743,8 +744,7 @@ def depart(
         link_free[net.route_links[k]] = end
     if sent is not None:
         sent[f, m] = begin
-    heap_push(heap, size, end, event_key(0, net.lane_stage[net.flow_target[f]], m, way, f, ARRIVAL))
-    return size + 1
+    heap_push(heap, end, event_key(0, net.lane_stage[net.flow_target[f]], m, net.flow_way[f], f, ARRIVAL))
 
 
 @kernel
@@ -803,22 +803,22 @@ def memory_steps(net: Net, n: int, kind: int) -> tuple[int, int]:
 
 
 @kernel
-def account(net: Net, count: Integers, held: Integers, n: int, kind: int) -> None:
+def account(net: Net, count: Integers, free: Integers, n: int, kind: int) -> None:
     """Count an action that starts now and book its memory as it stands after its end."""
     d = net.lane_device[n]
     if kind == FORWARD:
         count[n, FORWARD] += 1
-        held[d] += net.held[n]
+        free[d] -= net.held[n]
     elif kind == INPUT_GRAD:
         count[n, INPUT_GRAD] += 1
-        held[d] += net.weight_stash[n] - net.held[n]
+        free[d] += net.held[n] - net.weight_stash[n]
     elif kind == WEIGHT_GRAD:
         count[n, WEIGHT_GRAD] += 1
-        held[d] -= net.weight_stash[n]
+        free[d] += net.weight_stash[n]
     else:
         count[n, INPUT_GRAD] += 1
         count[n, WEIGHT_GRAD] += 1
-        held[d] -= net.held[n]
+        free[d] += net.held[n]
 
 
 @kernel
@@ -832,30 +832,36 @@ def make_missing(net: Net) -> ShortIntegers:
 
 
 @kernel
-def is_late(
-    left: Integers,
-    shares: Integers,
-    drain: Integers,
-    weight: Integers,
-    n: int,
-    d: int,
-    kind: int,
-    now: int,
-    returns: int,
-    limit: int,
-) -> bool:
-    """Whether the end is certain to be at `limit` or later if the action starts now; takes it off the work `left` [D].
+def make_outlook(net: Net, limit: int) -> tuple[Integers, Integers]:
+    """What tells early that the end is at `limit` or later.
 
-    `weight` [N] ticks of W; `returns` microbatches of the lane whose I has not started yet, this one included.
+    [N, 5] ticks of F, of I, of what follows it (see `make_shares`), of W, and those by which the last I of the lane has
+    to have ended before `limit`, below 0; [D] how long a device's work goes on beyond `limit` if it begins at once.
     """
-    late = now + left[d] >= limit
+    shares = make_shares(net)
+    outlook = np.empty((shares.shape[0], DRAIN_PART + 1), np.int64)
+    outlook[:, : REST_PART + 1] = shares
+    outlook[:, WEIGHT_PART] = net.duration[:, WEIGHT_GRAD] * net.has_weight
+    outlook[:, DRAIN_PART] = make_drains(net, shares) - limit
+    return outlook, remaining_work(net, shares) - limit
+
+
+@kernel
+def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now: int, returns: int) -> bool:
+    """Whether the end is certain to be too late if the action starts now, which is then no longer ahead of device d.
+
+    `outlook`, `beyond` are those of `make_outlook`; `returns` counts the microbatches of the lane whose I has not
+    started yet, this one included.
+    """
+    late = now + beyond[d] >= 0
     if kind == FORWARD:
-        left[d] -= shares[n, FORWARD_PART]
+        beyond[d] -= outlook[n, FORWARD_PART]
     elif kind == WEIGHT_GRAD:
-        left[d] -= weight[n]
+        beyond[d] -= outlook[n, WEIGHT_PART]
     else:
-        late = late or now + returns * shares[n, GRADIENT_PART] + drain[n] >= limit
-        left[d] -= shares[n, GRADIENT_PART] + shares[n, REST_PART] - (weight[n] if kind == INPUT_GRAD else 0)
+        late = late or now + returns * outlook[n, GRADIENT_PART] + outlook[n, DRAIN_PART] >= 0
+        later = outlook[n, WEIGHT_PART] if kind == INPUT_GRAD else 0
+        beyond[d] -= outlook[n, GRADIENT_PART] + outlook[n, REST_PART] - later
     return late
 
 
@@ -889,10 +895,8 @@ def is_held(recording: Recording, n: int, now: int) -> bool:
 
 
 @kernel
-def start_recorded(
-    net: Net, recording: Recording, orders: Orders, transit: Transit, size: int, now: int, d: int
-) -> int:
-    """Start the next action of device d, and of all who take part, if it can start; the new number of events.
+def start_recorded(net: Net, recording: Recording, orders: Orders, transit: Transit, d: int) -> None:
+    """Start the next action of device d, and of all who take part, if it can start.
 
     Where transfers hold their devices, actions that take time start after the transfers that are ready at this instant.
     """
@@ -901,15 +905,15 @@ def start_recorded(
         recording.resumed[d] = 0
     code = next_recorded(recording, orders, transit.missing, d)
     if code < 0:
-        return size
-    n, kind, m = code >> 2, code & 3, recording.microbatch[d, orders.position[d]]
+        return
+    n, kind, m, now = code >> 2, code & 3, recording.microbatch[d, orders.position[d]], transit.heap[CLOCK, NOW]
     end = now + net.duration[n, kind]
     if end > now and not is_resumed:
-        heap_push(transit.heap, size, now, event_key(2, 0, 0, 0, d, RESUME))
-        return size + 1
+        heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
+        return
     if end > now and recording.resumed.shape[0] > 0:
         if is_held(recording, n, now):
-            return size
+            return
         for k in range(recording.member_start[n], recording.member_start[n + 1]):
             recording.held_until[recording.members[k]] = end
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
@@ -917,58 +921,50 @@ def start_recorded(
         recording.start[other, orders.position[other]] = now
         orders.position[other] += 1
         orders.busy[other] = True
-    heap_push(transit.heap, size, end, event_key(0, net.lane_stage[n], m, 0, n, kind))
-    return size + 1
+    heap_push(transit.heap, end, event_key(0, net.lane_stage[n], m, 0, n, kind))
 
 
 @kernel
-def depart_recorded(
-    net: Net, recording: Recording, transit: Transit, size: int, f: int, way: int, m: int, now: int
-) -> int:
-    """Put flow f on its links once they are free; the new number of events.
+def depart_recorded(net: Net, recording: Recording, transit: Transit, f: int, m: int) -> None:
+    """Put flow f on its links once they are free.
 
     Where transfers hold their devices, both have to be free as well.
     """
+    heap, link_free, _ = transit
     if recording.resumed.shape[0] == 0 or recording.sender[f] < 0:
-        return depart(net, f, way, m, now, transit.heap, size, transit.link_free, recording.sent)
+        depart(net, f, m, heap[CLOCK, NOW], heap, link_free, recording.sent)
+        return
     a, b = net.lane_device[recording.sender[f]], net.lane_device[net.flow_target[f]]
-    begin = max(now, recording.held_until[a], recording.held_until[b])
-    size = depart(net, f, way, m, begin, transit.heap, size, transit.link_free, recording.sent)
+    earliest = max(heap[CLOCK, NOW], recording.held_until[a], recording.held_until[b])
+    depart(net, f, m, earliest, heap, link_free, recording.sent)
     end = recording.sent[f, m] + net.flow_duration[f]
     for d in (a, b):
         recording.held_until[d] = end
-        heap_push(transit.heap, size, end, event_key(2, 0, 0, 0, d, RESUME))
-        size += 1
-    return size
+        heap_push(heap, end, event_key(2, 0, 0, 0, d, RESUME))
 
 
 @kernel
-def open_recorded(net: Net, recording: Recording, transit: Transit) -> int:
-    """Let go what leaves at time 0; the number of events."""
+def open_recorded(net: Net, recording: Recording, transit: Transit) -> None:
+    """Let go what leaves at time 0."""
     heap, link_free, missing = transit
-    size = 0
     for n in recording.opening:
-        size = send(net, n, ACTIVATIONS, -1, int64(0), heap, size, link_free, missing, recording.sent)
-    return size
+        send(net, 2 * n + ACTIVATIONS, -1, heap, link_free, missing, recording.sent)
 
 
 @kernel
-def end_recorded(
-    net: Net, recording: Recording, transit: Transit, size: int, n: int, kind: int, m: int, now: int
-) -> int:
-    """Send what an action of lane n has made, and once its stage has ended what that sends; the new number of events.
+def end_recorded(net: Net, recording: Recording, transit: Transit, n: int, kind: int, m: int) -> None:
+    """Send what an action of lane n has made, and once its stage has ended what that sends.
 
     What a stage sends when it has ended counts as a transfer of microbatch M.
     """
     heap, link_free, missing = transit
     if kind != WEIGHT_GRAD:
-        size = send(net, n, min(kind, GRADIENTS), m, now, heap, size, link_free, missing, recording.sent)
+        send(net, 2 * n + min(kind, GRADIENTS), m, heap, link_free, missing, recording.sent)
     s = net.lane_stage[n]
     recording.left[s] -= 1
     if recording.left[s] == 0 and recording.closing[s] >= 0:
-        lane, once = recording.closing[s], net.scalars[MICROBATCHES]
-        size = send(net, lane, GRADIENTS, once, now, heap, size, link_free, missing, recording.sent)
-    return size
+        outlet, once = 2 * recording.closing[s] + GRADIENTS, net.scalars[MICROBATCHES]
+        send(net, outlet, once, heap, link_free, missing, recording.sent)
 
 
 @kernel
@@ -991,18 +987,24 @@ def mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is_
 
 
 @kernel
-def make_counters(num_lanes: int, num_devices: int) -> tuple[Integers, Integers, Integers, Flags]:
-    """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] units held, actions started, whether busy."""
-    held, position = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
-    return np.zeros((num_lanes, WEIGHT_GRAD + 1), np.int64), held, position, np.zeros(num_devices, np.bool_)
+def make_counters(num_lanes: int, num_devices: int) -> tuple[Integers, Integers, Flags]:
+    """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] actions started, whether busy."""
+    count, position = np.zeros((num_lanes, WEIGHT_GRAD + 1), np.int64), np.zeros(num_devices, np.int64)
+    return count, position, np.zeros(num_devices, np.bool_)
 
 
 @kernel
-def make_heap(transfers: int, devices: int, recording: Recording | None) -> Integers:
+def make_events(transfers: int, devices: int, recording: Recording | None) -> Integers:
     """Room for all events that may lie ahead at once: two more per transfer and device where transfers hold devices."""
     if recording is not None:
         transfers, devices = 3 * transfers, 2 * devices
-    return np.empty((transfers + devices + 1, KEY + 1), np.int64)
+    return make_heap(transfers + devices)
+
+
+@kernel
+def fuse_where_whole(policy: Policy, can_split: int) -> Policy:
+    """The policy, which fuses I and W where they cannot be split."""
+    return policy if can_split else Policy(policy.cap, policy.lag, policy.mode | FUSE)
 
 
 @kernel
@@ -1017,57 +1019,56 @@ def play(
     certain to be no less. Only policies look at memory. With a recording, words are any that keep F before I before W,
     and what is returned means nothing. Long on purpose, with plain arrays for its helpers: records take twice the time.
     """
-    num_devices, total, limit = net.budget.shape[0], net.scalars[MICROBATCHES], threshold - net.scalars[TAIL]
+    num_devices, total = net.budget.shape[0], net.scalars[MICROBATCHES]
     missing = make_missing(net) if recording is None else recording.missing
-    count, held, position, busy = make_counters(net.lane_stage.shape[0], num_devices)
+    count, position, busy = make_counters(net.lane_stage.shape[0], num_devices)
     link_free, stage_end = np.zeros(net.scalars[LINKS], np.int64), np.zeros(net.synchronisation.shape[0], np.int64)
     first, last = np.full(num_devices, -1), np.zeros(num_devices, np.int64)
     dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
-    heap, size, lanes = make_heap(net.flow_target.shape[0] * total, num_devices, recording), 0, lane_table(net)
+    heap, lanes = make_events(net.flow_target.shape[0] * total, num_devices, recording), lane_table(net)
+    outlook, beyond = make_outlook(net, threshold - net.scalars[TAIL])
+    free, now, policy = net.budget.copy(), int64(0), fuse_where_whole(policy, net.scalars[SPLIT])
     if not follow:
         lengths[:] = 0
-    shares, weight = make_shares(net), net.duration[:, WEIGHT_GRAD] * net.has_weight
-    left, drain, now = remaining_work(net, shares), make_drains(net, shares), int64(0)
     if recording is not None:
         orders, transit = Orders(words, lengths, position, busy), Transit(heap, link_free, missing)
-        size = open_recorded(net, recording, transit)
-    while num_dirty > 0 or size > 0:
+        open_recorded(net, recording, transit)
+    while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
             d = dirty[x]
             is_dirty[d] = False
             if busy[d] or (follow and position[d] >= lengths[d]):
                 continue
             if recording is not None:
-                size = start_recorded(net, recording, orders, transit, size, now, d)
+                start_recorded(net, recording, orders, transit, d)
                 continue
             if follow:
                 code = next_in_word(count, missing, words, position, d)
             else:
-                code = choose(lanes, net.device_start, net.budget, held, policy, d, net.scalars, count, missing)
+                code = choose(lanes, net.device_start, free, policy, d, count, missing)
             if code < 0:
                 continue
             n, kind = code >> 2, code & 3
             m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
-            if is_late(left, shares, drain, weight, n, d, kind, now, total - m, limit):
+            if is_late(outlook, beyond, n, d, kind, now, total - m):
                 return threshold, threshold, threshold
-            account(net, count, held, n, kind)
+            account(net, count, free, n, kind)
             if not follow:
                 words[d, position[d]] = code
                 lengths[d] += 1
             position[d] += 1
             busy[d], first[d] = True, now if first[d] < 0 else first[d]
-            heap_push(heap, size, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
-            size += 1
-        num_dirty, now = 0, heap[0, TIME]
-        while size > 0 and heap[0, TIME] == now and (num_dirty == 0 or heap[0, KEY] < FIRST_SEND):
-            code, index, way, m = event_of(heap[0, KEY])
-            heap_pop(heap, size)
-            size -= 1
+            heap_push(heap, now + net.duration[n, kind], event_key(0, net.lane_stage[n], m, 0, n, kind))
+        num_dirty, now = 0, heap[NEXT, TIME]
+        heap[CLOCK, NOW] = now
+        while heap[CLOCK, AHEAD] > 0 and heap[NEXT, TIME] == now and (num_dirty == 0 or heap[NEXT, KEY] < FIRST_SEND):
+            code, index, way, m = event_of(heap[NEXT, KEY])
+            heap_pop(heap)
             if code == SEND:
                 if recording is not None:
-                    size = depart_recorded(net, recording, transit, size, index, way, m, now)
+                    depart_recorded(net, recording, transit, index, m)
                 else:
-                    size = depart(net, index, way, m, now, heap, size, link_free, None)
+                    depart(net, index, m, now, heap, link_free, None)
                 continue
             if code == ARRIVAL:
                 n = net.flow_target[index]
@@ -1080,10 +1081,10 @@ def play(
                 n, d = index, net.lane_device[index]
                 busy[d], last[d], stage_end[net.lane_stage[n]] = False, now, now
                 if recording is not None:
-                    size = end_recorded(net, recording, transit, size, n, code, m, now)
+                    end_recorded(net, recording, transit, n, code, m)
                     num_dirty = mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
                 elif code != WEIGHT_GRAD:
-                    size = send(net, n, min(code, GRADIENTS), m, now, heap, size, link_free, missing, None)
+                    send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, None)
             num_dirty = mark(d, dirty, is_dirty, num_dirty)
     if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * net.has_weight):
         return FAR, FAR, FAR

@@ -1,12 +1,13 @@
 r"""The events of a game, in order: a binary heap of (time, key) rows.
 
-The parent of row x is row (x - 1) // 2, and no row comes before its parent: the first event is always row 0.
+Row 0 is the clock: the present time, and how many events lie ahead. They are the rows from 1 on; the parent of row x is
+row x // 2, and no row comes before its parent: the first event is always row 1.
 
-            row 0               pushed: a free row at the end rises until its parent comes before it
+            row 1               pushed: a free row at the end rises until its parent comes before it
            /     \
-       row 1     row 2          popped: the last row sinks from row 0 below whichever child comes first
+       row 2     row 3          popped: the last row sinks from row 1 below whichever child comes first
       /     \    /
-   row 3  row 4 row 5
+   row 4  row 5 row 6
 
 A key is one integer, so that between equal times one comparison decides:
 
@@ -15,11 +16,19 @@ A key is one integer, so that between equal times one comparison decides:
 `order` is 0 for ends and arrivals, 1 for transfers that want their links, 2 for devices that waited for those.
 """
 
+import numpy as np
+
 from solver_models.compiled import kernel
 from solver_models.instance import Integers
 
 TIME, KEY = 0, 1
-"""Columns of the heap."""
+"""Columns of the events."""
+
+CLOCK, NEXT = 0, 1
+"""Rows of the heap: what is now, and the first event."""
+
+NOW, AHEAD = 0, 1
+"""Columns of the clock: the present time, and the number of events."""
 
 ARRIVAL, SEND, RESUME = 4, 5, 6
 """Codes of the events that are not the end of an action (whose code is its kind)."""
@@ -44,11 +53,20 @@ def event_of(key: int) -> tuple[int, int, int, int]:
 
 
 @kernel
-def heap_push(heap: Integers, size: int, time: int, key: int) -> None:
-    """Insert (time, key) into the binary heap `heap` [capacity, 2] of `size` events."""
-    at = size
-    while at > 0:
-        parent = (at - 1) >> 1
+def make_heap(capacity: int) -> Integers:
+    """[capacity + 1, 2] at time 0, with room for so many events."""
+    heap = np.empty((capacity + 1, 2), np.int64)
+    heap[CLOCK, NOW], heap[CLOCK, AHEAD] = 0, 0
+    return heap
+
+
+@kernel
+def heap_push(heap: Integers, time: int, key: int) -> None:
+    """Insert an event."""
+    heap[CLOCK, AHEAD] += 1
+    at = heap[CLOCK, AHEAD]
+    while at > NEXT:
+        parent = at >> 1
         if heap[parent, TIME] < time or (heap[parent, TIME] == time and heap[parent, KEY] <= key):
             break
         heap[at, TIME], heap[at, KEY] = heap[parent, TIME], heap[parent, KEY]
@@ -57,13 +75,14 @@ def heap_push(heap: Integers, size: int, time: int, key: int) -> None:
 
 
 @kernel
-def heap_pop(heap: Integers, size: int) -> None:
-    """Remove the first of `size` events; the caller has read it at heap[0]."""
-    time, key = heap[size - 1, TIME], heap[size - 1, KEY]
-    last = size - 1
-    at = 0
+def heap_pop(heap: Integers) -> None:
+    """Remove the first event, which the caller has read at `heap[NEXT]`."""
+    last = heap[CLOCK, AHEAD]
+    heap[CLOCK, AHEAD] = last - 1
+    time, key = heap[last, TIME], heap[last, KEY]
+    at = NEXT
     while True:
-        child = 2 * at + 1
+        child = 2 * at
         if child >= last:
             break
         right = child + 1

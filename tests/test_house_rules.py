@@ -24,22 +24,14 @@ MAX_PARAMETERS = 7
 
 # Compiled kernels that are longer than a function may be, with their present length. A length here only ever goes
 # down: the test fails when a kernel grows past its entry, and also when it shrinks and the entry stays behind.
-LONG_KERNELS = {"solver_models/evaluator.py:play": 83}
+LONG_KERNELS = {"solver_models/evaluator.py:play": 82}
 
-# Functions with more parameters than a function may have; the numbers only ever go down. Those of the evaluator are
-# called for every event: with records instead, `benchmarks.plays` makes half as many plays per second. Those of the two
-# models are what a user writes (`llama:layers=80,width=8192`), those of the stage what torch's own wants and ours do.
+# Functions with more parameters than a function may have; the numbers only ever go down. Those of the two models are what
+# a user writes (`llama:layers=80,width=8192`), those of the stage what torch's own wants and ours do.
 MANY_PARAMETERS = {
     "planner/execute/runtime.py:__init__": 8,
     "profiles/measure/families/transformers.py:make_llama": 8,
     "profiles/measure/families/transformers.py:make_mixture": 9,
-    "solver_models/evaluator.py:choose": 9,
-    "solver_models/evaluator.py:depart": 9,
-    "solver_models/evaluator.py:depart_recorded": 8,
-    "solver_models/evaluator.py:end_recorded": 8,
-    "solver_models/evaluator.py:forward_fits": 8,
-    "solver_models/evaluator.py:is_late": 10,
-    "solver_models/evaluator.py:send": 10,
 }
 
 # planner's only two rooms that talk to the solvers; every other one is a judge and stands in the contract "judge".

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.lowering import make_schedule_instance
 from solver_models.annealing import evaluate, overflow
 from solver_models.evaluator import FAR, Net, ceil_div, peak_excess, ticks_for
-from solver_models.event_heap import heap_pop, heap_push
+from solver_models.event_heap import AHEAD, CLOCK, NEXT, heap_pop, heap_push, make_heap
 from solver_models.instance import Transfer
 from solver_models.lower_bounds import net_floor
 from solver_models.neighbourhood import Solution
@@ -224,11 +224,11 @@ def test_ticks_are_exact(size: int, bandwidth: int):
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**62)), max_size=40))
 def test_events_come_in_order(events: list[tuple[int, int]]):
     """Tests that the heap gives back what was put in, by time, then by key."""
-    heap = np.empty((len(events) + 1, 2), np.int64)
-    for size, (time, key) in enumerate(events):
-        heap_push(heap, size, time, key)
+    heap = make_heap(len(events))
+    for time, key in events:
+        heap_push(heap, time, key)
     found = []
-    for size in range(len(events), 0, -1):
-        found.append(tuple(heap[0].tolist()))
-        heap_pop(heap, size)
+    while heap[CLOCK, AHEAD] > 0:
+        found.append(tuple(heap[NEXT].tolist()))
+        heap_pop(heap)
     assert found == sorted(events)
