@@ -26,8 +26,8 @@ MAX_PARAMETERS = 7
 # down: the test fails when a kernel grows past its entry, and also when it shrinks and the entry stays behind.
 LONG_KERNELS = {"solver_models/evaluator.py:play": 82}
 
-# Functions with more parameters than a function may have; the numbers only ever go down. Those of the two models are what
-# a user writes (`llama:layers=80,width=8192`), those of the stage what torch's own wants and ours do.
+# Functions with more parameters than a function may have; the numbers only ever go down. Those of the two models are
+# what a user writes (`llama:layers=80,width=8192`), those of the stage what torch's own wants and ours do.
 MANY_PARAMETERS = {
     "planner/execute/runtime.py:__init__": 8,
     "profiles/measure/families/transformers.py:make_llama": 8,
