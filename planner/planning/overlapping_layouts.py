@@ -14,7 +14,8 @@ from random import Random
 from planner.device_groups import list_groups, overlap_anywhere
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Options, Problem
-from profiles.model_profile import Edge, ModelProfile
+from profiles.model_profile import ModelProfile
+from profiles.without_layers import without_layers
 
 Unit = tuple[str, ...]
 """Layers that one wide stage holds: a stage of a given partition, otherwise a single layer."""
@@ -47,10 +48,9 @@ def narrow_problem(problem: Problem, units: Sequence[Unit]) -> Problem | None:
     What flows through wide layers flows past them here. None where nothing is left for other stages.
     """
     wide, profile = {name for unit in units for name in unit}, problem.profile
-    layers = tuple(layer for layer in profile.layers if layer.name not in wide)
     everyone = [unit for unit in units if _least_width(problem, unit) == len(problem.cluster.devices)]
     chunks = problem.options.max_stages_per_device - len(everyone)
-    if not layers or chunks < 1:
+    if len(wide) == len(profile.layers) or chunks < 1:
         return None
     resident = sum(_state_bytes(problem, name) for unit in everyone for name in unit)
     devices = tuple(
@@ -58,7 +58,7 @@ def narrow_problem(problem: Problem, units: Sequence[Unit]) -> Problem | None:
         for device in problem.cluster.devices
     )
     return Problem(
-        profile=replace(profile, layers=layers, edges=_edges_past(profile, wide), measurements=()),
+        profile=without_layers(profile, wide),
         cluster=replace(problem.cluster, devices=devices),
         num_microbatches=problem.num_microbatches,
         options=_narrow_options(problem.options, units, wide=wide, chunks=chunks),
@@ -86,19 +86,6 @@ def _state_bytes(problem: Problem, name: str) -> int:
     layer = problem.profile.by_name[name]
     entry = layer.bytes_at(len(problem.cluster.devices))
     return 0 if entry is None else entry.state_bytes
-
-
-def _edges_past(profile: ModelProfile, wide: set[str]) -> tuple[Edge, ...]:
-    """The edges between other layers, and one past every way through wide ones, as large as what leaves their side."""
-    kept = {(edge.producer, edge.consumer): edge for edge in profile.edges}
-    for name in (name for name in profile.topological_order if name in wide):
-        into = [edge for edge in kept.values() if edge.consumer == name]
-        out = [edge for edge in kept.values() if edge.producer == name]
-        kept = {ends: edge for ends, edge in kept.items() if name not in ends}
-        for before, after in product(into, out):
-            ends = before.producer, after.consumer
-            kept.setdefault(ends, replace(before, consumer=after.consumer))
-    return tuple(kept.values())
 
 
 class OverlappingLayouts:
