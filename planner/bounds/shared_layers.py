@@ -21,9 +21,9 @@ def shared_layers(problem: Problem) -> tuple[str, ...]:
 def busy_ns(least: Least) -> int:
     """Nanoseconds in which all devices work on these layers, in any plan.
 
-    Proof of makespan >= this + the makespan of some plan of `remaining_problem`. Cut all that time out of a played plan,
-    from the actions of the stages that hold these layers: F of each layer for each microbatch, and B, which is at most
-    I + W. These actions keep all devices busy, so the rest moves together, and no action overlaps another one, comes
+    Proof of makespan >= this + the makespan of some plan of `remaining_problem`. Cut all that time out of a played
+    plan, from the actions of the stages that hold these layers: F of each layer for each microbatch, and B, which is at
+    most I + W. These actions keep all devices busy, so the rest moves together: no action overlaps another one, comes
     before what it waits for, or changes its place in a device's order, on which memory depends. What transfers and
     synchronisation lose is not counted: they take no time there. The layers that are left are on the same devices, for
     the same times, and wait for each other as before (`without_layers`). So what is left is a timetable of a plan of

@@ -87,9 +87,12 @@ class OverlapTurns:
         if run.problem.options.placement is not None:
             yield given_stages(run.problem)
             return
-        known = set[tuple[Stage, ...]]()
+        known, bases = set[tuple[Stage, ...]](), set[tuple[Stage, ...]]()
         layouts = OverlappingLayouts(run.problem)
         for base in self._bases(layouts):
+            if base in bases:
+                continue
+            bases.add(base)
             for stages in layouts.around(base, most=self.params.alignments, seed=run.limits.seed):
                 if stages not in known:
                     known.add(stages)
@@ -105,12 +108,12 @@ class OverlapTurns:
         instance = make_instance(problem, CostModel(problem))
         search = JointSearch(instance, seed=run.limits.seed, window=run.window, params=run.params)
         search.add(make_seeds(search.searcher))
-        for _ in range(self.params.base_rounds if search.pool else 0):
-            if run.has_time_for_round(search.round_s):
+        for rounds in range(1 + self.params.base_rounds if search.pool else 0):
+            if rounds and run.has_time_for_round(search.round_s):
                 search.run_round()
-        run.window.drain()
-        for candidate in islice(search.pool, self.params.bases):
-            yield stages_of(problem, candidate)
+            run.window.drain()
+            for candidate in islice(search.pool, self.params.bases):
+                yield stages_of(problem, candidate)
 
     def _made(self, stages: tuple[Stage, ...]) -> _Layout | None:
         """A layout with the first order that fits; with recomputation where none does without."""
