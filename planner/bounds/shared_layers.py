@@ -15,6 +15,8 @@ def shared_layers(problem: Problem) -> tuple[str, ...]:
     if len(types) > 1 or count == 1 or options.objective != "makespan" or options.split_placement or problem.may_shard:
         return ()
     found = tuple(layer.name for layer in problem.profile.layers if problem.widths_of(layer, types[0]) == (count,))
+    if problem.max_replicas > 1 and not all(map(_holds_its_weights, problem.profile.layers)):
+        return ()
     return found if len(found) < len(problem.profile.layers) else ()
 
 
@@ -45,7 +47,7 @@ def remaining_problem(problem: Problem) -> Problem:
     return Problem(
         profile=replace(
             profile,
-            layers=tuple(map(_without_gradient, profile.layers)),
+            layers=tuple(map(_without_gradient, profile.layers)) if problem.max_replicas > 1 else profile.layers,
             edges=tuple(
                 replace(edge, bytes=0, gradient_bytes=None if edge.has_gradient else 0) for edge in profile.edges
             ),
@@ -88,6 +90,12 @@ def _least_stages(profile: ModelProfile, names: tuple[str, ...]) -> int:
         count[name] = max((count[each] + (name in names and each not in names) for each in before), default=0)
         count[name] = max(count[name], int(name in names))
     return max(count.values())
+
+
+def _holds_its_weights(layer: Layer) -> bool:
+    """Whether weights, and the optimizer's state, are parts of what is resident, as where gradients are stated."""
+    entries = (layer, *layer.wider)
+    return all((e.parameter_bytes or 0) + (e.optimizer_bytes or 0) <= e.state_bytes for e in entries)
 
 
 def _without_gradient(layer: Layer) -> Layer:
