@@ -1,7 +1,7 @@
 """Random small problems some of whose layers exist only wider, and every plan of such a problem whose end matters.
 
-`ends_before` goes through all partitions, groups (overlapping or not) and orders, action by action in the order of their
-starts. Transfers are delays that never queue, so what it says of a deadline is no stricter than the contract.
+`ends_before` goes through all partitions, groups (overlapping or not) and orders, action by action in the order of
+their starts. Transfers are delays that never queue, so what it says of a deadline is no stricter than the contract.
 """
 
 from collections.abc import Iterator
