@@ -15,6 +15,7 @@ from planner.bounds import (
     pipeline_bound,
     refutation,
     schedule,
+    shared_layers,
     windows,
     work,
 )
@@ -96,6 +97,8 @@ def make_bound(
         certificates.append({"kind": "schedule"})
     bounds = [_make(least, certificate) for certificate in certificates]
     best = _count(least, max(bounds, key=lambda bound: bound.value_ns), reached=reached)
+    if shared_layers.shared_layers(problem):
+        best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):
@@ -134,6 +137,28 @@ def refute(
     trees = [list(tree) for tree in found.trees]
     certificate = {"kind": "refutation", "value_ns": value, "effort": found.effort, "trees": trees}
     return Bound(kind="refutation", value_ns=value, certificate=certificate)
+
+
+def _share(
+    least: Least,
+    best: Bound,
+    *,
+    seconds: float,
+    make: packing_search.MakeCovering | None,
+    has_time: HasTime,
+    params: BoundParams,
+) -> Bound:
+    """The time of the layers that all devices share, and the bound of the rest, if that is above the best so far."""
+    rest = shared_layers.remaining_problem(least.problem)
+    found = make_bound(
+        rest, CostModel(rest), time_limit_s=seconds, make_covering=make, has_time=has_time, params=params
+    )
+    value = shared_layers.busy_ns(least) + found.value_ns
+    if value <= best.value_ns:
+        return best
+    return Bound(
+        kind="shared", value_ns=value, certificate={"kind": "shared", "value_ns": value, "rest": found.certificate}
+    )
 
 
 def _count(least: Least, best: Bound, *, reached: int | None) -> Bound:
@@ -480,6 +505,14 @@ def _read_price(least: Least, plain: object) -> pipeline_bound.Price:
     return pipeline_bound.Price(weights=dict(weights), memory=plain["memory"], shift=plain["shift"])
 
 
+def _shared(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The time of the layers that all devices share, and what the certificate of the rest proves."""
+    if not shared_layers.shared_layers(least.problem):
+        raise ValueError("certificate: a bound of kind 'shared' does not hold for this problem; make the bound again")
+    rest = shared_layers.remaining_problem(least.problem)
+    return shared_layers.busy_ns(least) + check_certificate(rest, certificate["rest"])
+
+
 def _path(least: Least, certificate: Mapping[str, Any]) -> int:
     del certificate
     return paths.path_bound(least)
@@ -511,6 +544,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "packing": _packing,
     "counting": _counting,
     "refutation": _refutation,
+    "shared": _shared,
 }
 
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -524,5 +558,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "packing": ("cases",),
     "counting": ("unit", "special"),
     "refutation": refutation.FIELDS,
+    "shared": ("rest",),
 }
 """What a certificate of every kind has besides its kind and its value."""

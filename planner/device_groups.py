@@ -51,11 +51,18 @@ def every_group(problem: Problem) -> Iterator[DeviceGroup]:
             yield from ((first, *rest) for rest in combinations(others, width - 1))
 
 
+def overlap_anywhere(stages: Iterable[Stage]) -> bool:
+    """Whether two groups of a plan, of different stages, have some but not all of their devices in common."""
+    used = {group for stage in stages for group in stage.replicas}
+    return sum(map(len, used)) > len({name for group in used for name in group})
+
+
 def has_listed_groups(problem: Problem, stages: Iterable[Stage]) -> bool:
     """Whether stages use single devices, and groups that are listed and equal or disjoint, only."""
+    stages = tuple(stages)
     used = {group for stage in stages for group in stage.replicas}
     listed = {group for group in used if len(group) == 1} | set(list_groups(problem))
-    return used <= listed and sum(map(len, used)) == len({name for group in used for name in group})
+    return used <= listed and not overlap_anywhere(stages)
 
 
 def _blocks(problem: Problem, width: int) -> Iterator[DeviceGroup]:

@@ -9,7 +9,7 @@ import numpy
 
 from planner.actions import KINDS, Action
 from planner.costs import CostModel, LayerWork, checkpoint_bytes, overlap
-from planner.device_groups import list_groups
+from planner.device_groups import list_groups, overlap_anywhere
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
 from planner.problem import Options, Problem
 from solver_models.columns import RECOMPUTING, SHARDING
@@ -351,8 +351,12 @@ def make_candidate_arrays(problem: Problem, stages: Sequence[Stage]) -> tuple[In
 
 
 def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], *, words: dict[int, Word]) -> Plan:
-    """A plan whose orders are given per index of a group's first device as (kind, stage, microbatch) triples."""
+    """A plan whose orders are given per index of a device as (kind, stage, microbatch) triples.
+
+    Devices without one have that of the first device of their group: such groups are equal or disjoint.
+    """
     first = {group[0]: group for stage in stages for group in stage.replicas}
+    ordered = {problem.cluster.devices[index].name for index, word in words.items() if word}
     schedule: dict[str, tuple[Action, ...]] = {}
     known: dict[int, tuple[Action, ...]] = {}
     for index, word in words.items():
@@ -360,7 +364,9 @@ def make_plan_from_words(problem: Problem, stages: tuple[Stage, ...], *, words: 
             if id(word) not in known:
                 kinds, stage_numbers, microbatches = zip(*word, strict=True)
                 known[id(word)] = tuple(map(Action, map(KINDS.__getitem__, kinds), stage_numbers, microbatches))
-            schedule.update(dict.fromkeys(first[problem.cluster.devices[index].name], known[id(word)]))
+            name = problem.cluster.devices[index].name
+            members = [name, *(member for member in first.get(name, ()) if member not in ordered)]
+            schedule.update(dict.fromkeys(members, known[id(word)]))
     return Plan(problem=problem.reference(), stages=stages, schedule=schedule)
 
 
@@ -389,8 +395,10 @@ def make_apart_plan(problem: Problem, orders: ApartOrders) -> Plan:
 def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> ScheduleInstance:
     """The ordering problem that remains once the stages and their devices are fixed.
 
-    Devices are numbered as in the cluster; a group is represented by its first device (its devices act as one).
+    Devices are numbered as in the cluster; a group is represented by its first device (its devices act as one), unless
+    groups of the plan overlap: then lanes have all of their devices.
     """
+    has_overlaps = overlap_anywhere(stages)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     static = costs.static_bytes(stages)
     lanes: list[StageReplica] = []
@@ -413,11 +421,12 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
                     weight_stash=cost.weight_stash_bytes,
                     workspace=cost.workspace_bytes,
                     weight_workspace=cost.weight_workspace_bytes,
+                    others=tuple(index[name] for name in group[1:]) if has_overlaps else (),
                 )
             )
     room = {device.name: device.usable_bytes - static.get(device.name, 0) for device in problem.cluster.devices}
     budgets = dict(room)
-    for group in (group for stage in stages for group in stage.replicas):
+    for group in (group for stage in stages for group in stage.replicas if not has_overlaps):
         budgets[group[0]] = min(budgets[group[0]], *(room[name] for name in group))
     return ScheduleInstance(
         num_microbatches=problem.num_microbatches,

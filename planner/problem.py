@@ -1,5 +1,6 @@
 """The question: a model profile, a cluster, a number of microbatches, and what may be decided."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -212,16 +213,48 @@ class Problem:
 
     def _require_costs(self) -> None:
         for layer in self.profile.layers:
-            measured = {cost.device_type for cost in layer.costs if cost.width == 1}
-            for device in self.cluster.devices:
-                if device.type not in measured:
-                    raise ValueError(
-                        f"layer {layer.name!r} has no cost at width 1 for device type {device.type!r} "
-                        f"(device {device.name!r}); measured types: {', '.join(sorted(measured)) or 'none'}; "
-                        "measure it there or mend the device's type"
-                    )
             for device_type in self.cluster.device_types:
+                if not self.widths_of(layer, device_type):
+                    raise ValueError(self._reason_without_cost(layer, device_type))
                 self._require_whole_cost(layer, device_type)
+
+    def widths_of(self, layer: Layer, device_type: str) -> tuple[int, ...]:
+        """How many devices of a type may share a layer, ascending: widths with a cost and bytes, as options allow."""
+        most = min(self.options.max_width, self._devices_of_type[device_type])
+        measured = {cost.width for cost in layer.costs if cost.device_type == device_type and cost.width <= most}
+        return tuple(sorted(width for width in measured if layer.bytes_at(width) is not None))
+
+    @cached_property
+    def _devices_of_type(self) -> Counter[str]:
+        return Counter(device.type for device in self.cluster.devices)
+
+    @cached_property
+    def only_wider(self) -> tuple[str, ...]:
+        """The layers that no single device of some type can run, by the order of the profile."""
+        return tuple(
+            layer.name
+            for layer in self.profile.layers
+            if any(self.widths_of(layer, device_type)[0] > 1 for device_type in self.cluster.device_types)
+        )
+
+    def _reason_without_cost(self, layer: Layer, device_type: str) -> str:
+        """What to change where no devices of a type can run a layer."""
+        device = next(device for device in self.cluster.devices if device.type == device_type)
+        widths = sorted({cost.width for cost in layer.costs if cost.device_type == device_type})
+        if widths:
+            without = [width for width in widths if layer.bytes_at(width) is None]
+            lacks = f"; it has no bytes (`wider`) at {', '.join(map(str, without))}" if without else ""
+            return (
+                f"layer {layer.name!r} has costs on {device_type!r} at width {', '.join(map(str, widths))} only, but "
+                f"max_width = {self.options.max_width} and {self._devices_of_type[device_type]} such devices are "
+                f"there{lacks}; raise max_width, measure it at another width, or state what is missing"
+            )
+        measured = sorted({cost.device_type for cost in layer.costs})
+        return (
+            f"layer {layer.name!r} has no cost for device type {device_type!r} "
+            f"(device {device.name!r}); measured types: {', '.join(measured)}; "
+            "measure it there or mend the device's type"
+        )
 
     def _require_prices(self) -> None:
         """Money is minimised only where every device has a price, and the microbatches are given."""
@@ -240,9 +273,9 @@ class Problem:
             )
 
     def _require_whole_cost(self, layer: Layer, device_type: str) -> None:
-        """A whole microbatch lies within the sizes that were measured on one device."""
-        size, profile = self.profile.microbatch_size, self.profile
-        sizes = {c.microbatch_size or size for c in layer.costs if (c.device_type, c.width) == (device_type, 1)}
+        """A whole microbatch lies within the sizes that were measured at the least width: mostly on one device."""
+        size, profile, width = self.profile.microbatch_size, self.profile, self.widths_of(layer, device_type)[0]
+        sizes = {c.microbatch_size or size for c in layer.costs if (c.device_type, c.width) == (device_type, width)}
         known = sorted(found for found in sizes if found is not None)
         if size is not None and not profile.scales_linearly and not known[0] <= size <= known[-1]:
             raise ValueError(

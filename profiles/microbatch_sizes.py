@@ -29,15 +29,13 @@ def measured_sizes(profile: ModelProfile, device_types: Iterable[str]) -> tuple[
 
 
 def why_no_cost(profile: ModelProfile, size: int, *, device_types: Iterable[str]) -> str | None:
-    """Which layer has no cost for a microbatch of `size` samples on one device, and why; None if all have one."""
+    """Which layer has no cost for a microbatch of `size` samples at its least width, and why; None if all have one."""
     own = profile.microbatch_size or 1
     for layer in profile.layers:
         for device_type in device_types:
-            known = sorted(
-                cost.microbatch_size or own
-                for cost in layer.costs
-                if (cost.device_type, cost.width) == (device_type, 1)
-            )
+            there = [cost for cost in layer.costs if cost.device_type == device_type]
+            least = min((cost.width for cost in there), default=1)
+            known = sorted(cost.microbatch_size or own for cost in there if cost.width == least)
             if not known or not (profile.scales_linearly or known[0] <= size <= known[-1]):
                 sizes = ", ".join(map(str, known)) or "no size"
                 return f"layer {layer.name!r} was measured on {device_type!r} at {sizes} only"

@@ -55,6 +55,14 @@ class StageReplica:
     """Units held only while F, I or B runs."""
     weight_workspace: int
     """Units held only while W runs."""
+    others: tuple[int, ...] = ()
+    """Further devices that run it at the same time, where groups overlap; a group that is equal to or disjoint from all
+    others acts as its first device, and has none here."""
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """All devices whose orders its actions stand in."""
+        return (self.device, *self.others)
 
     def extra(self, kind: int) -> int:
         """Units that an action of this kind needs while it runs, beside the stashes held until then (and by F)."""

@@ -68,7 +68,7 @@ def stage_times(costs: CostModel, device_type: str) -> NDArray[numpy.int64]:
     times = [0]
     for name in costs.problem.profile.topological_order:
         work = costs.layer_work(name, device_type, width=1, replicas=1)
-        assert work is not None  # a Problem has every layer measured at width 1 on every type it uses
+        assert work is not None  # baselines are made where every layer was measured at width 1
         times.append(work.forward_ns + work.input_grad_ns + work.weight_grad_ns)
     return numpy.cumsum(numpy.array(times, dtype=numpy.int64))
 

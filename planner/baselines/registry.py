@@ -150,8 +150,12 @@ def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = al
     them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it. A plan
     with replicas is followed by the one whose replicas shard the optimizer's state, if they may; where they must, that
     is the only one. Where they may, fully sharded data parallelism has a row as well, without a plan. Once `has_time`
-    denies it, no more plans are made: the baselines that are left come without one, and say so.
+    denies it, no more plans are made: the baselines that are left come without one, and say so. All methods put layers
+    on single devices: where some exist only wider, every row is without a plan, and names the layer.
     """
+    if problem.only_wider:
+        yield from _left_out(problem)
+        return
     maker = _Maker(costs, has_time=has_time)
     for baseline in _with_recomputation(problem, maker, has_time=has_time):
         sharded = with_sharding(problem, baseline)
@@ -161,6 +165,13 @@ def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = al
             yield sharded
     if problem.may_shard and problem.options.max_width == 1:
         yield from _fully_sharded(costs)
+
+
+def _left_out(problem: Problem) -> Iterator[Baseline]:
+    """The methods, none of which has a stage whose devices are also those of others."""
+    note = f"has stages on single devices, and layer {problem.only_wider[0]!r} has no cost at width 1"
+    for name in ("data parallel", *(method.name for method in all_methods(problem)), "SPP"):
+        yield Baseline(name=name, plan=None, note=note)
 
 
 def _fully_sharded(costs: CostModel) -> Iterator[Baseline]:

@@ -5,7 +5,6 @@ from fractions import Fraction
 
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
-from profiles.model_profile import Layer, WidthBytes
 
 
 def prove_infeasible(least: Least) -> str | None:
@@ -13,28 +12,26 @@ def prove_infeasible(least: Least) -> str | None:
     return _largest_layer(least) or _everything(least) or _too_many_stages(least)
 
 
-def _footprint(least: Least, layer: Layer) -> Fraction:
+def _footprint(least: Least, number: int) -> Fraction:
     """Least bytes of a device that runs the layer: state, one microbatch's stash over the most replicas, and workspace.
 
     I holds the whole stash of its microbatch even where the stage recomputes. Replicas that shard hold an equal part of
     the optimizer's state at least.
     """
-    entries: list[Layer | WidthBytes] = [layer, *(wider for wider in layer.wider if wider.width in least.widths)]
-    widths = [1, *(entry.width for entry in entries if isinstance(entry, WidthBytes))]
-    shared = [Fraction(layer.shardable_bytes_at(width)) for width in widths]
+    layer = least.layers[number]
     return min(
         entry.state_bytes
-        - (own - own / least.sharers)
+        - ((own := Fraction(layer.shardable_bytes_at(width))) - own / least.sharers)
         + entry.workspace_bytes
         + Fraction(entry.stash_bytes, least.problem.max_replicas)
-        for entry, own in zip(entries, shared, strict=True)
+        for width, entry in least.entries(number)
     )
 
 
 def _largest_layer(least: Least) -> str | None:
     largest = max(device.usable_bytes for device in least.problem.cluster.devices)
-    layer = max(least.layers, key=lambda layer: _footprint(least, layer))
-    need = _footprint(least, layer)
+    number = max(range(len(least.layers)), key=lambda number: _footprint(least, number))
+    layer, need = least.layers[number], _footprint(least, number)
     if need <= largest:
         return None
     whole = -(-need.numerator // need.denominator)

@@ -190,12 +190,20 @@ class Least:
         apart = [f + min(b, i + w) for f, b, i, w in parts]
         return [min(pair) for pair in zip(together, apart, strict=True)]
 
+    @cached_property
+    def layer_widths(self) -> list[list[int]]:
+        """Per layer: at how many devices it can be shared; layers that exist only wider do not have 1 among them."""
+        return [sorted({width for _, width, _ in row}) for row in self._table]
+
+    def entries(self, number: int) -> list[tuple[int, Layer | WidthBytes]]:
+        """What states the bytes of a layer on each device, by the widths that its stage may have."""
+        sizes = ((width, self.layers[number].bytes_at(width)) for width in self.layer_widths[number])
+        return [(width, size) for width, size in sizes if size is not None]
+
     def least_bytes(self, field: str) -> list[int]:
         """Per layer: the least of a byte field over the widths, per device of a group."""
-        wider = [[entry for entry in layer.wider if entry.width in self.widths] for layer in self.layers]
         return [
-            min(int(getattr(entry, field)) for entry in (layer, *entries))
-            for layer, entries in zip(self.layers, wider, strict=True)
+            min(int(getattr(entry, field)) for _, entry in self.entries(number)) for number in range(len(self.layers))
         ]
 
     @cached_property
@@ -205,12 +213,9 @@ class Least:
         A plan may recompute any layers by any kinds, or all of a stage fully: each is at least this, layer by layer.
         """
         return [
-            min(size for entry in self._entries(layer) for size in self._held_sizes(entry)) for layer in self.layers
+            min(size for _, entry in self.entries(number) for size in self._held_sizes(entry))
+            for number in range(len(self.layers))
         ]
-
-    def _entries(self, layer: Layer) -> list[Layer | WidthBytes]:
-        """What states a layer's bytes at the widths that its stage may have."""
-        return [layer, *(entry for entry in layer.wider if entry.width in self.widths)]
 
     def _held_sizes(self, entry: Layer | WidthBytes) -> list[int]:
         """The stash at a width, and what each kind of recomputation leaves of it."""
@@ -228,10 +233,9 @@ class Least:
         return [
             min(
                 entry.state_bytes - (shared := layer.shardable_bytes_at(width)) + shared // self.sharers
-                for width in sorted({1, *self.widths})
-                if (entry := layer.bytes_at(width)) is not None
+                for width, entry in self.entries(number)
             )
-            for layer in self.layers
+            for number, layer in enumerate(self.layers)
         ]
 
     def transfer_ns(self, num_bytes: int) -> int:
@@ -245,11 +249,11 @@ class Least:
     def gradient_bytes(self) -> list[int]:
         """Per layer: gradient bytes that a device of a replicated stage synchronises, at least, rounded down."""
 
-        def least(layer: Layer) -> int:
-            stated = [(layer.synchronised_bytes_at(width), width) for width in self.widths]
+        def least(layer: Layer, widths: list[int]) -> int:
+            stated = [(layer.synchronised_bytes_at(width), width) for width in widths]
             return min(layer.synchronised_bytes // width if size is None else size for size, width in stated)
 
-        return [least(layer) for layer in self.layers]
+        return [least(*pair) for pair in zip(self.layers, self.layer_widths, strict=True)]
 
     @cached_property
     def rings(self) -> tuple[list[int], list[int]]:

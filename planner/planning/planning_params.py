@@ -220,6 +220,34 @@ class CpOrderParams(ParamGroup):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapParams(ParamGroup):
+    """Plans whose groups of devices overlap (`planner.planning.overlap_improver`)."""
+
+    base_rounds: Amount = 3
+    """Rounds of the joint search on the layers that single devices can run. Not measured."""
+    bases: Count = 12
+    """How many of its layouts the wide stages are put beside. Not measured."""
+    alignments: Count = 4
+    """In how many ways for each of them. Not measured."""
+    layout_share: Share = 0.3
+    """Part of the time left after which no further layout is tried. Not measured."""
+    kept: Count = 6
+    """Layouts whose orders are searched, those with the best first orders. Not measured."""
+    every_rounds: Count = 2
+    """Rounds of the joint search between two of this one. Not measured."""
+    round_actions: Work = 30_000
+    """Actions that a round plays in all. Measured: half a second on a slow core."""
+    solver_every_rounds: Count = 4
+    """Rounds after which a layout is given to CP-SAT, each layout once. Not measured."""
+    max_solver_actions: Work = 600
+    """The largest number of actions it is given. Not measured."""
+    solver_limit_s: Seconds = 20.0
+    """Seconds for one layout, where rounds are not counted. Not measured."""
+    solver_work: Seconds = 20.0
+    """CP-SAT's deterministic limit. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopedParams(ParamGroup):
     """Layouts of programs that run stages in a loop (`planner.planning.looped_layouts`)."""
 
@@ -361,6 +389,8 @@ class SearchParams(SolverParams):
     """Where I and W are."""
     cp_order: CpOrderParams = field(default_factory=CpOrderParams)
     """CP-SAT on whole orders."""
+    overlap: OverlapParams = field(default_factory=OverlapParams)
+    """Groups of devices that overlap."""
     looped: LoopedParams = field(default_factory=LoopedParams)
     """Layouts in a loop."""
     exact: ExactParams = field(default_factory=ExactParams)

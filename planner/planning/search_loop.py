@@ -8,6 +8,7 @@ from planner.planning.cp_sat_orders import SingleOrders
 from planner.planning.exact_improver import ExactTurns, FinalExactTurn
 from planner.planning.improver import Improver, Leader
 from planner.planning.intervals import add_intervals
+from planner.planning.overlap_improver import OverlapTurns
 from planner.planning.recompute_improver import RecomputeTurns
 from planner.planning.search_state import SearchState
 from planner.planning.sequential_improver import SequentialTurns
@@ -107,6 +108,7 @@ class SearchLoop:
         self.apart = ApartTurns(run, self.search)
         self.exact = ExactTurns(run, self.search.searcher)
         self.layers = RecomputeTurns(run, self.search)
+        self.overlaps = OverlapTurns(run)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -117,7 +119,12 @@ class SearchLoop:
         """Search until the rounds are over; it yields wherever the run may end."""
         yield from self._begin()
         instance = self.run.instance
-        if instance.given_groups is not None and not (instance.recompute or instance.may_choose_shards):
+        if self.overlaps.is_open:
+            with self.run.turn_of(self.overlaps.name):
+                yield from self.overlaps.begin()
+        if self.overlaps.layouts and (instance.given_groups is not None or not self.search.pool):
+            yield from self._take_turns(self.overlaps, ())
+        elif instance.given_groups is not None and not (instance.recompute or instance.may_choose_shards):
             yield from self._search_orders()
         else:
             yield from self._search_jointly()
@@ -149,7 +156,7 @@ class SearchLoop:
             return
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
-        others = (self.sequential, self.apart, self.layers, *complete, self.sessions)
+        others = (self.overlaps, self.sequential, self.apart, self.layers, *complete, self.sessions)
         yield from self._take_turns(JointTurns(search, self.leader), others)
 
     @property
@@ -175,7 +182,7 @@ class SearchLoop:
         others = (self.apart, FinalExactTurn(self.exact)) if is_exact else (self.apart,)
         yield from self._take_turns(turns, others)
 
-    def _take_turns(self, pace: JointTurns | OrderTurns, others: Sequence[Improver]) -> Iterator[None]:
+    def _take_turns(self, pace: JointTurns | OrderTurns | OverlapTurns, others: Sequence[Improver]) -> Iterator[None]:
         """One round of `pace` after the other, each followed by a turn of the others that are due."""
         improvers: tuple[Improver, ...] = (pace, *others)
         try:

@@ -30,7 +30,8 @@ class Rules:
         self.lanes = list(zip(self.instance.lanes, variables.lanes, strict=True))
         self.devices: dict[int, list[int]] = {}
         for number, lane in enumerate(self.instance.lanes):
-            self.devices.setdefault(lane.device, []).append(number)
+            for device in lane.devices:
+                self.devices.setdefault(device, []).append(number)
 
     def add_all(self) -> None:
         """Every rule."""
@@ -100,8 +101,8 @@ class Rules:
                 self._cover(number, start=start)
 
     def _starts_before(self, number: int) -> list[object]:
-        device = self.instance.lanes[number].device
-        return [self.variables.lanes[other].forward[0].start for other in self.devices[device]]
+        lanes = {other for device in self.instance.lanes[number].devices for other in self.devices[device]}
+        return [self.variables.lanes[other].forward[0].start for other in sorted(lanes)]
 
     def _cover(self, number: int, *, start: object) -> None:
         lane, own = self.lanes[number]

@@ -17,10 +17,11 @@ def decode(instance: ScheduleInstance, variables: Variables, *, value: Value) ->
     timed: dict[int, list[tuple[int, int, int, int, tuple[int, int, int]]]] = {}
     num_stages = 1 + max(lane.stage for lane in instance.lanes)
     for number, lane in enumerate(instance.lanes):
-        own = timed.setdefault(lane.device, [])
         for kind, microbatch, start in _actions(instance, variables, number=number, value=value):
             rank = lane.stage if kind == FORWARD else 2 * num_stages - lane.stage + num_stages * (kind == WEIGHT_GRAD)
-            own.append((start, start + duration_of(lane, kind), microbatch, rank, (kind, lane.stage, microbatch)))
+            action = start, start + duration_of(lane, kind), microbatch, rank, (kind, lane.stage, microbatch)
+            for device in lane.devices:
+                timed.setdefault(device, []).append(action)
     return {device: [action for *_, action in sorted(own)] for device, own in sorted(timed.items())}
 
 

@@ -83,8 +83,9 @@ class TimedOrders:
         """Longest time from first to last action of a device."""
         spans: dict[int, tuple[int, int]] = {}
         for number, lane in enumerate(self.instance.lanes):
-            first, last = spans.get(lane.device, (self.starts[FORWARD, number, 0], 0))
-            spans[lane.device] = min(first, self.starts[FORWARD, number, 0]), max(last, self.lane_end(number))
+            for device in lane.devices:
+                first, last = spans.get(device, (self.starts[FORWARD, number, 0], 0))
+                spans[device] = min(first, self.starts[FORWARD, number, 0]), max(last, self.lane_end(number))
         return max(last - first for first, last in spans.values())
 
     @property
@@ -95,7 +96,7 @@ class TimedOrders:
 
 def play(instance: ScheduleInstance, words: dict[int, Word]) -> TimedOrders | None:
     """Play `words`; None if they are not every action once, or deadlock."""
-    lane_of = {(lane.device, lane.stage): number for number, lane in enumerate(instance.lanes)}
+    lane_of = {(device, lane.stage): n for n, lane in enumerate(instance.lanes) for device in lane.devices}
     actions = _actions(in_order(words), lane_of=lane_of)
     if actions is None or not _is_complete(instance, actions):
         return None
@@ -159,7 +160,8 @@ def _is_complete(instance: ScheduleInstance, actions: _Actions) -> bool:
             if any((kind, number, microbatch) not in done for kind in needed):
                 return False
             expected += len(needed)
-    return expected == len(done) == sum(map(len, actions.values()))
+    listed = sum(len(instance.lanes[lane].devices) for _, lane, _ in done)
+    return expected == len(done) and listed == sum(map(len, actions.values()))
 
 
 def _make_game(instance: ScheduleInstance, actions: _Actions) -> Game:
@@ -173,7 +175,7 @@ def _make_game(instance: ScheduleInstance, actions: _Actions) -> Game:
     return Game(
         num_microbatches=instance.num_microbatches,
         stage=np.array([each.stage for each in lanes], dtype=np.int64),
-        devices=[(each.device,) for each in lanes],
+        devices=[each.devices for each in lanes],
         duration=np.array([[duration_of(each, k) for k in range(FORWARD, BACKWARD + 1)] for each in lanes]),
         flows=instance.flows,
         waits=waits,

@@ -5,7 +5,7 @@ from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, ScheduleIns
 
 def fits(instance: ScheduleInstance, words: dict[int, Word]) -> bool:
     """Whether no device ever holds more than its budget when it runs its word."""
-    lane_of = {(lane.device, lane.stage): lane for lane in instance.lanes}
+    lane_of = {(device, lane.stage): lane for lane in instance.lanes for device in lane.devices}
     for device, word in words.items():
         held = 0
         for kind, stage, _ in word:

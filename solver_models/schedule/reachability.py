@@ -23,7 +23,8 @@ def leading_lanes(instance: ScheduleInstance) -> list[int]:
     """Lanes whose first F is the first action of their device in every schedule."""
     leading = []
     for number, lane in enumerate(instance.lanes):
-        others = {n for n, other in enumerate(instance.lanes) if other.device == lane.device and n != number}
+        own = set(lane.devices)
+        others = {n for n, other in enumerate(instance.lanes) if not own.isdisjoint(other.devices) and n != number}
         if others <= descendants(instance, number):
             leading.append(number)
     return leading

@@ -42,7 +42,7 @@ def scaled(instance: ScheduleInstance) -> Scaled:
     ticks = _divisor(_times(instance), horizon_of(instance) // SAFE_TICKS)
     coarse = _coarsen(instance, ticks)
     largest = SAFE_AREA // max(1, horizon_of(coarse))
-    units = [_units(coarse, device, largest=largest) for device in range(len(coarse.budgets))]
+    units = _all_units(coarse, largest=largest)
     return Scaled(
         original=instance,
         instance=replace(
@@ -53,6 +53,16 @@ def scaled(instance: ScheduleInstance) -> Scaled:
         ticks=ticks,
         has_exact_times=all(time % ticks == 0 for time in _times(instance)),
     )
+
+
+def _all_units(instance: ScheduleInstance, *, largest: int) -> list[int]:
+    """The divisor per device; one for all where groups overlap, since a lane has one size on all of its devices."""
+    devices = range(len(instance.budgets))
+    if not any(lane.others for lane in instance.lanes):
+        return [_units(instance, device, largest=largest) for device in devices]
+    most = max(min(instance.budgets[device], _most_units(instance, device)) for device in devices)
+    sizes = [getattr(lane, name) for lane in instance.lanes for name in _SIZES]
+    return [_divisor(sizes, most // largest)] * len(devices)
 
 
 def _units(instance: ScheduleInstance, device: int, *, largest: int) -> int:
@@ -71,7 +81,7 @@ def _divisor(numbers: list[int], factor: int) -> int:
 
 def _most_units(instance: ScheduleInstance, device: int) -> int:
     """Units that the device would hold if it kept everything."""
-    lanes = [lane for lane in instance.lanes if lane.device == device]
+    lanes = [lane for lane in instance.lanes if device in lane.devices]
     return sum(
         lane.workspace + (lane.held + lane.stash + lane.weight_stash) * instance.num_microbatches for lane in lanes
     )

@@ -76,7 +76,7 @@ def test_every_layer_is_measured_on_every_type():
     problem = base()
     devices = (*problem.cluster.devices, Device(name="c", type="tpu", memory_bytes=1))
     links = (*problem.cluster.links, make_link("b c"))
-    with pytest.raises(ValueError, match=r"'x' has no cost at width 1 for device type 'tpu' \(device 'c'\)"):
+    with pytest.raises(ValueError, match=r"'x' has no cost for device type 'tpu' \(device 'c'\)"):
         replace(problem, cluster=replace(problem.cluster, devices=devices, links=links))
 
 

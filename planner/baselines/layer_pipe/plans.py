@@ -67,7 +67,7 @@ def _work_of(costs: CostModel) -> Work:
     kind = costs.problem.cluster.devices[0].type
     layers = costs.problem.profile.topological_order
     works = [costs.layer_work(name, kind, width=1, replicas=1) for name in layers]
-    found = [work for work in works if work is not None]  # a Problem has every layer measured at width 1
+    found = [work for work in works if work is not None]  # baselines are made where every layer was measured at width 1
     return Work(
         forward=tuple(work.forward_ns for work in found),
         input_grad=tuple(work.input_grad_ns for work in found),

@@ -1,0 +1,145 @@
+"""Tessel's shapes: blocks on single devices, on all of them at once, and in both directions.
+
+Tessel (HPCA 2024, examples/simulator/cases_tessel.py of its repository) is given where every block runs; it looks for
+an order that repeats. Its training shapes are stated here as problems: a block is a layer whose forward takes 1 and
+whose backward takes 3 (1 where all devices share it), with the memory that the example has. Blocks that all devices
+share are layers with costs at that width only. We are asked for stages, devices and order at once, and may hold as many
+stages on a device as the shape has. Nothing is sent, and I and W are one action. Its steps at 8 microbatches are those
+that it printed where they were run for this project; V and X have room for 4 stashes, the others for 6, as in its own
+example scripts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from benchmarks.report import Table, make_parser, plan_and_check
+from planner.problem import Options, Problem
+from planner.progress import Limits
+from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+
+NUM_DEVICES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """One of its placements, as a problem."""
+
+    name: str
+    """What it is called there."""
+    chains: tuple[str, ...]
+    """Blocks in a row; those in capitals are shared by all devices."""
+    room: int
+    """Stashes that a device has room for."""
+    chunks: int
+    """Stages that a device may hold."""
+    tessel: int | None
+    """Tessel's steps for 8 microbatches; None: not known."""
+    stashes: bool = False
+    """Whether shared blocks hold a stash."""
+
+
+SHAPES = (
+    Shape(name="V", chains=("a b c d",), room=4, chunks=1, tessel=53),
+    Shape(name="X", chains=("a b c d", "e f g h"), room=4, chunks=2, tessel=78),
+    Shape(name="M", chains=("W a b c d",), room=6, chunks=2, tessel=63),
+    Shape(name="K", chains=("a b W", "c d W"), room=6, chunks=2, tessel=55, stashes=True),
+    Shape(name="NN", chains=("W a b X c d",), room=6, chunks=3, tessel=None),
+)
+
+
+def make_problem(shape: Shape, num_microbatches: int) -> Problem:
+    """A shape as a problem, a nanosecond per step, a byte per stash."""
+    chains = [chain.split() for chain in shape.chains]
+    names = dict.fromkeys(name for chain in chains for name in chain)
+    pairs = dict.fromkeys((a, b) for chain in chains for a, b in zip(chain, chain[1:], strict=False))
+    devices = [f"d{number}" for number in range(NUM_DEVICES)]
+    ends = [(a, b) for number, b in enumerate(devices) for a in devices[:number]]
+    return Problem(
+        profile=ModelProfile(
+            name=f"{shape.name} shape",
+            layers=tuple(_shared(name, shape.stashes) if name.isupper() else _single(name) for name in names),
+            edges=tuple(Edge(producer=a, consumer=b, bytes=0) for a, b in pairs),
+            provenance="Steps and stashes of Tessel's example of that name.",
+        ),
+        cluster=Cluster(
+            name="four devices",
+            devices=tuple(Device(name=name, type="device", memory_bytes=shape.room) for name in devices),
+            links=tuple(Link(a=a, b=b, bandwidth_bytes_per_s=10**9) for a, b in ends),
+        ),
+        num_microbatches=num_microbatches,
+        options=Options(max_stages_per_device=shape.chunks, max_replicas=1, max_width=NUM_DEVICES, receive_buffers=0),
+    )
+
+
+def _single(name: str) -> Layer:
+    return Layer(name=name, costs=(_cost(3, width=1),), stash_bytes=1)
+
+
+def _shared(name: str, has_stash: bool) -> Layer:
+    wider = WidthBytes(width=NUM_DEVICES, state_bytes=0, stash_bytes=int(has_stash))
+    return Layer(name=name, costs=(_cost(1, width=NUM_DEVICES),), stash_bytes=int(has_stash), wider=(wider,))
+
+
+def _cost(backward: int, *, width: int) -> LayerCost:
+    return LayerCost(device_type="device", width=width, forward_ns=1, input_grad_ns=backward, weight_grad_ns=0)
+
+
+HEADER = (
+    "shape",
+    "microbatches",
+    "Tessel",
+    "ours",
+    "lower bound",
+    "gap",
+    "status",
+    "first plan, s",
+    "all, s",
+    "stages",
+)
+
+
+def rows(num_microbatches: int, seconds: float) -> Iterable[list[str]]:
+    """A row per shape."""
+    for shape in SHAPES:
+        found = plan_and_check(make_problem(shape, num_microbatches), Limits(time_limit_s=seconds))
+        assert found.is_verified and found.is_certified
+        evidence = found.evidence
+        known = str(shape.tessel) if shape.tessel is not None and num_microbatches == 8 else "not known"
+        yield [
+            shape.name,
+            str(num_microbatches),
+            known,
+            str(evidence.makespan_ns),
+            f"{evidence.lower_bound_ns} ({evidence.bound_kind})",
+            f"{evidence.gap:.2%}",
+            evidence.solution_status,
+            f"{found.first_plan_s:.1f}",
+            f"{found.total_s:.1f}",
+            "; ".join(f"{' '.join(stage.layers)}: {'+'.join(stage.replicas[0])}" for stage in found.plan.stages),
+        ]
+
+
+def main() -> None:
+    """Print the table."""
+    arguments = make_parser(__doc__).parse_args()
+    seconds = 5 if arguments.quick else 60
+    table = Table(
+        preface=(
+            "# Tessel's shapes",
+            "",
+            f"`python -m benchmarks.tessel_shapes`. {NUM_DEVICES} devices, F 1, B 3, blocks in capitals on all devices "
+            f"at once (F 1, B 1), {seconds} s each. Steps.",
+            "Target: a plan for each, at most Tessel's steps.",
+        ),
+        header=HEADER,
+        output=arguments.output,
+    )
+    for count in (8,) if arguments.quick else (8, 32):
+        for row in rows(count, seconds):
+            table.add(row)
+    table.close("Every plan was verified and its certificate derived once more.")
+
+
+if __name__ == "__main__":
+    main()
