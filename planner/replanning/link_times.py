@@ -351,13 +351,7 @@ def _leg(problem: Problem, transfer: tuple[str, str, int], *, factors: Mapping[i
 def slow_down(cluster: Cluster, factors: Mapping[int, float]) -> Cluster:
     """The cluster with some links, by their indices, that many times slower in latency and in bytes per second."""
     links = tuple(
-        link
-        if factors.get(number, 1.0) == 1.0
-        else replace(
-            link,
-            latency_ns=round(link.latency_ns * factors[number]),
-            bandwidth_bytes_per_s=max(1, round(link.bandwidth_bytes_per_s / factors[number])),
-        )
+        link if factors.get(number, 1.0) == 1.0 else link.at_speed(1 / factors[number], latency=factors[number])
         for number, link in enumerate(cluster.links)
     )
     return replace(cluster, links=links)
