@@ -103,17 +103,15 @@ def test_brute_force_is_not_below_any_bound(rng: Random):
 
 def test_slower_links_never_help():
     """Tests that what-if questions change links that state times by size, and that half the speed takes no less."""
-    for seed in range(20):
-        problem, plan = sized_case(Random(seed))
+    for problem, plan in cases():
         slower = with_link_speed(problem, 0.5)
-        assert CostModel(slower).problem.cluster.links != problem.cluster.links
         for link, slow in zip(problem.cluster.links, slower.cluster.links, strict=True):
             assert all(slow.moving_ns(size) >= link.moving_ns(size) for size in range(60))
-        assert simulate(slower, replace(plan, problem=slower.reference())).makespan_ns >= 0
+        assert verify(slower, replace(plan, problem=slower.reference())).violations == ()
 
 
 def cases() -> Iterator[tuple[Problem, Plan]]:
-    for seed in range(12):
+    for seed in range(20):
         yield sized_case(Random(seed))
 
 
