@@ -35,8 +35,10 @@ from tests.integration.slurm_cluster import slurm_cluster
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "benchmarks" / "recovery.md"
 NUM_DEVICES = 4
-STEPS = 400
-EVERY = 10
+STEPS = 60
+MOST_BETWEEN = 12
+"""Iterations at most between a start and the next kill."""
+EVERY = 5
 """Iterations between checkpoints."""
 LIMIT_S = 300.0
 """For everything that is waited for."""
@@ -165,7 +167,7 @@ def run_job(
     try:
         job.wait_for(0, iterations=1)
         for attempt in range(NUM_DEVICES - 1):
-            job.wait_for(attempt, iterations=job.num_iterations() + chance.randint(1, 60))
+            job.wait_for(attempt, iterations=job.num_iterations() + chance.randint(1, MOST_BETWEEN))
             done, attempted = job.num_iterations(), attempted + 1
             killed = job.kill(attempt, chance=chance, with_parent=attempt == number % 3)
             good = job.wait_for(attempt + 1, iterations=1)

@@ -143,6 +143,10 @@ class Link:
             size, time = point.bytes, later
         return time + self._at_bandwidth_ns(num_bytes - size)
 
+    def least_moving_ns(self, num_bytes: int) -> int:
+        """The same, rounded down where the bandwidth alone says it."""
+        return self.moving_ns(num_bytes) if self.message_times else num_bytes * 10**9 // self.bandwidth_bytes_per_s
+
     def later_by(self, time_ns: int) -> "Link":
         """The link with so much more latency, which may be negative, but not less than none."""
         more = max(-self.latency_ns, time_ns)
