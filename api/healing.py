@@ -1,6 +1,9 @@
 """A job that is kept going: when devices are lost, a plan for what is left, a recipe, and the program once more."""
 
+import hashlib
 import importlib
+import os
+import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,6 +22,7 @@ from planner.document import parse_plan, plan_sha256, render_plan
 from planner.embedded_problem import enclosed_problem
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.execute.rank_record import RankRecord, end_now, is_running, read_records
+from planner.execute.resumption import read_resumption
 from planner.launch.job_end import JobEnd, judge_end
 from planner.launch.launch_job import LaunchSubmission
 from planner.launch.rank_mapping import place_ranks
@@ -85,7 +89,9 @@ class Heal:
     iteration_ns: int
     """Its iteration, as planned."""
     restored_bytes: int
-    """What is read from the checkpoint, over all devices."""
+    """What only the checkpoint has, where live copies are kept; else what is read from it, over all devices."""
+    has_copies: bool
+    """Whether the program keeps copies of its state in memory."""
     noticed_ns: int
     """When the loss was seen, by the wall clock."""
     planned_s: float
@@ -94,6 +100,10 @@ class Heal:
     """Seconds from the loss until everything had ended."""
     started_s: float
     """Seconds from the loss until the job was started anew."""
+    source: str | None = None
+    """Where the state really came from: `checkpoint`, `live copies` or `beginning`; None: the program did not say."""
+    storage_bytes: int | None = None
+    """Bytes that its processes really read from the checkpoint; None: the program did not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +155,10 @@ class Healer:
         before = newest_checkpoint(launch)
         code, end = self._watch(attempt, launch)
         if code == 0:
+            self._note_resumption(launch)
             return self._result(0, "")
-        self._stalls = self._stalls + 1 if newest_checkpoint(launch) == before else 0
+        is_on = self._note_resumption(launch) or newest_checkpoint(launch) != before
+        self._stalls = 0 if is_on else self._stalls + 1
         if reason := self._why_not(end):
             attempt.stop()
             self._await_end(attempt, launch, lost=end.lost)
@@ -159,9 +171,24 @@ class Healer:
             self._await_end(attempt, launch, lost=end.lost)
             return self._result(_code(attempt), f"there is no plan for what is left: {error}")
 
+    def _note_resumption(self, launch: Launch) -> bool:
+        """Note how the attempt went on; whether that was later than the one before it did."""
+        resumption = read_resumption(Path(str(launch.job.record_at)))
+        if resumption is None or not self.heals:
+            return False
+        earlier = self.heals[-2].iteration if len(self.heals) > 1 else 0
+        self.heals[-1] = replace(
+            self.heals[-1],
+            iteration=resumption.iteration,
+            source=resumption.source,
+            storage_bytes=resumption.storage_bytes,
+        )
+        return resumption.source == "live copies" and resumption.iteration > earlier
+
     def _recorded(self, launch: Launch) -> Launch:
         folder = launch.folder / f"attempt-{len(self.heals)}"
         job = replace(launch.job, record_at=str(folder), checkpoints_at=str(checkpoints_of(launch)))
+        job = replace(job, copies_at=str(copies_of(launch)))
         return replace(launch, job=replace(job, cluster_at=str(launch.folder / "cluster.json")))
 
     def _watch(self, attempt: JobAttempt, launch: Launch) -> tuple[int | None, JobEnd]:
@@ -208,6 +235,9 @@ class Healer:
         self._await_end(attempt, launch, lost=end.lost)
         stopped_s = time.monotonic() - begin
         checkpoint = newest_checkpoint(launch)
+        if keeps_copies(launch):
+            recipe = replace(again.recipe, plan_before=launch.job.plan_sha256, lost=tuple(end.lost))
+            again = replace(again, recipe=recipe)
         launch, recipe = relaunch(launch, again, number=len(self.heals) + 1, checkpoint=checkpoint)
         assert again.plan.evidence is not None
         heal = Heal(
@@ -215,6 +245,7 @@ class Healer:
             iteration=recipe.iteration or 0,
             checkpoint=None if checkpoint is None else str(checkpoint),
             num_devices=len(again.plan.devices),
+            has_copies=keeps_copies(launch),
             iteration_ns=again.plan.evidence.makespan_ns,
             restored_bytes=0 if checkpoint is None else recipe.restored_bytes,
             noticed_ns=noticed,
@@ -249,7 +280,7 @@ def plan_rest(
     transition = None
     if steps.isdecimal():
         left = max(1, int(steps) - (0 if newest is None else iteration_of(newest)))
-        transition = Transition(steps_left=left, bytes_per_s=params.bytes_per_s, is_restart=True)
+        transition = Transition(steps_left=left, bytes_per_s=params.bytes_per_s, is_restart=not keeps_copies(launch))
     return plan_again(problem, plan, lost=lost, effort=effort, target=TARGET, console=console, transition=transition)
 
 
@@ -260,6 +291,7 @@ def relaunch(launch: Launch, again: Again, *, number: int, checkpoint: Path | No
     recipe, recipe_at = again.recipe, None
     if checkpoint is not None:
         recipe = replace(recipe, checkpoint=str(checkpoint), iteration=iteration_of(checkpoint))
+    if checkpoint is not None or recipe.plan_before is not None:
         recipe_at = launch.folder / f"recipe-{number}.json"
         recipe_at.write_text(render_recipe(recipe, again.plan), encoding="utf-8")
     plan_at = launch.folder / f"plan-{number}.json"
@@ -319,6 +351,18 @@ def checkpoints_of(launch: Launch) -> Path:
     return (launch.folder / CHECKPOINTS if named is None else Path(named)).absolute()
 
 
+def copies_of(launch: Launch) -> Path:
+    """Where every host keeps copies of the job's state, in memory."""
+    named = word_after("--copies", launch.job.program)
+    mark = hashlib.sha256(str(launch.folder.absolute()).encode()).hexdigest()[:16]
+    return Path(f"/dev/shm/pipeplan-{os.getuid()}-{mark}" if named is None else named)
+
+
+def keeps_copies(launch: Launch) -> bool:
+    """Whether the program keeps copies of its state in memory."""
+    return word_after("--copy-every", launch.job.program) not in (None, "0")
+
+
 def newest_checkpoint(launch: Launch) -> Path | None:
     """The newest whole checkpoint."""
     found = sorted(checkpoints_of(launch).glob("step-*"))
@@ -333,6 +377,7 @@ def iteration_of(checkpoint: Path) -> int:
 def describe_heal(heal: Heal) -> str:
     """For people."""
     whence = "from the beginning" if heal.checkpoint is None else f"from iteration {heal.iteration} ({heal.checkpoint})"
+    whence += ", or later if what the others have in memory is whole" if heal.has_copies else ""
     return (
         f"goes on {whence} on {heal.num_devices} devices, {heal.iteration_ns / 1e6:,.3f} ms per iteration as planned; "
         f"{heal.restored_bytes:,} bytes to restore; planned in {heal.planned_s:.1f} s, started after "
@@ -362,7 +407,11 @@ def attend(
     write_files(launch, LaunchSubmission(commands=()))
     clear_attempts(launch.folder)
     healer = Healer(start=start, params=params, tell=tell, console=console)
-    return healer.run(launch, plan=plan, problem=problem)
+    try:
+        return healer.run(launch, plan=plan, problem=problem)
+    finally:
+        if keeps_copies(launch):
+            shutil.rmtree(copies_of(launch), ignore_errors=True)
 
 
 def require_healable(launch: Launch) -> None:

@@ -436,7 +436,8 @@ class CostModel:
     def ring_ns(self, groups: Sequence[DeviceGroup], size: int, *, rounds: int) -> int:
         """Ring all-reduce (2 rounds), or either half of it, of so many bytes over groups; 0 for a single one.
 
-        Rounds x (r - 1) / r x bytes / slowest link + rounds x (r - 1) x largest latency over the ring, in listed order.
+        Rounds x (r - 1) / r x bytes / slowest link + rounds x (r - 1) x largest latency over the ring, in listed order;
+        where a link states times by size, no less than so many messages of bytes / r take on it.
         """
         replicas = len(groups)
         if replicas == 1:
@@ -447,7 +448,9 @@ class CostModel:
         ]
         slowest = min(route.bandwidth_bytes_per_s for route in routes)
         latency = max(route.latency_ns for route in routes)
-        return _ceil(rounds * (replicas - 1) * size * 10**9, replicas * slowest) + rounds * (replicas - 1) * latency
+        moving = _ceil(rounds * (replicas - 1) * size * 10**9, replicas * slowest)
+        by_size = [link.moving_ns(_ceil(size, replicas)) for route in routes for link in route.sized]
+        return max(moving, rounds * (replicas - 1) * max(by_size, default=0)) + rounds * (replicas - 1) * latency
 
     def steps_ns(self, stages: Sequence[Stage]) -> dict[str, int]:
         """When every device of a plan is done, counted from the last synchronisation.

@@ -1,8 +1,10 @@
 """What the machine offers: devices, links between them, and the routes that transfers take."""
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated
 
 import networkx
@@ -71,6 +73,21 @@ def assumed_reserve_bytes(memory_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageTime:
+    """What a message of some size takes on a link."""
+
+    __pydantic_config__ = _STRICT
+
+    bytes: Annotated[int, Whole("bytes", least=1)]
+    """Size of the message."""
+    time_ns: Nanoseconds
+    """From when both ends are ready until it has arrived, the link's latency included."""
+
+    def __post_init__(self) -> None:
+        require_fields("message time", self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """A physical connection between two devices, hosts or switches."""
 
@@ -88,12 +105,68 @@ class Link:
     """Whether the two directions are links of their own; otherwise they take turns."""
     message_overhead_ns: Nanoseconds | None = None
     """What a message costs the executor beyond the link itself, once per message; None: not measured, 0."""
+    message_times: tuple[MessageTime, ...] = ()
+    """What messages of some sizes take, in rising order of bytes; others lie on straight lines between them, smaller
+    ones towards the latency, larger ones go on at the bandwidth. None may be faster than latency and bandwidth say."""
 
     def __post_init__(self) -> None:
         owner = f"link {str(self.a)[:80]!r} - {str(self.b)[:80]!r}"
         require_fields(owner, self)
         if self.a == self.b:
             raise ValueError(f"{owner}: both ends are the same; remove the link")
+        self._require_rising(owner)
+
+    def _require_rising(self, owner: str) -> None:
+        for before, point in pairwise(self.message_times):
+            if point.bytes <= before.bytes or point.time_ns < before.time_ns:
+                raise ValueError(
+                    f"{owner}: message_times: {point.bytes} bytes in {point.time_ns} ns follow {before.bytes} bytes in "
+                    f"{before.time_ns} ns; give them in rising order, no larger message in less time"
+                )
+        for point in self.message_times:
+            if point.time_ns < (least := self.latency_ns + self._at_bandwidth_ns(point.bytes)):
+                raise ValueError(
+                    f"{owner}: message_times: {point.bytes} bytes in {point.time_ns} ns are faster than latency and "
+                    f"bandwidth, {least} ns; give the bandwidth of the fastest size"
+                )
+
+    def _at_bandwidth_ns(self, num_bytes: int) -> int:
+        return -(-num_bytes * 10**9 // self.bandwidth_bytes_per_s)
+
+    def moving_ns(self, num_bytes: int) -> int:
+        """What a message of so many bytes takes beyond the latency, rounded up."""
+        size, time = 0, 0
+        for point in self.message_times:
+            later = point.time_ns - self.latency_ns
+            if num_bytes <= point.bytes:
+                return time - (-(num_bytes - size) * (later - time) // (point.bytes - size))
+            size, time = point.bytes, later
+        return time + self._at_bandwidth_ns(num_bytes - size)
+
+    def least_moving_ns(self, num_bytes: int) -> int:
+        """The same, rounded down where the bandwidth alone says it."""
+        return self.moving_ns(num_bytes) if self.message_times else num_bytes * 10**9 // self.bandwidth_bytes_per_s
+
+    def later_by(self, time_ns: int) -> "Link":
+        """The link with so much more latency, which may be negative, but not less than none."""
+        more = max(-self.latency_ns, time_ns)
+        points = tuple(replace(point, time_ns=point.time_ns + more) for point in self.message_times)
+        return replace(self, latency_ns=self.latency_ns + more, message_times=points)
+
+    def at_speed(self, factor: float, *, latency: float = 1.0) -> "Link":
+        """The link with so many times the bandwidth, and the latency; what it states by size keeps the same shape."""
+        latency_ns = round(self.latency_ns * latency)
+        scaled = replace(
+            self,
+            latency_ns=latency_ns,
+            bandwidth_bytes_per_s=max(1, round(self.bandwidth_bytes_per_s * factor)),
+            message_times=(),
+        )
+        points = []
+        for point in self.message_times:
+            moving = max(math.ceil((point.time_ns - self.latency_ns) / factor), scaled._at_bandwidth_ns(point.bytes))
+            points.append(replace(point, time_ns=latency_ns + moving))
+        return replace(scaled, message_times=tuple(points))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +179,13 @@ class Route:
     """Sum of the latencies of its links, and the largest of their message overheads, once."""
     bandwidth_bytes_per_s: int
     """Least bandwidth among its links."""
+    sized: tuple[Link, ...] = ()
+    """Those of its links that state times by message size."""
 
     def duration_ns(self, num_bytes: int) -> int:
         """Time of a transfer of `num_bytes`, rounded up to a nanosecond (MODEL.md section 1)."""
-        return self.latency_ns - (-num_bytes * 10**9 // self.bandwidth_bytes_per_s)
+        time = -(-num_bytes * 10**9 // self.bandwidth_bytes_per_s)
+        return self.latency_ns + max(time, *(link.moving_ns(num_bytes) for link in self.sized), 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +318,7 @@ class Cluster:
             links=tuple(way.resource for way in used),
             latency_ns=sum(way.latency_ns for way in used) + max(way.message_overhead_ns for way in used),
             bandwidth_bytes_per_s=min(way.bandwidth_bytes_per_s for way in used),
+            sized=tuple(link for way in used if (link := self.links[way.resource // 2]).message_times),
         )
 
     def route_tables(self, *, num_bytes: int) -> RouteTables | None:

@@ -15,7 +15,7 @@ from planner.actions import Action
 from planner.costs import CostModel
 from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Options, Problem
-from profiles.cluster import Cluster, Device, Link
+from profiles.cluster import Cluster, Device, Link, MessageTime
 from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 AMPLE = 2**40
@@ -327,6 +327,18 @@ def random_links(rng: Random, ends: Sequence[str]) -> tuple[Link, ...]:
         )
         for a, b in pairs
     )
+
+
+def with_message_times(rng: Random, problem: Problem) -> Problem:
+    """The same question with links, or some of them, that state what messages of some sizes take."""
+    links = []
+    for link in problem.cluster.links:
+        points = list[MessageTime]()
+        for size in sorted(rng.sample(range(1, 40), rng.choice([0, 1, 2, 3]))):
+            least = link.latency_ns - (-size * 10**9 // link.bandwidth_bytes_per_s) + rng.choice([0, 0, 3, 11])
+            points.append(MessageTime(bytes=size, time_ns=max([least, *(point.time_ns for point in points[-1:])])))
+        links.append(replace(link, message_times=tuple(points)))
+    return replace(problem, cluster=replace(problem.cluster, links=tuple(links)))
 
 
 def random_plan(rng: Random, problem: Problem) -> Plan:

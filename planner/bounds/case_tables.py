@@ -183,8 +183,8 @@ class CaseTables:
     def images(self) -> Integers:
         """[symmetries, seats] where a permutation of the devices that changes nothing takes every seat.
 
-        Devices of a type with equal memory, between all of which there are direct links, whose latencies and bandwidths
-        the permutation keeps.
+        Devices of a type with equal memory, between all of which there are direct links, whose latencies, bandwidths
+        and times by message size the permutation keeps.
         """
         cluster, count = self.problem.cluster, len(self.devices)
         kinds = [(device.type, device.usable_bytes) for device in cluster.devices]
@@ -192,7 +192,10 @@ class CaseTables:
         orders = [tuple(range(count))]
         if all((self.devices[a], self.devices[b]) in self.linked for a, b in pairs):
             routes = {(a, b): cluster.route(self.devices[a], self.devices[b], num_bytes=0) for a, b in pairs}
-            speed = {pair: (route.latency_ns, route.bandwidth_bytes_per_s) for pair, route in routes.items()}
+            speed = {
+                pair: (route.latency_ns, route.bandwidth_bytes_per_s, [link.message_times for link in route.sized])
+                for pair, route in routes.items()
+            }
             orders = [
                 order
                 for order in permutations(range(count))

@@ -4,7 +4,7 @@ Any division of the devices gives figures that hold; the finer it is, the more t
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -13,9 +13,9 @@ import numpy
 from numpy.typing import NDArray
 
 from planner.bounds.heaviest_path import NEVER, Trunk
-from planner.bounds.minimum_costs import SECOND, Integers, prefix_sums
+from planner.bounds.minimum_costs import Integers, prefix_sums
 from planner.costs import LayerWork
-from profiles.cluster import Device
+from profiles.cluster import Device, Link
 
 Mask = NDArray[numpy.bool_]
 
@@ -116,16 +116,16 @@ class Classes:
     def _transfer_ns(self, a: int, b: int, *, num_bytes: int) -> int:
         """No transfer of so many bytes from a device of class a to another one of class b is faster."""
         times = [
-            self.least.transfer_ns(num_bytes) if link is None else link[0] - (-num_bytes * SECOND // link[1])
+            self.least.transfer_ns(num_bytes) if link is None else link.latency_ns + link.moving_ns(num_bytes)
             for link in self._links[a][b]
         ]
         return min(times, default=UNLINKED)
 
     @cached_property
-    def _links(self) -> list[list[set[tuple[int, int] | None]]]:
-        """[class, class]: latency and bandwidth of the links between them; None for devices without a direct one."""
+    def _links(self) -> list[list[set[Link | None]]]:
+        """[class, class]: the links between them, without their ends; None for devices without a direct one."""
         direct = {
-            frozenset((link.a, link.b)): (link.latency_ns, link.bandwidth_bytes_per_s)
+            frozenset((link.a, link.b)): replace(link, a="a", b="b", duplex=True, message_overhead_ns=None)
             for link in self.least.problem.cluster.links
         }
         return [

@@ -241,8 +241,7 @@ class Least:
     def transfer_ns(self, num_bytes: int) -> int:
         """No transfer of so many bytes between two devices is faster: every route contains a link."""
         return min(
-            (link.latency_ns + num_bytes * SECOND // link.bandwidth_bytes_per_s for link in self.problem.cluster.links),
-            default=0,
+            (link.latency_ns + link.least_moving_ns(num_bytes) for link in self.problem.cluster.links), default=0
         )
 
     @cached_property

@@ -11,11 +11,14 @@ from typing import Any
 
 from torch import distributed
 
-from planner.execute.checkpoint import find_newest, load_checkpoint, save_checkpoint, write_numbered
-from planner.execute.enter import CHECKPOINTS_VARIABLE, PLAN_VARIABLE, RECIPE_VARIABLE
+from planner.execute.checkpoint import save_checkpoint, write_numbered
+from planner.execute.enter import CHECKPOINTS_VARIABLE, COPIES_VARIABLE, PLAN_VARIABLE, RECIPE_VARIABLE
 from planner.execute.executed_timeline import MemoryUsed, render_executed_trace, render_rank
 from planner.execute.execution import CHECK_EVERY, Execution, Iteration
-from planner.execute.recipe import RecipeOrder, read_recipe, require_fit
+from planner.execute.live_copies import clear_copies, keep_copy
+from planner.execute.recipe import RecipeOrder, read_recipe
+from planner.execute.resume import resume
+from planner.execute.resumption import record_resumption
 from planner.execute.session import Choices, join, refuse
 from planner.execute.state_dict import load_weights, save_weights
 from planner.execute.training import Training, load_training
@@ -97,6 +100,14 @@ def _add_states(parser: argparse.ArgumentParser) -> None:
         help="go on as this recipe says: every layer from its checkpoint; --steps then counts all iterations",
     )
     parser.add_argument("--checkpoint-every", type=int, default=0, metavar="N", help="after every N iterations")
+    copies = os.environ.get(COPIES_VARIABLE)
+    parser.add_argument(
+        "--copies",
+        type=Path,
+        default=None if copies is None else Path(copies),
+        help="keep copies of the state in this folder, which every host has in its memory (/dev/shm)",
+    )
+    parser.add_argument("--copy-every", type=int, default=0, metavar="N", help="after every N iterations")
     parser.add_argument("--keep", type=int, default=2, metavar="N", help="keep the newest N checkpoints (default 2)")
     parser.add_argument(
         "--resume",
@@ -108,17 +119,20 @@ def _add_states(parser: argparse.ArgumentParser) -> None:
 def _require_sense(options: argparse.Namespace) -> None:
     if options.steps < 1:
         raise ValueError(f"--steps {options.steps} is not positive")
-    for name in ("checkpoint_every", "evaluate_every", "check_every"):
+    for name in ("checkpoint_every", "copy_every", "evaluate_every", "check_every"):
         if getattr(options, name) < 0:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)} is negative; 0 is never")
     if options.keep < 1:
         raise ValueError(f"--keep {options.keep} is not positive")
     if (options.checkpoint_every > 0 or options.resume) and options.checkpoint is None:
         raise ValueError("--checkpoint-every and --resume want to know where: add --checkpoint FOLDER")
+    if options.copy_every > 0 and options.copies is None:
+        raise ValueError("--copy-every wants to know where: add --copies FOLDER, one in memory")
     if options.resume and options.load is not None:
         raise ValueError("--resume and --load both say where to go on from; give one")
     order = _order(options)
-    if order is not None and order.checkpoint is None and not options.resume and options.load is None:
+    leads_nowhere = order is not None and order.checkpoint is None and order.copies is None
+    if leads_nowhere and not options.resume and options.load is None:
         raise ValueError(f"{options.recipe}: names no checkpoint; add --load FOLDER")
 
 
@@ -128,6 +142,7 @@ def _order(options: argparse.Namespace) -> RecipeOrder | None:
 
 def _choices(options: argparse.Namespace) -> Choices:
     more = {"number of steps": str(options.steps), "checkpoints": f"every {options.checkpoint_every}"}
+    more |= {"copies": f"every {options.copy_every}"}
     more |= {"evaluation": f"every {options.evaluate_every}", "on_nonfinite": str(options.on_nonfinite)}
     order = _order(options)
     more["recipe"] = "none" if order is None else order.sha256
@@ -151,7 +166,11 @@ def _load(options: argparse.Namespace) -> Training:
 def _run(execution: Execution, options: argparse.Namespace) -> None:
     if options.weights is not None:
         load_weights(execution, options.weights)
+    copies = options.copies if options.copy_every else None
     first = _go_on(execution, options)
+    if copies is not None:
+        clear_copies(copies)
+        keep_copy(execution, copies, iteration=first)
     end = options.steps if options.resume or options.recipe is not None else first + options.steps
     losses, iterations = _Losses(options.losses, first=first), []
     for number in range(first, end):
@@ -159,6 +178,8 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
         iterations.append(iteration)
         if execution.is_speaker:
             losses.note(number, iteration)
+        if copies is not None and (number + 1) % options.copy_every == 0:
+            keep_copy(execution, copies, iteration=number + 1)
         if options.evaluate_every and (number + 1) % options.evaluate_every == 0:
             _evaluate(execution, number=number, losses=losses)
         if options.checkpoint_every and (number + 1) % options.checkpoint_every == 0:
@@ -169,26 +190,24 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
         save_weights(execution, options.save_weights)
     memory = execution.memory.read()
     _tell_memory(execution, memory)
+    if copies is not None:
+        clear_copies(copies)
     if options.trace is not None:
         _write_timeline(execution, options.trace, iterations=iterations, memory=memory)
 
 
 def _go_on(execution: Execution, options: argparse.Namespace) -> int:
-    """The first iteration; rank 0 says which checkpoint is the newest, unless a recipe names one."""
-    order = _order(options)
-    folder = options.checkpoint if options.resume else options.load
-    if order is not None:
-        require_fit(order, execution.plan)
-        folder = order.checkpoint or folder
-    found: list[Any] = [None if folder is None else find_newest(folder)]
-    distributed.broadcast_object_list(found)
-    is_named = options.load is not None or (order is not None and order.checkpoint is not None)
-    if found[0] is None and not is_named:
-        return 0
-    number = load_checkpoint(execution, found[0] or folder)
-    if order is not None and order.iteration not in (None, number):
-        raise ValueError(f"{found[0]}: was written after {number} iterations, and the recipe wants {order.iteration}")
-    return number
+    """The first iteration."""
+    resumption = resume(
+        execution,
+        order=_order(options),
+        folder=options.checkpoint if options.resume else options.load,
+        copies=options.copies,
+        is_named=options.load is not None,
+    )
+    if execution.rank == 0:
+        record_resumption(resumption)
+    return resumption.iteration
 
 
 class _Losses:

@@ -7,7 +7,7 @@ reads those that it has now. Keys are `weights/layer:path` (parameters and persi
 """
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -39,14 +40,8 @@ def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> No
     numbers = [stage.stage_index for stage in execution.stages]
     first = [name for n in numbers if execution.is_in_first(n) for name in execution.plan.stages[n].layers]
     layers = [name for n in numbers if execution.is_keeper(n) for name in execution.plan.stages[n].layers]
-    state: dict[str, Any] = dict(_whole_weights(execution, first))
-    state |= dict(_optimizer_state(execution, first, whole=gather_states(execution)))
-    state = {key: value for key, value in state.items() if _layer_of(key) in layers}
-    told = execution.update.settings()
-    state |= {f"settings/{name}": told[name] for name in told if name.partition(":")[0] in layers}
-    state |= {
-        f"update/{name}": torch.tensor(value, dtype=torch.float64) for name, value in _update_state(execution).items()
-    }
+    state = held_state(execution, first, whole=gather_states(execution))
+    state = {key: value for key, value in state.items() if layer_of(key) in layers or key.startswith("update/")}
     state |= {f"random/{execution.rank}": torch.get_rng_state()}
     state[_ITERATION] = torch.tensor(iteration)
     execution.log.note("the writing of a checkpoint")
@@ -60,6 +55,26 @@ def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> No
         _put_in_place(part, folder)
     distributed.barrier()
     execution.log.note("")
+
+
+def held_layers(execution: Execution) -> list[str]:
+    """The layers that this process holds."""
+    return [name for stage in execution.stages for name in execution.plan.stages[stage.stage_index].layers]
+
+
+def held_state(
+    execution: Execution, layers: Sequence[str], *, whole: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Everything about some layers of this process, and the steps taken, by key; a collective call of the groups that
+    hold parts. `whole`: the states that are sharded (`gather_states`).
+    """
+    state: dict[str, Any] = dict(_whole_weights(execution, layers))
+    state |= dict(_optimizer_state(execution, layers, whole=whole))
+    told = execution.update.settings()
+    state |= {f"settings/{name}": told[name] for name in told if name.partition(":")[0] in layers}
+    return state | {
+        f"update/{name}": torch.tensor(value, dtype=torch.float64) for name, value in _update_state(execution).items()
+    }
 
 
 def _put_in_place(part: Path, folder: Path) -> None:
@@ -97,14 +112,26 @@ def _update_state(execution: Execution) -> dict[str, float]:
     return execution.update.state()
 
 
-def load_checkpoint(execution: Execution, folder: Path) -> int:
+class CountingReader(FileSystemReader):
+    """Counts the bytes of tensors and values that it reads."""
+
+    num_bytes = 0
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Any:
+        """As the base does it."""
+        self.num_bytes += sum(self.storage_data[item.storage_index].length for item in plan.items)
+        return super().read_data(plan, planner)
+
+
+def load_checkpoint(execution: Execution, folder: Path, *, reader: FileSystemReader | None = None) -> int:
     """Read everything that this process holds; a collective call. Returns how many iterations had been run.
 
-    Raises ValueError if a weight is missing or has another shape: the checkpoint is that of another model.
+    `reader`: of that folder, to be used instead of a new one. Raises ValueError if a weight is missing or has another
+    shape: the checkpoint is that of another model.
     """
-    reader = FileSystemReader(folder)
+    reader = reader or FileSystemReader(folder)
     stored = reader.read_metadata().state_dict_metadata
-    held = [name for stage in execution.stages for name in execution.plan.stages[stage.stage_index].layers]
+    held = held_layers(execution)
     places = _weights(execution, held)
     state: dict[str, Any] = {key: _place_for(execution, tensor) for key, tensor in places.items()}
     state[_ITERATION] = torch.tensor(0)
@@ -113,33 +140,46 @@ def load_checkpoint(execution: Execution, folder: Path) -> int:
         if not isinstance(found, TensorStorageMetadata) or found.size != tensor.shape:
             has = f"has shape {tuple(found.size)}" if isinstance(found, TensorStorageMetadata) else "is not there"
             raise ValueError(f"checkpoint {folder}: {key} {has}, but the model wants {tuple(tensor.shape)}")
-    kept = _kept_optimizer_state(execution, held, stored=stored)
-    state |= {key: value for key, (_, _, value) in kept.items()}
-    mine = f"random/{execution.rank}"
+    for key, parameter, _ in _kept_optimizer_state(execution, held, keys=stored):
+        state[key] = _place_of_state(execution, parameter, found=stored[key])
     more: dict[str, Any] = {
         f"update/{name}": torch.tensor(value, dtype=torch.float64) for name, value in _update_state(execution).items()
     }
-    more |= {f"settings/{name}": {} for name, _ in execution.update.trained} | {mine: torch.get_rng_state()}
+    more |= {f"settings/{name}": {} for name, _ in execution.update.trained}
+    more[f"random/{execution.rank}"] = torch.get_rng_state()
     state |= {key: place for key, place in more.items() if key in stored}
     load(state, storage_reader=reader)
-    for key, tensor in places.items():
-        if (part := execution.parts.of(tensor)) is not None:
-            part.parameter.detach().copy_(part.cut(state[key]))
-    for key, (parameter, name, _) in kept.items():
-        if (optimizer := execution.update.optimizer_of(parameter)) is not None:
-            stepped = execution.update.stepped_for(parameter)
-            optimizer.state[stepped][name] = cut_state(execution, parameter, value=state[key])
-    if all(f"update/{name}" in state for name in _update_state(execution)):
-        execution.update.go_on({name: float(state[f"update/{name}"]) for name in _update_state(execution)})
-    told = {key.removeprefix("settings/"): value for key, value in state.items() if key.startswith("settings/")}
-    execution.update.apply_settings(told)
-    if mine in state:
-        torch.set_rng_state(state[mine])
+    take_over(execution, state)
     execution.number = int(state[_ITERATION])
     return execution.number
 
 
-def _layer_of(key: str) -> str:
+def take_over(execution: Execution, state: Mapping[str, Any]) -> None:
+    """Go on from the state of the layers that are here, whole, by the keys of a checkpoint."""
+    held = held_layers(execution)
+    for key, tensor in _weights(execution, held).items():
+        part = execution.parts.of(tensor)
+        if part is not None:
+            part.parameter.detach().copy_(part.cut(state[key]))
+        elif tensor.data_ptr() != state[key].data_ptr():
+            tensor.detach().copy_(state[key])
+    for key, parameter, name in _kept_optimizer_state(execution, held, keys=state):
+        if (optimizer := execution.update.optimizer_of(parameter)) is not None:
+            value = cut_state(execution, parameter, value=state[key])
+            if isinstance(value, torch.Tensor):
+                is_here = value.device == execution.device or value.shape != parameter.shape
+                value = value if is_here else value.to(execution.device)
+            optimizer.state[execution.update.stepped_for(parameter)][name] = value
+    if all(f"update/{name}" in state for name in _update_state(execution)):
+        execution.update.go_on({name: float(state[f"update/{name}"]) for name in _update_state(execution)})
+    told = {key.removeprefix("settings/"): value for key, value in state.items() if key.startswith("settings/")}
+    execution.update.apply_settings(told)
+    if (mine := f"random/{execution.rank}") in state:
+        torch.set_rng_state(state[mine])
+
+
+def layer_of(key: str) -> str:
+    """The layer whose state a key is of."""
     return key.partition("/")[2].partition(":")[0]
 
 
@@ -191,17 +231,19 @@ def _optimizer_state(
 
 
 def _kept_optimizer_state(
-    execution: Execution, layers: Sequence[str], *, stored: Any
-) -> dict[str, tuple[nn.Parameter, str, Any]]:
-    """What is stored for the parameters here, with a place for every tensor: a new optimizer has none yet."""
-    kept = {}
+    execution: Execution, layers: Sequence[str], *, keys: Collection[str]
+) -> Iterator[tuple[str, nn.Parameter, str]]:
+    """Of some keys those of the optimizer's state of the parameters here, with parameter and name."""
     for prefix, parameter in _parameters(execution, layers):
-        for key, found in stored.items():
+        for key in keys:
             if key.startswith(prefix):
-                is_tensor = isinstance(found, TensorStorageMetadata)
-                is_whole = id(parameter) not in execution.update.pieces and execution.parts.of(parameter) is None
-                is_here = is_whole and is_tensor and found.size == parameter.shape
-                device = execution.device if is_here else torch.device("cpu")
-                place = torch.empty(found.size, dtype=found.properties.dtype, device=device) if is_tensor else None
-                kept[key] = parameter, key.removeprefix(prefix), place
-    return kept
+                yield key, parameter, key.removeprefix(prefix)
+
+
+def _place_of_state(execution: Execution, parameter: nn.Parameter, *, found: Any) -> torch.Tensor | None:
+    """What loading fills: a new optimizer has no state yet."""
+    if not isinstance(found, TensorStorageMetadata):
+        return None
+    is_whole = id(parameter) not in execution.update.pieces and execution.parts.of(parameter) is None
+    device = execution.device if is_whole and found.size == parameter.shape else torch.device("cpu")
+    return torch.empty(found.size, dtype=found.properties.dtype, device=device)

@@ -23,6 +23,7 @@ from planner.execute.host_check import expect_world, find_world_differences, loo
 from planner.execute.layout import make_layout
 from planner.execute.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
 from planner.execute.rank_record import keep_record
+from planner.execute.resumption import RECORD_VARIABLE
 from planner.plan import Plan
 
 PLAN_VARIABLE = "PIPEPLAN_PLAN"
@@ -31,6 +32,8 @@ DEVICE_VARIABLE = "PIPEPLAN_DEVICE"
 """Where the program finds the name of the device that it drives."""
 CHECKPOINTS_VARIABLE = "PIPEPLAN_CHECKPOINTS"
 """Where the program finds the folder of the job's checkpoints, if the launcher named one."""
+COPIES_VARIABLE = "PIPEPLAN_COPIES"
+"""Where the program finds the folder in memory for copies of its state, if the launcher named one."""
 RECIPE_VARIABLE = "PIPEPLAN_RECIPE"
 """Where the program finds the recipe by which it goes on, if there is one."""
 BAD_WORLD = 2
@@ -67,9 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     if options.checkpoints:
         os.environ[CHECKPOINTS_VARIABLE] = options.checkpoints
+    if options.copies:
+        os.environ[COPIES_VARIABLE] = options.copies
     if options.recipe:
         os.environ[RECIPE_VARIABLE] = options.recipe
     if options.record:
+        os.environ[RECORD_VARIABLE] = str(options.record)
         keep_record(options.record, rank=entry.seat.rank, device=entry.device, host=entry.seat.host)
     _become(program)
 
@@ -84,6 +90,7 @@ def _parse(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--processors", action="store_true", help="run on processors, whatever accelerators there are")
     parser.add_argument("--record", type=Path, help="write into this folder how the process ended")
     parser.add_argument("--checkpoints", help="folder of the job's checkpoints")
+    parser.add_argument("--copies", help="folder in memory for copies of the job's state")
     parser.add_argument("--recipe", help="recipe by which the program goes on")
     cut = given.index("--") if "--" in given else len(given)
     if cut + 1 >= len(given):

@@ -13,6 +13,16 @@ FORMAT = "pipeline-recipe/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopiesOrder:
+    """Which copies count."""
+
+    plan_sha256: str
+    """The plan under which they were made."""
+    lost: tuple[str, ...]
+    """Devices whose copies are left alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeOrder:
     """What a recipe orders."""
 
@@ -24,6 +34,8 @@ class RecipeOrder:
     """How many iterations the checkpoint is to have; None if it does not say."""
     layers: tuple[tuple[str, str], ...]
     """(device, layer) pairs that are to be read."""
+    copies: CopiesOrder | None
+    """The live copies that are taken instead, where they have every layer; None: none are."""
     sha256: str
     """Of the document."""
 
@@ -41,6 +53,7 @@ def read_recipe(path: Path) -> RecipeOrder:
             plan_sha256=tree.get("plan_sha256"),
             checkpoint=None if place is None else Path(place),
             iteration=None if iteration is None else int(iteration),
+            copies=_copies_of(tree),
             layers=tuple(dict.fromkeys((to, key.partition("/")[2].removesuffix(":")) for to, key in keys)),
             sha256=hashlib.sha256(data).hexdigest(),
         )
@@ -48,6 +61,11 @@ def read_recipe(path: Path) -> RecipeOrder:
         raise ValueError(f"{path}: is no recipe: {type(error).__name__} {error}") from None
     except ValueError as error:
         raise ValueError(f"{path}: is no recipe: {error}") from None
+
+
+def _copies_of(tree: Any) -> CopiesOrder | None:
+    told = tree.get("copies")
+    return None if told is None else CopiesOrder(plan_sha256=told["plan_sha256"], lost=tuple(told["lost"]))
 
 
 def require_fit(order: RecipeOrder, plan: Plan) -> None:

@@ -273,4 +273,4 @@ def _moved(link: Link, extra: Iterable[int]) -> Link:
     samples = list(extra)
     if not samples:
         return link
-    return replace(link, latency_ns=max(0, link.latency_ns + round(statistics.median(samples))))
+    return link.later_by(round(statistics.median(samples)))

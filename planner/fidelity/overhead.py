@@ -52,6 +52,7 @@ def make_probe(profile: ModelProfile, *, device_type: str, num_microbatches: int
         b=DEVICES[1],
         bandwidth_bytes_per_s=10**10 if link is None else link.bandwidth_bytes_per_s,
         latency_ns=0 if link is None else link.latency_ns,
+        message_times=() if link is None else link.message_times,
     )
     devices = tuple(Device(name=name, type=device_type, memory_bytes=2**45) for name in DEVICES)
     cluster = Cluster(name="probe", devices=devices, links=(like,))

@@ -2,6 +2,8 @@
 
     device a ---- host ---- switch ---- host ---- device b        latencies add up, the narrowest link sets the pace,
                                                              the largest message overhead is added once
+Where links state times by message size, the slowest link of the route at that size sets the pace; these times do not
+decide which route is taken.
 A direct link is used where there is one; otherwise the path with the least sum of latency + bytes / bandwidth, each in
 whole nanoseconds rounded down. Of equal sums the path with fewer links is taken, then the one that Dijkstra's algorithm
 finds first when links are looked at in the order of the cluster. Overheads of messages do not decide it.
@@ -10,7 +12,7 @@ finds first when links are looked at in the order of the cluster. Overheads of m
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from profiles.cluster import Cluster
+from profiles.cluster import Cluster, Link
 
 SECOND = 1_000_000_000
 """Nanoseconds."""
@@ -26,6 +28,19 @@ class Direction(NamedTuple):
     """What a transfer occupies; both directions of a link that is not duplex have the same."""
     message_overhead_ns: int
     """What a message costs beyond the link; 0 where it was not measured."""
+    corners: tuple[tuple[int, int], ...] = ()
+    """Bytes, and nanoseconds beyond the latency, of the sizes whose times the link states, from (0, 0) on."""
+
+    def moving_ns(self, num_bytes: int) -> int:
+        """What it takes beyond the latency by the times that it states; 0 if it states none."""
+        if not self.corners:
+            return 0
+        smaller = [corner for corner in self.corners if corner[0] <= num_bytes]
+        size, time = smaller[-1]
+        if len(smaller) == len(self.corners):
+            return time + -(-(num_bytes - size) * SECOND // self.bandwidth_bytes_per_s)
+        next_size, next_time = self.corners[len(smaller)]
+        return time + -(-(num_bytes - size) * (next_time - time) // (next_size - size))
 
 
 class Route(NamedTuple):
@@ -39,6 +54,8 @@ class Route(NamedTuple):
     """Least among its links."""
     message_overhead_ns: int
     """Largest among its links: a message is one, however many links it takes."""
+    ways: tuple[Direction, ...] = ()
+    """Its links."""
 
     @property
     def delay_ns(self) -> int:
@@ -47,7 +64,11 @@ class Route(NamedTuple):
 
     def time_ns(self, num_bytes: int) -> int:
         """Time of a transfer, rounded up."""
-        return self.delay_ns + -(-num_bytes * SECOND // self.bandwidth_bytes_per_s)
+        return self.delay_ns + max(-(-num_bytes * SECOND // self.bandwidth_bytes_per_s), self.sized_ns(num_bytes))
+
+    def sized_ns(self, num_bytes: int) -> int:
+        """What the slowest of the links that state times by size takes beyond its latency; 0 if none does."""
+        return max(way.moving_ns(num_bytes) for way in self.ways)
 
 
 class Routes:
@@ -59,7 +80,8 @@ class Routes:
             there, back = 2 * index, 2 * index + (1 if link.duplex else 0)
             for source, target, resource in ((link.a, link.b, there), (link.b, link.a, back)):
                 beyond = link.message_overhead_ns or 0
-                way = Direction(target, link.latency_ns, link.bandwidth_bytes_per_s, resource, beyond)
+                corners = _corners(link)
+                way = Direction(target, link.latency_ns, link.bandwidth_bytes_per_s, resource, beyond, corners)
                 self.leaving.setdefault(source, {})[target] = way
         self._known: dict[tuple[str, str, int], Route] = {}
 
@@ -110,10 +132,16 @@ class Routes:
         return part
 
 
+def _corners(link: Link) -> tuple[tuple[int, int], ...]:
+    stated = [(point.bytes, point.time_ns - link.latency_ns) for point in link.message_times]
+    return ((0, 0), *stated) if stated else ()
+
+
 def _make_route(path: list[Direction]) -> Route:
     return Route(
         links=tuple(way.resource for way in path),
         latency_ns=sum(way.latency_ns for way in path),
         bandwidth_bytes_per_s=min(way.bandwidth_bytes_per_s for way in path),
         message_overhead_ns=max(way.message_overhead_ns for way in path),
+        ways=tuple(path),
     )

@@ -3,7 +3,8 @@
     replica 0 -> replica 1 -> ... -> replica r - 1 -> replica 0         in the order in which the stage lists them
 
 2 (r - 1) / r x gradient bytes / slowest link + 2 (r - 1) x largest delay over the ring: as many messages in turn, each
-with the latency and the message overhead of its way. Replicas that shard the optimizer's state go round once with the
+with the latency and the message overhead of its way. Where links state times by message size, the first term is at
+least what these messages, of gradient bytes / r each, take on the slowest of them. Replicas that shard the optimizer's
 gradients (a reduce-scatter), and once more with the weights when each has stepped its part (an all-gather).
 """
 
@@ -52,5 +53,7 @@ def _go_round(stage: Stage, routes: Routes, *, num_bytes: int, times_round: int)
     replicas = len(pairs)
     slowest = min(way.bandwidth_bytes_per_s for way in ways)
     delay = max(way.delay_ns for way in ways)
-    moving = -(-times_round * (replicas - 1) * num_bytes * SECOND // (replicas * slowest))
-    return Ring(moving + times_round * (replicas - 1) * delay, frozenset(link for way in ways for link in way.links))
+    messages = times_round * (replicas - 1)
+    moving = -(-messages * num_bytes * SECOND // (replicas * slowest))
+    sized = messages * max(way.sized_ns(-(-num_bytes // replicas)) for way in ways)
+    return Ring(max(moving, sized) + messages * delay, frozenset(link for way in ways for link in way.links))

@@ -39,6 +39,8 @@ class LaunchJob:
     """Folder in which every process's end is written down, as all hosts see it."""
     checkpoints_at: str | None = None
     """Folder of the job's checkpoints, as all hosts see it."""
+    copies_at: str | None = None
+    """Folder in every host's memory for copies of the job's state."""
     recipe_at: str | None = None
     """The recipe by which the program goes on."""
 
@@ -110,7 +112,8 @@ def rank_arguments(job: LaunchJob, *, is_here: bool = False) -> tuple[str, ...]:
         words += [word for planned, real in job.host_names.items() for word in ("--host", f"{planned}={real}")]
     if job.on_processors:
         words.append("--processors")
-    kept = {"--record": job.record_at, "--checkpoints": job.checkpoints_at, "--recipe": job.recipe_at}
+    kept = {"--record": job.record_at, "--checkpoints": job.checkpoints_at}
+    kept |= {"--copies": job.copies_at, "--recipe": job.recipe_at}
     words += [word for option, place in kept.items() if place is not None for word in (option, place)]
     return (*words, "--", *job.program)
 

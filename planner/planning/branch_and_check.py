@@ -48,10 +48,10 @@ class _Case:
 def is_small(problem: Problem) -> bool:
     """Whether partitions, mappings and floors are what the kernels take them for: one route per pair of devices.
 
-    Partitions are enumerated without sharding.
+    Partitions are enumerated without sharding, and one latency and one bandwidth per pair are taken for all sizes.
     """
     options, cluster = problem.options, problem.cluster
-    if options.split_placement or problem.may_shard:
+    if options.split_placement or problem.may_shard or any(link.message_times for link in cluster.links):
         return False
     edges = problem.profile.edges
     most = sum(max(edge.bytes, edge.backward_bytes) for edge in edges)

@@ -4,6 +4,7 @@ A transfer's end is seen where an action started the moment it arrived. Its begi
 transfer before it on a link ended; where that was not seen either, the transfer says nothing.
 """
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -330,34 +331,33 @@ def _is_refuted(problem: Problem, plan: Plan, *, link: int, factor: float, seen:
 def _slowed_ns(problem: Problem, plan: Plan, *, factors: Mapping[int, float], way: TransferTimes) -> float:
     """What the way takes with some links that many times slower, over the routes that it takes now."""
     if way.sender:
-        latency, bandwidth = _leg(problem, (way.sender, way.receiver, way.num_bytes), factors=factors)
-        return latency + way.num_bytes * 1e9 / bandwidth
+        return sum(_leg(problem, (way.sender, way.receiver, way.num_bytes), factors=factors))
     stage = plan.stages[int(way.receiver)]
     size, replicas = CostModel(problem).gradient_bytes(stage), len(stage.replicas)
     ring = zip(stage.replicas, (*stage.replicas[1:], stage.replicas[0]), strict=True)
-    legs = [_leg(problem, (a[0], b[0], size), factors=factors) for a, b in ring]
-    slowest, latency = min(leg[1] for leg in legs), max(leg[0] for leg in legs)
-    return 2 * (replicas - 1) * (size * 1e9 / replicas / slowest + latency)
+    legs = [_leg(problem, (a[0], b[0], size), factors=factors, messages=replicas) for a, b in ring]
+    return 2 * (replicas - 1) * (max(moving for _, moving in legs) + max(latency for latency, _ in legs))
 
 
-def _leg(problem: Problem, transfer: tuple[str, str, int], *, factors: Mapping[int, float]) -> tuple[float, float]:
-    """Latency and bytes per second of a route."""
+def _leg(
+    problem: Problem, transfer: tuple[str, str, int], *, factors: Mapping[int, float], messages: int = 1
+) -> tuple[float, float]:
+    """Latency of a route, and what one of so many equal messages of a transfer takes on it beyond."""
     route = problem.cluster.route(transfer[0], transfer[1], num_bytes=transfer[2])
     used = [(problem.cluster.links[link // 2], factors.get(link // 2, 1.0)) for link in route.links]
     latency = sum(link.latency_ns * factor for link, factor in used)
-    return latency, min((link.bandwidth_bytes_per_s / factor for link, factor in used), default=1e18)
+    size = transfer[2] / messages
+    moving = (
+        factor * (link.moving_ns(math.ceil(size)) if link.message_times else size * 1e9 / link.bandwidth_bytes_per_s)
+        for link, factor in used
+    )
+    return latency, max(moving, default=0.0)
 
 
 def slow_down(cluster: Cluster, factors: Mapping[int, float]) -> Cluster:
     """The cluster with some links, by their indices, that many times slower in latency and in bytes per second."""
     links = tuple(
-        link
-        if factors.get(number, 1.0) == 1.0
-        else replace(
-            link,
-            latency_ns=round(link.latency_ns * factors[number]),
-            bandwidth_bytes_per_s=max(1, round(link.bandwidth_bytes_per_s / factors[number])),
-        )
+        link if factors.get(number, 1.0) == 1.0 else link.at_speed(1 / factors[number], latency=factors[number])
         for number, link in enumerate(cluster.links)
     )
     return replace(cluster, links=links)

@@ -40,6 +40,11 @@ class Recipe:
     iteration: int | None = None
     """How many iterations it has: one number for all layers."""
 
+    plan_before: str | None = None
+    """Content hash of the plan whose live copies are taken where they have every layer; None: none are."""
+    lost: tuple[str, ...] = ()
+    """Devices whose copies are left alone."""
+
     @property
     def moved_bytes(self) -> int:
         """Bytes that travel from device to device."""
@@ -130,4 +135,6 @@ def render_recipe(recipe: Recipe, plan: Plan) -> str:
     head: dict[str, Any] = {"format": "pipeline-recipe/1", "plan_sha256": plan_sha256(plan)}
     if recipe.checkpoint is not None:
         head |= {"checkpoint": recipe.checkpoint, "iteration": recipe.iteration}
+    if recipe.plan_before is not None:
+        head |= {"copies": {"plan_sha256": recipe.plan_before, "lost": recipe.lost}}
     return json.dumps(head | summarise_recipe(recipe), ensure_ascii=False, indent=1) + "\n"

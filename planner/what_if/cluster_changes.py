@@ -21,9 +21,7 @@ def with_link_speed(problem: Problem, factor: float, *, numbers: Collection[int]
     """The same question with `factor` times the bandwidth on the links at these positions (None: on all)."""
     cluster = problem.cluster
     links = tuple(
-        replace(link, bandwidth_bytes_per_s=max(1, round(link.bandwidth_bytes_per_s * factor)))
-        if numbers is None or number in numbers
-        else link
+        link.at_speed(factor) if numbers is None or number in numbers else link
         for number, link in enumerate(cluster.links)
     )
     return replace(problem, cluster=replace(cluster, links=links))

@@ -1,7 +1,7 @@
 """Tables of transfer times, and the cluster that explains them; needs no torch.
 
-A cluster has one latency and one bandwidth per link: they are fitted with relative weights, so that small and large
-messages count alike. The tables themselves stay in their document, for whoever wants to interpolate.
+A link has one latency and one bandwidth: they are fitted with relative weights, so that small and large messages count
+alike. Where they miss a time, it states times by message size as well. The tables stay in their document.
 """
 
 import itertools
@@ -9,17 +9,21 @@ import json
 import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiles.canonical_json import to_plain
-from profiles.cluster import Cluster, Device, Link
+from profiles.cluster import Cluster, Device, Link, MessageTime
 from profiles.refusal import refusal, render_value
 from profiles.strict_json import decode_text, parse_json
 from profiles.validation import validate
 
 LINKS_FORMAT = "pipeline-links/1"
 """The `format` of the documents that `dump_links` writes."""
+
+TOLERANCE = 0.1
+"""Where one latency and one bandwidth miss a measured time by more than this part of it, a link states times by size.
+Not measured."""
 
 SHARES = 1.5
 """Two transfers at once that are slower by this factor share a link."""
@@ -200,12 +204,38 @@ def infer_cluster(tables: LinkTables, *, name: str) -> Cluster:
     return _Inference(tables).cluster(name)
 
 
+def fit_below(table: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Latency and bandwidth as `fit` has them where that misses no time by more than `TOLERANCE`; else those of the
+    fastest size, below which no time is.
+    """
+    if worst_error(table) <= TOLERANCE:
+        return fit(table)
+    bandwidth = max(fit(table)[1], *(-(-size * 10**9 // max(1, time)) for size, time in table))
+    return max(0, min(time - (-(-size * 10**9 // bandwidth)) for size, time in table)), bandwidth
+
+
+def with_message_times(link: Link, tables: Sequence[Sequence[tuple[int, int]]], *, latency_ns: int) -> Link:
+    """The link with the median times by size of the pairs that it joins, if one latency and one bandwidth miss some.
+
+    `latency_ns`: of a whole transfer, other links included. What a link may not state (a larger message in less time,
+    or one above its bandwidth) is raised.
+    """
+    if max(worst_error(table) for table in tables) <= TOLERANCE:
+        return link
+    points, moving = list[MessageTime](), 0
+    for size in sorted(set.intersection(*({size for size, _ in table} for table in tables)) - {0}):
+        time = round(statistics.median(dict(table)[size] for table in tables))
+        moving = max(moving, time - latency_ns, link.moving_ns(size))
+        points.append(MessageTime(bytes=size, time_ns=link.latency_ns + moving))
+    return replace(link, message_times=tuple(points))
+
+
 class _Inference:
     def __init__(self, tables: LinkTables) -> None:
         self.tables, self.places = tables, tables.places
         self.hosts = list(dict.fromkeys(place.host for place in self.places))
         self.pairs = {(pair.a, pair.b): pair for pair in tables.pairs}
-        self.fits = {key: fit(pair.one_way) for key, pair in self.pairs.items()}
+        self.fits = {key: fit_below(pair.one_way) for key, pair in self.pairs.items()}
         self.with_ports: set[str] = set()
         self.links: list[Link] = []
 
@@ -257,20 +287,24 @@ class _Inference:
             latency_ns=max(0, round(latency) - inside),
             duplex=duplex,
         )
-        self.links.append(link)
+        self.links.append(self._by_size(link, crossing, latency_ns=round(latency)))
 
     def _crosses(self, pair: tuple[int, int], sides: tuple[set[int], set[int]]) -> bool:
         return any(pair[0] in sides[side] and pair[1] in sides[1 - side] for side in (0, 1))
 
     def _direct(self, a: int, b: int) -> Link:
         latency, bandwidth = self.fits[a, b]
-        return Link(
+        link = Link(
             a=self.places[a].name,
             b=self.places[b].name,
             bandwidth_bytes_per_s=bandwidth,
             latency_ns=latency,
             duplex=_is_duplex(self.pairs[a, b]),
         )
+        return self._by_size(link, [(a, b)], latency_ns=latency)
+
+    def _by_size(self, link: Link, pairs: Iterable[tuple[int, int]], *, latency_ns: int) -> Link:
+        return with_message_times(link, [self.pairs[pair].one_way for pair in pairs], latency_ns=latency_ns)
 
     def _port_latency(self, host: str) -> int:
         """Half of what a transfer within the host waits; 0 where there is none."""
@@ -291,7 +325,8 @@ class _Inference:
                     latency_ns=self._port_latency(place.host),
                     duplex=all(_is_duplex(self.pairs[key]) for key in inside),
                 )
-                links.append(link)
+                latency = statistics.median(self.fits[pair][0] for pair in inside)
+                links.append(self._by_size(link, inside, latency_ns=round(latency)))
         return links
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,21 +30,33 @@ from tests.integration.test_execute_command import environment, losses, start_ra
 from tests.planner.export.chains import make_chain
 
 LIMIT_S = 120
+SAMPLES = 12
+"""Of a microbatch of the models."""
 MODELS = """
 import os, signal
 from dataclasses import replace
+from functools import partial
+import torch
 from execute_models import vectors
 
 def model():
     return vectors("wwwwww", num_microbatches=4)
 
-def dying():
+def scheduled():
+    adam = partial(torch.optim.AdamW, lr=0.01)
+    schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.5)
+    return replace(model(), optimizer=adam, schedule=schedule)
+
+def dying(model=model):
     whole = model()
     def batch(number):
         if number == 3 and os.environ["PIPEPLAN_DEVICE"] == os.environ["VICTIM"]:
             os.kill(os.getpid(), signal.SIGKILL)
         return whole.batch(number)
     return replace(whole, batch=batch)
+
+def dying_scheduled():
+    return dying(scheduled)
 
 def failing():
     whole = model()
@@ -176,6 +189,50 @@ def test_a_killed_rank_is_healed_to_the_bit(tmp_path: Path, plan_text: str, monk
     assert [code for code, _ in start_ranks([rest])] == [0]
     assert losses(tmp_path / "healed") == losses(tmp_path / "first") + losses(tmp_path / "rest")
     assert len(losses(tmp_path / "healed")) == 6
+
+
+def start_by_hand(tmp_path: Path, *, iteration: int, model: str) -> list[object]:
+    """The losses of a run that is stopped after so many iterations and resumed under the first new plan."""
+    words = ["--model", f"models_for_healing:{model}", "--checkpoint", tmp_path / "by hand", "--checkpoint-every", 1]
+    found: list[object] = []
+    for name, end in (("plan.json", iteration), ("job/plan-1.json", 6)):
+        told = tmp_path / f"losses-{end}"
+        run = [tmp_path / name, *words, "--steps", end, "--resume", "--losses", told]
+        size = len(parse_plan((tmp_path / name).read_bytes()).devices)
+        assert [code for code, _ in start_ranks([run] * size)] == [0] * size
+        found += losses(told)
+    return found
+
+
+@pytest.mark.parametrize("num_devices", [4, 2], ids=["replicas", "no replica"])
+def test_live_copies_take_the_place_of_a_checkpoint(
+    num_devices: int, tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Tests that where a replica of every layer is alive a job goes on from the last iteration without a checkpoint.
+
+    Tests that nothing is read from storage then, that losses are, to the bit, those of a run by hand, that a job
+    without replicas goes on from its checkpoint, and that no copies are left behind.
+    """
+    has_replicas = num_devices == 4
+    if has_replicas:
+        options = Options(uneven_replication=False, skip_edges=False, max_stages_per_device=1, max_replicas=2)
+        problem = make_chain("wwwwww", num_devices=4, num_microbatches=4, options=options)
+        problem = replace(problem, profile=replace(problem.profile, microbatch_size=SAMPLES))
+        plan_text = render_plan(make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=2)))
+        assert all(len(stage.replicas) == 2 for stage in parse_plan(plan_text.encode()).stages)
+    monkeypatch.setenv("VICTIM", parse_plan(plan_text.encode()).devices[1])
+    kept = ["--copy-every", "1", "--copies", str(tmp_path / "copies")]
+    program = executor("dying_scheduled", tmp_path, *kept)
+    program[program.index("--checkpoint-every") + 1] = "1000" if has_replicas else "2"
+    healed, told = heal(tmp_path, plan_text, program)
+    assert (healed.code, healed.reason) == (0, ""), told
+    (only,) = healed.heals
+    assert only.iteration == (3 if has_replicas else 2)
+    assert only.source == ("live copies" if has_replicas else "checkpoint")
+    assert bool(only.storage_bytes) != has_replicas
+    assert bool(list((tmp_path / "job").glob("checkpoints/step-*"))) != has_replicas
+    assert losses(tmp_path / "healed") == start_by_hand(tmp_path, iteration=only.iteration, model="scheduled")
+    assert not (tmp_path / "copies").exists()
 
 
 def test_a_program_that_fails_is_not_healed(tmp_path: Path, plan_text: str):

@@ -6,7 +6,7 @@ whose inner loop is in `exhaustive.py`.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations, permutations, product
 from math import ceil
@@ -248,8 +248,20 @@ class Reading:
         if a == b:
             return Leg(sender, receiver, is_backward, rank, 0, (), True)
         route = self.problem.cluster.route(a, b, num_bytes=num_bytes)
-        duration = route.latency_ns + ceil(Fraction(num_bytes * 10**9, route.bandwidth_bytes_per_s))
+        duration = route.latency_ns + max(self.moving(link, num_bytes) for link in route.links)
         return Leg(sender, receiver, is_backward, rank, duration, route.links, False)
+
+    def moving(self, resource: int, num_bytes: int) -> int:
+        """What so many bytes take on a link beyond its latency: straight lines through what it states."""
+        link = self.problem.cluster.links[resource // 2]
+        corners = [(0, 0), *((point.bytes, point.time_ns - link.latency_ns) for point in link.message_times)]
+        size, time = max(corner for corner in corners if corner[0] <= num_bytes)
+        slope = Fraction(10**9, link.bandwidth_bytes_per_s)
+        for next_size, next_time in corners:
+            if next_size > num_bytes:
+                slope = Fraction(next_time - time, next_size - size)
+                break
+        return ceil(time + slope * (num_bytes - size))
 
     def sharers(self, stage: int) -> int:
         """How many replicas hold a part each of the optimizer's state of a stage."""
@@ -268,7 +280,10 @@ class Reading:
         routes = [self.problem.cluster.route(groups[i][0], groups[(i + 1) % r][0], num_bytes=size) for i in range(r)]
         slowest = min(route.bandwidth_bytes_per_s for route in routes)
         latency = rounds * (r - 1) * max(route.latency_ns for route in routes)
-        time = ceil(Fraction(rounds * (r - 1) * size * 10**9, r * slowest)) + latency
+        links = [link for route in routes for link in route.links]
+        stated = [link for link in links if self.problem.cluster.links[link // 2].message_times]
+        by_size = rounds * (r - 1) * max((self.moving(link, ceil(Fraction(size, r))) for link in stated), default=0)
+        time = max(ceil(Fraction(rounds * (r - 1) * size * 10**9, r * slowest)), by_size) + latency
         return time, tuple(link for route in routes for link in route.links)
 
     def gradient_bytes(self, stage: int) -> int:
@@ -641,7 +656,7 @@ def is_symmetric(problem: Problem) -> bool:
         return False
     num_pairs = len(cluster.devices) * (len(cluster.devices) - 1) // 2
     is_complete = len(cluster.links) == num_pairs and all({x.a, x.b} <= set(cluster.by_name) for x in cluster.links)
-    return is_complete and len({(x.bandwidth_bytes_per_s, x.latency_ns, x.duplex) for x in cluster.links}) <= 1
+    return is_complete and len({replace(x, a="a", b="b") for x in cluster.links}) <= 1
 
 
 def is_allowed(problem: Problem, stages: tuple[Stage, ...]) -> bool:

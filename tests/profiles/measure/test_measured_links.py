@@ -113,6 +113,29 @@ def test_hosts_that_do_not_share_have_links_per_pair():
     assert [(link.a, link.b, link.duplex) for link in cluster.links] == [("a/0", "b/1", True)]
 
 
+@pytest.mark.parametrize(
+    ("hosts", "sharing"),
+    [("aaa", {}), ("aaa", {"shares_within": True}), ("ab", {}), ("aabb", {"shares_between": True})],
+)
+def test_a_knee_is_stated_by_size(hosts: str, sharing: dict[str, bool]):
+    """Tests that links of pairs that one latency and one bandwidth miss state times by size, so that transfers take
+    what was measured, and that no time is below the link's own latency and bandwidth.
+    """
+    plain = make_tables(hosts, **sharing)
+    bend = (1, 3, 4, 2, 1, 1)
+    pairs = tuple(
+        replace(pair, one_way=tuple((size, time * by) for (size, time), by in zip(pair.one_way, bend, strict=True)))
+        for pair in plain.pairs
+    )
+    cluster = infer_cluster(replace(plain, pairs=pairs), name="x")
+    assert any(link.message_times for link in cluster.links)
+    assert not any(link.message_times for link in infer_cluster(plain, name="x").links)
+    for pair in pairs:
+        ends = plain.places[pair.a].name, plain.places[pair.b].name
+        for size, time in pair.one_way:
+            assert cluster.route(*ends, num_bytes=size).duration_ns(size) == pytest.approx(time, rel=0.02)
+
+
 def test_opposite_transfers_that_take_twice_as_long_take_turns():
     """Tests that a link whose directions disturb each other is not duplex."""
     cluster = infer_cluster(make_tables("aa", is_duplex=False), name="x")

@@ -1,0 +1,173 @@
+"""Copies of a job's state in its hosts' memory: where a replica of every layer is alive, nothing is read from disk.
+
+Every process keeps the state after its two newest iterations as files in memory (`/dev/shm`), which survive it. Nobody
+writes a copy before all have written the one before it, so all that are left have the older of the two in common. A
+job that is started anew asks all its processes what their hosts have, and takes every layer from one iteration.
+"""
+
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import torch
+from torch import distributed
+
+from planner.execute.checkpoint import held_layers, held_state, layer_of, take_over
+from planner.execute.execution import Execution
+from planner.execute.recipe import CopiesOrder
+
+_PART = "part"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """The iteration that all layers are taken from."""
+
+    iteration: int
+    places: Mapping[str, Mapping[int, Path]]
+    """By layer: the ranks on whose hosts it is, and where."""
+
+
+def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
+    """Keep the state after `iteration` iterations, and the copy before it; a collective call.
+
+    Layers that several devices hold in pieces (sharded states, groups) are not part of it. Raises ValueError if the
+    folder is somebody else's.
+    """
+    if iteration % execution.training.accumulate:
+        return  # gradients that accumulate are no part of it
+    random = _gather_random(execution)  # nobody gets here before all have written their copies of before
+    place = _own(folder) / quote(execution.layout.devices[execution.rank], safe="")
+    place.mkdir(exist_ok=True)
+    for old in _numbered(place)[:-1]:
+        old.unlink()
+    layers = [name for name in held_layers(execution) if _is_whole(execution, name)]
+    copy = {
+        "iteration": iteration,
+        "plan_sha256": execution.preparation.plan_sha256,
+        "layers": layers,
+        "random": random,
+        "state": held_state(execution, layers, whole={}),
+    }
+    torch.save(copy, place / _PART)
+    (place / _PART).rename(place / f"{iteration:08}")
+
+
+def restore_copies(execution: Execution, folder: Path, *, order: CopiesOrder, since: int) -> int | None:
+    """Take the newest iteration, `since` or later, of which the copies of devices that are not lost have every layer.
+
+    A collective call. Returns how many iterations had been run, or None, on every process the same, if there is none.
+    """
+    told: list[Any] = [None] * execution.layout.world_size
+    distributed.all_gather_object(told, _find(folder, order=order))
+    chosen = _choose(told, layers=[name for stage in execution.plan.stages for name in stage.layers], since=since)
+    if chosen is None:
+        return None
+    read = cache(_read)
+    state: dict[str, Any] = {}
+    first = {name: min(ranks) for name, ranks in chosen.places.items()}
+    speaker = min(first.values())
+    for name, rank in _wanted(execution):
+        if rank in chosen.places[name]:
+            if rank == execution.rank:
+                state |= _state_of(read(chosen.places[name][rank]), name)
+        elif execution.rank == first[name]:
+            distributed.send_object_list([_state_of(read(chosen.places[name][execution.rank]), name)], rank)
+        elif execution.rank == rank:
+            box: list[Any] = [None]
+            distributed.recv_object_list(box, first[name])
+            state |= box[0]
+    common: list[Any] = [None]
+    if execution.rank == speaker:
+        copy = read(next(ranks[speaker] for ranks in chosen.places.values() if speaker in ranks))
+        update = {key: value for key, value in copy["state"].items() if key.startswith("update/")}
+        common = [update | {f"random/{rank}": each for rank, each in enumerate(copy["random"])}]
+    distributed.broadcast_object_list(common, speaker)
+    take_over(execution, state | common[0])
+    execution.number = chosen.iteration
+    distributed.barrier()  # nobody takes copies away that another one still reads
+    return chosen.iteration
+
+
+def clear_copies(folder: Path) -> None:
+    """Take away what this host has."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own(folder: Path) -> Path:
+    """The folder, made if it is not there; what others may write is not read."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise ValueError(f"{folder} belongs to another user; name a folder of your own")
+    return folder
+
+
+def _numbered(place: Path) -> list[Path]:
+    return sorted(path for path in place.iterdir() if path.name != _PART)
+
+
+def _is_whole(execution: Execution, layer: str) -> bool:
+    number = next(n for n, stage in enumerate(execution.plan.stages) if layer in stage.layers)
+    return number not in execution.sharded and execution.layout.width(number) == 1
+
+
+def _gather_random(execution: Execution) -> list[torch.Tensor]:
+    """The states of all ranks' generators: a rank of the next plan goes on from that of the same number."""
+    mine = torch.get_rng_state()
+    every = [torch.empty_like(mine) for _ in range(execution.layout.world_size)]
+    execution.log.note("the copy of the state")
+    distributed.all_gather(every, mine)
+    execution.log.note("")
+    return every
+
+
+def _find(folder: Path, *, order: CopiesOrder) -> dict[int, dict[str, str]]:
+    """By iteration and layer where this host has a copy."""
+    found: dict[int, dict[str, str]] = {}
+    if folder.is_dir():
+        for place in sorted(_own(folder).iterdir()):
+            for path in _numbered(place) if unquote(place.name) not in order.lost else ():
+                copy = _read(path)
+                if copy["plan_sha256"] == order.plan_sha256:
+                    found.setdefault(copy["iteration"], {}).update({name: str(path) for name in copy["layers"]})
+    return found
+
+
+def _choose(told: list[dict[int, dict[str, str]]], *, layers: Collection[str], since: int) -> _Chosen | None:
+    for iteration in sorted({number for found in told for number in found if number >= since}, reverse=True):
+        places: dict[str, dict[int, Path]] = {name: {} for name in layers}
+        for rank, found in enumerate(told):
+            for name, path in found.get(iteration, {}).items():
+                places[name][rank] = Path(path)
+        if all(places.values()):
+            return _Chosen(iteration=iteration, places=places)
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A copy, whose tensors are only read where they are used."""
+    copy: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=False)
+    return copy
+
+
+def _state_of(copy: Mapping[str, Any], layer: str) -> dict[str, Any]:
+    """Of one layer, apart from the file: another copy takes its place."""
+    return {
+        key: value.clone() if isinstance(value, torch.Tensor) else value
+        for key, value in copy["state"].items()
+        if layer_of(key) == layer
+    }
+
+
+def _wanted(execution: Execution) -> Iterator[tuple[str, int]]:
+    """Layers and the ranks that hold them, in an order that all processes keep to."""
+    ranks = {device: rank for rank, device in enumerate(execution.layout.devices)}
+    for stage in execution.plan.stages:
+        for name in stage.layers:
+            for rank in sorted({ranks[device] for group in stage.replicas for device in group}):
+                yield name, rank

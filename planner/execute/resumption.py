@@ -1,0 +1,38 @@
+"""How a job went on, written down for whoever started it anew."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+RECORD_VARIABLE = "PIPEPLAN_RECORD"
+"""Where the program finds the folder in which the ends of its processes are written down."""
+_RECORD = "resumed.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """How a job went on."""
+
+    iteration: int
+    """Iterations that it goes on from."""
+    source: Literal["beginning", "checkpoint", "live copies"]
+    """Where all its layers come from."""
+    storage_bytes: int
+    """What all processes read of tensors and values from the checkpoint."""
+
+
+def record_resumption(resumption: Resumption, environment: Mapping[str, str] = os.environ) -> None:
+    """Write it beside the records of the processes, if anybody keeps these."""
+    if folder := environment.get(RECORD_VARIABLE):
+        part = Path(folder) / f".{_RECORD}.part"
+        part.write_text(json.dumps(asdict(resumption)) + "\n", encoding="utf-8")
+        part.replace(Path(folder) / _RECORD)
+
+
+def read_resumption(folder: Path) -> Resumption | None:
+    """What stands in a folder of records; None for a program that wrote nothing."""
+    path = folder / _RECORD
+    return Resumption(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
