@@ -23,18 +23,10 @@ from torch import distributed
 from planner.document import parse_plan
 from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog
-from planner.execute.execution import (
-    CHECK_EVERY,
-    Execution,
-    Messages,
-    Preparation,
-    Skip,
-    Split,
-    make_log,
-    prepare,
-)
+from planner.execute.execution import CHECK_EVERY, Execution, make_log
 from planner.execute.layout import Layout, make_layout
 from planner.execute.placement import DevicePosition, find_seat, parse_hosts
+from planner.execute.preparation import Messages, Preparation, Skip, Split, prepare
 from planner.execute.process_agreement import Facts, find_disagreements
 from planner.execute.runtime import SUPPORTED_TORCH
 from planner.execute.training import Training
