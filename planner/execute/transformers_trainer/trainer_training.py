@@ -1,0 +1,108 @@
+"""What a transformers `Trainer` would train, as a `Training`: to be profiled, planned and run."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from transformers import Trainer, get_scheduler
+
+from planner.execute.training import Training
+
+IGNORED = -100
+"""Labels that do not count, as transformers has them."""
+
+_UNKNOWN_OPTIMIZERS = ("params", "model", "optimizer_dict")
+"""What the `Trainer` tells optimizers that look at the whole model."""
+
+
+def make_training(
+    trainer: Trainer, *, batch: Callable[[int], Mapping[str, Any]] | None = None, num_steps: int = 1
+) -> Training:
+    """The model of a `Trainer` with its optimizer, schedule, clipping, accumulation and division of the loss by tokens.
+
+    `batch`: number of an iteration to what the model is called with; None: the first of the trainer's loader, always.
+    `num_steps`: of the optimizer, which the schedule is told. Raises ValueError for what would be trained otherwise
+    than in one process, with what to write instead.
+    """
+    require_trainable(trainer)
+    args, model = trainer.args, trainer.model
+    given = first_batch(trainer) if batch is None else None
+    ask = batch or (lambda _: given)
+    is_per_token = trainer.model_accepts_loss_kwargs and "labels" in ask(0)
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    if trainer.optimizer_cls_and_kwargs is not None:
+        kind, options = trainer.optimizer_cls_and_kwargs
+    if (
+        not isinstance(kind, type)
+        or not issubclass(kind, torch.optim.Optimizer)
+        or set(options) & {*_UNKNOWN_OPTIMIZERS}
+    ):
+        raise ValueError(
+            f"optim = {args.optim!r} looks at the whole model; give one that takes parameters: adamw_torch"
+        )
+    names = set(trainer.get_decay_parameter_names(model))
+    decayed = {id(parameter) for name, parameter in model.named_parameters() if name in names}
+    decays = {name for name, each in model.named_parameters(remove_duplicate=False) if id(each) in decayed}
+    more: dict[str, Any] = {}
+    if is_per_token:
+        more = {"loss_is_sum": True, "num_tokens": lambda target: count_tokens(trainer, {"labels": target})}
+    return Training.from_module(
+        model,
+        batch=lambda number: {**ask(number), **({"num_items_in_batch": 1} if is_per_token else {})},
+        optimizer=lambda groups: kind(groups, **options),
+        settings=lambda name, _: {"weight_decay": args.weight_decay if name.partition(":")[2] in decays else 0.0},
+        schedule=lambda optimizer: get_scheduler(
+            args.lr_scheduler_type,
+            optimizer=optimizer,
+            num_warmup_steps=args.get_warmup_steps(num_steps),
+            num_training_steps=num_steps,
+            scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+        ),
+        accumulate=args.gradient_accumulation_steps,
+        max_norm=args.max_grad_norm or None,
+        seed=args.seed,
+        **more,
+    )
+
+
+def require_trainable(trainer: Trainer) -> None:
+    """Raise ValueError for what a plan would leave out without a word."""
+    args = trainer.args
+    found = {
+        "fp16 or bf16 (autocast)": args.fp16 or args.bf16,
+        "label_smoothing_factor": args.label_smoothing_factor,
+        "compute_loss_func": trainer.compute_loss_func is not None,
+        "neftune_noise_alpha": args.neftune_noise_alpha is not None,
+        "torch_compile": args.torch_compile,
+        "gradient_checkpointing (the plan decides it: pipeplan plan --recompute)": args.gradient_checkpointing,
+        "auto_find_batch_size": args.auto_find_batch_size,
+        "deepspeed or fsdp": args.deepspeed or args.fsdp,
+        "ReduceLROnPlateau and GreedyLR": str(args.lr_scheduler_type).endswith(("reduce_lr_on_plateau", "greedy")),
+        "`optimizers` (give optimizer_cls_and_kwargs)": isinstance(trainer.optimizer, torch.optim.Optimizer),
+    }
+    wrong = [name for name, is_there in found.items() if is_there]
+    if wrong:
+        raise ValueError(f"under a plan the Trainer does without {', '.join(wrong)}; leave it out")
+
+
+def first_batch(trainer: Trainer) -> dict[str, Any]:
+    """What the model is called with first; the loader and the generators are as they were."""
+    with torch.random.fork_rng(devices=[]):
+        found: Mapping[str, Any] = next(iter(trainer.get_train_dataloader()))
+    return dict(found)
+
+
+def count_tokens(trainer: Trainer, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Of some samples, as the `Trainer` counts them: the first of each is nobody's prediction in causal models."""
+    labels = inputs["labels"]
+    return (labels[..., 1:] if trainer._loss_shifts_labels else labels).ne(IGNORED).sum()
+
+
+def require_even_loss(inputs: Mapping[str, Any]) -> None:
+    """Raise ValueError where the mean over a batch is not that of its microbatches' means."""
+    labels = inputs.get("labels")
+    if isinstance(labels, torch.Tensor) and labels.dim() > 1 and bool(labels.eq(IGNORED).any()):
+        raise ValueError(
+            f"labels of {IGNORED} leave microbatches with different numbers of tokens, and this model does not take "
+            "num_items_in_batch to count them; give labels without them"
+        )
