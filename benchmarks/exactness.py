@@ -1,7 +1,7 @@
-"""Models of transformers under plans of every kind, against one process: `python -m benchmarks.exactness [-o TABLE.md]`.
+"""Models of transformers under plans of every kind: `python -m benchmarks.exactness [-o TABLE.md]`.
 
-All in float64, so that what is left is the order in which numbers are added up. `--only gpt2 llama` for some; cases
-that were made on the same commit are kept in `--cases` and not made again.
+Each is compared with one process, all in float64, so that what is left is the order in which numbers are added up.
+`--only gpt2 llama` for some; cases that were made on the same commit are kept in `--cases` and not made again.
 """
 
 import argparse

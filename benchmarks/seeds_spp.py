@@ -6,7 +6,7 @@ this table.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
 
@@ -120,11 +120,6 @@ def shortest(costs: CostModel, method: Callable[[CostModel], Iterator[Plan]]) ->
     return Outcome(makespan_ns=makespan, fits_memory=not breaks_memory(costs, plan))
 
 
-def without_choices(problem: Problem) -> Problem:
-    """Every method may leave devices idle and replicate as it likes: what it decides is its own."""
-    return replace(problem, options=replace(problem.options, idle_devices=True))
-
-
 def main() -> None:
     """All problems, a row each."""
     parser = make_parser(__doc__)
@@ -135,7 +130,7 @@ def main() -> None:
     for name, problem in problems(given.folders, quick=given.quick):
         if problem.options.max_width > 1:
             continue
-        costs = CostModel(without_choices(problem))
+        costs = CostModel(problem)
         ours = shortest(costs, spp)
         if ours is None:
             continue
@@ -161,7 +156,7 @@ def _preface() -> list[str]:
         "*HetPipe-style*: equal virtual workers, a pipeline in each, data parallel between them, the best size;",
         "synchronous, and with one cut for all workers, while HetPipe's are stale and may be cut apart. In brackets:",
         "breaks the memory, of which no method here knows. *best / SPP*: the best rival; below 1 SPP loses.",
-        "A dash: the problem does not allow it (replicas of part of a sample, fewer layers than devices).",
+        "A dash: the problem does not allow it (replicas of part of a sample, idle devices, fewer layers than devices).",
         "",
     ]
 
