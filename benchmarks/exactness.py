@@ -22,6 +22,7 @@ from unittest import mock
 import torch
 from torch import distributed, nn
 
+from benchmarks import corpus_models
 from benchmarks.model_corpus import NUM_MICROBATCHES, STEPS, train_alone
 from benchmarks.processes import fork
 from benchmarks.report import describe_commit, describe_machine, line
@@ -120,8 +121,6 @@ class Alone:
 
 def train_one(name: str) -> Alone:
     """As people do it: the uncut model, microbatch by microbatch."""
-    from benchmarks import corpus_models
-
     given: dict[str, Any] = {}
     make = Training.from_module
 
@@ -130,13 +129,20 @@ def train_one(name: str) -> Alone:
         return make(module, **more)
 
     torch.manual_seed(0)
-    with mock.patch.object(Training, "from_module", side_effect=note):
+    whole = mock.patch.object(corpus_models, "padded", _padded)
+    with whole, mock.patch.object(Training, "from_module", side_effect=note):
         training: Training = getattr(corpus_models, name)()
     loss, module = given.get("loss"), given["module"]
     trained = copy.deepcopy(module)
     batch = BatchReader(given["batch"], has_own_loss=loss is None)
     losses = train_alone(trained, batch=batch, loss=loss, make=given["optimizer"])
     return Alone(module=module, training=training, losses=losses, weights=trained.state_dict())
+
+
+def _padded(step: int, *, padded: Callable[[int], Any] = corpus_models.padded) -> Any:
+    """With a mask, and no label that does not count."""
+    given = padded(step)
+    return given | {"labels": given["input_ids"]}
 
 
 def run_rank(name: str, kinds: Sequence[PlanKind], folder: Path, *, rank: int) -> None:
@@ -204,8 +210,9 @@ HEAD = """# Foreign models under plans, against one process
 Models of transformers as they are (`benchmarks/corpus_models.py`), cut by `Training.from_module`, {steps} iterations of
 {microbatches} microbatches with AdamW on gloo processes, in float64; one process trains the uncut model in a loop. The
 largest difference of any microbatch's loss, and of any weight or buffer after the last step (of 1e-3, the rate, is
-what a step moves). Target {target:g}. Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`.
-Plans are made by hand, to be of many kinds: a plan's order has no influence on what is computed.
+what a step moves). No label is left out: with -100 among them, replicas of the last stage are refused, for the model
+takes a mean (docs/execute.md). Target {target:g}.
+Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds: a plan's order has no influence on what is computed.
 
 Machine: {machine}. Commit: {commit}.
 

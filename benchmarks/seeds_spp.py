@@ -156,7 +156,7 @@ def _preface() -> list[str]:
         "*HetPipe-style*: equal virtual workers, a pipeline in each, data parallel between them, the best size;",
         "synchronous, and with one cut for all workers, while HetPipe's are stale and may be cut apart. In brackets:",
         "breaks the memory, of which no method here knows. *best / SPP*: the best rival; below 1 SPP loses.",
-        "A dash: the problem does not allow it (replicas of part of a sample, idle devices, fewer layers than devices).",
+        "A dash: the problem does not allow it (replicas of part of a sample, idle devices, too few layers).",
         "",
     ]
 

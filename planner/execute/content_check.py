@@ -7,17 +7,26 @@ from planner.execute.data_agreement import (
     find_batch_difference,
     find_drift,
     find_team_drift,
+    find_uneven_targets,
 )
 from planner.execute.layout import Layout
 from planner.execute.local_model import LocalModel
 from planner.execute.process_groups import gather
-from planner.execute.training import Batch, as_tuple
+from planner.execute.training import Batch, Training, as_tuple
 
 
-def require_same_batch(given: Batch | None, layout: Layout, *, number: int) -> None:
-    """Raise ExecutionError, on every process the same, if those that take the batch of an iteration differ in it."""
-    digest = None if given is None else (digest_batch(as_tuple(given[0])), digest_batch([given[1]]))
-    text = find_batch_difference(gather(digest), devices=layout.devices, number=number)
+def require_fit_batch(given: Batch | None, training: Training, layout: Layout, *, number: int) -> None:
+    """Raise ExecutionError, on every process the same, if those that take the batch of an iteration differ in it, or
+    replicas would take means over different numbers of targets.
+    """
+    digest, uneven = None, ""
+    if given is not None:
+        digest = digest_batch(as_tuple(given[0])), digest_batch([given[1]])
+        counts = {"num_microbatches": layout.num_microbatches, "num_replicas": layout.num_replicas_of(-1)}
+        uneven = "" if training.loss_is_sum else find_uneven_targets(given[1], number=number, **counts)
+    told = gather((digest, uneven))
+    text = find_batch_difference([each for each, _ in told], devices=layout.devices, number=number)
+    text = text or next((each for _, each in told if each), "")
     if text:
         raise ExecutionError(text)
 

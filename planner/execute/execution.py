@@ -11,7 +11,7 @@ from torch import distributed, nn
 from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog, CudaClock, HostClock
 from planner.execute.batch_share import BatchCutter, BatchShare
-from planner.execute.content_check import require_same_batch, require_same_replicas
+from planner.execute.content_check import require_fit_batch, require_same_replicas
 from planner.execute.executed_timeline import IterationTimes
 from planner.execute.forward_pass import ForwardPass, Held, evaluating
 from planner.execute.group_parts import GroupParts
@@ -177,13 +177,13 @@ class Execution:
         `batch`: inputs and target of the whole iteration, the same on every process (None will do where neither the
         batch nor the target is taken, see `takes_batch`), or the number of an iteration for `Training.batch`. Raises
         ExecutionError, on every process the same, if processes were given different batches, if replicas have drifted
-        apart, or if a loss or a gradient is not finite.
+        apart or would take means over different numbers of targets, or if a loss or a gradient is not finite.
         """
         self.number = batch if isinstance(batch, int) else self.number
         given = self.cutter.given(batch, self.training.batch)
         is_checking = self._is_time_to_check()
         if is_checking:
-            require_same_batch(given, self.layout, number=self.number)
+            require_fit_batch(given, self.training, self.layout, number=self.number)
         share = self.cutter.cut(given)
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
