@@ -212,7 +212,8 @@ Models of transformers as they are (`benchmarks/corpus_models.py`), cut by `Trai
 largest difference of any microbatch's loss, and of any weight or buffer after the last step (of 1e-3, the rate, is
 what a step moves). No label is left out: with -100 among them, replicas of the last stage are refused, for the model
 takes a mean (docs/execute.md). Target {target:g}.
-Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds: a plan's order has no influence on what is computed.
+Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds:
+a plan's order has no influence on what is computed.
 
 Machine: {machine}. Commit: {commit}.
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import distributed, nn
@@ -30,7 +30,7 @@ CHECKPOINT = "pipeplan"
 """Folder of a checkpoint of the `Trainer` with what the processes have to go on from."""
 
 
-class PlannedTrainer(Trainer):  # type: ignore[misc]
+class PlannedTrainer(Trainer):
     """Trains as planned what `Trainer` would train in one process."""
 
     plan: ClassVar[Path]
@@ -48,7 +48,8 @@ class PlannedTrainer(Trainer):  # type: ignore[misc]
         self.process = int(self.launcher.get("RANK", "0"))
         self.execution: Execution | None = None
         self._stack, self._given = ExitStack(), dict[str, Any]()
-        self._number, self._norm = 0, None
+        self._number = 0
+        self._norm: float | None = None
         super().__init__(*args, **named)
         require_trainable(self)
 
@@ -72,10 +73,11 @@ class PlannedTrainer(Trainer):  # type: ignore[misc]
         PlannedTrainer.num_trained += 1
         torch.set_rng_state(state)  # loaders have to draw the same everywhere
         self._number, schedules = 0, self.execution.update.schedules
-        self.optimizer, self.lr_scheduler = _OwnOptimizer(self.execution), _OwnSchedule(schedules)
+        schedule = _OwnSchedule(schedules)
+        self.optimizer, self.lr_scheduler = _OwnOptimizer(self.execution), cast(Any, schedule)
         if resume_from_checkpoint is not None:
             self._number = load_checkpoint(self.execution, Path(resume_from_checkpoint, CHECKPOINT))
-            self.lr_scheduler.step()
+            schedule.step()
         for name in ("model", "optimizer", "lr_scheduler"):
             setattr(self.callback_handler, name, getattr(self, name))
         self.callback_handler.train_dataloader = train_dataloader
@@ -135,7 +137,7 @@ class PlannedTrainer(Trainer):  # type: ignore[misc]
     def _share(self) -> None:
         """The model here has the weights of all processes afterwards; a collective call while a plan is run."""
         if self.execution is not None:
-            share_weights(self.execution, self.model)
+            share_weights(self.execution, cast(nn.Module, self.model))
 
     def evaluation_loop(self, *args: Any, **named: Any) -> Any:
         """Every process evaluates the whole model, on all samples."""
@@ -164,7 +166,7 @@ class PlannedTrainer(Trainer):  # type: ignore[misc]
         distributed.barrier()
         self._stack.close()
         self.execution = None
-        return super()._finalize_training(*args, **named)
+        return cast(Any, super())._finalize_training(*args, **named)
 
 
 class _OwnOptimizer(torch.optim.Optimizer):

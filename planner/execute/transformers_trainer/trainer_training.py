@@ -1,15 +1,13 @@
 """What a transformers `Trainer` would train, as a `Training`: to be profiled, planned and run."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
-from transformers import Trainer, get_scheduler
+from transformers import PreTrainedModel, Trainer, get_scheduler
 
+from planner.execute.data_agreement import IGNORED
 from planner.execute.training import Training
-
-IGNORED = -100
-"""Labels that do not count, as transformers has them."""
 
 _UNKNOWN_OPTIMIZERS = ("params", "model", "optimizer_dict")
 """What the `Trainer` tells optimizers that look at the whole model."""
@@ -25,24 +23,10 @@ def make_training(
     than in one process, with what to write instead.
     """
     require_trainable(trainer)
-    args, model = trainer.args, trainer.model
-    given = first_batch(trainer) if batch is None else None
-    ask = batch or (lambda _: given)
+    args, model, ask = trainer.args, cast(PreTrainedModel, trainer.model), batch or _always(first_batch(trainer))
     is_per_token = trainer.model_accepts_loss_kwargs and "labels" in ask(0)
-    kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
-    if trainer.optimizer_cls_and_kwargs is not None:
-        kind, options = trainer.optimizer_cls_and_kwargs
-    if (
-        not isinstance(kind, type)
-        or not issubclass(kind, torch.optim.Optimizer)
-        or set(options) & {*_UNKNOWN_OPTIMIZERS}
-    ):
-        raise ValueError(
-            f"optim = {args.optim!r} looks at the whole model; give one that takes parameters: adamw_torch"
-        )
-    names = set(trainer.get_decay_parameter_names(model))
-    decayed = {id(parameter) for name, parameter in model.named_parameters() if name in names}
-    decays = {name for name, each in model.named_parameters(remove_duplicate=False) if id(each) in decayed}
+    kind, options = _optimizer_of(trainer)
+    decays = _decaying(trainer)
     more: dict[str, Any] = {}
     if is_per_token:
         more = {"loss_is_sum": True, "num_tokens": lambda target: count_tokens(trainer, {"labels": target})}
@@ -56,13 +40,37 @@ def make_training(
             optimizer=optimizer,
             num_warmup_steps=args.get_warmup_steps(num_steps),
             num_training_steps=num_steps,
-            scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+            scheduler_specific_kwargs=cast(Any, args.lr_scheduler_kwargs),
         ),
         accumulate=args.gradient_accumulation_steps,
         max_norm=args.max_grad_norm or None,
         seed=args.seed,
         **more,
     )
+
+
+def _always(given: Mapping[str, Any]) -> Callable[[int], Mapping[str, Any]]:
+    return lambda _: given
+
+
+def _optimizer_of(trainer: Trainer) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+    """Class and arguments; raises ValueError for one that has to see the whole model."""
+    model = cast(PreTrainedModel, trainer.model)
+    kind, options = trainer.optimizer_cls_and_kwargs or Trainer.get_optimizer_cls_and_kwargs(trainer.args, model)
+    is_known = isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    if not is_known or set(options) & {*_UNKNOWN_OPTIMIZERS}:
+        raise ValueError(
+            f"optim = {trainer.args.optim!r} looks at the whole model; give one that takes parameters: adamw_torch"
+        )
+    return kind, options
+
+
+def _decaying(trainer: Trainer) -> set[str]:
+    """Names of the parameters whose weights decay, all names of those that have several included."""
+    model = cast(PreTrainedModel, trainer.model)
+    names = set(trainer.get_decay_parameter_names(model))
+    decayed = {id(parameter) for name, parameter in model.named_parameters() if name in names}
+    return {name for name, each in model.named_parameters(remove_duplicate=False) if id(each) in decayed}
 
 
 def require_trainable(trainer: Trainer) -> None:
