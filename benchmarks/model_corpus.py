@@ -1,7 +1,8 @@
 """Well-known models as they are: profiled, planned, trained on two processes, and compared with one process.
 
-`python -m benchmarks.model_corpus -o docs/benchmarks/model_corpus.md` (`--only llama t5` for some; rows that are kept
-in `--rows` are not made again). Needs transformers, torchvision and timm: `pip install '.[models,vision]'`.
+`python -m benchmarks.model_corpus -o docs/benchmarks/model_corpus.md` (`--only llama t5` for some; rows that were made
+on the same commit are kept in `--rows` and not made again). Needs transformers, torchvision and timm:
+`pip install '.[models,vision]'`.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from unittest import mock
 
 import torch
 
+from benchmarks.processes import fork
+from benchmarks.report import describe_commit, describe_machine
 from planner.execute.cut.whole_model import BatchReader
 from planner.execute.training import Training
 
@@ -126,31 +129,12 @@ def _execute(arguments: list[str], *, rank: int, count: int, port: int) -> None:
 def _run(what: str, calls: Sequence[Callable[[], Any]], folder: Path) -> None:
     """Each in a fork of this process, which has imported what they need; that is most of their work."""
     logs = [folder / f"{what}.{number}.log" for number in range(len(calls))]
-    processes = [_fork(call, log) for call, log in zip(calls, logs, strict=True)]
+    processes = [fork(call, log) for call, log in zip(calls, logs, strict=True)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
     if any(codes):
         text = "\n".join(log.read_text() for log in logs)
         lines = [line for line in text.splitlines() if "planner.execute:" in line or "rror" in line]
         raise Stopped(f"{what}: {(lines or text.splitlines() or ['?'])[0][:300]}")
-
-
-def _fork(call: Callable[[], Any], log: Path) -> int:
-    process = os.fork()
-    if process:
-        return process
-    code = 1
-    try:
-        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 1)
-        os.dup2(1, 2)
-        call()
-        code = 0
-    except SystemExit as leaving:
-        code = int(leaving.code or 0)
-    except BaseException as error:
-        sys.stderr.write(f"error: {type(error).__name__}: {error}\n")
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def compare(name: str, losses: Path, weights: Path) -> dict[str, Any]:
@@ -167,7 +151,7 @@ def compare(name: str, losses: Path, weights: Path) -> dict[str, Any]:
     ):
         factory()
     module, loss = given["module"], given.get("loss")
-    told = _train(
+    told = train_alone(
         module, batch=BatchReader(given["batch"], has_own_loss=loss is None), loss=loss, make=given["optimizer"]
     )
     found = [json.loads(line)["losses"] for line in losses.read_text().splitlines()]
@@ -182,8 +166,8 @@ def compare(name: str, losses: Path, weights: Path) -> dict[str, Any]:
     }
 
 
-def _train(module: Any, *, batch: BatchReader, loss: Any, make: Any) -> list[list[float]]:
-    """Microbatch by microbatch; losses of every iteration."""
+def train_alone(module: Any, *, batch: BatchReader, loss: Any, make: Any) -> list[list[float]]:
+    """Train the uncut model, microbatch by microbatch; the losses of every iteration."""
     optimizer, told = make(list(module.parameters())), []
     for step in range(STEPS):
         inputs, target = batch.example_of(step)
@@ -223,6 +207,8 @@ Where a batch has a mask, some microbatches are without padding, and transformer
 always make them, and another kernel of attention rounds otherwise. All are cut by one recorder (docs/execute.md), at
 the blocks of their lists; layers are named as the library names its modules.
 
+Machine: {machine}. Commit: {commit}.
+
 | model | layers | first … last | per stage | profiled, planned, trained | losses differ | weights differ | lines |
 |---|---|---|---|---|---|---|---|
 """
@@ -237,7 +223,14 @@ def count_lines(name: str) -> int:
 def render(rows: Sequence[CorpusRow]) -> str:
     """The table."""
     good = sum(not row.failed for row in rows)
-    head = HEAD.format(good=good, all=len(rows), steps=STEPS, microbatches=NUM_MICROBATCHES)
+    head = HEAD.format(
+        good=good,
+        all=len(rows),
+        steps=STEPS,
+        microbatches=NUM_MICROBATCHES,
+        machine=describe_machine(),
+        commit=describe_commit(),
+    )
     lines = []
     for row in rows:
         done = "yes" if not row.failed else row.failed.replace("|", "/")
@@ -253,30 +246,27 @@ def main() -> None:
     """Rows that are missing, and the table of all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--rows", type=Path, default=Path("out/model_corpus"))
+    parser.add_argument("--rows", type=Path, help="folder, one of its own per commit if left out")
     parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
     options = parser.parse_args()
+    rows = options.rows or Path("out/model_corpus", describe_commit().replace(" ", "-"))
     torch.set_num_threads(1)
     sys.path.insert(0, str(Path.cwd()))
     importlib.import_module("benchmarks.corpus_models")
     for module in ("api.cli", "api.planning_run", "api.profiling", "planner.execute.__main__"):
         importlib.import_module(module)
-    options.rows.mkdir(parents=True, exist_ok=True)
+    rows.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         for name in options.only:
-            kept = options.rows / f"{name}.json"
+            kept = rows / f"{name}.json"
             if not kept.exists():
                 row = make_row(name, Path(folder))
                 kept.write_text(json.dumps(asdict(row)))
                 print(row, flush=True)
     if options.output is not None:
-        found = [options.rows / f"{name}.json" for name in MODELS]
-        rows = [
-            CorpusRow(**{k: v for k, v in json.loads(path.read_text()).items() if k != "lines"})
-            for path in found
-            if path.exists()
-        ]
-        options.output.write_text(render(rows), encoding="utf-8")
+        found = [rows / f"{name}.json" for name in MODELS]
+        made = [CorpusRow(**json.loads(path.read_text())) for path in found if path.exists()]
+        options.output.write_text(render(made), encoding="utf-8")
 
 
 if __name__ == "__main__":

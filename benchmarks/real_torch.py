@@ -11,7 +11,8 @@ from torch.distributed.pipelining import schedules as torch_schedules
 from benchmarks.real_models import make_model
 from planner.actions import parse_action
 from planner.document import parse_plan
-from planner.execute.execution import Execution, prepare
+from planner.execute.execution import Execution
+from planner.execute.preparation import prepare
 from planner.execute.stage_module import StageModule, make_layer, trace_stages
 from planner.execute.training import Training, as_tuple
 from planner.execute.wiring import make_wirings

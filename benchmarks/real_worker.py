@@ -18,7 +18,8 @@ from benchmarks.real_models import make_model
 from benchmarks.real_torch import Contender, TorchSchedule, make_contender
 from planner.document import parse_plan
 from planner.execute.deferred import WeightGradStore, defer_weight_grads
-from planner.execute.execution import Execution, prepare
+from planner.execute.execution import Execution
+from planner.execute.preparation import prepare
 from profiles.measure.measure_layers import Survey, survey_model
 from profiles.measure.model import Model, as_model, num_samples
 from profiles.measure.record import to_tree

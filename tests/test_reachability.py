@@ -7,8 +7,14 @@ from pathlib import Path
 
 from tests.test_house_rules import PACKAGES, ROOT, assert_none, parse, python_files
 
-ENTRY_POINTS = ("api.__main__", "planner.execute.__main__", "planner.execute.session")
-"""`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, and the loop of one's own."""
+ENTRY_POINTS = (
+    "api.__main__",
+    "planner.execute.__main__",
+    "planner.execute.session",
+    "planner.execute.transformers_trainer.__main__",
+)
+"""`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, the loop of one's own, and a
+script with a Trainer of transformers."""
 
 
 @cache

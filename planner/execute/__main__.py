@@ -56,6 +56,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--messages", choices=("auto", "own"), default="auto", help="own: never leave sends and receives to torch"
     )
+    parser.add_argument(
+        "--groups",
+        choices=("tensor", "threads"),
+        default="tensor",
+        help="a group of devices: as many tensor-parallel processes (default), or one with a thread on each core",
+    )
     parser.add_argument("--timeout", type=float, help="seconds without progress until all is broken off")
     parser.add_argument("--losses", type=Path, help="write the losses of every iteration here, as JSON lines")
     parser.add_argument("--trace", type=Path, help="write the executed timeline into this folder")
@@ -150,6 +156,7 @@ def _choices(options: argparse.Namespace) -> Choices:
         split=options.split,
         skip=options.skip,
         messages=options.messages,
+        groups=options.groups,
         device=options.device,
         cluster=options.cluster,
         timeout_s=options.timeout,

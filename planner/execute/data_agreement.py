@@ -46,6 +46,29 @@ def find_batch_difference(digests: Sequence[tuple[str, str] | None], *, devices:
     return ""
 
 
+IGNORED = -100
+"""Targets that torch's losses leave out."""
+
+
+def find_uneven_targets(target: torch.Tensor, *, num_microbatches: int, num_replicas: int, number: int) -> str:
+    """A sentence if replicas of the last stage have different numbers of targets that count in a microbatch: the mean
+    of their means is not that of the microbatch.
+    """
+    if num_replicas == 1 or target.is_floating_point() or target.dim() == 0:
+        return ""
+    counts = target.ne(IGNORED).reshape(num_microbatches, num_replicas, -1).sum(-1)
+    if bool((counts == counts[:, :1]).all()):
+        return ""
+    microbatch = int((counts != counts[:, :1]).any(1).nonzero()[0])
+    told = " and ".join(map(str, counts[microbatch].tolist()))
+    return (
+        f"iteration {number}: of the targets of microbatch {microbatch}, the {num_replicas} replicas of the last stage "
+        f"have {told} that are not {IGNORED}, so the mean of their losses is not the loss of the microbatch; let the "
+        "loss add up and say how many count (loss_is_sum and num_tokens), or plan without replicas of the last stage "
+        "(pipeplan plan --no-replication)"
+    )
+
+
 def find_drift(digests: Sequence[Mapping[str, int]], *, alike: Circles, devices: Sequence[str], number: int) -> str:
     """A sentence if replicas of a stage are not alike; per rank the sums of `stage/name` of parameters and buffers."""
     for name, stage, first, rank in _find_apart(digests, alike):

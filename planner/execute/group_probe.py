@@ -14,7 +14,8 @@ import torch
 from torch import distributed
 
 from planner.document import parse_plan
-from planner.execute.execution import Execution, prepare
+from planner.execute.execution import Execution
+from planner.execute.preparation import prepare
 from planner.execute.probe import meet_in
 from planner.execute.training import load_training
 

@@ -17,7 +17,8 @@ from torch import distributed
 
 from planner.document import parse_plan
 from planner.execute.action_log import ActionLog, HostClock
-from planner.execute.execution import Execution, Iteration, prepare
+from planner.execute.execution import Execution, Iteration
+from planner.execute.preparation import prepare
 from planner.execute.training import Training, load_training
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import distributed
@@ -23,24 +23,17 @@ from torch import distributed
 from planner.document import parse_plan
 from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog
-from planner.execute.execution import (
-    CHECK_EVERY,
-    Execution,
-    Messages,
-    Preparation,
-    Skip,
-    Split,
-    make_log,
-    prepare,
-)
+from planner.execute.core_groups import as_processes, cores_of, pick_cores, pin
+from planner.execute.execution import CHECK_EVERY, Execution, make_log
 from planner.execute.layout import Layout, make_layout
-from planner.execute.placement import DevicePosition, find_seat, parse_hosts
+from planner.execute.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
+from planner.execute.preparation import Messages, Preparation, Skip, Split, prepare
 from planner.execute.process_agreement import Facts, find_disagreements
 from planner.execute.runtime import SUPPORTED_TORCH
 from planner.execute.training import Training
 from planner.execute.user_code import OwnCodeError
 from planner.execute.watch import Watch, connect, make_timeout_s
-from planner.plan import Plan
+from planner.plan import DeviceGroup, Plan
 
 BAD_INPUT = 2
 """Exit code when nothing was trained because something does not fit; 1 means that a run was broken off."""
@@ -62,6 +55,9 @@ class Choices:
     """Cluster or workload document: gives every device its host."""
     timeout_s: float | None = None
     """Seconds without progress until all is broken off; None: as the plan's makespan suggests."""
+    groups: Literal["tensor", "threads"] = "tensor"
+    """What a group of devices is: processes that run layers tensor-parallel, or one process with threads on as many of
+    its host's cores (which also pins processes of one core)."""
     check_every: int = CHECK_EVERY
     """Iterations between two comparisons of contents; 0: never."""
     more: Mapping[str, str] = field(default_factory=dict)
@@ -127,12 +123,18 @@ def make_job(path: Path, choices: Choices) -> ProcessJob:
     if not torch.__version__.startswith(f"{SUPPORTED_TORCH}."):
         raise ValueError(f"torch {torch.__version__} is installed, but the executor is made for {SUPPORTED_TORCH}")
     plan = parse_plan(path.read_bytes(), source=str(path))
-    layout = make_layout(plan)
-    hosts = None
+    hosts, cluster, groups = None, None, dict[str, DeviceGroup]()
     if choices.cluster is not None:
-        hosts = parse_hosts(choices.cluster.read_text(encoding="utf-8"), source=str(choices.cluster))
+        cluster = load_cluster_tree(choices.cluster.read_text(encoding="utf-8"), source=str(choices.cluster))
+        hosts = hosts_of(cluster, source=str(choices.cluster))
+    if choices.groups == "threads":
+        plan, groups = as_processes(plan)
+    layout = make_layout(plan)
     seat = find_seat(layout.devices, os.environ, hosts=hosts)
-    device = _device(choices.device, seat)
+    device = _device("cpu" if groups else choices.device, seat)
+    if groups:
+        cores = cores_of(cluster, sorted(member for group in groups.values() for member in group))
+        pin(pick_cores(groups[layout.devices[seat.rank]], cores, usable=sorted(os.sched_getaffinity(0))))
     planned = None if plan.evidence is None else plan.evidence.makespan_ns
     return ProcessJob(
         choices=choices,
@@ -194,7 +196,8 @@ def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Prep
 
 def _facts(job: ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
     choices = job.choices
-    chosen = [choices.split, choices.skip, choices.messages, str(choices.check_every), job.device.type]
+    chosen = [choices.split, choices.skip, choices.messages, choices.groups, str(choices.check_every)]
+    chosen.append(job.device.type)
     same = {"torch": torch.__version__, "options": ", ".join(chosen)} | dict(choices.more)
     if preparation is not None:
         same |= {"plan": preparation.plan_sha256, "model": preparation.model_sha256}

@@ -16,6 +16,7 @@ from torch import distributed, nn
 
 from planner.execute.cut.cut_layer import CutLayer
 from planner.execute.execution import Execution
+from planner.execute.process_groups import gather
 from planner.execute.training import Training
 
 STEM = "model"
@@ -32,6 +33,24 @@ def name_of(layer: nn.Module, name: str, *, path: str) -> str:
 
 def save_weights(execution: Execution, folder: Path) -> None:
     """Write a file per process and the index; a collective call. Of several replicas the first writes."""
+    mine = _held(execution)
+    file = f"{STEM}-{execution.rank + 1:05}-of-{execution.layout.world_size:05}{_ending()}"
+    execution.log.note("the writing of weights")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / file, {key: tensor.detach().cpu().contiguous().clone() for key, tensor in mine.items()})
+    sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in mine.items()}
+    everyone = gather((file, sizes))
+    if execution.rank == 0:
+        found_in = {key: name for name, keys in everyone for key in keys}
+        total = sum(sum(keys.values()) for _, keys in everyone)
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(found_in.items()))}
+        (folder / f"{STEM}{_ending()}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    distributed.barrier()
+    execution.log.note("")
+
+
+def _held(execution: Execution) -> dict[str, torch.Tensor]:
+    """What this process speaks for, whole, by the model's own names; a collective call of groups."""
     mine: dict[str, torch.Tensor] = {}
     aliases: dict[str, list[str]] = {}
     for alias, home in execution.training.aliases.items():
@@ -46,19 +65,24 @@ def save_weights(execution: Execution, folder: Path) -> None:
                 continue
             for key in (name_of(layer, name, path=path), *aliases.get(f"{name}:{path}", ())):
                 mine[key] = tensor
-    file = f"{STEM}-{execution.rank + 1:05}-of-{execution.layout.world_size:05}{_ending()}"
-    execution.log.note("the writing of weights")
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / file, {key: tensor.detach().cpu().contiguous().clone() for key, tensor in mine.items()})
-    sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in mine.items()}
-    everyone: list[Any] = [None] * execution.layout.world_size
-    distributed.all_gather_object(everyone, (file, sizes))
-    if execution.rank == 0:
-        found_in = {key: name for name, keys in everyone for key in keys}
-        total = sum(sum(keys.values()) for _, keys in everyone)
-        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(found_in.items()))}
-        (folder / f"{STEM}{_ending()}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    distributed.barrier()
+    return mine
+
+
+@torch.no_grad()
+def share_weights(execution: Execution, model: nn.Module) -> None:
+    """Give every process all weights, in a model made whole there; a collective call."""
+    mine, state = _held(execution), model.state_dict()
+    shared: set[int] = set()
+    execution.log.note("the sharing of weights")
+    for rank, names in enumerate(gather(list(mine))):
+        for name in names:
+            if name not in state or state[name].data_ptr() in shared:
+                continue
+            value = mine[name].detach() if name in mine and rank == execution.rank else state[name]
+            value = value.to(execution.device).contiguous()
+            distributed.broadcast(value, src=rank)
+            state[name].copy_(value)
+            shared.add(state[name].data_ptr())
     execution.log.note("")
 
 

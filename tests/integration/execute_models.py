@@ -86,6 +86,19 @@ def summed(kinds: str, *, num_microbatches: int) -> Training:
     return Training(**(vars(training) | {"loss": lambda output, target: ((output - target) ** 2).sum()}))
 
 
+def some_ignored(kinds: str, *, num_microbatches: int) -> Training:
+    """Classes, of which those of the first sample do not count."""
+    training = vectors(kinds, num_microbatches=num_microbatches)
+
+    def batch(number: int) -> tuple[Any, torch.Tensor]:
+        inputs, target = training.batch(number)
+        classes = target.argmax(-1)
+        classes[0] = -100
+        return inputs, classes
+
+    return Training(**(vars(training) | {"loss": torch.nn.functional.cross_entropy, "batch": batch}))
+
+
 class Scaling(torch.autograd.Function):
     """x W, with gradients by hand: torch's native split would compute both of them in I and again in W."""
 

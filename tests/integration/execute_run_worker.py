@@ -19,7 +19,8 @@ from torch import distributed, nn
 from planner.document import parse_plan
 from planner.errors import ExecutionError
 from planner.execute.checkpoint import find_newest, load_checkpoint, write_numbered
-from planner.execute.execution import Execution, prepare
+from planner.execute.execution import Execution
+from planner.execute.preparation import prepare
 from planner.execute.training import Training
 from planner.execute.user_code import OwnCodeError
 

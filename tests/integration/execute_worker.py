@@ -18,7 +18,8 @@ from torch import distributed, nn
 from planner.document import parse_plan
 from planner.errors import ExecutionError
 from planner.execute.checkpoint import load_checkpoint, save_checkpoint
-from planner.execute.execution import Execution, prepare
+from planner.execute.execution import Execution
+from planner.execute.preparation import prepare
 from planner.execute.stage_module import make_layer
 from planner.execute.training import Training, as_tuple
 

@@ -50,13 +50,17 @@ def torchrun(num_processes: int, *arguments: object) -> subprocess.CompletedProc
     return subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 def start_ranks(
     commands: Sequence[Sequence[object]], *, folder: Path = ROOT, **each: Sequence[str]
 ) -> list[tuple[int, str]]:
     """Exit code and standard error of every rank, started without a launcher; `each`: variables that differ."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(commands))}
     with tempfile.TemporaryDirectory() as logs:
         ranks = [

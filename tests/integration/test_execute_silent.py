@@ -100,6 +100,10 @@ REFUSED = {
         drawn("0 1", num_microbatches=3, model="sync_normed"),
         "layer 'l0' has a SyncBatchNorm, which would take its statistics over all processes of the run; give",
     ),
+    "targets that do not count, two replicas": (
+        drawn("0/1", cut=(2,), num_microbatches=3, model="some_ignored"),
+        "iteration 0: of the targets of microbatch 0, the 2 replicas of the last stage have ",
+    ),
     "a buffer that changes, two replicas": (
         drawn("0/1", cut=(2,), num_microbatches=3, model="averaging"),
         "after iteration 0 l0:average of stage 0 is not the same on its replicas on ranks 0 (d0) and 1 (d1): ",

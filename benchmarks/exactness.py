@@ -1,0 +1,271 @@
+"""Models of transformers under plans of every kind: `python -m benchmarks.exactness [-o TABLE.md]`.
+
+Each is compared with one process, all in float64, so that what is left is the order in which numbers are added up.
+`--only gpt2 llama` for some; cases that were made on the same commit are kept in `--cases` and not made again.
+"""
+
+import argparse
+import copy
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import distributed, nn
+
+from benchmarks import corpus_models
+from benchmarks.model_corpus import NUM_MICROBATCHES, STEPS, train_alone
+from benchmarks.processes import fork
+from benchmarks.report import describe_commit, describe_machine, line
+from planner.execute.cut.whole_model import BatchReader
+from planner.execute.execution import Execution
+from planner.execute.preparation import prepare
+from planner.execute.state_dict import share_weights
+from planner.execute.training import Training
+from planner.plan import Plan
+from tests.planner.execute.orders import make_random_plan
+
+MODELS = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "vit", "whisper", "albert")
+"""Of benchmarks.corpus_models; those whose library every development environment has."""
+
+WIDE = ("gpt2", "llama", "mistral", "mixtral", "bert")
+"""Those that are known how to be cut (planner/execute/parallel_table.py)."""
+
+TARGET = 1e-12
+"""Largest difference of a loss or a weight."""
+
+TIMEOUT_S = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanKind:
+    """Stages, where they are, and what of the executor that takes."""
+
+    name: str
+    placement: str
+    """Per stage its replicas, or the devices of its group."""
+    is_wide: bool = False
+    is_sharded: bool = False
+    seed: int | None = None
+    """Of the order of actions; None: I before F before W."""
+    recompute: str = ""
+    backward: str = "IW"
+
+    @property
+    def num_processes(self) -> int:
+        """Ranks."""
+        return len(set(self.placement.replace("/", " ").replace("+", " ").split()))
+
+    def make(self, names: Sequence[str]) -> Plan:
+        """The plan of a model with these layers."""
+        count = len(self.placement.split())
+        cut = [len(names) * (n + 1) // count - len(names) * n // count for n in range(count)]
+        made = make_random_plan(
+            self.placement,
+            cut=cut,
+            num_microbatches=NUM_MICROBATCHES,
+            seed=self.seed,
+            recompute=self.recompute,
+            backward=self.backward,
+        )
+        given, shard = iter(names), "optimizer" if self.is_sharded else "none"
+        stages = tuple(
+            replace(s, layers=tuple(next(given) for _ in s.layers), shard=shard if len(s.replicas) > 1 else "none")
+            for s in made.stages
+        )
+        return replace(made, stages=stages)
+
+
+KINDS = (
+    PlanKind(name="2 ranks, order at random, I and W apart", placement="0 1", seed=1),
+    PlanKind(name="2 ranks, two stages each, first half recomputed", placement="0 1 1 0", recompute="yynn"),
+    PlanKind(name="2 ranks, replicas, sharded", placement="0/1 0/1", is_sharded=True),
+    PlanKind(name="4 ranks, whole backward", placement="0 1 2 3", backward="B"),
+    PlanKind(name="4 ranks, 1 to 2 to 1, order at random", placement="0 1/2 3", seed=3),
+    PlanKind(name="2 ranks, a group of 2", placement="0+1", is_wide=True),
+    PlanKind(name="4 ranks, two groups of 2", placement="0+1 2+3", is_wide=True),
+    PlanKind(name="4 ranks, replicas of groups of 2, sharded", placement="0+1/2+3", is_wide=True, is_sharded=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactCase:
+    """What became of a model under a plan."""
+
+    model: str
+    kind: str
+    loss_difference: float | None = None
+    weight_difference: float | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """A model trained in one process."""
+
+    module: nn.Module
+    """As it was."""
+    training: Training
+    losses: list[list[float]]
+    weights: dict[str, torch.Tensor]
+
+
+def train_one(name: str) -> Alone:
+    """As people do it: the uncut model, microbatch by microbatch."""
+    given: dict[str, Any] = {}
+    make = Training.from_module
+
+    def note(module: nn.Module, **more: Any) -> Training:
+        given.update(more, module=module)
+        return make(module, **more)
+
+    torch.manual_seed(0)
+    whole = mock.patch.object(corpus_models, "padded", _padded)
+    with whole, mock.patch.object(Training, "from_module", side_effect=note):
+        training: Training = getattr(corpus_models, name)()
+    loss, module = given.get("loss"), given["module"]
+    trained = copy.deepcopy(module)
+    batch = BatchReader(given["batch"], has_own_loss=loss is None)
+    losses = train_alone(trained, batch=batch, loss=loss, make=given["optimizer"])
+    return Alone(module=module, training=training, losses=losses, weights=trained.state_dict())
+
+
+def _padded(step: int, *, padded: Callable[[int], Any] = corpus_models.padded) -> Any:
+    """With a mask, and no label that does not count."""
+    given = padded(step)
+    return given | {"labels": given["input_ids"]}
+
+
+def run_rank(name: str, kinds: Sequence[PlanKind], folder: Path, *, rank: int) -> None:
+    """One rank of all cases of a model and of a number of processes; the first writes what came out."""
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    alone = train_one(name)
+    store = distributed.FileStore(str(folder / f"{name}.{kinds[0].num_processes}.store"), kinds[0].num_processes)
+    distributed.init_process_group(
+        "gloo", store=store, rank=rank, world_size=kinds[0].num_processes, timeout=timedelta(seconds=TIMEOUT_S)
+    )
+    for kind in kinds:
+        preparation = prepare(kind.make(list(alone.training.layers)), alone.training)
+        execution = Execution(preparation, device=torch.device("cpu"))
+        told = [execution.step(number).losses for number in range(STEPS)]
+        model = copy.deepcopy(alone.module)
+        share_weights(execution, model)
+        every: list[Any] = [None] * kind.num_processes
+        distributed.all_gather_object(every, told)
+        if rank == 0:
+            found = ExactCase(
+                model=name,
+                kind=kind.name,
+                loss_difference=max(_loss_differences(every, alone.losses)),
+                weight_difference=max(
+                    float((value - alone.weights[key]).abs().max())
+                    for key, value in model.state_dict().items()
+                    if value.numel()
+                ),
+            )
+            (folder / f"{name}.{KINDS.index(kind)}.json").write_text(json.dumps(asdict(found)))
+    distributed.destroy_process_group()
+
+
+def _loss_differences(
+    every: Sequence[Sequence[tuple[float, ...]]], alone: Sequence[Sequence[float]]
+) -> Iterator[float]:
+    """Of every microbatch, as each rank with the last stage told it."""
+    for told in every:
+        for mine, theirs in zip(told, alone, strict=True):
+            if mine:
+                yield from (abs(a - b) for a, b in zip(mine, theirs, strict=True))
+
+
+def run_cases(name: str, folder: Path) -> Iterator[ExactCase]:
+    """All of a model."""
+    kinds = [kind for kind in KINDS if name in WIDE or not kind.is_wide]
+    for count in (2, 4):
+        mine = [kind for kind in kinds if kind.num_processes == count]
+        logs = [folder / f"{name}.{count}.{rank}.log" for rank in range(count)]
+        calls: list[Callable[[], Any]] = [partial(run_rank, name, mine, folder, rank=rank) for rank in range(count)]
+        processes = [fork(call, log) for call, log in zip(calls, logs, strict=True)]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+        for kind in mine:
+            path = folder / f"{name}.{KINDS.index(kind)}.json"
+            if path.exists():
+                yield ExactCase(**json.loads(path.read_text()))
+            else:
+                said = [each for log in logs for each in log.read_text().splitlines() if "rror" in each]
+                yield ExactCase(model=name, kind=kind.name, failed=(said or [f"exit codes {codes}"])[-1][:200])
+
+
+HEAD = """# Foreign models under plans, against one process
+
+Models of transformers as they are (`benchmarks/corpus_models.py`), cut by `Training.from_module`, {steps} iterations of
+{microbatches} microbatches with AdamW on gloo processes, in float64; one process trains the uncut model in a loop. The
+largest difference of any microbatch's loss, and of any weight or buffer after the last step (of 1e-3, the rate, is
+what a step moves). No label is left out: with -100 among them, replicas of the last stage are refused, for the model
+takes a mean (docs/execute.md). Target {target:g}.
+Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds:
+a plan's order has no influence on what is computed.
+
+Machine: {machine}. Commit: {commit}.
+
+"""
+
+
+def render(cases: Sequence[ExactCase]) -> str:
+    """The table, and what it comes to."""
+    head = HEAD.format(
+        steps=STEPS,
+        microbatches=NUM_MICROBATCHES,
+        target=TARGET,
+        machine=describe_machine(),
+        commit=describe_commit(),
+    )
+    lines = [line(("model", "plan", "losses differ", "weights differ")), "|" + " --- |" * 4]
+    for case in cases:
+        shown = [case.failed.replace("|", "/"), ""]
+        if not case.failed:
+            shown = ["0" if not x else f"{x:.1e}" for x in (case.loss_difference, case.weight_difference)]
+        lines.append(line((case.model, case.kind, *shown)))
+    exact = [
+        case
+        for case in cases
+        if not case.failed and max(case.loss_difference or 0.0, case.weight_difference or 0.0) <= TARGET
+    ]
+    met = "target met" if len(exact) == len(cases) else "TARGET MISSED"
+    return head + "\n".join(lines) + f"\n\n{len(exact)} of {len(cases)} cases are within {TARGET:g}: {met}.\n"
+
+
+def main() -> None:
+    """Cases that are missing, and the table of all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--cases", type=Path, help="folder, one of its own per commit if left out")
+    parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
+    options = parser.parse_args()
+    kept = options.cases or Path("out/exactness", describe_commit().replace(" ", "-"))
+    kept.mkdir(parents=True, exist_ok=True)
+    sys.path.insert(0, str(Path.cwd()))
+    begin = time.monotonic()
+    for name in options.only:
+        if not (kept / f"{name}.json").exists():
+            with tempfile.TemporaryDirectory() as folder:
+                found = [asdict(case) for case in run_cases(name, Path(folder))]
+            (kept / f"{name}.json").write_text(json.dumps(found))
+            sys.stderr.write(f"{name}: {len(found)} cases after {time.monotonic() - begin:.0f} s\n")
+    if options.output is not None:
+        paths = [kept / f"{name}.json" for name in MODELS]
+        cases = [ExactCase(**case) for path in paths if path.exists() for case in json.loads(path.read_text())]
+        options.output.write_text(render(cases), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""What one process takes of an iteration's batch."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from planner.execute.layout import Layout
+from planner.execute.training import Batch, Tensors, as_tuple
+from planner.execute.user_code import calling
+from planner.execute.wiring import BATCH, StageWiring
+
+
+class BatchShare(NamedTuple):
+    """What this process takes of one iteration's batch."""
+
+    batches: dict[int, list[Tensors]]
+    """Per stage and microbatch."""
+    target: torch.Tensor | None
+    """As (microbatch, sample, ...)."""
+
+
+class BatchCutter:
+    """Cuts out of a batch what the stages of one process take."""
+
+    def __init__(
+        self, layout: Layout, wirings: Sequence[StageWiring], *, rank: int, device: torch.device, is_relayed: bool
+    ) -> None:
+        """`is_relayed`: stages hand the batch on, so that the first alone is given it."""
+        self.layout, self.rank, self.device = layout, rank, device
+        numbers = layout.stages_of(rank)
+        self.is_last = layout.num_stages - 1 in numbers
+        """Whether the targets are taken."""
+        takers = [number for number in numbers if BATCH in wirings[number].arrives]
+        self.takers = [number for number in takers if number == 0 or not is_relayed]
+        """The stages here that are given the batch."""
+
+    @property
+    def takes_batch(self) -> bool:
+        """Whether this process has a use for inputs or targets."""
+        return bool(self.takers) or self.is_last
+
+    def given(self, batch: int | Batch | None, ask: Callable[[int], Batch]) -> Batch | None:
+        """The batch itself, `ask`ed for where a number stands for it; None where it is not taken."""
+        if not self.takes_batch:
+            return None
+        if isinstance(batch, int):
+            with calling(f"the batch of iteration {batch}"):
+                return ask(batch)
+        if batch is None:
+            raise ValueError(f"rank {self.rank} takes the batch or the target, but was given none")
+        return batch
+
+    def cut(self, given: Batch | None) -> BatchShare:
+        """Raises ValueError if it cannot be cut evenly."""
+        if given is None:
+            return BatchShare({}, None)
+        inputs, target = given
+        batches = {
+            number: list(zip(*(self.part(tensor, number) for tensor in as_tuple(inputs)), strict=True))
+            for number in self.takers
+        }
+        return BatchShare(batches, self.part(target, self.layout.num_stages - 1) if self.is_last else None)
+
+    def part(self, tensor: torch.Tensor, stage: int) -> torch.Tensor:
+        """The samples of a stage's replica here, as (microbatch, sample, ...)."""
+        count, replica = self.layout.num_replicas_of(stage), self.layout.replica_at(stage, self.rank)
+        return split_batch(tensor, self.layout, num_replicas=count, replica=replica).to(self.device)
+
+
+def split_batch(tensor: torch.Tensor, layout: Layout, *, num_replicas: int, replica: int) -> torch.Tensor:
+    """The samples of one replica of several as (microbatch, sample, ...); raises ValueError if they cannot be cut
+    evenly for every stage.
+    """
+    counts = layout.replica_counts
+    parts = layout.num_microbatches * math.lcm(*counts)
+    if tensor.dim() == 0 or tensor.shape[0] == 0 or tensor.shape[0] % parts:
+        size = "no samples" if tensor.dim() == 0 else f"{tensor.shape[0]} samples"
+        raise ValueError(
+            f"the batch has {size}, which cannot be cut into {layout.num_microbatches} microbatches for "
+            f"{' and '.join(map(str, counts))} replicas; give a positive multiple of {parts}"
+        )
+    cut = tensor.reshape(layout.num_microbatches, num_replicas, -1, *tensor.shape[1:])
+    return cut[:, replica]

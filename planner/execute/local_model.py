@@ -1,0 +1,197 @@
+"""The part of a model that is on this process: stages, layers and parameters by name, ties, and what is reduced."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import distributed, nn
+
+from planner.errors import ExecutionError
+from planner.execute.action_log import ActionLog
+from planner.execute.batch_norms import exchange_in
+from planner.execute.batch_share import BatchCutter
+from planner.execute.group_parts import GroupParts
+from planner.execute.preparation import Preparation
+from planner.execute.process_groups import ProcessGroups, gather, new_group
+from planner.execute.reduction import StageReduction, Tie, bucket_bytes_of
+from planner.execute.routed_runtime import RoutedStage
+from planner.execute.routes import make_routes
+from planner.execute.runtime import PlanStage
+from planner.execute.sharding import ShardedReduction, ShardPiece
+from planner.execute.stage_module import StageModule, make_layer, unflatten
+from planner.execute.training import as_tuple
+from planner.execute.user_code import calling
+from planner.execute.width_check import GroupTrial, stand_ins
+from planner.execute.wiring import BATCH
+
+
+class LocalModel:
+    """The stages of this process, and which of several holders of a parameter speaks for it."""
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        *,
+        groups: ProcessGroups,
+        cutter: BatchCutter,
+        device: torch.device,
+        log: ActionLog,
+    ) -> None:
+        """Make, cut and tie the layers; a collective call of all processes.
+
+        Raises ExecutionError, on every process the same, if a layer that a group cuts is not what it is whole.
+        """
+        self.preparation, self.groups, self.device, self.log = preparation, groups, device, log
+        self.plan, self.training, self.layout = preparation.plan, preparation.training, preparation.layout
+        self.rank = distributed.get_rank()
+        self.routes = () if preparation.rows is None else make_routes(self.layout, preparation.edges)
+        self.parts = GroupParts()
+        """What of layers that a group runs together is held here."""
+        self._problems = list[str]()
+        self.stages = [self._make_stage(number, cutter) for number in self.layout.stages_of(self.rank)]
+        self._require_alike()
+        self.ties = self._make_ties()
+        for stage in self.stages:
+            stage.reduction = self._make_reduction(stage, bucket_bytes=bucket_bytes_of(self.plan))
+
+    def is_keeper(self, stage: int) -> bool:
+        """Whether this process, of all replicas of a stage, speaks for it."""
+        return self.rank == self.layout.owners[stage][0]
+
+    def is_in_first(self, stage: int) -> bool:
+        """Whether this process belongs to the first replica of a stage, whose members together speak for it."""
+        return self.rank in self.layout.groups_of(stage)[0]
+
+    def held(self, name: str) -> list[tuple[str, nn.Parameter]]:
+        """The parameters of a layer that is here, by path; of those that a group holds together, the parts here."""
+        return self.parts.plain(name, list(self.layer(name).named_parameters()))
+
+    def layer(self, name: str) -> nn.Module:
+        """A layer that is here; raises KeyError for any other."""
+        for stage in self.stages:
+            if name in self.plan.stages[stage.stage_index].layers:
+                return cast(StageModule, stage.submod).layer(name)
+        raise KeyError(name)
+
+    @property
+    def reductions(self) -> list[StageReduction]:
+        """Of the stages here."""
+        return [stage.reduction for stage in self.stages if stage.reduction is not None]
+
+    @property
+    def sharded(self) -> dict[int, ShardedReduction]:
+        """Of those stages here whose replicas shard the optimizer's state."""
+        found = {stage.stage_index: stage.reduction for stage in self.stages}
+        return {number: each for number, each in found.items() if isinstance(each, ShardedReduction)}
+
+    def named(self) -> list[tuple[str, nn.Parameter]]:
+        """All parameters here, as `layer:path`."""
+        return [
+            (f"{layer}:{path}", parameter)
+            for stage in self.stages
+            for layer in self.preparation.wirings[stage.stage_index].layers
+            for path, parameter in self.held(layer)
+        ]
+
+    def counted(self, pieces: Mapping[int, ShardPiece]) -> list[nn.Parameter]:
+        """The parameters that no other process counts: of a stage's replicas the first has them, or each its piece; of
+        what a group cuts, each member its part; of a tie its first parameter.
+        """
+        again = {name for names in self.training.tied for name in names[1:]}
+        stage_of = {name: number for number, stage in enumerate(self.plan.stages) for name in stage.layers}
+        found = []
+        for name, parameter in self.named():
+            stage, piece = stage_of[name.partition(":")[0]], pieces.get(id(parameter))
+            counts = self.is_in_first(stage) if self.parts.is_cut(parameter) else self.is_keeper(stage)
+            if piece is not None:
+                counts = self.parts.is_cut(parameter) or self.rank == self.layout.team_of(stage, self.rank)[0]
+            if counts and name not in again:
+                found.append(parameter if piece is None else piece.parameter)
+        return found
+
+    def _make_stage(self, number: int, cutter: BatchCutter) -> PlanStage:
+        wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
+        if self.layout.width(number) > 1:
+            layers = self._make_cut_layers(number, cutter)
+        else:
+            layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
+        module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recomputed)
+        options: dict[str, Any] = {
+            "num_stages": self.layout.num_stages,
+            "shape": shape,
+            "device": self.device,
+            "group": self.groups.pipeline,
+            "log": self.log,
+            "is_deferring": self.preparation.split == "deferred",
+        }
+        if number in self.preparation.synchronised:
+            module.exchange = exchange_in(self.groups.stages[number])
+        if self.preparation.rows is None:
+            return PlanStage(module, number, **options)
+        return RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
+
+    def _make_cut_layers(self, number: int, cutter: BatchCutter) -> dict[str, nn.Module]:
+        """The layers of a stage that a group runs together, each made whole, cut and tried before the next one is made;
+        a collective call of the group.
+        """
+        wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
+        trial = GroupTrial(self.training, group=self.groups.teams[number], device=self.device)
+        values = unflatten(stand_ins(shape.inputs, device=self.device), shape.counts)
+        if BATCH in values:
+            with calling("the batch of iteration 0"):
+                inputs, _ = self.training.batch(0)
+            values[BATCH] = tuple(cutter.part(tensor, number)[0] for tensor in as_tuple(inputs))
+        layers = {}
+        for name in wiring.layers:
+            layers[name] = make_layer(self.training, name, device=self.device)
+            arguments = [tensor for source in wiring.takes[name] for tensor in values[source]]
+            parts, values[name] = trial.cut(name, layers[name], arguments=arguments)
+            self.parts.add(name, parts)
+        self._problems += [f"stage {number}: {trial.problem}"] if trial.problem else []
+        return layers
+
+    def _require_alike(self) -> None:
+        """Raise ExecutionError, on every process the same, if a layer in parts is not what it is whole."""
+        if not self.layout.widths:
+            return
+        if found := [text for told in gather(self._problems) for text in told]:
+            raise ExecutionError(found[0])
+
+    def _make_reduction(self, stage: PlanStage, *, bucket_bytes: int) -> StageReduction:
+        number, layers = stage.stage_index, self.plan.stages[stage.stage_index].layers
+        parameters = list({id(each): each for name in layers for _, each in self.held(name)}.values())
+        parts = [part for name in layers for part in self.parts.of_layer.get(name, {}).values()]
+        group = self.groups.stages[number]
+        if self.plan.stages[number].shard == "none":
+            return StageReduction(parameters, group=group, parts=parts, bucket_bytes=bucket_bytes)
+        tied = [copy for tie in self.ties for copy in tie.copies]
+        return ShardedReduction(parameters, group=group, parts=parts, tied=tied, bucket_bytes=bucket_bytes)
+
+    def _make_ties(self) -> list[Tie]:
+        """Collective: every process makes the groups of all ties, its own or not."""
+        stage_of = {name: number for number, stage in enumerate(self.plan.stages) for name in stage.layers}
+        ties = []
+        for names in self.training.tied:
+            _require_known(names, stage_of)
+            holders = {name: stage_of[name.partition(":")[0]] for name in names}
+            ranks = {rank for stage in holders.values() for rank in self.layout.owners[stage]}
+            group = new_group(ranks)
+            mine = [name for name, stage in holders.items() if self.rank in self.layout.owners[stage]]
+            if mine:
+                counted = [self._parameter(name) for name in mine if self.is_keeper(holders[name])]
+                source = self.layout.owners[holders[names[0]]][0]
+                copies = [self._parameter(name) for name in mine]
+                ties.append(Tie(copies, counted=counted, group=group, source=source))
+        for tie in ties:
+            tie.share_value()
+        return ties
+
+    def _parameter(self, name: str) -> nn.Parameter:
+        layer, _, path = name.partition(":")
+        return self.layer(layer).get_parameter(path)
+
+
+def _require_known(names: Sequence[str], stage_of: dict[str, int]) -> None:
+    for name in names:
+        if name.partition(":")[0] not in stage_of:
+            raise ValueError(f"`tied` names {name!r}, but there is no such layer; write layer:path.of.parameter")

@@ -1,0 +1,261 @@
+"""All that is known of a run before processes meet: whether plan and training fit, shapes, and who does what when."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from planner.document import render_plan
+from planner.execute.batch_share import split_batch
+from planner.execute.layout import Layout, Pipelines, make_layout
+from planner.execute.route_check import check_routed_rows
+from planner.execute.routes import Cell, lower
+from planner.execute.stage_module import StageShape, fingerprint, trace_stages
+from planner.execute.table_check import check_compute_table, check_replicas
+from planner.execute.training import Training, as_tuple
+from planner.execute.user_code import calling
+from planner.execute.width_check import require_widths
+from planner.execute.wiring import StageEdge, StageWiring, find_edges, is_chain, make_wirings
+from planner.plan import Plan
+
+Split = Literal["deferred", "native"]
+"""How a backward is split into I and W: `deferred` puts weight gradients off, `native` walks the graph twice."""
+
+Skip = Literal["direct", "relay"]
+"""How a tensor gets over stages that do not use it: straight to those that do, or handed on by those between."""
+
+Messages = Literal["auto", "own"]
+"""Who sends: `auto` leaves it to torch where stages form chains; `own` never does, and needs fewer receive buffers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """All that is known without talking to another process."""
+
+    plan: Plan
+    training: Training
+    layout: Layout
+    wirings: tuple[StageWiring, ...]
+    edges: tuple[StageEdge, ...]
+    """Which stage talks to which."""
+    shapes: tuple[StageShape, ...]
+    """Per stage, of one replica."""
+    split: Split
+    skip: Skip
+    rows: tuple[tuple[Cell, ...], ...] | None
+    """Per rank what it does, messages included; None where torch finds that out by itself: pipelines of chains."""
+    synchronised: frozenset[int] = frozenset()
+    """Stages whose replicas take the statistics of batch norms together."""
+
+    @property
+    def plan_sha256(self) -> str:
+        """Content hash of the plan."""
+        return hashlib.sha256(render_plan(self.plan).encode()).hexdigest()
+
+    @property
+    def model_sha256(self) -> str:
+        """Content hash of all shapes of the model."""
+        return fingerprint(self.shapes)
+
+
+def prepare(
+    plan: Plan,
+    training: Training,
+    *,
+    split: Split = "deferred",
+    skip: Skip = "direct",
+    messages: Messages = "auto",
+) -> Preparation:
+    """Check that plan and training fit together, without weights and without other processes.
+
+    Raises ValueError that says what does not fit, the same on every process.
+    """
+    layout = make_layout(plan)
+    stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
+    wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
+    is_plain = messages == "auto" and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
+    if is_plain or skip == "relay":
+        wirings = make_wirings(stages, layers, inputs=training.inputs)
+    require_widths(training, stages, widths=layout.widths, split=split)
+    shapes = _trace(training, wirings, layout=layout)
+    if split == "native":
+        if any(stage.recompute for stage in plan.stages):
+            raise ValueError(
+                "the native split recomputes once per weight in W; use --split deferred, or plan with recompute = false"
+            )
+        _require_no_inner_gradients(shapes)
+        layout = _with_whole_backward(layout, shapes)
+    edges = find_edges(wirings)
+    synchronised = _find_synchronised(layout, shapes, split=split)
+    if synchronised:
+        _require_joint_order(layout, edges, synchronised=synchronised, shapes=shapes)
+    if is_plain:
+        _require_chains(layout)
+    return Preparation(
+        plan=plan,
+        training=training,
+        layout=layout,
+        wirings=wirings,
+        edges=edges,
+        shapes=shapes,
+        split=split,
+        skip=skip,
+        rows=None if is_plain else _lower(layout, edges, joint=synchronised),
+        synchronised=synchronised,
+    )
+
+
+def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
+    for number, shape in enumerate(shapes):
+        for name, traits in shape.traits.items():
+            if traits.differentiates:
+                raise ValueError(
+                    f"layer {name!r} of stage {number} calls torch.autograd itself, and the native split would walk "
+                    "its graph twice; use --split deferred"
+                )
+
+
+def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: Split) -> frozenset[int]:
+    """Stages with replicas and batch norms; raises ValueError where their statistics cannot be taken together."""
+    found = set()
+    for number, shape in enumerate(shapes):
+        num_replicas = layout.num_replicas_of(number)
+        for name, traits in shape.traits.items():
+            if num_replicas > 1 and (traits.has_batch_norm or traits.has_unanswered_batch_norm):
+                what = f"layer {name!r} of stage {number} normalises over the microbatch, of which each of its "
+                what += f"{num_replicas} replicas has a part"
+                if traits.has_unanswered_batch_norm:
+                    raise ValueError(
+                        f"{what}, by a function of torch's that cannot be synchronised; {_NORM_REMEDY}, or call "
+                        "torch.nn.functional.batch_norm"
+                    )
+                if split == "native":
+                    raise ValueError(
+                        f"{what}: the native split would ask the other replicas in I and again in W; {_NORM_REMEDY}, "
+                        "or use --split deferred"
+                    )
+                found.add(number)
+    return frozenset(found)
+
+
+_NORM_REMEDY = "plan with --no-replication, use GroupNorm, or set the layer's batch norms to eval()"
+
+
+def _require_joint_order(
+    layout: Layout, edges: Sequence[StageEdge], *, synchronised: frozenset[int], shapes: Sequence[StageShape]
+) -> None:
+    """Replicas that ask each other in the middle of F and I must come to them together."""
+    try:
+        lower(layout, edges, joint=synchronised)
+    except ValueError as error:
+        number = min(synchronised)
+        name = next(name for name, traits in shapes[number].traits.items() if traits.has_batch_norm)
+        raise ValueError(
+            f"layer {name!r} of stage {number} normalises over the microbatch, of which each replica has a part, but "
+            f"the plan's replicas do not run their actions in one order: {error}; {_NORM_REMEDY}"
+        ) from None
+
+
+def has_like_replicas(layout: Layout) -> bool:
+    """Whether pipelines run side by side and reduce their stages in one order: torch does so as each stage ends."""
+    if not isinstance(layout, Pipelines):
+        return False
+    tables = [
+        _with_reductions(layout.table(replica), layout.num_microbatches) for replica in range(layout.num_replicas)
+    ]
+    return not check_replicas(tables)
+
+
+def _with_reductions(table: list[list[str]], num_microbatches: int) -> list[list[str]]:
+    """Each row with a reduction after the last W or B of a stage, as torch puts them."""
+    rows = []
+    for row in table:
+        count: dict[str, int] = {}
+        cells: list[str] = []
+        for cell in row:
+            cells.append(cell)
+            stage, kind = cell.rstrip("0123456789")[:-1], cell.rstrip("0123456789")[-1]
+            if kind in "WB":
+                count[stage] = count.get(stage, 0) + 1
+                if count[stage] == num_microbatches:
+                    cells.append(f"{stage}REDUCE_GRAD")
+        rows.append(cells)
+    return rows
+
+
+def _require_chains(layout: Layout) -> None:
+    assert isinstance(layout, Pipelines)
+    faults = [
+        fault
+        for replica in range(layout.num_replicas)
+        for fault in check_compute_table(
+            layout.table(replica), num_stages=layout.num_stages, num_microbatches=layout.num_microbatches
+        )
+    ]
+    if faults:
+        raise ValueError(f"the plan's schedule cannot run on a chain of stages: {'; '.join(faults[:3])}")
+
+
+def _lower(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int]) -> tuple[tuple[Cell, ...], ...]:
+    try:
+        rows = lower(layout, edges, joint=joint)
+    except ValueError as error:
+        raise ValueError(f"the plan's schedule cannot run: {error}") from None
+    faults = check_routed_rows(
+        rows,
+        owners=layout.owners,
+        edges=[(edge.producer, edge.consumer) for edge in edges],
+        num_microbatches=layout.num_microbatches,
+        widths=layout.widths,
+    )
+    if faults:
+        raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}")
+    return tuple(map(tuple, rows))
+
+
+def _trace(training: Training, wirings: Sequence[StageWiring], *, layout: Layout) -> tuple[StageShape, ...]:
+    """The shapes of every stage with its own number of replicas; samples have to lie along dimension 0 between stages
+    with different ones.
+    """
+    with calling("the batch of iteration 0"):
+        inputs, target = training.batch(0)
+    traced = {}
+    for count in layout.replica_counts:
+        mine = [split_batch(tensor, layout, num_replicas=count, replica=0)[0] for tensor in as_tuple(inputs)]
+        traced[count] = trace_stages(training, wirings, batch=tuple(mine))
+    split_batch(target, layout, num_replicas=1, replica=0)
+    counts = [layout.num_replicas_of(number) for number in range(layout.num_stages)]
+    for number, wiring in enumerate(wirings):
+        shapes = {count: traced[count][number] for count in traced}
+        for edge in find_edges(wirings):
+            if edge.consumer == number and counts[edge.producer] != counts[number]:
+                _require_samples_first(shapes, wiring.arrives, stage=number)
+    return tuple(traced[count][number] for number, count in enumerate(counts))
+
+
+def _require_samples_first(shapes: dict[int, StageShape], names: Sequence[str], *, stage: int) -> None:
+    """Between different numbers of replicas, dimension 0 shrinks as the number of samples does, and no other."""
+    first, *others = shapes.items()
+    for count, shape in others:
+        for mine, theirs in zip(first[1].inputs, shape.inputs, strict=True):
+            is_cut = mine.dim() > 0 and mine.shape[0] * first[0] == theirs.shape[0] * count
+            if not is_cut or mine.shape[1:] != theirs.shape[1:]:
+                raise ValueError(
+                    f"stage {stage} takes {', '.join(names)}: with {first[0]} and {count} replicas of what gives them "
+                    f"the shapes are {tuple(mine.shape)} and {tuple(theirs.shape)}, but samples have to lie along "
+                    "dimension 0 where the number of replicas changes; plan with uneven_replication = false"
+                )
+
+
+def _with_whole_backward(layout: Layout, shapes: Sequence[StageShape]) -> Layout:
+    """Torch's native I does nothing where nothing before is trained, and its W then leaves every gradient out."""
+    whole = {number for number, shape in enumerate(shapes) if number and not any(t.requires_grad for t in shape.inputs)}
+    rows = tuple(
+        tuple(
+            action._replace(kind="B") if action.kind == "I" and action.stage in whole else action
+            for action in row
+            if not (action.kind == "W" and action.stage in whole)
+        )
+        for row in layout.rows
+    )
+    return replace(layout, rows=rows)
