@@ -31,7 +31,7 @@ from planner.execute.reduction import StageReduction, Tie, bucket_bytes_of
 from planner.execute.route_check import check_routed_rows
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.routes import Cell, lower, make_routes
-from planner.execute.runtime import PlanRuntime, PlanStage, StepRuntime
+from planner.execute.runtime import ChainStage, PlanRuntime, PlanStage, StepRuntime
 from planner.execute.shard_check import require_sharding
 from planner.execute.sharding import ShardedReduction, ShardPiece
 from planner.execute.stage_module import (
@@ -43,6 +43,7 @@ from planner.execute.stage_module import (
     unflatten,
 )
 from planner.execute.table_check import check_compute_table, check_replicas
+from planner.execute.torch_versions.supported import sends_itself
 from planner.execute.training import Batch, Tensors, Training, as_tuple
 from planner.execute.update import Update, UpdateOutcome
 from planner.execute.user_code import calling
@@ -129,7 +130,9 @@ def prepare(
     layout = make_layout(plan)
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
-    is_plain = messages == "auto" and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
+    is_plain = (
+        messages == "auto" and sends_itself() and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
+    )
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
     require_widths(training, stages, widths=layout.widths, split=split)
@@ -427,7 +430,7 @@ class Execution:
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
         if self.preparation.rows is None:
-            return PlanStage(module, number, **options)
+            return ChainStage(module, number, **options)
         return RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
 
     def _make_cut_layers(self, number: int) -> dict[str, nn.Module]:
@@ -465,7 +468,7 @@ class Execution:
             return RoutedRuntime(cast(list[RoutedStage], self.stages), row=row, num_microbatches=count, loss=loss)
         assert isinstance(self.layout, Pipelines)
         table = self.layout.table(self.layout.replica_of(self.rank))
-        return PlanRuntime(self.stages, table=table, num_microbatches=count, loss=loss)
+        return PlanRuntime(cast(list[ChainStage], self.stages), table=table, num_microbatches=count, loss=loss)
 
     def _make_reduction(self, stage: PlanStage, *, bucket_bytes: int) -> StageReduction:
         number, layers = stage.stage_index, self.plan.stages[stage.stage_index].layers

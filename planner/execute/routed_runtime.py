@@ -15,6 +15,8 @@ from torch.distributed.pipelining.schedules import _Action, _ComputationType
 from planner.execute.routes import Cell, SampleExchange, SampleRange
 from planner.execute.runtime import PlanStage, StepRuntime
 from planner.execute.stage_module import StageShape, unflatten
+from planner.execute.torch_versions.kept_outputs import kept_outputs
+from planner.execute.torch_versions.stage_metadata import settle_metadata
 from planner.execute.training import Tensors
 from planner.execute.wiring import BATCH, StageEdge
 
@@ -58,8 +60,7 @@ class RoutedStage(PlanStage):
 
     def prepare(self, num_microbatches: int) -> None:
         """What torch's own preparation does, but for its buffers."""
-        self.chunks = num_microbatches
-        self._stage_meta.inputs, self._stage_meta.outputs = self._user_meta.inputs, self._user_meta.outputs
+        settle_metadata(self, num_microbatches)
 
     def indices(self, route: SampleExchange, letter: str) -> list[int]:
         """Which inputs (on the consumer), or outputs (on the producer), travel on a route; as gradients (letter B),
@@ -185,7 +186,7 @@ class RoutedRuntime(StepRuntime):
         arguments = stage.gather_inputs(microbatch) if stage.is_first else ()
         output = stage.forward_one_chunk(microbatch, arguments, {}, save_forward_output=False)
         self._maybe_compute_loss(stage, output, context.target_mbs, microbatch)
-        stage.hand_out(stage.fwd_cache[microbatch][0], "F", microbatch=microbatch)
+        stage.hand_out(kept_outputs(stage, microbatch), "F", microbatch=microbatch)
         stage.release_outputs(microbatch)
         self._deliver(stage.leaving["F"], "F", microbatch=microbatch)
 

@@ -36,7 +36,7 @@ from planner.execute.execution import (
 from planner.execute.layout import Layout, make_layout
 from planner.execute.placement import DevicePosition, find_seat, parse_hosts
 from planner.execute.process_agreement import Facts, find_disagreements
-from planner.execute.runtime import SUPPORTED_TORCH
+from planner.execute.torch_versions.supported import require_supported
 from planner.execute.training import Training
 from planner.execute.user_code import OwnCodeError
 from planner.execute.watch import Watch, connect, make_timeout_s
@@ -124,8 +124,7 @@ def join(
 
 def make_job(path: Path, choices: Choices) -> ProcessJob:
     """Read the plan and find this process's seat; raises ValueError or OSError."""
-    if not torch.__version__.startswith(f"{SUPPORTED_TORCH}."):
-        raise ValueError(f"torch {torch.__version__} is installed, but the executor is made for {SUPPORTED_TORCH}")
+    require_supported()
     plan = parse_plan(path.read_bytes(), source=str(path))
     layout = make_layout(plan)
     hosts = None
