@@ -13,6 +13,7 @@ from torch import distributed, nn
 from planner.document import render_plan
 from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog, CudaClock, HostClock
+from planner.execute.batch_copies import ready_to_copy, to_device
 from planner.execute.batch_norms import exchange_in
 from planner.execute.data_agreement import (
     digest_batch,
@@ -27,6 +28,7 @@ from planner.execute.group_parts import GroupParts
 from planner.execute.layer_run import Moment
 from planner.execute.layout import Layout, Pipelines, make_layout
 from planner.execute.memory_use import MemoryMeter
+from planner.execute.message_queues import make_queues
 from planner.execute.reduction import StageReduction, Tie, bucket_bytes_of
 from planner.execute.route_check import check_routed_rows
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
@@ -443,7 +445,7 @@ class Execution:
         if BATCH in values:
             with calling("the batch of iteration 0"):
                 inputs, _ = self.training.batch(0)
-            values[BATCH] = tuple(self._share(tensor, number)[0] for tensor in as_tuple(inputs))
+            values[BATCH] = tuple(self._share(tensor, number)[0].to(self.device) for tensor in as_tuple(inputs))
         layers = {}
         for name in wiring.layers:
             layers[name] = make_layer(self.training, name, device=self.device)
@@ -463,9 +465,10 @@ class Execution:
     def _make_runtime(self) -> StepRuntime:
         count, loss = self.layout.num_microbatches, self.training.loss
         if self.preparation.rows is not None:
-            meet(self.routes, device=self.device)
-            row = self.preparation.rows[self.rank]
-            return RoutedRuntime(cast(list[RoutedStage], self.stages), row=row, num_microbatches=count, loss=loss)
+            queues = make_queues(self.routes, rank=self.rank, device=self.device)
+            meet(self.routes, device=self.device, queues=queues)
+            stages, row = cast(list[RoutedStage], self.stages), self.preparation.rows[self.rank]
+            return RoutedRuntime(stages, row=row, num_microbatches=count, loss=loss, queues=queues)
         assert isinstance(self.layout, Pipelines)
         table = self.layout.table(self.layout.replica_of(self.rank))
         return PlanRuntime(cast(list[ChainStage], self.stages), table=table, num_microbatches=count, loss=loss)
@@ -569,7 +572,7 @@ class Execution:
         self.runtime.loss_factor = self.update.scale
         inputs: Tensors = ()
         if self.preparation.rows is None and (rows := share.batches.get(0)):
-            inputs = tuple(torch.cat(tensors) for tensors in zip(*rows, strict=True))
+            inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in zip(*rows, strict=True))
         target = None if share.target is None else share.target.flatten(0, 1)
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             return self.runtime.run(inputs, target)
@@ -618,7 +621,7 @@ class Execution:
 
     def _make_forward_pass(self, share: "_Share") -> ForwardPass:
         routes = make_routes(self.layout, self.preparation.edges)
-        if self._forward_pass is None and self.preparation.rows is None:
+        if self._forward_pass is None:
             meet(routes, device=self.device)
         held = [
             Held(
@@ -777,12 +780,13 @@ class Execution:
             number: list(zip(*(self._share(tensor, number) for tensor in as_tuple(inputs)), strict=True))
             for number in self._takers()
         }
-        return _Share(batches, self._share(target, last) if self.is_last else None)
+        return _Share(batches, to_device(self._share(target, last), device=self.device) if self.is_last else None)
 
     def _share(self, tensor: torch.Tensor, stage: int) -> torch.Tensor:
         """The samples of a stage's replica here, as (microbatch, sample, ...)."""
         count, replica = self.layout.num_replicas_of(stage), self.layout.replica_at(stage, self.rank)
-        return split_batch(tensor, self.layout, num_replicas=count, replica=replica).to(self.device)
+        mine = split_batch(tensor, self.layout, num_replicas=count, replica=replica)
+        return ready_to_copy(mine, device=self.device)
 
     def _count_tokens(self, share: "_Share") -> list[float]:
         """Per microbatch, of this replica."""
@@ -842,13 +846,13 @@ class _Groups:
         """Per stage the processes that hold what this one holds of it, one per replica, if there are several."""
         self.teams: list[Any] = [None] * layout.num_stages
         """Per stage the processes that run its actions together with this one, if there are several."""
-        circles = [range(each, each + 1) for each in range(layout.world_size)] if is_routed else []
-        if isinstance(layout, Pipelines) and layout.num_replicas > 1 and not is_routed:
-            circles = [layout.pipeline(replica) for replica in range(layout.num_replicas)]
-        for circle in circles:
-            group = distributed.new_group(list(circle))
-            if rank in circle:
-                self.pipeline = group
+        if is_routed:  # torch's stages want a group no larger than the pipeline, and send nothing through it
+            self.pipeline = distributed.new_group([rank], use_local_synchronization=True)
+        elif isinstance(layout, Pipelines) and layout.num_replicas > 1:
+            for circle in map(layout.pipeline, range(layout.num_replicas)):
+                group = distributed.new_group(list(circle))
+                if rank in circle:
+                    self.pipeline = group
         teams = dict[tuple[int, ...], Any]()
         for number in range(layout.num_stages):
             for ranks in layout.alike(number):

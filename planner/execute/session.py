@@ -151,8 +151,7 @@ def _meet(job: ProcessJob) -> None:
         rank=job.seat.rank,
         world_size=job.layout.world_size,
         timeout=timedelta(seconds=2 * job.timeout_s + 30),
-        device_id=job.device if job.device.type == "cuda" else None,
-    )
+    )  # without device_id: with it, NCCL would put all messages of a process into one queue
 
 
 def _device(name: str, seat: DevicePosition) -> torch.device:
@@ -174,7 +173,7 @@ def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Prep
     choices = job.choices
     try:
         made = training if isinstance(training, Training) else training()
-        preparation = prepare(job.plan, made, split=choices.split, skip=choices.skip, messages=choices.messages)
+        preparation = prepare(job.plan, made, split=choices.split, skip=choices.skip, messages=_messages(job))
     except Exception as failure:
         is_told = isinstance(failure, ValueError | OwnCodeError)
         error = str(failure) if is_told else f"{type(failure).__name__}: {failure}"
@@ -189,6 +188,11 @@ def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Prep
         raise ExecutionError("; ".join(found))
     assert preparation is not None
     return preparation
+
+
+def _messages(job: ProcessJob) -> Messages:
+    """Torch's own all share one queue of NCCL's."""
+    return "own" if job.device.type == "cuda" else job.choices.messages
 
 
 def _facts(job: ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
