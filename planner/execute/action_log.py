@@ -1,9 +1,10 @@
 """What a process is doing and when it did it: the action at hand for the watch, the times of all for the timeline."""
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, SupportsIndex
+from typing import Any, NamedTuple, Protocol, SupportsIndex
 
 import torch
 
@@ -19,6 +20,9 @@ class Clock(Protocol):
 
     def resolve(self, mark: Any) -> int:
         """When it was, in nanoseconds of this host's wall clock."""
+
+    def keep_pace(self, mark: Any) -> None:
+        """Called with the mark at the end of every action: wait if the host is too far ahead of the device."""
 
 
 class HostClock:
@@ -39,30 +43,79 @@ class HostClock:
         """When it was."""
         return mark + self._offset
 
+    def keep_pace(self, mark: int) -> None:
+        """It does: the call has returned."""
+
+
+AHEAD = 2
+"""So many actions the host may be ahead of the device: enough to hide launches. What is sent lives on until the send is
+done, and what is received has its buffer from when the host asks: far ahead of the device it would hold all at once."""
+
+BASE_NS = 10**9
+"""After so long moments are counted from a new one: the device tells distances as 32-bit floats of milliseconds, which
+are off by a quarter of one after an hour, and by a microsecond at most after ten seconds."""
+
+
+class _Base:
+    """An event from which others are counted, itself counted from the one before."""
+
+    def __init__(self, before: "_Base | None") -> None:
+        self.event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self.event.record()
+        self.made = time.perf_counter_ns()
+        self._before, self._ns = before, 0
+        if before is None:
+            self.event.synchronize()
+            self._ns = time.time_ns()
+
+    def when(self) -> int:
+        """By the wall clock; it has to have been reached."""
+        if self._before is not None:
+            self._ns = self._before.when() + _elapsed_ns(self._before.event, self.event)
+            self._before = None
+        return self._ns
+
+
+class CudaMark(NamedTuple):
+    """A moment on the current stream."""
+
+    event: Any
+    base: _Base
+
+
+def _elapsed_ns(start: Any, end: Any) -> int:
+    return round(start.elapsed_time(end) * 1e6)
+
 
 class CudaClock:
     """For work that is queued on the current stream: a mark is reached when all that was queued before it is done."""
 
     def __init__(self) -> None:
-        self._base = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        self._base.record()
-        self._base.synchronize()
-        self._base_ns = time.time_ns()
+        self._base = _Base(None)
+        self._ends = deque[CudaMark]()
 
-    def mark(self) -> torch.cuda.Event:
+    def mark(self) -> CudaMark:
         """Queue an event."""
+        if time.perf_counter_ns() - self._base.made > BASE_NS:
+            self._base = _Base(self._base)
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
-        return event
+        return CudaMark(event, self._base)
 
-    def is_past(self, mark: torch.cuda.Event) -> bool:
+    def is_past(self, mark: CudaMark) -> bool:
         """Whether the device has got there."""
-        return bool(mark.query())  # type: ignore[no-untyped-call]
+        return bool(mark.event.query())
 
-    def resolve(self, mark: torch.cuda.Event) -> int:
+    def resolve(self, mark: CudaMark) -> int:
         """When it was reached; waits for it."""
-        mark.synchronize()
-        return self._base_ns + int(self._base.elapsed_time(mark) * 1e6)
+        mark.event.synchronize()
+        return mark.base.when() + _elapsed_ns(mark.base.event, mark.event)
+
+    def keep_pace(self, mark: CudaMark) -> None:
+        """Wait for the end of the action before the last `AHEAD`."""
+        self._ends.append(mark)
+        while len(self._ends) > AHEAD:
+            self._ends.popleft().event.synchronize()
 
 
 class ActionLog:
@@ -93,8 +146,10 @@ class ActionLog:
         self.is_computing, self.since = True, time.monotonic()
         start = self.clock.mark()
         yield
+        end = self.clock.mark()
         self._taken_up.append(self._last_note)
-        self._spans.append((self.current, start, self.clock.mark()))
+        self._spans.append((self.current, start, end))
+        self.clock.keep_pace(end)
         self.is_computing, self.since = False, time.monotonic()
 
     def prolong(self) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from planner.execute.batch_copies import ready_to_copy, to_device
 from planner.execute.layout import Layout
 from planner.execute.training import Batch, Tensors, as_tuple
 from planner.execute.user_code import calling
@@ -61,12 +62,15 @@ class BatchCutter:
             number: list(zip(*(self.part(tensor, number) for tensor in as_tuple(inputs)), strict=True))
             for number in self.takers
         }
-        return BatchShare(batches, self.part(target, self.layout.num_stages - 1) if self.is_last else None)
+        if not self.is_last:
+            return BatchShare(batches, None)
+        return BatchShare(batches, to_device(self.part(target, self.layout.num_stages - 1), device=self.device))
 
     def part(self, tensor: torch.Tensor, stage: int) -> torch.Tensor:
         """The samples of a stage's replica here, as (microbatch, sample, ...)."""
         count, replica = self.layout.num_replicas_of(stage), self.layout.replica_at(stage, self.rank)
-        return split_batch(tensor, self.layout, num_replicas=count, replica=replica).to(self.device)
+        mine = split_batch(tensor, self.layout, num_replicas=count, replica=replica)
+        return ready_to_copy(mine, device=self.device)
 
 
 def split_batch(tensor: torch.Tensor, layout: Layout, *, num_replicas: int, replica: int) -> torch.Tensor:

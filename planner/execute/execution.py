@@ -10,6 +10,7 @@ from torch import distributed, nn
 
 from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog, CudaClock, HostClock
+from planner.execute.batch_copies import to_device
 from planner.execute.batch_share import BatchCutter, BatchShare
 from planner.execute.content_check import require_fit_batch, require_same_replicas
 from planner.execute.executed_timeline import IterationTimes
@@ -20,12 +21,13 @@ from planner.execute.layout import Pipelines
 from planner.execute.local_model import LocalModel
 from planner.execute.loss_totals import LossTotals
 from planner.execute.memory_use import MemoryMeter
+from planner.execute.message_queues import make_queues
 from planner.execute.nonfinite import locate_nonfinite
 from planner.execute.preparation import Preparation
 from planner.execute.process_groups import ProcessGroups
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.routes import make_routes
-from planner.execute.runtime import PlanRuntime, PlanStage, StepRuntime
+from planner.execute.runtime import ChainStage, PlanRuntime, PlanStage, StepRuntime
 from planner.execute.shard_check import require_sharding
 from planner.execute.sharding import ShardedReduction
 from planner.execute.stage_module import StageModule
@@ -109,12 +111,13 @@ class Execution:
     def _make_runtime(self) -> StepRuntime:
         count, loss = self.layout.num_microbatches, self.training.loss
         if self.preparation.rows is not None:
-            meet(self.model.routes, device=self.device)
-            row = self.preparation.rows[self.rank]
-            return RoutedRuntime(cast(list[RoutedStage], self.stages), row=row, num_microbatches=count, loss=loss)
+            queues = make_queues(self.model.routes, rank=self.rank, device=self.device)
+            meet(self.model.routes, device=self.device, queues=queues)
+            stages, row = cast(list[RoutedStage], self.stages), self.preparation.rows[self.rank]
+            return RoutedRuntime(stages, row=row, num_microbatches=count, loss=loss, queues=queues)
         assert isinstance(self.layout, Pipelines)
         table = self.layout.table(self.layout.replica_of(self.rank))
-        return PlanRuntime(self.stages, table=table, num_microbatches=count, loss=loss)
+        return PlanRuntime(cast(list[ChainStage], self.stages), table=table, num_microbatches=count, loss=loss)
 
     @property
     def stages(self) -> list[PlanStage]:
@@ -230,7 +233,7 @@ class Execution:
         self.runtime.loss_factor = self.update.scale
         inputs: Tensors = ()
         if self.preparation.rows is None and (rows := share.batches.get(0)):
-            inputs = tuple(torch.cat(tensors) for tensors in zip(*rows, strict=True))
+            inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in zip(*rows, strict=True))
         target = None if share.target is None else share.target.flatten(0, 1)
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             return self.runtime.run(inputs, target)
@@ -286,7 +289,7 @@ class Execution:
 
     def _make_forward_pass(self, share: BatchShare) -> ForwardPass:
         routes = make_routes(self.layout, self.preparation.edges)
-        if self._forward_pass is None and self.preparation.rows is None:
+        if self._forward_pass is None:
             meet(routes, device=self.device)
         held = [
             Held(

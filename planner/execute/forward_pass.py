@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import distributed, nn
 
+from planner.execute.batch_copies import to_device
 from planner.execute.routes import SampleExchange
 from planner.execute.stage_module import StageModule, unflatten
 from planner.execute.training import Tensors
@@ -81,7 +82,8 @@ class ForwardPass:
         found: dict[int, list[torch.Tensor]] = {}
         if stage.batch:
             places = unflatten(range(len(stage.inputs)), stage.module.counts)
-            found = {k: [tensor] for k, tensor in zip(places[BATCH], stage.batch[microbatch], strict=True)}
+            samples = (to_device(tensor, device=self.device) for tensor in stage.batch[microbatch])
+            found = {k: [tensor] for k, tensor in zip(places[BATCH], samples, strict=True)}
         incoming = [r for r in self.routes if (r.consumer, r.target) == (stage.number, self.rank)]
         for route in sorted(incoming, key=lambda route: route.used):
             tensors, works = mail.pop(route)

@@ -16,7 +16,7 @@ from planner.execute.process_groups import ProcessGroups, gather, new_group
 from planner.execute.reduction import StageReduction, Tie, bucket_bytes_of
 from planner.execute.routed_runtime import RoutedStage
 from planner.execute.routes import make_routes
-from planner.execute.runtime import PlanStage
+from planner.execute.runtime import ChainStage, PlanStage
 from planner.execute.sharding import ShardedReduction, ShardPiece
 from planner.execute.stage_module import StageModule, make_layer, unflatten
 from planner.execute.training import as_tuple
@@ -127,7 +127,7 @@ class LocalModel:
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
         if self.preparation.rows is None:
-            return PlanStage(module, number, **options)
+            return ChainStage(module, number, **options)
         return RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
 
     def _make_cut_layers(self, number: int, cutter: BatchCutter) -> dict[str, nn.Module]:
@@ -140,7 +140,7 @@ class LocalModel:
         if BATCH in values:
             with calling("the batch of iteration 0"):
                 inputs, _ = self.training.batch(0)
-            values[BATCH] = tuple(cutter.part(tensor, number)[0] for tensor in as_tuple(inputs))
+            values[BATCH] = tuple(cutter.part(tensor, number)[0].to(self.device) for tensor in as_tuple(inputs))
         layers = {}
         for name in wiring.layers:
             layers[name] = make_layer(self.training, name, device=self.device)

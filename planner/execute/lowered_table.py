@@ -1,6 +1,6 @@
 """`python -m planner.execute.lowered_table < compute.csv`: torch's own table with sends, receives and reductions.
 
-Goes with torch 2.13 (`_PipelineScheduleRuntime._load_csv(format="compute_comms")`); other versions have other cells.
+Goes with torch 2.12 to 2.14 (`_PipelineScheduleRuntime._load_csv(format="compute_comms")`); 2.15 has other cells.
 """
 
 import sys
@@ -8,8 +8,8 @@ import sys
 import torch
 from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _add_send_recv, _add_unshard_reshard
 
-from planner.execute.runtime import SUPPORTED_TORCH
 from planner.execute.table_check import check_lowered_table
+from planner.execute.torch_versions.supported import TORCH_SENDS, sends_itself, show
 
 
 def lower_table(text: str) -> str:
@@ -17,8 +17,11 @@ def lower_table(text: str) -> str:
 
     Raises ValueError for a table that cannot be run, and for another version of torch.
     """
-    if not torch.__version__.startswith(f"{SUPPORTED_TORCH}."):
-        raise ValueError(f"torch {torch.__version__} is installed, but such tables are those of {SUPPORTED_TORCH}")
+    if not sends_itself():
+        raise ValueError(
+            f"torch {torch.__version__} is installed, but such tables are those of {show(TORCH_SENDS[0])} to "
+            f"{show(TORCH_SENDS[1])}; leave communication to torch"
+        )
     rows = [[_Action.from_str(cell) for cell in line.split(",") if cell] for line in text.splitlines()]
     owner = {action.stage_index: rank for rank, row in enumerate(rows) for action in row if action is not None}
     microbatches = {action.microbatch_index for row in rows for action in row if action is not None}

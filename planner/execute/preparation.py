@@ -12,6 +12,7 @@ from planner.execute.route_check import check_routed_rows
 from planner.execute.routes import Cell, lower
 from planner.execute.stage_module import StageShape, fingerprint, trace_stages
 from planner.execute.table_check import check_compute_table, check_replicas
+from planner.execute.torch_versions.supported import sends_itself
 from planner.execute.training import Training, as_tuple
 from planner.execute.user_code import calling
 from planner.execute.width_check import require_widths
@@ -73,7 +74,9 @@ def prepare(
     layout = make_layout(plan)
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
-    is_plain = messages == "auto" and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
+    is_plain = (
+        messages == "auto" and sends_itself() and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
+    )
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
     require_widths(training, stages, widths=layout.widths, split=split)

@@ -19,13 +19,13 @@ class ProcessGroups:
         """Per stage the processes that hold what this one holds of it, one per replica, if there are several."""
         self.teams: list[Any] = [None] * layout.num_stages
         """Per stage the processes that run its actions together with this one, if there are several."""
-        circles = [range(each, each + 1) for each in range(layout.world_size)] if is_routed else []
-        if isinstance(layout, Pipelines) and layout.num_replicas > 1 and not is_routed:
-            circles = [layout.pipeline(replica) for replica in range(layout.num_replicas)]
-        for circle in circles:
-            group = distributed.new_group(list(circle))
-            if rank in circle:
-                self.pipeline = group
+        if is_routed:  # torch's stages want a group no larger than the pipeline, and send nothing through it
+            self.pipeline = distributed.new_group([rank], use_local_synchronization=True)
+        elif isinstance(layout, Pipelines) and layout.num_replicas > 1:
+            for circle in map(layout.pipeline, range(layout.num_replicas)):
+                group = distributed.new_group(list(circle))
+                if rank in circle:
+                    self.pipeline = group
         teams = dict[tuple[int, ...], Any]()
         for number in range(layout.num_stages):
             for ranks in layout.alike(number):

@@ -6,15 +6,20 @@ infrastructure is used: a buffer lives from its receive to the action that takes
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
 from torch.distributed.pipelining.schedules import _Action, _ComputationType
 
+from planner.execute.batch_copies import to_device
+from planner.execute.message_queues import Queues, find_directions
 from planner.execute.routes import Cell, SampleExchange, SampleRange
 from planner.execute.runtime import PlanStage, StepRuntime
 from planner.execute.stage_module import StageShape, unflatten
+from planner.execute.torch_versions.kept_outputs import kept_outputs
+from planner.execute.torch_versions.stage_metadata import settle_metadata
 from planner.execute.training import Tensors
 from planner.execute.wiring import BATCH, StageEdge
 
@@ -58,8 +63,7 @@ class RoutedStage(PlanStage):
 
     def prepare(self, num_microbatches: int) -> None:
         """What torch's own preparation does, but for its buffers."""
-        self.chunks = num_microbatches
-        self._stage_meta.inputs, self._stage_meta.outputs = self._user_meta.inputs, self._user_meta.outputs
+        settle_metadata(self, num_microbatches)
 
     def indices(self, route: SampleExchange, letter: str) -> list[int]:
         """Which inputs (on the consumer), or outputs (on the producer), travel on a route; as gradients (letter B),
@@ -96,7 +100,8 @@ class RoutedStage(PlanStage):
         """The inputs of F as leaves of a new graph, put together from what has come."""
         found: dict[int, list[torch.Tensor]] = {}
         if self.batch:
-            found = {k: [tensor] for k, tensor in zip(self._taken[BATCH], self.batch[microbatch], strict=True)}
+            samples = (to_device(tensor, device=self.device) for tensor in self.batch[microbatch])
+            found = {k: [tensor] for k, tensor in zip(self._taken[BATCH], samples, strict=True)}
         for route in sorted(self.arriving["F"], key=lambda route: route.used):
             mail = self.inbox.pop((route, "F", microbatch))
             for k, tensor in zip(self.indices(route, "F"), mail.tensors, strict=True):
@@ -154,8 +159,17 @@ class _MessageAction(_Action):
 class RoutedRuntime(StepRuntime):
     """Runs one row of cells."""
 
-    def __init__(self, stages: Sequence[RoutedStage], *, row: Sequence[Cell], num_microbatches: int, loss: Any) -> None:
+    def __init__(
+        self,
+        stages: Sequence[RoutedStage],
+        *,
+        row: Sequence[Cell],
+        num_microbatches: int,
+        loss: Any,
+        queues: Queues,
+    ) -> None:
         super().__init__(stages, num_microbatches=num_microbatches, loss=loss)
+        self.queues = queues
         self.by_number: Mapping[int, RoutedStage] = {stage.stage_index: stage for stage in stages}
         self.routes = {
             (route.producer, route.consumer, route.source, route.target): route
@@ -185,7 +199,7 @@ class RoutedRuntime(StepRuntime):
         arguments = stage.gather_inputs(microbatch) if stage.is_first else ()
         output = stage.forward_one_chunk(microbatch, arguments, {}, save_forward_output=False)
         self._maybe_compute_loss(stage, output, context.target_mbs, microbatch)
-        stage.hand_out(stage.fwd_cache[microbatch][0], "F", microbatch=microbatch)
+        stage.hand_out(kept_outputs(stage, microbatch), "F", microbatch=microbatch)
         stage.release_outputs(microbatch)
         self._deliver(stage.leaving["F"], "F", microbatch=microbatch)
 
@@ -210,13 +224,15 @@ class RoutedRuntime(StepRuntime):
     def _send(self, action: _Action, context: Any) -> None:  # noqa: ARG002
         cell, route, letter = self._message(action)
         tensors = self.by_number[cell.stage].outbox.pop((route, letter, cell.microbatch))
-        self.sending.add([distributed.isend(tensor, dst=cell.rank) for tensor in tensors])
+        queue = self.queues.get((distributed.get_rank(), cell.rank))
+        self.sending.add([distributed.isend(tensor, dst=cell.rank, group=queue) for tensor in tensors])
 
     def _receive(self, action: _Action, context: Any) -> None:  # noqa: ARG002
         cell, route, letter = self._message(action)
         stage = self.by_number[cell.stage]
         buffers = stage.make_buffers(route, letter)
-        works = [distributed.irecv(buffer, src=cell.rank) for buffer in buffers]
+        queue = self.queues.get((cell.rank, distributed.get_rank()))
+        works = [distributed.irecv(buffer, src=cell.rank, group=queue) for buffer in buffers]
         stage.inbox[route, letter, cell.microbatch] = _Mail(buffers, works)
 
     def _message(self, action: Any) -> tuple[Cell, SampleExchange, str]:
@@ -229,18 +245,18 @@ class RoutedRuntime(StepRuntime):
         return self.by_number[action.stage_index]
 
 
-def meet(routes: Sequence[SampleExchange], *, device: torch.device) -> None:
-    """Let every pair of ranks connect that will exchange messages; a collective call.
+def meet(routes: Sequence[SampleExchange], *, device: torch.device, queues: Queues = MappingProxyType({})) -> None:
+    """Let every sender connect with every receiver of its messages; a collective call.
 
-    The first message of a pair may wait for both: pairs take turns in one order, so nobody waits in a circle.
+    The first message may wait for both: directions take turns in one order, so nobody waits in a circle.
     """
     rank, token = distributed.get_rank(), torch.zeros(1, device=device)
-    pairs = {(min(ends), max(ends)) for ends in ((route.source, route.target) for route in routes)}
-    for a, b in sorted(pairs):
-        if a != b and rank in (a, b):
-            turns = [distributed.send, distributed.recv]
-            for turn in turns if rank == a else reversed(turns):
-                turn(token, b if rank == a else a)
+    for sender, receiver in find_directions(routes):
+        queue = queues.get((sender, receiver))
+        if rank == sender:
+            distributed.send(token, receiver, group=queue)
+        elif rank == receiver:
+            distributed.recv(token, sender, group=queue)
 
 
 def _microbatch(action: _Action) -> int:

@@ -1,4 +1,4 @@
-"""Torch's schedule runtime, told what to do by a plan; pinned to torch 2.13.
+"""Torch's schedule runtime, told what to do by a plan.
 
 What differs from `_PipelineScheduleRuntime` itself: losses are filed under their microbatch, gradients are reduced by
 our own hand, weight gradients may be put off, every action is noted, and tensors live no longer than they are needed.
@@ -12,7 +12,6 @@ from typing import Any, cast
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining._utils import _make_tensor_from_meta
 from torch.distributed.pipelining.schedules import (
     _Action,
     _batch_p2p,
@@ -27,23 +26,17 @@ from planner.execute.reduction import StageReduction
 from planner.execute.sending import Sending
 from planner.execute.stage_module import StageModule, StageShape
 from planner.execute.table_check import check_lowered_table
+from planner.execute.torch_versions.kept_outputs import kept_outputs, replace_outputs
+from planner.execute.torch_versions.stage_metadata import make_tensor_from_meta
 from planner.execute.training import as_tuple
 from planner.execute.user_code import calling
-
-SUPPORTED_TORCH = "2.13"
-"""The runtime is private to torch: another version may differ in anything that this module relies on."""
-
 
 _NOWHERE = torch.device("meta")
 """Where buffers are that stand for those yet to be made."""
 
 
 class PlanStage(PipelineStage):
-    """One stage of the plan on this process.
-
-    A receive buffer is made when its receive is posted, and forgotten when it is used; torch makes one for every
-    microbatch and keeps them for good, and keeps what passes between two stages of one process, too.
-    """
+    """One stage of the plan on this process."""
 
     def __init__(
         self,
@@ -101,9 +94,8 @@ class PlanStage(PipelineStage):
         """Outputs are where they are needed: what is kept is the graph behind them, with what it saved."""
         if not self.is_deferring:
             return  # torch's own split wants the tensors themselves
-        outputs, inputs = self.fwd_cache[microbatch]
-        roots = () if self.is_last else tuple(get_gradient_edge(y) if y.requires_grad else None for y in outputs)
-        self.fwd_cache[microbatch] = roots, inputs
+        outputs = () if self.is_last else kept_outputs(self, microbatch)
+        replace_outputs(self, microbatch, [get_gradient_edge(y) if y.requires_grad else None for y in outputs])
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
         """B, or I: then weight gradients wait."""
@@ -132,6 +124,28 @@ class PlanStage(PipelineStage):
             tensor.grad = None
         return grads, None
 
+    def perform_reduce_grad(self, grad_scale_factor: int) -> None:  # noqa: ARG002
+        """Once per iteration, after the last W or B; the factor is ours to know."""
+        if self.reduction is None:
+            raise RuntimeError(f"stage {self.stage_index} has no reduction")
+        self.reduction.start()
+
+
+def _defer(module: StageModule, store: WeightGradStore, *, shape: StageShape) -> None:
+    """All layers' weight gradients may wait, but for those of layers that call torch.autograd themselves."""
+    for name in module.wiring.layers:
+        layer = module.layer(name)
+        if not shape.traits[name].differentiates:
+            defer_weight_grads(layer, store, owner=name)
+
+
+class ChainStage(PlanStage):
+    """A stage of a chain, whose messages are torch's (2.12 to 2.14).
+
+    A receive buffer is made when its receive is posted, and forgotten when it is used; torch makes one for every
+    microbatch and keeps them for good, and keeps what passes between two stages of one process, too.
+    """
+
     @contextmanager
     def _making_nothing(self) -> Iterator[None]:
         device, self.device = self.device, _NOWHERE
@@ -149,7 +163,7 @@ class PlanStage(PipelineStage):
     def _get_recv_ops(self, recv_infos: Any) -> Any:
         for info in recv_infos:
             if info.buffer is not None:
-                info.buffer = _make_tensor_from_meta(info.tensor_meta, self.device)
+                info.buffer = make_tensor_from_meta(info.tensor_meta, self.device)
         return super()._get_recv_ops(recv_infos)
 
     def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Any:
@@ -166,30 +180,16 @@ class PlanStage(PipelineStage):
         """As torch does, but for gradients that are missing there is no old buffer to be set to zero."""
         infos = self.grad_recv_info[mb_index]
         grads = tuple(
-            _make_tensor_from_meta(info.tensor_meta, self.device).zero_() if grad is None and info.tensor_meta else grad
+            make_tensor_from_meta(info.tensor_meta, self.device).zero_() if grad is None and info.tensor_meta else grad
             for grad, info in zip(next_stage_bwd_outputs, infos, strict=True)
         )
         super().set_local_bwd_input(grads, mb_index)
-
-    def perform_reduce_grad(self, grad_scale_factor: int) -> None:  # noqa: ARG002
-        """Once per iteration, after the last W or B; the factor is ours to know."""
-        if self.reduction is None:
-            raise RuntimeError(f"stage {self.stage_index} has no reduction")
-        self.reduction.start()
-
-
-def _defer(module: StageModule, store: WeightGradStore, *, shape: StageShape) -> None:
-    """All layers' weight gradients may wait, but for those of layers that call torch.autograd themselves."""
-    for name in module.wiring.layers:
-        layer = module.layer(name)
-        if not shape.traits[name].differentiates:
-            defer_weight_grads(layer, store, owner=name)
 
 
 def _forget(infos: Any) -> None:
     for info in infos:
         if info.buffer is not None:
-            info.buffer = _make_tensor_from_meta(info.tensor_meta, _NOWHERE)
+            info.buffer = make_tensor_from_meta(info.tensor_meta, _NOWHERE)
 
 
 class StepRuntime(_PipelineScheduleRuntime):
@@ -242,7 +242,7 @@ class PlanRuntime(StepRuntime):
     """Runs the rows of one pipeline, a chain of stages; sends and receives are torch's own."""
 
     def __init__(
-        self, stages: Sequence[PlanStage], *, table: Sequence[Sequence[str]], num_microbatches: int, loss: Any
+        self, stages: Sequence[ChainStage], *, table: Sequence[Sequence[str]], num_microbatches: int, loss: Any
     ) -> None:
         """`table`: the actions of every rank of the pipeline; raises ValueError if it cannot run to its end."""
         super().__init__(stages, num_microbatches=num_microbatches, loss=loss)

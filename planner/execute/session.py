@@ -29,7 +29,7 @@ from planner.execute.layout import Layout, make_layout
 from planner.execute.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
 from planner.execute.preparation import Messages, Preparation, Skip, Split, prepare
 from planner.execute.process_agreement import Facts, find_disagreements
-from planner.execute.runtime import SUPPORTED_TORCH
+from planner.execute.torch_versions.supported import require_supported
 from planner.execute.training import Training
 from planner.execute.user_code import OwnCodeError
 from planner.execute.watch import Watch, connect, make_timeout_s
@@ -120,8 +120,7 @@ def join(
 
 def make_job(path: Path, choices: Choices) -> ProcessJob:
     """Read the plan and find this process's seat; raises ValueError or OSError."""
-    if not torch.__version__.startswith(f"{SUPPORTED_TORCH}."):
-        raise ValueError(f"torch {torch.__version__} is installed, but the executor is made for {SUPPORTED_TORCH}")
+    require_supported()
     plan = parse_plan(path.read_bytes(), source=str(path))
     hosts, cluster, groups = None, None, dict[str, DeviceGroup]()
     if choices.cluster is not None:
@@ -154,8 +153,7 @@ def _meet(job: ProcessJob) -> None:
         rank=job.seat.rank,
         world_size=job.layout.world_size,
         timeout=timedelta(seconds=2 * job.timeout_s + 30),
-        device_id=job.device if job.device.type == "cuda" else None,
-    )
+    )  # without device_id: with it, NCCL would put all messages of a process into one queue
 
 
 def _device(name: str, seat: DevicePosition) -> torch.device:
@@ -177,7 +175,7 @@ def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Prep
     choices = job.choices
     try:
         made = training if isinstance(training, Training) else training()
-        preparation = prepare(job.plan, made, split=choices.split, skip=choices.skip, messages=choices.messages)
+        preparation = prepare(job.plan, made, split=choices.split, skip=choices.skip, messages=_messages(job))
     except Exception as failure:
         is_told = isinstance(failure, ValueError | OwnCodeError)
         error = str(failure) if is_told else f"{type(failure).__name__}: {failure}"
@@ -192,6 +190,11 @@ def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Prep
         raise ExecutionError("; ".join(found))
     assert preparation is not None
     return preparation
+
+
+def _messages(job: ProcessJob) -> Messages:
+    """Torch's own all share one queue of NCCL's."""
+    return "own" if job.device.type == "cuda" else job.choices.messages
 
 
 def _facts(job: ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
@@ -145,6 +146,12 @@ def _require_plain(module: nn.Module, *, name: str) -> None:
             raise ValueError(
                 f"layer {name!r} is a {kinds[0]}, which reduces gradients by itself; give the layer alone, the "
                 "executor reduces them over the plan's replicas"
+            )
+    for path, parameter in module.named_parameters():
+        if isinstance(parameter, DTensor):
+            raise ValueError(
+                f"parameter {path!r} of layer {name!r} is a DTensor, held by several processes already; give the layer "
+                "whole, and the executor cuts it where the plan has a group (`parallelize`)"
             )
 
 

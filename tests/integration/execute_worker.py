@@ -21,6 +21,7 @@ from planner.execute.checkpoint import load_checkpoint, save_checkpoint
 from planner.execute.execution import Execution
 from planner.execute.preparation import prepare
 from planner.execute.stage_module import make_layer
+from planner.execute.torch_versions.kept_outputs import kept_microbatches, kept_outputs
 from planner.execute.training import Training, as_tuple
 
 CPU = torch.device("cpu")
@@ -123,7 +124,7 @@ def num_kept(stage: Any) -> int:
     """Tensors that a stage still holds between two iterations: received, passed on within the process, or made."""
     infos = [info for table in (stage.args_recv_info, stage.grad_recv_info) for row in table.values() for info in row]
     buffers = [info.buffer for info in infos if info.buffer is not None and not info.buffer.is_meta]
-    made = [tensor for values, _ in stage.fwd_cache.values() for tensor in values]
+    made = [tensor for microbatch in kept_microbatches(stage) for tensor in kept_outputs(stage, microbatch)]
     return len(buffers) + len(made)
 
 
