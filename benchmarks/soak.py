@@ -187,8 +187,8 @@ def remarks(soak: Soak) -> Iterator[str]:
     broken_beside = [sent for sent in broken if not soak.is_away(sent)]
     kills = ", ".join(f"{name} {count}" for name, count in sorted(soak.kills.items()))
     yield (
-        f"{soak.site.folder.name}: {len(ledger.sent):,} requests in {soak.minutes:g} minutes. Jobs posted {ledger.posted:,}, "
-        f"seen to end {ledger.ended:,}, failed {len(ledger.failed)}, lost {len(ledger.lost)}; plans verified here once "
+        f"{soak.site.folder.name}: {len(ledger.sent):,} requests in {soak.minutes:g} minutes. Jobs posted "
+        f"{ledger.posted:,}, seen to end {ledger.ended:,}, failed {len(ledger.failed)}, lost {len(ledger.lost)}; plans verified here once "
         f"more {ledger.verified}. Kills: {kills or 'none'}. 5xx while the service was up: {len(beside)}; within "
         f"{RELIEF_S:g} s of its return: {len(failed) - len(beside)}. Connections refused or broken by kills: "
         f"{len(broken) - len(broken_beside)}; otherwise: {len(broken_beside)}."
