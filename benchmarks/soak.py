@@ -188,10 +188,10 @@ def remarks(soak: Soak) -> Iterator[str]:
     kills = ", ".join(f"{name} {count}" for name, count in sorted(soak.kills.items()))
     yield (
         f"{soak.site.folder.name}: {len(ledger.sent):,} requests in {soak.minutes:g} minutes. Jobs posted "
-        f"{ledger.posted:,}, seen to end {ledger.ended:,}, failed {len(ledger.failed)}, lost {len(ledger.lost)}; plans verified here once "
-        f"more {ledger.verified}. Kills: {kills or 'none'}. 5xx while the service was up: {len(beside)}; within "
-        f"{RELIEF_S:g} s of its return: {len(failed) - len(beside)}. Connections refused or broken by kills: "
-        f"{len(broken) - len(broken_beside)}; otherwise: {len(broken_beside)}."
+        f"{ledger.posted:,}, seen to end {ledger.ended:,}, failed {len(ledger.failed)}, lost {len(ledger.lost)}; plans "
+        f"verified here once more {ledger.verified}. Kills: {kills or 'none'}. 5xx while the service was up: "
+        f"{len(beside)}; within {RELIEF_S:g} s of its return: {len(failed) - len(beside)}. Connections refused or "
+        f"broken by kills: {len(broken) - len(broken_beside)}; otherwise: {len(broken_beside)}."
     )
     if beside:
         yield "5xx: " + ", ".join(f"{sent.kind} {sent.status} at {sent.at_s:.0f} s" for sent in beside[:20])
