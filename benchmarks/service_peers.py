@@ -101,6 +101,10 @@ class Peer(ABC):
             process.wait()
         self._processes.clear()
 
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.kill()
+
     def resident_mib(self) -> float:
         """Of all its processes; pages that they share count once."""
         pids = {pid for process in self._processes for pid in (process.pid, *descendants(process.pid))}
@@ -160,6 +164,7 @@ class Celery(Peer):
 
     name = "celery"
     packages = ("celery", "ortools")
+    _client: "subprocess.Popen[str] | None" = None
 
     @property
     def _variables(self) -> dict[str, str]:
@@ -171,13 +176,30 @@ class Celery(Peer):
         self._open(self._program("celery"), *worker, environment=self._variables)
 
     def submit(self, seconds: float) -> Any:
-        """The task's id."""
-        code = f"import celery_tasks; print(celery_tasks.solve.delay({seconds}).id)"
-        done = subprocess.run(
-            [self._program("python"), "-c", code],
-            cwd=PEERS, env={**os.environ, **self._variables}, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        return done.stdout.strip()
+        """The task's id, from a client that has loaded Celery."""
+        if self._client is None:
+            ask = "for line in sys.stdin: print(celery_tasks.solve.delay(float(line)).id, flush=True)"
+            code = f"import sys, celery_tasks\n{ask}"
+            self._client = subprocess.Popen(
+                [self._program("python"), "-c", code],
+                cwd=PEERS,
+                env={**os.environ, **self._variables},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._client.stdin is not None
+        assert self._client.stdout is not None
+        self._client.stdin.write(f"{seconds}\n")
+        self._client.stdin.flush()
+        return self._client.stdout.readline().strip()
+
+    def close(self) -> None:
+        """End the client, too."""
+        super().close()
+        if self._client is not None:
+            self._client.kill()
+            self._client.wait()
 
     def has_answer(self, job: Any) -> bool:
         """Whether its result file says that it succeeded."""
@@ -189,7 +211,7 @@ class Prefect(Peer):
     """A server with SQLite, and a runner that starts a process for each run."""
 
     name = "prefect"
-    packages = ("prefect", "ortools")
+    packages = ("prefect", "fastapi<0.120", "ortools")  # 3.8.8 does not start with FastAPI 0.165
 
     @property
     def _variables(self) -> dict[str, str]:
@@ -296,7 +318,7 @@ def measure(peer: Peer, *, again: int) -> tuple[str, ...]:
         peer.restart()
         survived_s = peer.wait(job, begin=begin, within_s=PATIENCE_S)
     finally:
-        peer.kill()
+        peer.close()
     survived = "lost" if survived_s is None else f"answered after {survived_s:.0f} s"
     middle = f"{statistics.median(later):.2f}" if later else "–"
     return (peer.name, f"{first_s:.1f}", middle, f"{resident:.0f}", f"{disk_mb:.0f}", survived)

@@ -218,6 +218,7 @@ function fillHead() {
   if (!job.incumbent_ns) byId("headline").textContent = job.error ? `No plan: ${job.error.detail}` : "Searching for a first plan …";
   byId("what-if-of").replaceChildren();
   if (job.what_if) byId("what-if-of").append(`What if: ${changeInWords(job.what_if.change)} · `, element("a", { text: "the plan it started from", attributes: { href: addressOf(job.what_if.base) } }));
+  state.jobs = state.jobs.map((other) => (other.id === job.id ? job : other));
   fillPlans();
 }
 
