@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from api.client import Client, ServerError
 from api.remote import KEY
 
-PLAN = "PIPEPLAN_PLAN_URL"
+PLAN = "PIPEPLAN_NOTIFY"
 """Environment variable: the address of the plan at its service, of which `watch` and launched jobs tell."""
 
 

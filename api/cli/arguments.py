@@ -636,13 +636,13 @@ RecipeFile = Annotated[
     str | None,
     typer.Option("--recipe", metavar="FILE", help="Also write which state moves where (JSON).", rich_help_panel=_OUT),
 ]
-PlanUrl = Annotated[
+Notify = Annotated[
     str | None,
     typer.Option(
-        "--plan-url",
+        "--notify",
         metavar="URL",
         help="The plan at its service, which tells webhooks of drift and losses; its key is taken from PIPEPLAN_KEY.",
-        envvar="PIPEPLAN_PLAN_URL",
+        envvar="PIPEPLAN_NOTIFY",
         show_default=False,
         show_envvar=False,
     ),

@@ -38,7 +38,7 @@ class AgainOptions(NamedTuple):
     tolerance: arg.Tolerance = 0.1
     seed: arg.Seed = 0
     target: arg.TargetName = None
-    plan_url: arg.PlanUrl = None
+    notify: arg.Notify = None
 
 
 @commands.command(
@@ -83,11 +83,11 @@ def _tell_service(outlook: "Outlook", *, options: AgainOptions) -> None:
     from api.run_watch import summarise_outlook
 
     if options.lost:
-        notify_service("device_lost", {"lost": options.lost}, url=options.plan_url)
+        notify_service("device_lost", {"lost": options.lost}, url=options.notify)
     if outlook.has_drifted(options.tolerance):
         found = summarise_outlook(outlook, tolerance=options.tolerance, best=None)
         told = {name: found[name] for name in ("planned_ns", "measured_ns", "limit_ns", "most_gain_ns", "culprits")}
-        notify_service("drifted", told, url=options.plan_url)
+        notify_service("drifted", told, url=options.notify)
 
 
 def _plan_again(problem: "Problem", present: "Plan", *, options: AgainOptions) -> "Again":

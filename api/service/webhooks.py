@@ -132,7 +132,7 @@ class Webhooks:
     def notify(self, job: Job, *, event: str, detail: Mapping[str, Any]) -> int | None:
         """How many addresses will hear what became of the plan; None if too much waits to be said already."""
         now = self._database.now()
-        told = {"event": f"plan.{event}", "id": job.id, "href": f"/v1/plans/{job.id}", "name": job.name}
+        told: dict[str, Any] = {"event": f"plan.{event}", "id": job.id, "href": f"/v1/plans/{job.id}", "name": job.name}
         told |= {"project": job.project, "tags": job.tags.split(), "detail": dict(detail)}
         with self._database.transaction() as cursor:
             self._database.lock_tenant(cursor, job.tenant)
