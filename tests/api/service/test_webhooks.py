@@ -19,6 +19,7 @@ from api.signatures import AGE_S, HEADER, is_signed, sign
 from tests.api.jobs.test_store import DONE, claim, submit
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import request
+from tests.api.worlds import Shell
 
 
 @dataclass
@@ -222,3 +223,15 @@ def test_webhooks_are_off_by_default(running: Running):
     """Tests that without allowed hosts nobody can make the service speak to an address."""
     status, _, text = request(running, "POST", "/v1/webhooks", {"url": "http://127.0.0.1/"})
     assert (status, json.loads(text)["code"]) == (409, "webhooks_off")
+
+
+def test_watch_tells_of_losses(shell: Shell, listener: Listener):
+    """Tests that `watch --notify` tells the service what was lost, and plans for the rest whatever the answer."""
+    lost = json.loads((shell.folder / "workload.json").read_text())["cluster"]["devices"][0]["name"]
+    url = f"http://127.0.0.1:{listener.port}/v1/plans/{'0' * 32}"
+    asked = ("watch", "plan.json", "-w", "workload.json", "--lost", lost, "-o", "rest.json", "-t", "1")
+    outcome = shell.run(*asked, "--notify", url)
+    assert outcome.code == 0, outcome.err
+    assert [json.loads(body) for _, body in listener.heard] == [{"event": "device_lost", "detail": {"lost": [lost]}}]
+    assert "the service was not told" in outcome.err
+    assert (shell.folder / "rest.json").exists()
