@@ -2,7 +2,7 @@
 
 Processes of their own, as `pipeplan serve` starts them, without keys; clients are threads of this one.
 
-    python -m benchmarks.service_limits [--quick] -o docs/benchmarks/service_limits.md
+    python -m benchmarks.service_limits [--quick] -o docs/benchmarks/service.md
 """
 
 import http.client
@@ -183,7 +183,7 @@ def main() -> None:
     raise_file_limit()
     first, _, rest = (__doc__ or "").partition("\n\n")
     table = Table(
-        preface=("# What the service bears", "", first, rest.partition("\n\n")[0], ""),
+        preface=("## What it bears", "", first, rest.partition("\n\n")[0], ""),
         header=("what (ms: median / 99 % / longest)", "measured"),
         output=arguments.output,
     )

@@ -4,7 +4,7 @@ OR-Tools behind a plain FastAPI application, Celery (its messages in a folder), 
 service. The first three solve a small CP-SAT model (`benchmarks/peers`); this service plans its toy problem: verified,
 with baselines and a certificate. Each has an environment of its own, made by pip below `--environments`.
 
-    python -m benchmarks.service_peers --environments FOLDER [--quick] -o docs/benchmarks/service_peers.md
+    python -m benchmarks.service_peers --environments FOLDER [--quick] -o docs/benchmarks/service.md
 """
 
 import json
@@ -332,7 +332,7 @@ def main() -> None:
     arguments = parser.parse_args()
     first, _, rest = (__doc__ or "").partition("\n\n")
     table = Table(
-        preface=("# What else people run for this job", "", first, "", rest.partition("\n\n    ")[0], ""),
+        preface=("## Beside what else people run for this job", "", first, "", rest.partition("\n\n    ")[0], ""),
         header=("server", "start to first answer s", "later answers s", "memory MiB", "disk MB", "SIGKILL of all"),
         output=arguments.output,
     )

@@ -5,7 +5,7 @@ delete. From a tenth of the time to its middle a process is killed by SIGKILL ev
 solver, a helper and, with PostgreSQL, the workers; solvers and helpers are killed to the end. Finished plans expire
 after three minutes. The processes that are alive at the end are so since the middle.
 
-    python -m benchmarks.soak [--quick] [--minutes 30] [--engine sqlite|postgres] -o docs/benchmarks/soak.md
+    python -m benchmarks.soak [--quick] [--minutes 30] [--engine sqlite|postgres] -o docs/benchmarks/service.md
 """
 
 import math
@@ -252,14 +252,16 @@ def main() -> None:
     arguments = parser.parse_args()
     minutes = 2.0 if arguments.quick else arguments.minutes
     first, _, rest = (__doc__ or "").partition("\n\n")
+    engines = arguments.engine or ("sqlite", "postgres")
+    title = f"## In use for {minutes:g} minutes, {' and '.join(engines)}"
     table = Table(
-        preface=("# The service in use for half an hour", "", first, "", rest.partition("\n\n    ")[0], ""),
+        preface=(title, "", first, "", rest.partition("\n\n    ")[0], ""),
         header=("engine", "what", "first third", "last third", "verdict"),
         output=arguments.output,
     )
     said: list[str] = []
     is_well = True
-    for engine in arguments.engine or ("sqlite", "postgres"):
+    for engine in engines:
         with site_of(engine, retention_s=QUICK_RETENTION_S if arguments.quick else RETENTION_S) as site:
             kill_every_s = QUICK_KILL_EVERY_S if arguments.quick else KILL_EVERY_S
             soak = Soak(site=site, minutes=minutes, kill_every_s=kill_every_s)
