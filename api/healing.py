@@ -16,6 +16,7 @@ from api.attempts import clear_attempts, with_cluster
 from api.failures import InputError
 from api.inputs import reading
 from api.launching import Launch, write_files
+from api.notices import notify_service
 from api.planning_run import Effort
 from api.replanning import Again, Transition, plan_again
 from planner.document import parse_plan, plan_sha256, render_plan
@@ -165,6 +166,7 @@ class Healer:
             return self._result(_code(attempt), reason)
         for device, why in end.lost.items():
             self.tell(f"{device} is lost: {why}")
+        notify_service("device_lost", {"lost": dict(end.lost)}, url=None)
         try:
             return self._heal(attempt, launch, end=end, plan=plan, problem=problem)
         except (ValueError, InfeasibleProblemError, NoPlanFoundError) as error:

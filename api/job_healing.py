@@ -33,6 +33,7 @@ from api.launching import (
     remember_request,
     submit_again,
 )
+from api.notices import notify_service
 from api.patch_files import read_patches
 from planner.launch.job_commands import LaunchRequest, Submitted
 from planner.launch.kubernetes import RECIPE_PATH, Kind, PodNeeds, plan_path, render_kubernetes
@@ -90,6 +91,7 @@ def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console:
     plan_at = folder / request.plan
     plan, problem = read_plan_and_problem(str(plan_at), None)
     lost = _find_lost(request, problem, plan=plan, names=names)
+    notify_service("device_lost", {"lost": list(lost)}, url=None)
     launch = _launch_of(request, folder, problem=problem)
     is_seen = request.launcher != "kubernetes"
     require_program(launch.job.program)

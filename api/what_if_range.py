@@ -37,6 +37,8 @@ class WhatIfRange:
     """Which: `this plan`, or a baseline."""
     reason: str | None = None
     """Why there is no such question, or no plan that fits."""
+    price_per_hour: float | None = None
+    """Of all devices that are there then; None where some have no price."""
 
 
 def find_ranges(problem: Problem, plan: Plan, *, changes: Sequence[Change]) -> list[WhatIfRange]:
@@ -60,8 +62,10 @@ def _find_range(problem: Problem, plan: Plan, *, change: Change, patience_s: flo
     least = make_bound(changed, costs, time_limit_s=0.0, params=BoundParams()).value_ns
     if _only_takes_memory(problem, change) and plan.evidence is not None:
         least = max(least, plan.evidence.lower_bound_ns)
+    prices = [device.price_per_hour for device in changed.cluster.devices]
+    price = None if None in prices else sum(each for each in prices if each is not None)
     objective_ns, witness = min(_witnesses(changed, costs, start=start, patience_s=patience_s), default=(None, None))
-    return WhatIfRange(at_least_ns=least, at_most_ns=objective_ns, witness=witness)
+    return WhatIfRange(at_least_ns=least, at_most_ns=objective_ns, witness=witness, price_per_hour=price)
 
 
 def _only_takes_memory(problem: Problem, change: Change) -> bool:

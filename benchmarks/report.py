@@ -113,7 +113,10 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 class Table:
-    """A Markdown table that is printed, and written to a file, row by row."""
+    """A Markdown table that is printed, and written to a file, row by row.
+
+    One whose preface begins with `## ` is a section of a page: what else stands there is left alone.
+    """
 
     def __init__(self, *, preface: Sequence[str], header: Sequence[str], output: Path | None = None) -> None:
         self.output = output
@@ -139,4 +142,14 @@ class Table:
         self.lines.extend(lines)
         if self.output is not None:
             self.output.parent.mkdir(parents=True, exist_ok=True)
-            self.output.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
+            before, after = self._others(self.output)
+            self.output.write_text(before + "\n".join(self.lines).rstrip("\n") + "\n" + after, encoding="utf-8")
+
+    def _others(self, page: Path) -> tuple[str, str]:
+        """What stands on the page before and after this section; nothing for a table that is the whole page."""
+        heading = self.lines[0]
+        if not heading.startswith("## ") or not page.exists():
+            return "", ""
+        before, _, rest = ("\n" + page.read_text(encoding="utf-8")).partition(f"\n{heading}\n")
+        _, mark, after = rest.partition("\n## ")
+        return before.strip("\n") + "\n\n", mark + after

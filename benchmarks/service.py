@@ -229,7 +229,7 @@ def main() -> None:
     count, num_clients, queue = (20, 40, 40) if arguments.quick else (100, 200, 1000)
     first, _, rest = (__doc__ or "").partition("\n\n")
     table = Table(
-        preface=("# The planning service", "", first, rest.partition("\n\n")[0], ""),
+        preface=("## Throughput and latency", "", first, rest.partition("\n\n")[0], ""),
         header=("what", "measured"),
         output=arguments.output,
     )

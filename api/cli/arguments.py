@@ -636,6 +636,17 @@ RecipeFile = Annotated[
     str | None,
     typer.Option("--recipe", metavar="FILE", help="Also write which state moves where (JSON).", rich_help_panel=_OUT),
 ]
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        "--notify",
+        metavar="URL",
+        help="The plan at its service, which tells webhooks of drift and losses; its key is taken from PIPEPLAN_KEY.",
+        envvar="PIPEPLAN_NOTIFY",
+        show_default=False,
+        show_envvar=False,
+    ),
+]
 Tolerance = Annotated[
     float, typer.Option("--tolerance", metavar="FRACTION", help="Drift that is taken as none.", min=0)
 ]

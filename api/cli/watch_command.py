@@ -12,6 +12,7 @@ from api.failures import InputError
 
 if TYPE_CHECKING:
     from api.replanning import Again
+    from api.run_watch import Outlook
     from planner.plan import Plan
     from planner.problem import Problem
 
@@ -37,6 +38,7 @@ class AgainOptions(NamedTuple):
     tolerance: arg.Tolerance = 0.1
     seed: arg.Seed = 0
     target: arg.TargetName = None
+    notify: arg.Notify = None
 
 
 @commands.command(
@@ -61,6 +63,7 @@ def watch_command(*, source: RunningPlan, options: AgainOptions, json: arg.Json 
     present, problem = read_plan_and_problem(source.plan, source.workload, cluster=source.cluster)
     seen = read_timings(source.timings, present) if source.timings else None
     outlook = look_at(problem, present, seen=seen, source=source.plan, timings=source.timings or ())
+    _tell_service(outlook, options=options)
     again = None
     if options.output is not None or outlook.has_drifted(options.tolerance):
         again = _plan_again(outlook.problem, present, options=options)
@@ -72,6 +75,19 @@ def watch_command(*, source: RunningPlan, options: AgainOptions, json: arg.Json 
             print(line)
     if again is not None:
         _deliver_again(again, options=options)
+
+
+def _tell_service(outlook: "Outlook", *, options: AgainOptions) -> None:
+    """What is new about the plan goes to the service that made it, and from there to webhooks."""
+    from api.notices import notify_service
+    from api.run_watch import summarise_outlook
+
+    if options.lost:
+        notify_service("device_lost", {"lost": options.lost}, url=options.notify)
+    if outlook.has_drifted(options.tolerance):
+        found = summarise_outlook(outlook, tolerance=options.tolerance, best=None)
+        told = {name: found[name] for name in ("planned_ns", "measured_ns", "limit_ns", "most_gain_ns", "culprits")}
+        notify_service("drifted", told, url=options.notify)
 
 
 def _plan_again(problem: "Problem", present: "Plan", *, options: AgainOptions) -> "Again":

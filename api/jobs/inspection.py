@@ -100,13 +100,17 @@ def _draw_content(played: PlayedQuestion, *, other: str | None, baseline: str | 
     from api.viewer import picture_content
     from planner.document import parse_plan
 
-    problem, second = played.problem, None
+    problem, pair, reason = played.problem, None, None
     if other is not None:
         second = parse_plan(other, source="body: other")
+        try:
+            pair = second, _play(problem, second)
+        except ValueError as error:  # it answers another question: what is different can still be told
+            reason = str(error)
     elif baseline is not None:
         second = make_named_baseline(problem, baseline)
-    pair = None if second is None else (second, _play(problem, second))
-    content = picture_content(problem, played.plan, timeline=played.timeline, other=pair)
+        pair = second, _play(problem, second)
+    content = picture_content(problem, played.plan, timeline=played.timeline, other=pair) | {"aloneBecause": reason}
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

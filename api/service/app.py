@@ -16,7 +16,15 @@ from starlette.exceptions import HTTPException
 from api.jobs.logs import is_request_id, request_id
 from api.jobs.logs import tell as log
 from api.jobs.store import STORE_FAILURES, StoreFullError
-from api.service import artefact_handlers, health, picture_handlers, plan_handlers, playback, webhook_handlers
+from api.service import (
+    artefact_handlers,
+    health,
+    notice_handlers,
+    picture_handlers,
+    plan_handlers,
+    playback,
+    webhook_handlers,
+)
 from api.service.core import Service
 from api.service.openapi import allowed_methods, make_document
 from api.service.problem_json import ServiceError
@@ -54,8 +62,8 @@ def make_app(settings: Settings) -> FastAPI:
         title="pipeplan", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan
     )
     app.state.service = service
-    routers = (plan_handlers, artefact_handlers, picture_handlers, playback, webhook_handlers, health)
-    for router in (each.router for each in routers):
+    rooms = (plan_handlers, artefact_handlers, picture_handlers, playback, webhook_handlers, notice_handlers, health)
+    for router in (each.router for each in rooms):
         app.include_router(router)
     app.openapi = make_document  # type: ignore[method-assign]
     app.add_exception_handler(ServiceError, _on_service_error)

@@ -37,6 +37,7 @@ _SCRIPTS = (
     "service.js",
     "address.js",
     "jobs.js",
+    "difference.js",
     "progress_chart.js",
     "ledger.js",
     "ranges.js",

@@ -134,6 +134,7 @@ def _range_schemas() -> Schema:
         ),
         "WhatIfRange": _object(
             {"at_least_ns": _NANOSECONDS, "at_most_ns": _NANOSECONDS, "witness": _TEXT, "reason": _TEXT}
+            | {"price_per_hour": {"type": ["number", "null"], "description": "Of all devices; null without prices."}}
         ),
     }
 
@@ -156,6 +157,9 @@ def _body_schemas(document: Schema, plan: Schema) -> Schema:
     return {
         "NewWebhook": _object({"url": {"type": "string", "maxLength": 500}}, additionalProperties=False),
         "Filing": _object(_filing(), required=[], additionalProperties=False),
+        "Notice": _object(
+            {"event": {"enum": ["drifted", "device_lost"]}, "detail": {"type": "object"}}, additionalProperties=False
+        ),
         "Submission": _object(
             {
                 "workload": document,
@@ -425,6 +429,16 @@ def _verb_paths(job: Schema) -> Schema:
                 responses={"200": job},
                 problems=(*_BODY, 404),
                 requestBody=_body("Filing"),
+                **one,
+            )
+        },
+        "/v1/plans/{plan_id}:notify": {
+            "post": _operation(
+                "notify",
+                "Tell the webhooks what became of the plan",
+                responses={"202": _json(_object({"num_webhooks": {"type": "integer"}}), "How many will hear")},
+                problems=(*_BODY, 404),
+                requestBody=_body("Notice"),
                 **one,
             )
         },

@@ -40,7 +40,7 @@ PING_S = 15.0
 """An event stream says something at least so often."""
 
 PAUSE_S = 1.0
-"""And at most so often."""
+"""And at most so often, but of the end at once."""
 
 TICKET_S = 600.0
 """How long a ticket for a picture is good."""
@@ -321,7 +321,8 @@ async def _story(service: Service, job: Job, *, after: int) -> AsyncIterator[str
                 after, said = event.seq, clock()
             if job.is_finished or service.is_draining:
                 return
-            await asyncio.sleep(PAUSE_S if events else 0.0)
+            if events:
+                await _pause(service, job)
             silent_until = said + PING_S - PAUSE_S
             await service.hub.wait(job.id, job.version, timeout_s=max(0.0, silent_until - clock()))
             present = await service.executor.call(service.store.get, job.id)
@@ -331,6 +332,18 @@ async def _story(service: Service, job: Job, *, after: int) -> AsyncIterator[str
                 yield ": ping\n\n"
                 said = clock()
             job = present
+
+
+async def _pause(service: Service, job: Job) -> None:
+    """`PAUSE_S`, or less if the job ends: of its end everybody hears at once."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + PAUSE_S
+    while (left := until - clock()) > 0 and not service.is_draining:
+        await service.hub.wait(job.id, job.version, timeout_s=left)
+        present = await service.executor.call(service.store.get, job.id)
+        if present is None or present.is_finished:
+            return
+        job = present
 
 
 def latest(events: list[Event]) -> list[Event]:

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from api.jobs.request import SOURCE, PlanRequest, parse_tree, question_of, read_request, read_submission
+from api.service.notice_handlers import Notice
 from api.service.openapi import allowed_methods, example_submission, make_document
 from api.service.picture_handlers import RangeOrder
 from api.service.plan_handlers import Filing
@@ -44,6 +45,7 @@ def _bodies() -> tuple[tuple[type, dict[str, Any]], ...]:
     return (
         (Verification, {"plan": {}}),
         (NewWebhook, {"url": "http://127.0.0.1/"}),
+        (Notice, {"event": "drifted", "detail": {"factor": 1.5}}),
         (Filing, {"project": "a", "tags": ["b"]}),
         (Playback, {"plan": {}, "what": "view"}),
         (RangeOrder, {"base": "", "changes": [{"devices": 1}]}),

@@ -1,22 +1,25 @@
-"""Webhooks: when a job ends, the addresses that its tenant named hear of it, signed, at least once.
+"""Webhooks: when a job ends, or somebody tells what became of its plan, its tenant's addresses hear of it, signed.
 
-What is to be said is written down in the transaction that ends the job (`deliveries`), so it survives every crash; any
-door says it, again and again with longer pauses, until the other side answers with 2xx or it has been said too often.
+They hear at least once. What is to be said of an end is written down in the transaction that ends the job
+(`deliveries`), so it survives every crash; any door says it, again and again with longer pauses, until the other side
+answers with 2xx or it has been said too often.
 Only hosts that the operator allows are spoken to, and redirects are not followed.
 """
 
 import http.client
+import json
 import logging
 import secrets
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
+from api.jobs.job import Job
 from api.jobs.logs import tell
 from api.jobs.sql_store import Database
 from api.jobs.store import STORE_FAILURES
@@ -25,6 +28,9 @@ from api.signatures import HEADER, sign
 logger = logging.getLogger(__name__)
 
 MOST_PER_TENANT = 8
+
+MOST_WAITING = 1000
+"""Deliveries of a tenant beyond which notices are refused."""
 
 MOST_ATTEMPTS = 12
 """Tries before a delivery is given up; with the pauses between them almost a day."""
@@ -59,6 +65,7 @@ class Delivery:
 
     webhook_id: str
     job_id: str
+    """The job whose end it tells; of a notice, the job and a number of the notice's own."""
     body: str
     attempts: int
     """Tries before this one."""
@@ -121,6 +128,28 @@ class Webhooks:
             if is_gone:
                 cursor.execute("DELETE FROM deliveries WHERE webhook_id = ?", (webhook_id,))
             return is_gone
+
+    def notify(self, job: Job, *, event: str, detail: Mapping[str, Any]) -> int | None:
+        """How many addresses will hear what became of the plan; None if too much waits to be said already."""
+        now = self._database.now()
+        told: dict[str, Any] = {"event": f"plan.{event}", "id": job.id, "href": f"/v1/plans/{job.id}", "name": job.name}
+        told |= {"project": job.project, "tags": job.tags.split(), "detail": dict(detail)}
+        with self._database.transaction() as cursor:
+            self._database.lock_tenant(cursor, job.tenant)
+            cursor.execute(
+                "SELECT COUNT(*) FROM deliveries JOIN webhooks ON webhooks.id = webhook_id WHERE tenant = ?",
+                (job.tenant,),
+            )
+            row = cursor.fetchone()
+            if row is not None and row[0] >= MOST_WAITING:
+                return None
+            cursor.execute(
+                "INSERT INTO deliveries (webhook_id, job_id, body, attempts, due_at) "
+                "SELECT id, CAST(? AS TEXT), CAST(? AS TEXT), 0, CAST(? AS DOUBLE PRECISION) FROM webhooks "
+                "WHERE tenant = ?",
+                (f"{job.id}.{secrets.token_hex(8)}", json.dumps(told), now, job.tenant),
+            )
+            return int(cursor.rowcount)
 
     def take_due(self) -> list[Delivery]:
         """Deliveries that are this door's for `LEASE_S`."""

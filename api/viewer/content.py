@@ -39,6 +39,7 @@ def _machine(cluster: Cluster) -> dict[str, Any]:
     """Devices, switches, and links as [end, other end, bytes per second, whether each direction is a link]."""
     return {
         "devices": [[device.name, device.type, device.host, device.usable_bytes] for device in cluster.devices],
+        "hasPrices": all(device.price_per_hour is not None for device in cluster.devices),
         "switches": list(cluster.switches),
         "links": [[link.a, link.b, link.bandwidth_bytes_per_s, link.duplex] for link in cluster.links],
     }

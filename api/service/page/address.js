@@ -1,6 +1,6 @@
 // What the page shows stands in its address, so that a reload keeps it and a link shares it.
 
-const NAMES = ["plan", "incumbent", "baseline", "against", "money"];
+const NAMES = ["plan", "incumbent", "baseline", "against"];
 
 export function readAddress() {
   const query = new URLSearchParams(location.search);

@@ -9,11 +9,26 @@ function jobRow(job, { isShown }) {
   const figures = [inMs(job.incumbent_ns), isLive(job) ? job.state : gapOf(job)].filter((text) => text && text !== "–").join(" · ");
   const made = element("a", { className: `job ${job.state}`, attributes: { href: addressOf(job.id), "data-id": job.id } }, [
     element("span", { className: "job-name", text: job.name }),
-    element("span", { className: "job-figures", text: job.what_if ? `what if: ${changeInWords(job.what_if.change)}` : `${job.id.slice(0, 6)} · ${ago(job.created_at)}` }),
+    element("span", { className: "job-figures", text: job.what_if ? `what if: ${changeInWords(job.what_if.change)}` : [job.id.slice(0, 6), job.project, ago(job.created_at)].filter(Boolean).join(" · ") }),
     element("span", { className: "job-figures", text: figures || job.state }),
   ]);
+  made.title = job.profile_sha256 ? `profile ${job.profile_sha256.slice(0, 12)}` : "";
   if (isShown) made.setAttribute("aria-current", "page");
   return element("li", {}, [made]);
+}
+
+// The query for what was typed: `project:x tag:y since:2026-11-01 until:2026-12-01`, a hash, or part of a name.
+export function searchOf(text) {
+  const query = new URLSearchParams({ limit: "100" }), rest = [];
+  for (const word of text.split(/\s+/)) {
+    const [, name, value] = /^(project|tag|state|since|until):(.+)$/.exec(word) ?? [];
+    if (name) query.set(name, value);
+    else rest.push(word);
+  }
+  const left = rest.join(" ");
+  if (/^[0-9a-f]{6,64}$/.test(left)) query.set("sha256", left);
+  else if (left) query.set("name", left);
+  return query;
 }
 
 function gapOf(job) {

@@ -1,7 +1,8 @@
 // The page: what is shown stands in the address; this puts the parts together and keeps them up to date.
 
 import { addressOf, readAddress, writeAddress } from "./address.js";
-import { changeInWords, fillJobs, requestOf, takeFiles } from "./jobs.js";
+import { differenceOf } from "./difference.js";
+import { changeInWords, fillJobs, requestOf, searchOf, takeFiles } from "./jobs.js";
 import { ledger } from "./ledger.js";
 import { Pareto } from "./pareto.js";
 import { progressChart, seconds } from "./progress_chart.js";
@@ -20,8 +21,8 @@ import { stageTable, wideTable } from "../viewer/tables.js";
 import { isDark, onTheme, startTheme, switchTheme } from "../viewer/theme.js";
 import { Timeline, answerTests } from "../viewer/timeline.js";
 
-const LIST_S = 4, PICTURE_MS = 700;
-const state = { job: null, story: [], content: null, latest: null, jobs: [], control: null, isLoading: false, isStale: false };
+const LIST_S = 4, PICTURE_MS = 700, SEARCH_MS = 300;
+const state = { job: null, story: [], content: null, latest: null, jobs: [], found: [], control: null, isLoading: false, isStale: false };
 let timeline = null, whatIf = null, pareto = null;
 
 function say(text) { byId("status").textContent = text; }
@@ -39,11 +40,39 @@ async function refresh() {
   }
 }
 
+// What is wanted of the latest plans at once; what the service finds among all of them when it has answered.
 function fillPlans() {
   const wanted = byId("filter").value.trim().toLowerCase();
-  const shown = state.jobs.filter((job) => !wanted || `${job.name} ${job.id} ${job.state}`.toLowerCase().includes(wanted));
+  const latest = state.jobs.filter((job) => `${job.name} ${job.id} ${job.state} ${job.project} ${job.tags}`.toLowerCase().includes(wanted));
+  const shown = wanted ? [...latest, ...state.found.filter((job) => !latest.some(({ id }) => id === job.id))] : state.jobs;
   fillJobs(byId("plans-list"), shown, state.job?.id ?? null);
   byId("no-plans").hidden = shown.length > 0;
+}
+
+async function search() {
+  const asked = byId("filter").value.trim();
+  state.found = [];
+  fillPlans();
+  if (!asked) return;
+  try {
+    const { plans } = await call("GET", `v1/plans?${searchOf(asked)}`);
+    if (byId("filter").value.trim() !== asked) return;
+    state.found = plans;
+    say("");
+    fillPlans();
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+function searchForModel() {
+  byId("filter").value = state.job.name;
+  byId("filter").focus();
+  search();
+}
+
+async function planAgain() {
+  await submit(JSON.stringify({ start_from: state.job.id, limits: limits(), project: state.job.project, tags: state.job.tags }));
 }
 
 function limits() { return { time_limit_s: Math.min(3600, Math.max(1, Number(byId("seconds").value) || 20)) }; }
@@ -161,6 +190,13 @@ async function drawOnce(signal) {
   complete(content, job);
   state.content = content;
   fillPlan();
+  await fillDifference(against, signal);
+}
+
+async function fillDifference(against, signal) {
+  byId("difference").hidden = !against;
+  if (!against || isLive(state.job)) return;
+  byId("difference-body").replaceChildren(...await differenceOf(state.job.id, against, { signal }));
 }
 
 // What only the finished plan states: baselines, and the bound that has been proved by now.
@@ -177,10 +213,12 @@ function fillHead() {
   byId("plan-state").className = `state ${job.state}`;
   byId("stop").hidden = !isLive(job);
   byId("pin").textContent = job.pinned ? "Unpin" : "Pin";
+  byId("again").disabled = job.state !== "succeeded";
   for (const link of byId("downloads").querySelectorAll("button")) link.disabled = job.state !== "succeeded";
   if (!job.incumbent_ns) byId("headline").textContent = job.error ? `No plan: ${job.error.detail}` : "Searching for a first plan …";
   byId("what-if-of").replaceChildren();
   if (job.what_if) byId("what-if-of").append(`What if: ${changeInWords(job.what_if.change)} · `, element("a", { text: "the plan it started from", attributes: { href: addressOf(job.what_if.base) } }));
+  state.jobs = state.jobs.map((other) => (other.id === job.id ? job : other));
   fillPlans();
 }
 
@@ -188,6 +226,7 @@ function fillPlan() {
   const { content, job } = state;
   const isNow = !readAddress().incumbent;
   showTimeline(content);
+  byId("alone").textContent = content.aloneBecause ? "B answers another question and cannot be drawn on this one’s machine; what is different stands below." : "";
   byId("headline").textContent = headlineOf(content, { isUnderWay: isLive(job) && isNow });
   byId("subtitle").textContent = `${content.profile} on ${content.cluster}: ${plural(content.numMicrobatches, "microbatch", "microbatches")} through ${plural(content.plans[0].stages.length, "stage")} on ${plural(content.plans[0].devices.length, "device")}, ${inMs(objectiveOf(content, content.plans[0].figures))}`;
   document.title = `${inMs(job.incumbent_ns)} · ${job.name} · pipeplan`;
@@ -366,6 +405,8 @@ function listen() {
   takeFiles({ zone: byId("drop"), input: byId("file"), onFile: async (file) => (isTrace(file) ? lookAtTrace(file) : submit(requestOf(await file.text(), limits()))) });
   onClick("drop", () => byId("file").click());
   onClick("stop", () => act("stop"));
+  onClick("again", planAgain);
+  onClick("same-model", searchForModel);
   onClick("pin", () => act(state.job.pinned ? "unpin" : "pin"));
   onClick("delete", remove);
   onClick("save-plan", () => save("plan", "plan.json"));
@@ -376,7 +417,12 @@ function listen() {
     localStorage.setItem("theme", isDark() ? "dark" : "light");
   });
   onClick("help-open", () => byId("help").showModal());
-  byId("filter").addEventListener("input", fillPlans);
+  let typed = 0;
+  byId("filter").addEventListener("input", () => {
+    fillPlans();
+    clearTimeout(typed);
+    typed = setTimeout(search, SEARCH_MS);
+  });
   byId("scrub").addEventListener("input", () => scrubTo(stops()[byId("scrub").value].seq));
   byId("beside").addEventListener("change", () => {
     const [kind, ...rest] = byId("beside").value.split(":"), value = rest.join(":") || null;

@@ -1,4 +1,4 @@
-// Time against devices or memory: certain ranges for every number, and every plan made so far as a point to open.
+// Time against devices, memory or money: certain ranges for every number, and every plan made so far as a point to open.
 
 import { addressOf } from "./address.js";
 import { niceSteps } from "./progress_chart.js";
@@ -10,13 +10,14 @@ import { button, element, svgElement } from "../viewer/dom.js";
 
 const WIDTH = 640, HEIGHT = 260, EDGE = { left: 66, right: 20, top: 16, bottom: 40 };
 
+const AXES = [{ name: "devices", text: "devices", unit: "devices" }, { name: "memory", text: "memory per device", unit: "GiB per device" }, { name: "money", text: "money", unit: "per hour" }];
+
 export class Pareto {
   constructor(root, { onAsked }) {
     Object.assign(this, { root, onAsked, axis: "devices", ranges: null, job: null, content: null, jobs: [] });
     this.chart = element("div");
     this.told = element("p", { className: "hint told" });
-    const options = [["devices", "devices"], ["memory", "memory per device"]].map(([value, text]) => element("option", { text, attributes: { value } }));
-    this.choice = element("select", { attributes: { id: "pareto-axis" } }, options);
+    this.choice = element("select", { attributes: { id: "pareto-axis" } }, AXES.map(({ name, text }) => element("option", { text, attributes: { value: name } })));
     this.choice.addEventListener("change", () => {
       this.axis = this.choice.value;
       this.ranges = null;
@@ -29,11 +30,15 @@ export class Pareto {
   show(job, content, jobs) {
     if (job.id !== this.job?.id || job.state !== this.job.state) this.ranges = null;
     Object.assign(this, { job, content, jobs });
+    this.choice.querySelector("[value='money']").disabled = !content.machine.hasPrices;
     if (this.ranges) this.paint();
     else this.look();
   }
 
-  instrument() { return instrumentsOf(this.content).find(({ name }) => name === this.axis); }
+  // Money is spent on devices: the same positions, by what they cost.
+  instrument() { return instrumentsOf(this.content).find(({ name }) => name === (this.axis === "money" ? "devices" : this.axis)); }
+
+  unit() { return AXES.find(({ name }) => name === this.axis).unit; }
 
   async look() {
     const { positions } = this.instrument(), { job, axis } = this;
@@ -79,18 +84,18 @@ export class Pareto {
       svgElement("text", { x: EDGE.left - 8, y: scale.y(value * 1e6) + 4, class: "end" }, [withCommas(value, digits)]),
     ]);
     const columns = this.ranges.map((range, place) => svgElement("text", { x: scale.x(place), y: HEIGHT - EDGE.bottom + 18, class: "middle" }, [this.tick(range)]));
-    const unit = this.axis === "devices" ? "devices" : "GiB per device";
-    return [...rows, ...columns, svgElement("text", { x: WIDTH - EDGE.right, y: HEIGHT - 3, class: "end" }, [unit]), svgElement("text", { x: 2, y: HEIGHT - 3 }, ["milliseconds"])];
+    return [...rows, ...columns, svgElement("text", { x: WIDTH - EDGE.right, y: HEIGHT - 3, class: "end" }, [this.unit()]), svgElement("text", { x: 2, y: HEIGHT - 3 }, ["milliseconds"])];
   }
 
-  tick({ change }) {
+  tick({ change, price_per_hour: price }) {
+    if (this.axis === "money") return isNumber(price) ? price.toFixed(price < 100 ? 2 : 0) : "–";
     const devices = this.content.machine.devices;
     if (this.axis === "devices") return String(devices.length + change.devices);
     return ((Math.min(...devices.map(([, , , bytes]) => bytes)) + change.memory_bytes) / 2 ** 30).toFixed(1);
   }
 
   point({ job, place, isOwn }, scale) {
-    const words = `${inMs(job.incumbent_ns)} with ${this.tick(this.ranges[place])} ${this.axis === "devices" ? "devices" : "GiB per device"}${isOwn ? ", this plan" : ""}`;
+    const words = `${inMs(job.incumbent_ns)} with ${this.tick(this.ranges[place])} ${this.unit()}${isOwn ? ", this plan" : ""}`;
     const dot = svgElement("circle", { cx: scale.x(place), cy: scale.y(job.incumbent_ns), r: 6.5, class: `dot kept${isOwn ? " shown" : ""}` }, [svgElement("title", {}, [words])]);
     return svgElement("a", { href: addressOf(job.id), "aria-label": words }, [dot]);
   }

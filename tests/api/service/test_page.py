@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,9 +18,11 @@ from selenium.webdriver.support.wait import WebDriverWait
 from api.client import workload_document
 from api.doctor import make_toy_problem
 from benchmarks.viewer import open_browser
+from planner.progress import Limits
 from profiles.load import load_workload
 from profiles.workload import dump_workload
 from tests.api.service.servers import Running, serving
+from tests.api.service.test_http import request
 
 DROP = """
 const [name, text] = arguments;
@@ -141,6 +144,38 @@ def test_what_if_by_keyboard(page: Chrome):
     page.back()
     wait_for(page, lambda page: not text_of(page, "#what-if-of"))
     wait_for(page, lambda page: len(page.find_elements(By.CSS_SELECTOR, "#pareto-body a .dot")) == 2)
+
+
+def test_plans_are_found_compared_and_planned_again(page: Chrome, running: Running):
+    """Tests that a search finds a plan among all, that its difference to another one is told, and that one key plans
+    again from it; and that times stand against money where devices have prices."""
+    client, toy = running.client(), make_toy_problem()
+    devices = tuple(replace(device, price_per_hour=2.5) for device in toy.cluster.devices)
+    priced = replace(toy, cluster=replace(toy.cluster, devices=devices))
+    limits = Limits(time_limit_s=20.0, max_rounds=1)
+    first = client.plan(priced, limits=limits)["id"]
+    second = client.plan(replace(toy, num_microbatches=toy.num_microbatches + 3), limits=limits)["id"]
+    for plan, project in ((first, "found-a"), (second, "found-b")):
+        request(running, "POST", f"/v1/plans/{plan}:file", {"project": project})
+    page.get(f"{running.url}/?plan={first}&against={second}")
+    wait_for(page, says("#difference-body", "microbatches"))
+    assert re.search(r"B is .+ slower than A; .*another machine", text_of(page, "#difference-body .answer"))
+    wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, "#pareto-axis option[value='money']:enabled"))
+    page.find_element(By.CSS_SELECTOR, "#pareto-axis option[value='money']").click()
+    wait_for(page, says("#pareto-body svg", "5.00"))
+    assert "per hour" in text_of(page, "#pareto-body svg")
+    press(page, "#filter", "project:found-b since:2020-01-01")
+    wait_for(page, lambda page: [row.get_attribute("data-id") for row in rows_of(page)] == [second])
+    press(page, "#again:enabled", Keys.ENTER)
+    wait_for(page, lambda page: query(page)["plan"] not in (first, second))
+    wait_for(page, says("#plan-state", "succeeded"))
+    again: Any = client.job(query(page)["plan"])
+    assert (again["start_from"], again["project"]) == (first, "found-a")
+
+
+def rows_of(page: Chrome) -> list[Any]:
+    """The plans on the left."""
+    return page.find_elements(By.CSS_SELECTOR, "#plans-list .job")
 
 
 def test_a_trace_beside_its_remedy(page: Chrome):

@@ -13,11 +13,13 @@ import pytest
 from api.jobs.postgres import PostgresDatabase
 from api.jobs.sql_store import Database, SqlStore
 from api.jobs.sqlite import SqliteDatabase
+from api.notices import notify_service
 from api.service.webhooks import MOST_ATTEMPTS, MOST_PER_TENANT, Courier, Webhooks
 from api.signatures import AGE_S, HEADER, is_signed, sign
 from tests.api.jobs.test_store import DONE, claim, submit
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import request
+from tests.api.worlds import Shell
 
 
 @dataclass
@@ -186,7 +188,50 @@ def test_webhooks_over_http(tmp_path: Path, listener: Listener):
             assert request(running, "POST", "/v1/webhooks", {"url": url})[0] == 422
 
 
+def test_notices_reach_webhooks(
+    tmp_path: Path, listener: Listener, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Tests that what `watch` and launched jobs tell of a plan at its address is heard, signed, every time anew; that a
+    service that is not there only costs a line; and that another tenant's plan cannot be told of."""
+    with serving(tmp_path, webhook_hosts=("127.0.0.1",), num_workers=0) as running:
+        secret = json.loads(request(running, "POST", "/v1/webhooks", {"url": listener.url})[2])["secret"]
+        job_id = submit(SqlStore(running.service.database), "local").id
+        elsewhere = submit(SqlStore(running.service.database), "other").id
+        notify_service("drifted", {"factor": 1.5}, url=f"{running.url}/?plan={job_id}")
+        monkeypatch.setenv("PIPEPLAN_NOTIFY", f"{running.url}/v1/plans/{job_id}")
+        for _ in range(2):
+            notify_service("device_lost", {"lost": ["gpu3"]}, url=None)
+        until = time.monotonic() + 120
+        while len(listener.heard) < 3:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        told = [json.loads(body) for _, body in listener.heard]
+        assert sorted(each["event"] for each in told) == ["plan.device_lost", "plan.device_lost", "plan.drifted"]
+        assert {each["id"] for each in told} == {job_id}
+        assert all(is_signed(secret, body, header=sign, now=time.time()) for sign, body in listener.heard)
+        body = {"event": "drifted", "detail": {}}
+        assert request(running, "POST", f"/v1/plans/{elsewhere}:notify", body)[0] == 404
+        large = {"event": "drifted", "detail": {"a": "x" * 20_000}}
+        for wrong in ({"event": "done", "detail": {}}, large):
+            assert request(running, "POST", f"/v1/plans/{job_id}:notify", wrong)[0] == 422
+    assert "tells 1 webhooks: drifted" in capsys.readouterr().err
+    notify_service("drifted", {}, url=None)
+    assert "the service was not told" in capsys.readouterr().err
+
+
 def test_webhooks_are_off_by_default(running: Running):
     """Tests that without allowed hosts nobody can make the service speak to an address."""
     status, _, text = request(running, "POST", "/v1/webhooks", {"url": "http://127.0.0.1/"})
     assert (status, json.loads(text)["code"]) == (409, "webhooks_off")
+
+
+def test_watch_tells_of_losses(shell: Shell, listener: Listener):
+    """Tests that `watch --notify` tells the service what was lost, and plans for the rest whatever the answer."""
+    lost = json.loads((shell.folder / "workload.json").read_text())["cluster"]["devices"][0]["name"]
+    url = f"http://127.0.0.1:{listener.port}/v1/plans/{'0' * 32}"
+    asked = ("watch", "plan.json", "-w", "workload.json", "--lost", lost, "-o", "rest.json", "-t", "1")
+    outcome = shell.run(*asked, "--notify", url)
+    assert outcome.code == 0, outcome.err
+    assert [json.loads(body) for _, body in listener.heard] == [{"event": "device_lost", "detail": {"lost": [lost]}}]
+    assert "the service was not told" in outcome.err
+    assert (shell.folder / "rest.json").exists()

@@ -1,0 +1,63 @@
+// What is different in the plan that stands beside: one sentence, then figures, devices and stages.
+
+import { call } from "./service.js";
+import { inBytes, inMs, inPercent, isNumber, plural, shorten } from "../viewer/describe.js";
+import { element } from "../viewer/dom.js";
+import { makeTable, wideTable } from "../viewer/tables.js";
+
+const FIGURES = [
+  ["makespan_ns", "makespan", inMs], ["span_ns", "span", inMs], ["lower_bound_ns", "lower bound", inMs], ["gap", "gap", inPercent],
+  ["bubble", "idle", inPercent], ["peak_bytes", "most memory on a device", inBytes], ["num_stages", "stages", String], ["num_microbatches", "microbatches", String],
+];
+
+// A is the plan of the page, B the one beside it.
+export async function differenceOf(id, against, options) {
+  const found = await call("GET", `v1/plans/${id}/difference?to=${against}`, undefined, options);
+  const parts = [element("p", { className: "answer", text: inWords(found) }), wideTable("Figures of both plans", figureTable(found.figures))];
+  if (found.devices.length) parts.push(wideTable("Devices that differ", deviceTable(found.devices)));
+  if (found.stages.length) parts.push(wideTable("Stages that differ", stageTable(found.stages)));
+  return parts;
+}
+
+function inWords({ figures, layers, stages, devices, profile, cluster }) {
+  const { before, after } = figures.makespan_ns, ratio = before / after;
+  const speed = Math.abs(ratio - 1) < 0.0005 ? "B takes as long as A" : ratio > 1 ? `B is ${inPercent(ratio - 1)} faster than A` : `B is ${inPercent(1 / ratio - 1)} slower than A`;
+  const other = [profile.is_same ? "" : "another profile", cluster.is_same ? "" : "another machine"].filter(Boolean).join(" and ");
+  if (!layers.length && !stages.length && !devices.length) return `${speed}; the plans are the same${other ? `, made for ${other}` : ""}.`;
+  return `${speed}; ${plural(layers.length, "layer")} elsewhere, ${plural(stages.length, "stage")} and ${plural(devices.length, "device")} differ${other ? `; B was made for ${other}` : ""}.`;
+}
+
+function moved(value, write) {
+  if (!isNumber(value)) return "–";
+  return value === 0 ? "same" : value < 0 ? `−${write(-value)}` : `+${write(value)}`;
+}
+
+function shown(value, write) { return isNumber(value) ? write(value) : "–"; }
+
+function figureTable(figures) {
+  const columns = [{ name: "" }, { name: "A", number: true }, { name: "B", number: true }, { name: "B − A", number: true }];
+  return makeTable(columns, FIGURES.map(([name, words, write]) => ({ cells: [words, shown(figures[name].before, write), shown(figures[name].after, write), moved(figures[name].moved, write)] })));
+}
+
+function deviceTable(devices) {
+  const columns = [{ name: "device" }, { name: "memory A", number: true }, { name: "memory B", number: true }, { name: "work A", number: true }, { name: "work B", number: true }, { name: "order" }];
+  return makeTable(columns, devices.map(({ device, peak_bytes: peak, work_ns: work, order }) => ({
+    cells: [device, shown(peak.before, inBytes), shown(peak.after, inBytes), shown(work.before, inMs), shown(work.after, inMs), order ? `parts at action ${order.first_difference + 1}: ${order.before ?? "none"} → ${order.after ?? "none"}` : "same"],
+  })));
+}
+
+function stageTable(stages) {
+  const columns = [{ name: "stage", number: true }, { name: "layers A" }, { name: "layers B" }, { name: "devices A" }, { name: "devices B" }];
+  return makeTable(columns, stages.map(({ stage, before, after }) => ({ cells: [String(stage), layersOf(before), layersOf(after), devicesOf(before), devicesOf(after)] })));
+}
+
+function layersOf(stage) {
+  if (!stage) return "–";
+  const { layers } = stage;
+  return layers.length < 3 ? layers.map((name) => shorten(name, 32)).join(", ") : `${shorten(layers[0], 24)} … ${shorten(layers[layers.length - 1], 24)} (${layers.length})`;
+}
+
+function devicesOf(stage) {
+  if (!stage) return "–";
+  return shorten(stage.replicas.map((group) => group.join(" + ")).join(", "), 80);
+}
