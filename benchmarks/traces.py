@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from api.advising import advise_on
+from benchmarks.report import describe_commit
 from planner.fidelity.redealt import deal_anew
 from planner.fidelity.run_replay import Key, replay_ns
 from profiles.importers.straggler import RunStep, read_straggler_trace
@@ -221,6 +222,8 @@ def render() -> str:
         *render_straggling(),
         *render_dealing(),
         *render_advice(),
+        "",
+        f"Commit: {describe_commit()}.",
         "",
         "## Reading",
         "",

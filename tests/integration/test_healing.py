@@ -18,7 +18,8 @@ from rich.console import Console
 from api.cli import main
 from api.healing import HealedRun, HealParams, attend
 from api.launching import Launch, Whereabouts, make_launch
-from planner.document import parse_plan, render_plan
+from planner.document import parse_plan, plan_sha256, render_plan
+from planner.execute.layout import make_layout
 from planner.execute.rank_record import read_records
 from planner.launch.launch_job import rank_arguments
 from planner.planning import make_plan
@@ -233,6 +234,42 @@ def test_live_copies_take_the_place_of_a_checkpoint(
     assert bool(list((tmp_path / "job").glob("checkpoints/step-*"))) != has_replicas
     assert losses(tmp_path / "healed") == start_by_hand(tmp_path, iteration=only.iteration, model="scheduled")
     assert not (tmp_path / "copies").exists()
+
+
+def test_hosts_send_each_other_what_they_have(tmp_path: Path, plan_text: str):
+    """Tests that two hosts that change places, each with copies of its own layers only, send each other their layers.
+
+    Tests that they go on from the last iteration to the losses of a run by hand, without any checkpoint.
+    """
+    plan = parse_plan(plan_text.encode())
+    one, other = plan.devices
+    to = {one: other, other: one}
+    stages = tuple(replace(each, replicas=((to[each.replicas[0][0]],),)) for each in plan.stages)
+    swapped = replace(plan, stages=stages, schedule={to[name]: plan.schedule[name] for name in plan.schedule})
+    for name, each in (("plan.json", plan), ("swapped.json", replace(swapped, evidence=None))):
+        (tmp_path / name).write_text(render_plan(each))
+    recipe = {"format": "pipeline-recipe/1", "moves": [], "copies": {"plan_sha256": plan_sha256(plan), "lost": []}}
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+
+    devices, places = make_layout(plan).devices, make_layout(swapped).devices
+    folders, others = ([str(tmp_path / f"host of {name}") for name in names] for names in (devices, places))
+    each = {"PIPEPLAN_COPIES": folders, "PIPEPLAN_DEVICE": devices, "VICTIM": [other] * 2}
+    words = ["--model", "models_for_healing:dying_scheduled", "--steps", 6, "--copy-every", 1]
+    codes = [code for code, _ in start_ranks([[tmp_path / "plan.json", *words]] * 2, **each)]
+    assert all(codes)
+    words[1] = "models_for_healing:scheduled"
+    words += ["--recipe", tmp_path / "recipe.json", "--losses", tmp_path / "rest"]
+    each = {"PIPEPLAN_COPIES": others}
+    told = start_ranks([[tmp_path / "swapped.json", *words]] * 2, **each)
+    assert [code for code, _ in told] == [0, 0], told
+
+    model = ["--model", "models_for_healing:scheduled"]
+    first = [tmp_path / "plan.json", *model, "--steps", 3, "--save", tmp_path / "by hand"]
+    last = [tmp_path / "swapped.json", *model, "--steps", 3, "--load", tmp_path / "by hand"]
+    for run in (first, [*last, "--losses", tmp_path / "expected"]):
+        assert [code for code, _ in start_ranks([run] * 2)] == [0, 0]
+    assert losses(tmp_path / "rest") == losses(tmp_path / "expected")
+    assert len(losses(tmp_path / "rest")) == 3
 
 
 def test_a_program_that_fails_is_not_healed(tmp_path: Path, plan_text: str):
