@@ -100,7 +100,7 @@ class PlannedTrainer(Trainer):
 
     def training_step(self, model: nn.Module, inputs: Mapping[str, Any], *more: Any, **named: Any) -> torch.Tensor:  # noqa: ARG002
         """An iteration of the plan, the optimizer's step included where it is due; gives the loss as `Trainer` does."""
-        num_items = more[0] if more else named.get("num_items_in_batch")
+        num_items: Any = more[0] if more else named.get("num_items_in_batch")
         execution, args = self.execution, self.args
         assert execution is not None
         if self.current_gradient_accumulation_steps != args.gradient_accumulation_steps:
