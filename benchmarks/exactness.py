@@ -40,8 +40,9 @@ MODELS = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "vit", "w
 WIDE = ("gpt2", "llama", "mistral", "mixtral", "bert")
 """Those that are known how to be cut (planner/execute/parallel_table.py)."""
 
-TARGET = 1e-12
-"""Largest difference of a loss or a weight."""
+WEIGHT_TARGET, LOSS_TARGET = 1e-12, 1e-6
+"""Largest differences; transformers takes losses of words in float32, whatever the model is in: two of its last places
+at 5."""
 
 TIMEOUT_S = 900.0
 
@@ -107,6 +108,13 @@ class ExactCase:
     weight_difference: float | None = None
     failed: str = ""
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it ran and is within the targets."""
+        if self.loss_difference is None or self.weight_difference is None:
+            return False
+        return self.loss_difference <= LOSS_TARGET and self.weight_difference <= WEIGHT_TARGET
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
@@ -126,6 +134,8 @@ def train_one(name: str) -> Alone:
 
     def note(module: nn.Module, **more: Any) -> Training:
         given.update(more, module=module)
+        if name == "mixtral":
+            module.set_experts_implementation("eager")  # torch's grouped product knows no float64
         return make(module, **more)
 
     torch.manual_seed(0)
@@ -210,8 +220,9 @@ HEAD = """# Foreign models under plans, against one process
 Models of transformers as they are (`benchmarks/corpus_models.py`), cut by `Training.from_module`, {steps} iterations of
 {microbatches} microbatches with AdamW on gloo processes, in float64; one process trains the uncut model in a loop. The
 largest difference of any microbatch's loss, and of any weight or buffer after the last step (of 1e-3, the rate, is
-what a step moves). No label is left out: with -100 among them, replicas of the last stage are refused, for the model
-takes a mean (docs/execute.md). Target {target:g}.
+what a step moves). Losses of words are taken in float32 by transformers, so the mean over replicas is off by its last
+places; gradients are not. No label is left out: with -100 among them, replicas of the last stage are refused, for the
+model takes a mean (docs/execute.md). Targets: {loss_target:g} for losses, {weight_target:g} for weights.
 Made by `python -m benchmarks.exactness -o docs/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds:
 a plan's order has no influence on what is computed.
 
@@ -225,7 +236,8 @@ def render(cases: Sequence[ExactCase]) -> str:
     head = HEAD.format(
         steps=STEPS,
         microbatches=NUM_MICROBATCHES,
-        target=TARGET,
+        loss_target=LOSS_TARGET,
+        weight_target=WEIGHT_TARGET,
         machine=describe_machine(),
         commit=describe_commit(),
     )
@@ -235,13 +247,13 @@ def render(cases: Sequence[ExactCase]) -> str:
         if not case.failed:
             shown = ["0" if not x else f"{x:.1e}" for x in (case.loss_difference, case.weight_difference)]
         lines.append(line((case.model, case.kind, *shown)))
-    exact = [
-        case
-        for case in cases
-        if not case.failed and max(case.loss_difference or 0.0, case.weight_difference or 0.0) <= TARGET
-    ]
-    met = "target met" if len(exact) == len(cases) else "TARGET MISSED"
-    return head + "\n".join(lines) + f"\n\n{len(exact)} of {len(cases)} cases are within {TARGET:g}: {met}.\n"
+    exact = sum(case.is_exact for case in cases)
+    met = "target met" if exact == len(cases) else "TARGET MISSED"
+    worst = max((case.weight_difference or 0.0 for case in cases), default=0.0)
+    told = (
+        f"{exact} of {len(cases)} cases are within the targets: {met}; the largest difference of a weight: {worst:.1e}."
+    )
+    return head + "\n".join(lines) + f"\n\n{told}\n"
 
 
 def main() -> None:

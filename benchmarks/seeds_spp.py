@@ -166,10 +166,14 @@ def _verdict(ratios: dict[str, list[float]]) -> Iterator[str]:
         if values:
             against = "the best of the four" if name == "best" else name
             faster = sum(value > 1 for value in values)
+            saved = percent(sum(1 - 1 / value for value in values) / len(values))
             yield (
-                f"* against {against}: SPP is shorter in {faster} of {len(values)} rows; their time over its: median "
-                f"{median(values):.3f}, geometric mean {geometric_mean(values):.3f}, {min(values):.3f} to "
-                f"{max(values):.3f}; time saved on average {percent(sum(1 - 1 / v for v in values) / len(values))}."
+                f"* against {against}: SPP is shorter in {faster} of {len(values)} rows, {saved} of the time saved "
+                "on average;"
+            )
+            yield (
+                f"  their time over its: median {median(values):.3f}, geometric mean {geometric_mean(values):.3f}, "
+                f"{min(values):.3f} to {max(values):.3f}."
             )
 
 

@@ -15,7 +15,7 @@ from planner.execute.process_groups import gather
 from planner.execute.training import Batch, Training, as_tuple
 
 
-def require_fit_batch(given: Batch | None, training: Training, layout: Layout, *, number: int) -> None:
+def require_fit_batch(given: Batch | None, training: Training, *, layout: Layout, number: int) -> None:
     """Raise ExecutionError, on every process the same, if those that take the batch of an iteration differ in it, or
     replicas would take means over different numbers of targets.
     """

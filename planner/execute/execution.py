@@ -186,7 +186,7 @@ class Execution:
         given = self.cutter.given(batch, self.training.batch)
         is_checking = self._is_time_to_check()
         if is_checking:
-            require_fit_batch(given, self.training, self.layout, number=self.number)
+            require_fit_batch(given, self.training, layout=self.layout, number=self.number)
         share = self.cutter.cut(given)
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()

@@ -34,7 +34,7 @@ def locate_nonfinite(
     bad: list[tuple[int, float]] = next((each["losses"] for each in told if each["losses"]), [])
     if bad:
         microbatch, loss = bad[0]
-        places = gather(_run_again(model, forward, microbatch))
+        places = gather(_run_again(model, forward, microbatch=microbatch))
         place = min((each for each in places if each is not None), default=None)
         where = "no layer gives such a value, so it is the loss's own" if place is None else place[2]
         return f"iteration {number}: the loss of microbatch {microbatch} is {loss}: {where}; {_UNTOUCHED}"
@@ -49,7 +49,7 @@ def locate_nonfinite(
 _UNTOUCHED = "the optimizer has not been run; to leave such steps out, or to look away: --on-nonfinite skip, or ignore"
 
 
-def _run_again(model: LocalModel, forward: ForwardPass, microbatch: int) -> Place | None:
+def _run_again(model: LocalModel, forward: ForwardPass, *, microbatch: int) -> Place | None:
     """What first gives a value that is not finite, of the layers here."""
     for stage in model.stages:
         if stage.moment is not None:

@@ -64,8 +64,9 @@ class PlannedTrainer(Trainer):
         with self._stack:
             return super().train(*args, **named)
 
-    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, *more: Any) -> Any:
         """Meet the other processes in the place of wrapping the model; gives model and loader."""
+        (resume_from_checkpoint,) = more
         state = torch.get_rng_state()
         training = make_training(self, batch=self._batch, num_steps=max_steps)
         with self._launched():
@@ -97,13 +98,9 @@ class PlannedTrainer(Trainer):
             for name in self.launcher:
                 del os.environ[name]
 
-    def training_step(
-        self,
-        model: nn.Module,  # noqa: ARG002
-        inputs: Mapping[str, Any],
-        num_items_in_batch: Any = None,
-    ) -> torch.Tensor:
+    def training_step(self, model: nn.Module, inputs: Mapping[str, Any], *more: Any, **named: Any) -> torch.Tensor:  # noqa: ARG002
         """An iteration of the plan, the optimizer's step included where it is due; gives the loss as `Trainer` does."""
+        num_items: Any = more[0] if more else named.get("num_items_in_batch")
         execution, args = self.execution, self.args
         assert execution is not None
         if self.current_gradient_accumulation_steps != args.gradient_accumulation_steps:
@@ -121,11 +118,7 @@ class PlannedTrainer(Trainer):
         self._norm = told.gradient_norm
         loss = torch.tensor(0.0 if told.loss is None else told.loss, dtype=torch.float64)
         distributed.broadcast(loss, src=execution.layout.owners[-1][0])
-        share = (
-            float(count_tokens(self, inputs) / num_items_in_batch)
-            if is_per_token
-            else 1 / args.gradient_accumulation_steps
-        )
+        share = float(count_tokens(self, inputs) / num_items) if is_per_token else 1 / args.gradient_accumulation_steps
         return (loss * share).to(args.device, torch.float32)
 
     def _clip_grad_norm(self, model: nn.Module) -> float | None:  # noqa: ARG002
