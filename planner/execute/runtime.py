@@ -160,11 +160,11 @@ class ChainStage(PlanStage):
         with self._making_nothing():
             return super()._create_grad_recv_info(*arguments)
 
-    def _get_recv_ops(self, recv_infos: Any) -> Any:
+    def _get_recv_ops(self, recv_infos: Any, *group: Any) -> Any:
         for info in recv_infos:
             if info.buffer is not None:
                 info.buffer = make_tensor_from_meta(info.tensor_meta, self.device)
-        return super()._get_recv_ops(recv_infos)
+        return super()._get_recv_ops(recv_infos, *group)  # which since 2.14
 
     def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Any:
         tensors = super()._retrieve_recv_activations(fwd_chunk_id)
