@@ -68,7 +68,7 @@ class CudaClock:
     def _keep_busy(self, head_start_ns: int) -> None:
         if 0 < head_start_ns <= MOST_HEAD_START_NS:
             kilohertz = torch.cuda.get_device_properties(self.device).clock_rate
-            torch.cuda._sleep(head_start_ns * 5 // 4 * kilohertz // 10**6)
+            torch.cuda._sleep(head_start_ns * 5 // 4 * kilohertz // 10**6)  # type: ignore[no-untyped-call]
 
     def settle(self) -> None:
         """Wait for the device and read the events."""
