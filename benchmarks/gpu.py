@@ -30,6 +30,7 @@ from planner.judge.reading import Reading
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from profiles.cluster import Cluster, Device
+from profiles.load import load_workload
 from profiles.measure.assemble import Origin, make_profile
 from profiles.measure.devices import device_name
 from profiles.measure.load_model import load_model
@@ -38,7 +39,7 @@ from profiles.measure.measure_layers import MeasuringEffort, Survey, describe_ma
 from profiles.measure.model import Model, as_tuple, take_samples
 from profiles.measure.record import open_journal
 from profiles.model_profile import ModelProfile
-from profiles.workload import Workload, dump_workload, load_workload
+from profiles.workload import Workload, dump_workload
 
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 CHUNKS, MICROBATCHES, STEPS = 2, 4, 6

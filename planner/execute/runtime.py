@@ -140,7 +140,7 @@ def _defer(module: StageModule, store: WeightGradStore, *, shape: StageShape) ->
 
 
 class ChainStage(PlanStage):
-    """A stage of a chain, whose messages are torch's (2.12 to 2.14).
+    """A stage of a chain, whose messages are torch's (2.13 and 2.14).
 
     A receive buffer is made when its receive is posted, and forgotten when it is used; torch makes one for every
     microbatch and keeps them for good, and keeps what passes between two stages of one process, too.
