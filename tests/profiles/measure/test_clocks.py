@@ -59,7 +59,7 @@ def time_kernels(device: Device, clock: CudaClock, *, kernels: int) -> int:
 
 
 def test_small_kernels_are_not_timed_by_their_launches(device: Device):
-    """Tests that, once launches have been seen, a phase takes what its kernels take: 20 us, not 100 us of asking."""
+    """Tests that a phase takes what its kernels take once launches have been seen: 20 us, not 100 us of asking."""
     clock = CudaClock(torch.device("cuda"))
     assert time_kernels(device, clock, kernels=20) > 90_000
     assert time_kernels(device, clock, kernels=20) == 20_000
