@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles clean packages parsers database launchers
+.PHONY: help setup demo quick branches test test-long test-crash lint bench bench-age gpu-profiles gpu-bundle test-torch clean packages parsers database launchers
 
 # Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -125,6 +125,18 @@ tables: setup ## predict iterations that others measured from the measured table
 
 gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, three microbatch sizes) into out/
 	@$(BIN)/python -m benchmarks.gpu_profiles
+
+gpu-bundle: setup ## one folder, out/gpu-bundle, that profiles and runs plans on a GPU of a machine that reaches nothing
+	@$(BIN)/python -m benchmarks.gpu_bundle
+
+# Torch with its CUDA libraries is 6 GB on disk: not part of `make test`. Results: docs/benchmarks/torch_versions.md.
+TORCH_TESTS := tests/planner/execute tests/integration/test_execute.py tests/integration/test_deferred.py tests/integration/test_execute_widths.py
+test-torch: ## the executor's tests with another torch, in .venv-torch-VERSION: make test-torch VERSION=2.15.0 (6 GB)
+	@[ -n "$(VERSION)" ] || { echo 'Which? make test-torch VERSION=2.15.0 (2.11.0 to 2.15.0)' >&2; exit 2; }
+	@[ -e .venv-torch-$(VERSION)/.done ] || { rm -rf .venv-torch-$(VERSION) && $(PYTHON) -m venv .venv-torch-$(VERSION) && grep -v -e '^torch' -e '^setuptools' constraints.txt > .venv-torch-$(VERSION)/constraints.txt \
+	  && .venv-torch-$(VERSION)/bin/python -m pip install --quiet --constraint .venv-torch-$(VERSION)/constraints.txt torch==$(VERSION) setuptools \
+	  && .venv-torch-$(VERSION)/bin/python -m pip install --quiet --constraint .venv-torch-$(VERSION)/constraints.txt --no-build-isolation --editable '.[solve,test]' && touch .venv-torch-$(VERSION)/.done; }
+	.venv-torch-$(VERSION)/bin/python -m pytest --numprocesses 2 --dist loadfile $(TORCH_TESTS)
 
 # Too heavy for `make setup`, and at odds with its versions: each package has an environment of its own.
 launchers: setup ## ask SkyPilot and Ray themselves whether they take what is written for them (half a gigabyte)

@@ -84,7 +84,8 @@ class CudaMark(NamedTuple):
 
 
 def _elapsed_ns(start: Any, end: Any) -> int:
-    return round(start.elapsed_time(end) * 1e6)
+    nanoseconds: int = round(start.elapsed_time(end) * 1e6)
+    return nanoseconds
 
 
 class CudaClock:

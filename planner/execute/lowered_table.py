@@ -1,6 +1,6 @@
 """`python -m planner.execute.lowered_table < compute.csv`: torch's own table with sends, receives and reductions.
 
-Goes with torch 2.12 to 2.14 (`_PipelineScheduleRuntime._load_csv(format="compute_comms")`); 2.15 has other cells.
+Goes with torch 2.13 and 2.14 (`_PipelineScheduleRuntime._load_csv(format="compute_comms")`); 2.15 has other cells.
 """
 
 import sys

@@ -140,7 +140,7 @@ def _defer(module: StageModule, store: WeightGradStore, *, shape: StageShape) ->
 
 
 class ChainStage(PlanStage):
-    """A stage of a chain, whose messages are torch's (2.12 to 2.14).
+    """A stage of a chain, whose messages are torch's (2.13 and 2.14).
 
     A receive buffer is made when its receive is posted, and forgotten when it is used; torch makes one for every
     microbatch and keeps them for good, and keeps what passes between two stages of one process, too.
@@ -160,11 +160,11 @@ class ChainStage(PlanStage):
         with self._making_nothing():
             return super()._create_grad_recv_info(*arguments)
 
-    def _get_recv_ops(self, recv_infos: Any) -> Any:
+    def _get_recv_ops(self, recv_infos: Any, *group: Any) -> Any:
         for info in recv_infos:
             if info.buffer is not None:
                 info.buffer = make_tensor_from_meta(info.tensor_meta, self.device)
-        return super()._get_recv_ops(recv_infos)
+        return super()._get_recv_ops(recv_infos, *group)  # which since 2.14
 
     def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Any:
         tensors = super()._retrieve_recv_activations(fwd_chunk_id)

@@ -20,10 +20,22 @@ import torch
 from torch import distributed
 
 from profiles.measure.devices import free_bytes
-from profiles.measure.links import AllReduce, Contention, LinkTables, PairTable, Place, dump_links
+from profiles.measure.links import (
+    AllReduce,
+    Contention,
+    LinkTables,
+    PairTable,
+    Place,
+    choose_counts,
+    choose_pairs,
+    dump_links,
+)
 
-SIZES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24)
-"""Bytes of the messages: 1 KiB to 16 MiB."""
+SIZES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
+"""Bytes of the messages: 1 KiB to 256 MiB; `LARGEST` says where to stop."""
+
+LARGEST = {"cpu": 1 << 24, "cuda": 1 << 28}
+"""Between hosts' processors 16 MiB is far on the plateau; NVLink and InfiniBand reach theirs at 64 MiB or more."""
 
 MAX_CONTENTIONS = 120
 """Most pairs of transfers that are tried at once; more are sampled evenly."""
@@ -61,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", type=int, default=0, help="bytes of each device; 0: an equal part of what is free")
     parser.add_argument("--cores", type=int, default=1, help="cores of each device")
     parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--largest", type=int, default=SIZES[-1], help="bytes of the largest message")
+    parser.add_argument(
+        "--largest", type=int, default=0, help="bytes of the largest message; 0: 16 MiB, or 256 MiB on accelerators"
+    )
     parser.add_argument("--rendezvous", default="env://")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds")
     parser.add_argument("--progress", type=Path, help="rank 0 appends a line per pair here")
@@ -75,17 +89,19 @@ class LinkSweep:
         self.options = options
         self.rank, self.world = distributed.get_rank(), distributed.get_world_size()
         self.device = torch.device(options.device)
-        self.sizes = [size for size in SIZES if size <= options.largest] or [options.largest]
+        largest = options.largest or LARGEST[options.device]
+        self.sizes = [size for size in SIZES if size <= largest] or [largest]
+        self.buffers: list[torch.Tensor] = []
 
     def run(self) -> LinkTables:
         """Everything: pairs alone, both directions, several at once, all-reduce."""
         places = self._gather(self._place())
-        pairs = [self._pair(a, b) for a, b in itertools.combinations(range(self.world), 2)]
+        pairs = [self._pair(a, b) for a, b in choose_pairs([place.host for place in places])]
         alone = {(pair.a, pair.b): pair.one_way[-1][1] for pair in pairs}
         return LinkTables(
             places=tuple(places),
             pairs=tuple(pairs),
-            contention=tuple(self._contention(*both, alone=alone) for both in self._plan()),
+            contention=tuple(self._contention(*both, alone=alone) for both in self._plan(list(alone))),
             all_reduce=tuple(self._all_reduces()),
             provenance=f"{'NCCL' if self.device.type == 'cuda' else 'gloo'}, torch {torch.__version__}, Python "
             f"{platform.python_version()}, the least of {self.options.repetitions} repetitions each",
@@ -124,11 +140,9 @@ class LinkSweep:
         samples: list[list[int]] = []
         for size in self.sizes:
             distributed.barrier()
-            samples.append(
-                self._repeat(lambda count: self._ping_pong(a, b, count=count), size, halves=True, who=(a, b))
-            )
+            samples.append(self._repeat(partial(self._ping_pong, a, b), size, halves=True, who=(a, b)))
         distributed.barrier()
-        both = self._repeat(lambda count: self._exchange(a, b, count=count), self.sizes[-1], who=(a, b))
+        both = self._repeat(partial(self._exchange, a, b), self.sizes[-1], who=(a, b))
         samples, both = self._shared((samples, both), source=a)
         if self.rank == 0 and self.options.progress is not None:
             with open(self.options.progress, "a", encoding="utf-8") as file:
@@ -142,14 +156,16 @@ class LinkSweep:
             spread=max(_spread(taken) for taken in samples),
         )
 
-    def _repeat(self, run: Callable[[int], None], size: int, *, who: Sequence[int], halves: bool = False) -> list[int]:
+    def _repeat(self, run: Callable[[], None], size: int, *, who: Sequence[int], halves: bool = False) -> list[int]:
         """Nanoseconds of each repetition after two that do not count; empty for those who are not meant."""
         if self.rank not in who:
             return []
         times = []
+        self.buffers = [self._tensor(size) for _ in range(2)]  # before the clock: an allocation is no transfer
         for number in range(self.options.repetitions + 2):
+            self._settle()
             started = time.perf_counter_ns()
-            run(size)
+            run()
             self._settle()
             if number > 1:
                 times.append((time.perf_counter_ns() - started) // (2 if halves else 1))
@@ -162,8 +178,8 @@ class LinkSweep:
     def _tensor(self, count: int) -> torch.Tensor:
         return torch.zeros(count, dtype=torch.uint8, device=self.device)
 
-    def _ping_pong(self, a: int, b: int, *, count: int) -> None:
-        tensor = self._tensor(count)
+    def _ping_pong(self, a: int, b: int) -> None:
+        tensor = self.buffers[0]
         if self.rank == a:
             distributed.send(tensor, b)
             distributed.recv(tensor, b)
@@ -171,20 +187,19 @@ class LinkSweep:
             distributed.recv(tensor, a)
             distributed.send(tensor, a)
 
-    def _exchange(self, a: int, b: int, *, count: int) -> None:
+    def _exchange(self, a: int, b: int) -> None:
         other = b if self.rank == a else a
         works = distributed.batch_isend_irecv(
             [
-                distributed.P2POp(distributed.isend, self._tensor(count), other),
-                distributed.P2POp(distributed.irecv, self._tensor(count), other),
+                distributed.P2POp(distributed.isend, self.buffers[0], other),
+                distributed.P2POp(distributed.irecv, self.buffers[1], other),
             ]
         )
         for work in works:
             work.wait()
 
-    def _plan(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """Transfers of disjoint pairs, and of pairs with a common sender."""
-        pairs = list(itertools.combinations(range(self.world), 2))
+    def _plan(self, pairs: list[tuple[int, int]]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Transfers of disjoint pairs, and of pairs with a common sender, of those that were timed alone."""
         both = [(p, q) for p, q in itertools.combinations(pairs, 2) if not set(p) & set(q)]
         both += [(p, q) for p, q in itertools.combinations(pairs, 2) if p[0] == q[0]]
         step = -(-len(both) // MAX_CONTENTIONS) or 1
@@ -196,37 +211,37 @@ class LinkSweep:
         distributed.barrier()
         size = self.sizes[-1]
         if first[0] == second[0]:
-            times = self._repeat(lambda count: self._fan(first, second, count=count), size, who=(*first, *second))
+            times = self._repeat(partial(self._fan, first, second), size, who=(*first, *second))
             taken = self._gather(min(times, default=0))
             slowdown = taken[first[0]] / max(alone[first], alone[second])
         else:
             mine = first if self.rank in first else second
-            times = self._repeat(
-                lambda count: self._ping_pong(*mine, count=count), size, halves=True, who=(*first, *second)
-            )
+            times = self._repeat(partial(self._ping_pong, *mine), size, halves=True, who=(*first, *second))
             taken = self._gather(min(times, default=0))
             slowdown = max(taken[first[0]] / alone[first], taken[second[0]] / alone[second])
         return Contention(first=first, second=second, slowdown=round(slowdown, 3))
 
-    def _fan(self, first: tuple[int, int], second: tuple[int, int], *, count: int) -> None:
+    def _fan(self, first: tuple[int, int], second: tuple[int, int]) -> None:
         """One sends to two; each answers with a byte, so that the sender knows when both have it."""
         sender = first[0]
         if self.rank == sender:
-            works = [distributed.isend(self._tensor(count), to) for to in (first[1], second[1])]
-            answers = [distributed.irecv(self._tensor(1), to) for to in (first[1], second[1])]
+            works = [distributed.isend(self.buffers[0], to) for to in (first[1], second[1])]
+            answers = [
+                distributed.irecv(self.buffers[1][at : at + 1], to) for at, to in enumerate((first[1], second[1]))
+            ]
             for work in (*works, *answers):
                 if work is not None:
                     work.wait()
         else:
-            distributed.recv(self._tensor(count), sender)
-            distributed.send(self._tensor(1), sender)
+            distributed.recv(self.buffers[0], sender)
+            distributed.send(self.buffers[1][:1], sender)
 
-    def _all_reduce(self, group: Any, count: int) -> None:
-        distributed.all_reduce(self._tensor(count).view(torch.float32), group=group)
+    def _all_reduce(self, group: Any) -> None:
+        distributed.all_reduce(self.buffers[0].view(torch.float32), group=group)
 
     def _all_reduces(self) -> list[AllReduce]:
         results = []
-        for places in range(2, self.world + 1):
+        for places in choose_counts(self.world):
             group = distributed.new_group(list(range(places)))
             for size in (self.sizes[0], self.sizes[-1]):
                 distributed.barrier()

@@ -28,6 +28,10 @@ Not measured."""
 SHARES = 1.5
 """Two transfers at once that are slower by this factor share a link."""
 
+ALL_PAIRS_OF, BETWEEN_HOSTS = 8, 4
+"""All pairs of so many places of a host are timed, and so many counterparts of two hosts (`choose_pairs`): 364 pairs of
+64 places on eight hosts instead of 2,016. Not measured on so many."""
+
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
 
@@ -107,7 +111,7 @@ class LinkTables:
     places: tuple[Place, ...]
     """In the order of their ranks."""
     pairs: tuple[PairTable, ...] = ()
-    """Every two places."""
+    """Those of `choose_pairs`, or every two places."""
     contention: tuple[Contention, ...] = ()
     """Pairs of transfers at once."""
     all_reduce: tuple[AllReduce, ...] = ()
@@ -127,6 +131,36 @@ class LinkTables:
                     f"links: one_way of pair {pair.a} - {pair.b} is no table of rising sizes and positive times; "
                     "measure again"
                 )
+
+
+def choose_pairs(hosts: Sequence[str]) -> list[tuple[int, int]]:
+    """The pairs of places that are timed, by the host of each place: all of a host of eight or fewer, and of a larger
+    one each place with its neighbour and with the one half way round; between two hosts each with its counterpart, four
+    at most, and one across. Links of the others are taken to be as the median of these.
+    """
+    members: dict[str, list[int]] = {}
+    for place, host in enumerate(hosts):
+        members.setdefault(host, []).append(place)
+    pairs = set()
+    for own in members.values():
+        count = len(own)
+        steps = range(1, count) if count <= ALL_PAIRS_OF else (1, count // 2)
+        pairs |= {_ordered(own[at], own[(at + step) % count]) for at in range(count) for step in steps}
+    for one, other in itertools.combinations(members.values(), 2):
+        pairs |= {_ordered(a, b) for a, b in itertools.islice(zip(one, other, strict=False), BETWEEN_HOSTS)}
+        pairs.add(_ordered(one[0], other[-1]))
+    return sorted(pairs)
+
+
+def _ordered(a: int, b: int) -> tuple[int, int]:
+    return min(a, b), max(a, b)
+
+
+def choose_counts(world: int) -> list[int]:
+    """Over how many places all-reduces are timed: each number up to eight, powers of two, and all."""
+    return [
+        count for count in range(2, world + 1) if count <= ALL_PAIRS_OF or count & (count - 1) == 0 or count == world
+    ]
 
 
 def dump_links(tables: LinkTables) -> str:
@@ -236,8 +270,24 @@ class _Inference:
         self.hosts = list(dict.fromkeys(place.host for place in self.places))
         self.pairs = {(pair.a, pair.b): pair for pair in tables.pairs}
         self.fits = {key: fit_below(pair.one_way) for key, pair in self.pairs.items()}
+        self._fill_in()
         self.with_ports: set[str] = set()
         self.links: list[Link] = []
+
+    def _fill_in(self) -> None:
+        """A pair that was not timed is like the one of median bandwidth between its two hosts, or within its one."""
+        timed: dict[frozenset[str], list[tuple[int, int]]] = {}
+        for key in self.pairs:
+            timed.setdefault(self._hosts_of(key), []).append(key)
+        for key in itertools.combinations(range(len(self.places)), 2):
+            alike = sorted(timed.get(self._hosts_of(key), ()), key=lambda pair: self.fits[pair][1])
+            if key not in self.fits and alike:
+                middle = alike[len(alike) // 2]
+                self.pairs[key], self.fits[key] = self.pairs[middle], self.fits[middle]
+        self.pairs = dict(sorted(self.pairs.items()))
+
+    def _hosts_of(self, pair: tuple[int, int]) -> frozenset[str]:
+        return frozenset(self.places[place].host for place in pair)
 
     def cluster(self, name: str) -> Cluster:
         for host in self.hosts:

@@ -7,9 +7,10 @@ import torch
 OLDEST, NEWEST = (2, 11), (2, 15)
 """All between are tested, each in an environment of its own (docs/benchmarks/torch_versions.md)."""
 
-TORCH_SENDS = ((2, 12), (2, 14))
+TORCH_SENDS = ((2, 13), (2, 14))
 """The versions whose own sends and receives are used. 2.11 makes the receive buffers of all microbatches at the start,
-without the metadata that later ones have; 2.15 retires sends by cells of their own. There all messages are ours."""
+without the metadata that later ones have; 2.12 refuses to send where an input got no gradient; 2.15 retires sends by
+cells of their own. There all messages are ours."""
 
 
 def torch_version(text: str = "") -> tuple[int, int]:

@@ -13,6 +13,8 @@ from profiles.measure.links import (
     LinkTables,
     PairTable,
     Place,
+    choose_counts,
+    choose_pairs,
     dump_links,
     fit,
     infer_cluster,
@@ -180,3 +182,28 @@ def test_places_are_wanted():
     """Tests that tables of nothing are refused."""
     with pytest.raises(ValueError, match="places is empty"):
         replace(make_tables("aa"), places=(), pairs=())
+
+
+def test_a_large_cluster_is_measured_by_samples():
+    """Tests that the pairs timed grow as hosts do, not as the square of devices, and that none is left out."""
+    assert choose_pairs("aaa") == [(0, 1), (0, 2), (1, 2)]
+    assert len(choose_pairs("a" * 8)) == 28
+    eight_hosts = [f"host{number // 8}" for number in range(64)]
+    pairs = choose_pairs(eight_hosts)
+    assert len(pairs) == 8 * 28 + 28 * 5 == 364
+    for places in (eight_hosts, ["one"] * 64):
+        found = choose_pairs(places)
+        assert len(found) < 400
+        assert {end for pair in found for end in pair} == set(range(64))
+        assert all(a < b for a, b in found)
+    assert choose_counts(3) == [2, 3]
+    assert choose_counts(48) == [2, 3, 4, 5, 6, 7, 8, 16, 32, 48]
+
+
+def test_pairs_that_were_not_timed_are_like_those_that_were():
+    """Tests that the cluster of some pairs is that of all, where all pairs of two hosts are alike."""
+    whole = make_tables("a" * 10 + "b" * 10)
+    chosen = set(choose_pairs("a" * 10 + "b" * 10))
+    some = replace(whole, pairs=tuple(pair for pair in whole.pairs if (pair.a, pair.b) in chosen))
+    assert len(some.pairs) < len(whole.pairs) / 3
+    assert infer_cluster(some, name="x") == infer_cluster(whole, name="x")
