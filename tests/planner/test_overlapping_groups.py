@@ -156,7 +156,7 @@ def test_cp_sat_knows_all_devices_of_a_lane():
     problem = m_shape()
     stages = m_stages()
     instance = make_schedule_instance(problem, stages, costs=CostModel(problem))
-    found = PeriodicSearch(instance).begin()
+    found = PeriodicSearch(instance).begin((50, 100, 200))
     assert found is not None
     result = solve_order(instance, hint=found.words)
     assert (result.status, result.objective) == ("optimal", 2 * 2 + (2 + 3) * 4)
@@ -170,7 +170,7 @@ def test_moves_only_make_orders_better():
     problem = make_problem(SHAPE["NN"], 3)
     names = ["W @ " + EVERYONE, "a @ d0", "b @ d1", "X @ d1+d0+d2+d3", "c @ d2", "d @ d3"]
     search = PeriodicSearch(make_schedule_instance(problem, tuple(map(make_stage, names)), costs=CostModel(problem)))
-    first = search.begin()
+    first = search.begin((50, 100, 200))
     assert first is not None
     moved = search.improve(first, tries=60, seed=1)
     assert moved.objective < first.objective
