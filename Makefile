@@ -103,7 +103,7 @@ test-crash: setup database ## kill solvers, workers, services and databases, a h
 	  tests/api/service/test_crashes.py tests/api/service/test_first_posts.py tests/api/service/test_connections.py
 
 # Each table has a module of its own; their docstrings say what is measured.
-TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sailor pipeline_balance sequential families large fidelity fidelity_upper_limit does_it_pay \
+TABLES := first_minute joint_small capped_uniform layouts order_only two_chunks zero_bubble_span piper sailor pipeline_balance tessel_shapes sequential families large fidelity fidelity_upper_limit does_it_pay \
   seeds_joint seeds_out_of_order seeds_layer_pipe seeds_concurrency service \
   plays threads time_limits judge search_params
 

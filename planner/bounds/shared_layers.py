@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from planner.bounds.minimum_costs import Least
 from planner.problem import Options, Problem
-from profiles.model_profile import Layer, ModelProfile
+from profiles.model_profile import Layer, ModelProfile, WidthBytes
 from profiles.without_layers import without_layers
 
 
@@ -32,8 +32,8 @@ def busy_ns(least: Least) -> int:
     the remaining problem, which played ends no later; and what follows the last action is no shorter with these layers.
     """
     names = shared_layers(least.problem)
-    works = zip(least.layers, least.time.total.tolist(), strict=True)
-    return least.problem.num_microbatches * sum(work for layer, work in works if layer.name in names)
+    works = zip(least.layers, least.time.total, strict=True)
+    return least.problem.num_microbatches * sum(int(work) for layer, work in works if layer.name in names)
 
 
 def remaining_problem(problem: Problem) -> Problem:
@@ -94,7 +94,7 @@ def _least_stages(profile: ModelProfile, names: tuple[str, ...]) -> int:
 
 def _holds_its_weights(layer: Layer) -> bool:
     """Whether weights, and the optimizer's state, are parts of what is resident, as where gradients are stated."""
-    entries = (layer, *layer.wider)
+    entries: tuple[Layer | WidthBytes, ...] = (layer, *layer.wider)
     return all((e.parameter_bytes or 0) + (e.optimizer_bytes or 0) <= e.state_bytes for e in entries)
 
 

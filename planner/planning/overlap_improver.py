@@ -121,7 +121,7 @@ class OverlapTurns:
         for recompute in (False, True) if run.problem.options.recompute else (False,):
             chosen = tuple(replace(stage, recompute=True) for stage in stages) if recompute else stages
             search = PeriodicSearch(make_schedule_instance(run.problem, chosen, costs=run.costs))
-            order = search.begin()
+            order = search.begin(self.params.first_periods)
             if order is not None:
                 return _Layout(stages=chosen, search=search, order=order)
         return None

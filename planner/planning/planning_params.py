@@ -229,6 +229,9 @@ class OverlapParams(ParamGroup):
     """How many of its layouts the wide stages are put beside. Not measured."""
     alignments: Count = 4
     """In how many ways for each of them. Not measured."""
+    first_periods: tuple[Amount, ...] = (0, 25, 50, 75, 100, 110, 125, 150, 200, 300, 400, 600, 800)
+    """Times from one microbatch to the next that are tried first, in percent of what the busiest device needs for one.
+    Not measured."""
     layout_share: Share = 0.3
     """Part of the time left after which no further layout is tried. Not measured."""
     kept: Count = 6

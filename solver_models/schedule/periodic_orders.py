@@ -5,6 +5,7 @@ circle, whatever groups of devices share: that is what plans whose groups overla
 what plays no later is kept.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
@@ -12,9 +13,6 @@ from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, S
 from solver_models.schedule.evaluation import play
 from solver_models.schedule.memory_check import fits
 from solver_models.schedule.serial_schedule import one_by_one
-
-FIRST_PERIODS = (0, 25, 50, 75, 100, 110, 125, 150, 200, 300, 400, 600, 800)
-"""Periods that are tried first, in percent of what the busiest device needs for a microbatch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +47,13 @@ class PeriodicSearch:
     def _on(self, device: int) -> list[StageReplica]:
         return [lane for lane in self.instance.lanes if device in lane.devices]
 
-    def begin(self) -> PeriodicOrder | None:
-        """The best of the first periods, up to one microbatch after the other; None if nothing fits into memory."""
+    def begin(self, percents: Iterable[int]) -> PeriodicOrder | None:
+        """The best of some periods, and of one microbatch after the other; None if nothing fits into memory.
+
+        `percents`: of what the busiest device needs for a microbatch.
+        """
         alone = 1 + max(max(places) for places in self.places)
-        periods = sorted({percent * self.load // 100 for percent in FIRST_PERIODS} | {alone})
+        periods = sorted({percent * self.load // 100 for percent in percents} | {alone})
         found = [order for period in periods if (order := self._made(self.places, period)) is not None]
         return min(found, key=lambda order: order.objective, default=None)
 
