@@ -21,7 +21,7 @@ from planner.bounds.packing_trips import Trips
 PRICE = 1 << 14
 """Largest price in a certificate."""
 
-MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 1000, 4
+MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 """Layers with time on the trunk, replicas, cases of a certificate and rounds of prices per case."""
 
 Prices = list[int]

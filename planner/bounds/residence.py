@@ -84,9 +84,10 @@ class Residence:
             left = self.free - number * first
             if not (left >= 0).any():
                 break
-            beside = numpy.where(second > 0, left // numpy.maximum(second, 1), self.count)
+            beside: Integers = numpy.where(second > 0, left // numpy.maximum(second, 1), self.count)
             beside = numpy.minimum(beside, numpy.where(self.nested, number, self.count))
-            most = numpy.maximum(most, numpy.where(left >= 0, number * first + beside * second, 0))
+            held: Integers = number * first + beside * second
+            numpy.maximum(most, held, out=most, where=left >= 0)
         return most
 
 
@@ -99,6 +100,6 @@ def in_flight(free: Integers, held: Integers, *, count: int) -> Integers:
 
 def turns(count: int, flight: Integers, stay: Integers, forward: Integers) -> Integers:
     """From the first F of a stage replica to its last I, with so many microbatches between F and I at a time."""
-    rounds, more = numpy.divmod(count - 1, flight)
-    found: Integers = (rounds + 1) * stay + more * forward
+    rounds: Integers = (count - 1) // flight
+    found: Integers = (rounds + 1) * stay + (count - 1 - rounds * flight) * forward
     return found
