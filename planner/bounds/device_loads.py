@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
-from planner.bounds.residence import Residence, Times, in_flight, turns
+from planner.bounds.residence import Residence, StayTimes, in_flight, turns
 
 Mask = NDArray[numpy.bool_]
 
@@ -258,9 +258,9 @@ class OpenStages:
             second=self._times(j, trip=self.trip[j]),
         )
 
-    def _times(self, chosen: Integers, *, trip: Integers) -> Times:
+    def _times(self, chosen: Integers, *, trip: Integers) -> StayTimes:
         stay = numpy.minimum(self.forward[chosen] + trip + self.returning[chosen], self.deadline + 1)
-        return Times(
+        return StayTimes(
             stay=stay, forward=self.forward[chosen], rest=self.rest[chosen],
             held=self.held[chosen], stash=self.stash[chosen], kept=self.kept[chosen],
         )  # fmt: skip

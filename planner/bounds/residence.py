@@ -12,7 +12,7 @@ MAX_AREA = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class StayTimes:
     """One stage of each pair: times and bytes of a microbatch on a replica."""
 
     stay: Integers
@@ -41,9 +41,9 @@ class Residence:
     """Whether a microbatch that the second stage holds is held by the first, too."""
     free: Integers
     """Bytes left by both states and the receive buffers."""
-    first: Times
+    first: StayTimes
     """The stage further up."""
-    second: Times
+    second: StayTimes
     """The other one."""
 
     @property

@@ -18,7 +18,7 @@ class LostError(AssertionError):
     """A rule denies a plan that exists."""
 
 
-def follow(problem: Problem, plan: Plan, value: int, *, depth: int) -> int:
+def follow(problem: Problem, plan: Plan, *, value: int, depth: int) -> int:
     """Follow the plan through so many splits at most; the splits that it passed. Raises LostError if it is left out."""
     boundaries = Boundaries(Least(problem, CostModel(problem)))
     deadline = value - boundaries.least.optimizer_ns
@@ -27,17 +27,17 @@ def follow(problem: Problem, plan: Plan, value: int, *, depth: int) -> int:
     packing = Packing(boundaries, deadline)
     refutation = Refutation(boundaries, Covering, most=1, effort=10**9)
     for passed in range(depth):
-        require(packing, plan, held, where=f"begin of split {passed}")
+        require(packing, plan, held=held, where=f"begin of split {passed}")
         _, split = refutation._price(packing)
-        require(packing, plan, held, where=f"prices {passed}")
+        require(packing, plan, held=held, where=f"prices {passed}")
         if split is None:
             return passed
-        packing = packing.part(split, first=is_first(split, plan, held))
-    require(packing, plan, held, where="end")
+        packing = packing.part(split, first=is_first(split, plan, held=held))
+    require(packing, plan, held=held, where="end")
     return depth
 
 
-def is_first(split: Split, plan: Plan, held: list[list[int]]) -> bool:
+def is_first(split: Split, plan: Plan, *, held: list[list[int]]) -> bool:
     """Whether the plan is of the first case."""
     if split.replicas:
         return any(
@@ -47,7 +47,7 @@ def is_first(split: Split, plan: Plan, held: list[list[int]]) -> bool:
     return any(keys and keys[0] == split.place for keys in held)
 
 
-def require(packing: Packing, plan: Plan, held: list[list[int]], *, where: str) -> None:
+def require(packing: Packing, plan: Plan, *, held: list[list[int]], where: str) -> None:
     """Every stage of the plan is open, and every device holds one of the loads."""
     stages, loads = packing.stages, packing.loads
     rows: dict[tuple[int, int, int], int] = {

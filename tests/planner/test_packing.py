@@ -89,7 +89,7 @@ def test_plans_survive_every_rule(rng):
     for tight, plan, value in plans_of(rng, problem, tries=2):
         peaks = simulate(tight, plan).peak_bytes
         if all(tight.cluster.by_name[device].usable_bytes >= peak for device, peak in peaks.items()):
-            follow(tight, plan, value, depth=4)
+            follow(tight, plan, value=value, depth=4)
 
 
 @pytest.mark.parametrize("seed", range(5))
