@@ -217,7 +217,7 @@ class OpenStages:
         b = self.boundaries
         flight = in_flight(b.memory - self.static, self.held, count=b.count)
         stay = numpy.minimum(self.forward + self.trip + self.returning, self.deadline + 1)
-        return turns(b.count, flight, stay, self.forward) + self.rest
+        return turns(b.count, flight, stay=stay, forward=self.forward) + self.rest
 
     def _beside(self, k: Integers, j: Integers) -> DeviceLoads:
         """Devices with the stages k and j, which begin where those end or later."""

@@ -56,13 +56,13 @@ class Residence:
     def first_in_turn(self) -> Integers:
         """From the first F of the first stage to its last W."""
         flight = in_flight(self.free, self.first.held, count=self.count)
-        return turns(self.count, flight, self.first.stay, self.first.forward) + self.first.rest
+        return turns(self.count, flight, stay=self.first.stay, forward=self.first.forward) + self.first.rest
 
     def second_in_turn(self) -> Integers:
         """The same of the second stage."""
         held = self.second.held + numpy.where(self.nested, self.first.held, 0)
         flight = in_flight(self.free, held, count=self.count)
-        return turns(self.count, flight, self.second.stay, self.second.forward) + self.second.rest
+        return turns(self.count, flight, stay=self.second.stay, forward=self.second.forward) + self.second.rest
 
     def area(self) -> Integers:
         """The time that bytes x time of all microbatches take, if as many bytes as possible are held all along."""
@@ -98,7 +98,7 @@ def in_flight(free: Integers, held: Integers, *, count: int) -> Integers:
     return found
 
 
-def turns(count: int, flight: Integers, stay: Integers, forward: Integers) -> Integers:
+def turns(count: int, flight: Integers, *, stay: Integers, forward: Integers) -> Integers:
     """From the first F of a stage replica to its last I, with so many microbatches between F and I at a time."""
     rounds: Integers = (count - 1) // flight
     found: Integers = (rounds + 1) * stay + (count - 1 - rounds * flight) * forward
