@@ -110,7 +110,7 @@ def make_bound(
     best = _tell_apart(least, best, seconds=time_limit_s, has_time=has_time, params=params)
     if make_covering is None or not has_time():
         return best
-    return _pack(least, best, make=make_covering, seconds=time_limit_s, params=params)
+    return _pack(least, best, make=make_covering, seconds=time_limit_s, has_time=has_time, params=params)
 
 
 def refute(
@@ -175,14 +175,22 @@ def _count(least: Least, best: Bound, *, reached: int | None) -> Bound:
 
 
 def _pack(
-    least: Least, best: Bound, *, make: packing_search.MakeCovering, seconds: float, params: BoundParams
+    least: Least,
+    best: Bound,
+    *,
+    make: packing_search.MakeCovering,
+    seconds: float,
+    has_time: HasTime,
+    params: BoundParams,
 ) -> Bound:
     """The packing bound, if it is above the best so far."""
     if not packing.applies_to(least):
         return best
     optimizer = least.optimizer_ns
     effort, start = int(seconds * params.packing_per_s), best.value_ns - optimizer
-    value, cases = packing_search.climb(Boundaries(least), start, make=make, effort=effort, params=params)
+    value, cases = packing_search.climb(
+        Boundaries(least), start, make=make, effort=effort, has_time=has_time, params=params
+    )
     if not cases:
         return best
     certificate = {"kind": "packing", "value_ns": value + optimizer, "cases": packing.write_cases(cases)}

@@ -20,14 +20,18 @@ class Boundaries:
         self.least = least
         self.count = least.problem.num_microbatches
         self.num_devices, self.replicas = least.num_devices, least.problem.max_replicas
+        self.allowed = least.problem.allowed_replicas
         self.chunks = least.problem.options.max_stages_per_device
         work = numpy.diff(trunk.forward + trunk.backward)
         self.keys = [int(number) for number in numpy.flatnonzero(work > 0)]
         self.size = len(self.keys)
-        self.forward, self.returning, self.backward, self.state, self.stash, self.gradient = (
+        self.forward, self.returning, self.backward, self.state, self.stash, self.held, self.kept, self.gradient = (
             prefix_sums(numpy.diff(sums)[self.keys])
-            for sums in (trunk.forward, trunk.returning, trunk.backward, trunk.state, trunk.stash, trunk.gradient)
-        )
+            for sums in (
+                trunk.forward, trunk.returning, trunk.backward, trunk.state,
+                trunk.stash, trunk.held, trunk.kept, trunk.gradient,
+            )
+        )  # fmt: skip
         everything = int(least.time.total.sum())
         self.beside = self.count * (everything - int(self.forward[-1] + self.backward[-1]))
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
@@ -52,6 +56,16 @@ class Boundaries:
     def _gap(self, boundary: int) -> range:
         """The boundaries of the trunk between the key before this boundary and the key after it."""
         return range(self.keys[boundary - 1] + 1, self.keys[boundary] + 1)
+
+    @cached_property
+    def buffers(self) -> tuple[Integers, Integers]:
+        """Per boundary the least receive buffers of all replicas behind it (activations) and before it (gradients)."""
+        found = [numpy.zeros(self.size + 1, dtype=numpy.int64) for _ in range(2)]
+        for sizes, table in zip((self.trunk.forward_bytes, self.trunk.backward_bytes), found, strict=True):
+            for boundary in range(1, self.size):
+                least = min(sizes[place] for place in self._gap(boundary))
+                table[boundary] = self.least.problem.options.receive_buffers * least
+        return found[0], found[1]
 
     def _hops(self, shares: list[list[int]], sizes: list[int]) -> Integers:
         """[boundary, senders, receivers]: least time of such a share of a microbatch.

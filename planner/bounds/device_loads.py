@@ -4,6 +4,8 @@ A stage is an interval of keys on r replicas. Heads say when a replica of it can
 nothing of the stage before, `soonest` whatever its device holds. docs/bounds.md has the rules and their proofs.
 """
 
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +15,12 @@ from numpy.typing import NDArray
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
+from planner.bounds.residence import Residence, StayTimes, in_flight, turns
 
 Mask = NDArray[numpy.bool_]
+
+PAIRS_AT_ONCE = 1 << 16
+"""About so many pairs of stages are looked at together."""
 
 LATE = NEVER // 2
 """Times from here on are never."""
@@ -53,30 +59,46 @@ class OpenStages:
         self.boundaries, self.deadline = boundaries, deadline
         self.start, self.end, self.replicas = _intervals(boundaries, deadline)
         count, r = boundaries.count, self.replicas
-        forward, returning, backward, state, stash, gradient = (
+        forward, returning, backward, state, stash, held, kept, gradient = (
             sums[self.end] - sums[self.start]
             for sums in (
-                boundaries.forward, boundaries.returning, boundaries.backward,
-                boundaries.state, boundaries.stash, boundaries.gradient,
+                boundaries.forward, boundaries.returning, boundaries.backward, boundaries.state,
+                boundaries.stash, boundaries.held, boundaries.kept, boundaries.gradient,
             )
         )  # fmt: skip
         self.forward, self.returning = forward // r, returning // r
         self.all_forward, self.all_returning = count * forward // r, count * returning // r
         self.all_backward, self.work = count * backward // r, count * (forward + backward) // r
-        self.state, self.stash = state, stash // r
+        self.rest = (backward - returning) // r
+        self.state, self.stash, self.held, self.kept = state, stash // r, held // r, numpy.minimum(kept, stash) // r
+        self.entering, self.leaving = boundaries.buffers[0][self.start] // r, boundaries.buffers[1][self.end] // r
+        self.static = state + self.entering + self.leaving
+        self.least_static = self.static
+        if boundaries.chunks > 1:
+            self.least_static = self.static - numpy.maximum(self.entering, self.leaving)
         sizes = zip(gradient.tolist(), r.tolist(), strict=True)
         self.synchronisation = numpy.array(
             [boundaries.least.synchronisation_ns(size, number) for size, number in sizes], dtype=numpy.int64
         )
-        self.head, self.soonest = (numpy.zeros(len(r), dtype=numpy.int64) for _ in range(2))
+        self.head, self.soonest, self.trip, self.trip_anywhere = (
+            numpy.zeros(len(r), dtype=numpy.int64) for _ in range(4)
+        )
         self.is_open: Mask = self._is_balanced()
+
+    def copy(self) -> "OpenStages":
+        """Stages that can be narrowed down further on their own."""
+        stages = copy(self)
+        for name in ("is_open", "head", "soonest", "trip", "trip_anywhere"):
+            setattr(stages, name, getattr(self, name).copy())
+        return stages
 
     def _is_balanced(self) -> Mask:
         """Before the last I of a stage lie all F and the I from it on; then it synchronises."""
         b = self.boundaries
         before = b.count * (b.forward[-1] + b.returning[-1] - b.returning[self.start]) // b.num_devices
         balanced: Mask = before + self.synchronisation <= self.deadline
-        return balanced & (self.state + self.stash <= b.memory)
+        fits: Mask = self.least_static + self.stash <= b.memory
+        return balanced & fits
 
     @cached_property
     def _by_start(self) -> list[Integers]:
@@ -132,12 +154,13 @@ class OpenStages:
                 continue
             end, r = self.end[chosen], self.replicas[chosen]
             inside = self.forward[chosen] + self.returning[chosen]
-            beyond = numpy.minimum(over, along)[end, r] + inside
+            beyond = numpy.maximum(numpy.minimum(over, along)[end, r], self.trip_anywhere[chosen]) + inside
             over[boundary, 1:] = (beyond + b.returning_hops[boundary, 1:][:, r]).min(axis=1)
             if b.chunks > 1:
-                along[boundary, 1:] = (over[end, r] + inside).min()
-        self.trip = numpy.minimum(over[self.end, self.replicas], NEVER)
-        self.trip_anywhere = numpy.minimum(numpy.minimum(over, along)[self.end, self.replicas], NEVER)
+                along[boundary, 1:] = (numpy.maximum(over[end, r], self.trip[chosen]) + inside).min()
+        anywhere = numpy.minimum(over, along)[self.end, self.replicas]
+        self.trip = numpy.maximum(self.trip, numpy.minimum(over[self.end, self.replicas], NEVER))
+        self.trip_anywhere = numpy.maximum(self.trip_anywhere, numpy.minimum(anywhere, NEVER))
 
     def count_pairs(self) -> int:
         """Pairs of open stages of which one begins where the other ends, or later: `loads` looks at each."""
@@ -154,8 +177,7 @@ class OpenStages:
         """All loads of open stages with which a device is done in time."""
         found = [self._alone(numpy.flatnonzero(self.is_open))]
         if self.boundaries.chunks > 1:
-            chosen, places = self._in_order()
-            found += [self._beside(int(k), chosen[place:]) for k, place in zip(chosen, places, strict=True)]
+            found += [self._beside(k, j) for k, j in self._pairs()]
         return DeviceLoads(
             first=numpy.concatenate([loads.first for loads in found]),
             second=numpy.concatenate([loads.second for loads in found]),
@@ -164,10 +186,22 @@ class OpenStages:
             follows=numpy.concatenate([loads.follows for loads in found]),
         )
 
+    def _pairs(self) -> Iterator[tuple[Integers, Integers]]:
+        """All pairs of open stages of which the second begins where the first ends or later, some thousands at once."""
+        chosen, places = self._in_order()
+        counts = len(chosen) - places
+        groups = numpy.cumsum(counts) // PAIRS_AT_ONCE
+        for group in range(int(groups[-1]) + 1 if len(chosen) else 0):
+            which = numpy.flatnonzero((groups == group) & (counts > 0))
+            if len(which):
+                j = numpy.concatenate([chosen[places[number] :] for number in which])
+                yield numpy.repeat(chosen[which], counts[which]), j
+
     def _alone(self, chosen: Integers) -> DeviceLoads:
         """Devices with one stage."""
         turn = self.forward + self.trip + self.all_backward
-        latest = (self.deadline - numpy.maximum(self.work, turn) - self.synchronisation)[chosen]
+        busy = numpy.maximum(numpy.maximum(self.work, turn), self._in_turn())
+        latest = (self.deadline - busy - self.synchronisation)[chosen]
         loads = DeviceLoads(
             first=chosen,
             second=numpy.full(len(chosen), -1),
@@ -175,33 +209,71 @@ class OpenStages:
             second_latest=latest,
             follows=numpy.zeros(len(chosen), dtype=numpy.bool_),
         )
-        return loads.keep(self.head[chosen] <= latest)
+        fits = (self.static + self.stash)[chosen] <= self.boundaries.memory
+        return loads.keep(fits & (self.head[chosen] <= latest))
 
-    def _beside(self, k: int, j: Integers) -> DeviceLoads:
-        """Devices with stage k and one of the stages j, which begin where it ends or later."""
+    def _in_turn(self) -> Integers:
+        """With one stage on a device: only so many microbatches are between F and I at a time."""
+        b = self.boundaries
+        flight = in_flight(b.memory - self.static, self.held, count=b.count)
+        stay = numpy.minimum(self.forward + self.trip + self.returning, self.deadline + 1)
+        return turns(b.count, flight, stay=stay, forward=self.forward) + self.rest
+
+    def _beside(self, k: Integers, j: Integers) -> DeviceLoads:
+        """Devices with the stages k and j, which begin where those end or later."""
         follows = self.start[j] == self.end[k]
         head = numpy.where(follows, numpy.minimum(self.head[k] + self.forward[k], self.head[j]), self.head[j])
         first_latest, second_latest = self._first_latest(k, j, head=head), self._second_latest(k, j)
-        room = self.state[k] + self.state[j] + numpy.maximum(self.stash[k], self.stash[j])
+        residence = self._residence(k, j, follows=follows)
+        first_latest = numpy.minimum(first_latest, self.deadline - residence.first_in_turn() - self.synchronisation[k])
+        second_latest = numpy.minimum(
+            second_latest, self.deadline - residence.second_in_turn() - self.synchronisation[j]
+        )
+        busy = residence.area() + self._last(k, j)
+        holds = (head + busy > self.deadline) | (self.replicas[k] == 1)
+        first_latest = numpy.where(holds, numpy.minimum(first_latest, self.deadline - busy), first_latest)
         loads = DeviceLoads(
-            first=numpy.full(len(j), k),
+            first=k,
             second=j,
             first_latest=first_latest,
             second_latest=second_latest,
             follows=follows,
         )
-        fits = (self.head[k] <= first_latest) & (head <= second_latest) & (room <= self.boundaries.memory)
+        fits = (self.head[k] <= first_latest) & (head <= second_latest) & residence.fits
         return loads.keep(fits)
 
-    def _last(self, k: int, j: Integers) -> Integers:
+    def _residence(self, k: Integers, j: Integers, *, follows: Mask) -> Residence:
+        """How long microbatches stay with both stages, and the memory left for them."""
+        single = (self.replicas[k] == 1) & (self.replicas[j] == 1)
+        down, up = (numpy.where(follows & (self.replicas[stage] == 1), 1, 0) for stage in (k, j))
+        inside = down * self.entering[j] + up * self.leaving[k]
+        behind = numpy.where(single, self.trip[j], numpy.minimum(self.trip, self.trip_anywhere)[j])
+        trip = numpy.where(follows, self.forward[j] + behind + self.returning[j], self.trip[k])
+        return Residence(
+            count=self.boundaries.count,
+            deadline=self.deadline,
+            nested=(self.replicas[k] == 1) | (self.replicas[j] == 1),
+            free=self.boundaries.memory - self.static[k] - self.static[j] + inside,
+            first=self._times(k, trip=trip),
+            second=self._times(j, trip=self.trip[j]),
+        )
+
+    def _times(self, chosen: Integers, *, trip: Integers) -> StayTimes:
+        stay = numpy.minimum(self.forward[chosen] + trip + self.returning[chosen], self.deadline + 1)
+        return StayTimes(
+            stay=stay, forward=self.forward[chosen], rest=self.rest[chosen],
+            held=self.held[chosen], stash=self.stash[chosen], kept=self.kept[chosen],
+        )  # fmt: skip
+
+    def _last(self, k: Integers, j: Integers) -> Integers:
         """After its last action a device synchronises one of its stages."""
         last: Integers = numpy.minimum(self.synchronisation[k], self.synchronisation[j])
         return last
 
-    def _first_latest(self, k: int, j: Integers, *, head: Integers) -> Integers:
+    def _first_latest(self, k: Integers, j: Integers, *, head: Integers) -> Integers:
         """All work; all before k synchronises; all before j does. A device may begin with j if k has other replicas."""
         own, work = self.synchronisation, self.work
-        latest = numpy.full(len(j), self.deadline - work[k] - own[k])
+        latest = self.deadline - work[k] - own[k]
         for busy in (
             work[k] + work[j] + self._last(k, j),
             work[k] + self.all_forward[j] + self.all_returning[j] + own[k],
@@ -211,7 +283,7 @@ class OpenStages:
             latest = numpy.where(holds, numpy.minimum(latest, self.deadline - busy), latest)
         return latest
 
-    def _second_latest(self, k: int, j: Integers) -> Integers:
+    def _second_latest(self, k: Integers, j: Integers) -> Integers:
         """Work of j, and all backward passes, where k's may follow those of other replicas of j."""
         last, backward = self._last(k, j), self.all_backward[k]
         latest = self.deadline - self.work[j] - self.synchronisation[j]
@@ -229,7 +301,7 @@ class OpenStages:
 def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, Integers, Integers]:
     """Start, end and replicas of all stages that are no longer than the deadline."""
     b, found = boundaries, []
-    for replicas in range(1, b.replicas + 1):
+    for replicas in b.allowed:
         for start in range(b.size):
             ends = numpy.arange(start + 1, b.size + 1)
             work = b.forward[ends] + b.backward[ends] - b.forward[start] - b.backward[start]

@@ -16,6 +16,7 @@ from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
+from planner.bounds.packing_trips import Trips
 
 PRICE = 1 << 14
 """Largest price in a certificate."""
@@ -59,7 +60,7 @@ def applies_to(least: Least) -> bool:
     options = problem.options
     if options.objective != "makespan" or options.split_placement or options.max_stages_per_device > 2:
         return False
-    if problem.max_replicas > MAX_REPLICAS or len(least.types) > 1 or least.widths != (1,):
+    if problem.max_replicas > MAX_REPLICAS or least.widths != (1,):
         return False
     boundaries = Boundaries(least)
     return 0 < boundaries.size <= MAX_KEYS and all(boundaries.trunk.returns)
@@ -68,15 +69,19 @@ def applies_to(least: Least) -> bool:
 class Packing:
     """One case: stages that are possible until a deadline, narrowed down by prices."""
 
-    def __init__(self, boundaries: Boundaries, deadline: int, *, allowed: Sequence[tuple[Split, bool]] = ()) -> None:
+    def __init__(self, boundaries: Boundaries, deadline: int, *, stages: OpenStages | None = None) -> None:
         self.boundaries, self.deadline = boundaries, deadline
-        self.stages = OpenStages(boundaries, deadline)
-        for split, first in allowed:
-            self.stages.is_open &= split.allows(self.stages, first=first)
+        self.stages = OpenStages(boundaries, deadline) if stages is None else stages
         self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
         self.busy = self.stages.work * self.unit // max(deadline, 1)
         self.needed = boundaries.beside * self.unit // max(deadline, 1)
         self.loads = self._list()
+
+    def part(self, split: Split, *, first: bool) -> "Packing":
+        """The first or the second case of a split: what was shown for both holds for either."""
+        stages = self.stages.copy()
+        stages.is_open &= split.allows(stages, first=first)
+        return Packing(self.boundaries, self.deadline, stages=stages)
 
     def _list(self) -> DeviceLoads:
         self.stages.tighten()
@@ -113,8 +118,12 @@ class Packing:
         loads, waste = self.loads.keep(kept), (most - values)[kept]
         priced = Priced(loads=loads, waste=waste, slack=slack)
         self.stages.is_open &= slack_mask(self.stages, priced)
-        if slack >= NO_COST or not Ways(self.stages, priced).narrow():
-            return slack < NO_COST
+        if slack >= NO_COST:
+            return False
+        ways = Ways(self.stages, priced)
+        if not ways.narrow():
+            return True
+        Trips(self.stages, ways).raise_trips()
         self.loads = self._list()
         return self.is_empty
 
@@ -123,19 +132,18 @@ def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[Pa
     """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out."""
     left = iter(cases)
 
-    def is_refuted(allowed: tuple[tuple[Split, bool], ...]) -> bool:
+    def is_refuted(packing: Packing) -> bool:
         case = next(left, None)
         if case is None:
             return False
-        packing = Packing(boundaries, deadline, allowed=allowed)
         if packing.is_empty or any(packing.is_refuted(prices) for prices in case.prices):
             return True
         if case.split is None:
             return False
-        answers = [is_refuted((*allowed, (case.split, first))) for first in (True, False)]
+        answers = [is_refuted(packing.part(case.split, first=first)) for first in (True, False)]
         return all(answers)
 
-    return is_refuted(()) and next(left, None) is None
+    return is_refuted(Packing(boundaries, deadline)) and next(left, None) is None
 
 
 def write_cases(cases: Sequence[PackingCertificate]) -> list[list[Any]]:

@@ -12,6 +12,7 @@ from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import OpenStages
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, PRICE, Packing, PackingCertificate, Prices, Split
+from planner.clock import HasTime, always
 
 Floats = NDArray[numpy.float64]
 
@@ -106,7 +107,25 @@ class Relaxation:
             for r in range(1, most)
         ]
         best = max([*open_cuts, *open_keys], key=lambda pair: float(pair[0]), default=(0.0, None))
-        return best[1] if best[0] > 1e-6 else None
+        return best[1] if best[0] > 1e-6 else self._undecided(cut)
+
+    def _undecided(self, cut: Floats) -> Split | None:
+        """What a packing of whole devices has and not all open stages have: a boundary, or a key's replicas."""
+        stages = self.packing.stages
+        size = self.packing.boundaries.size
+        chosen = stages.is_open
+        for place in sorted(range(1, size), key=lambda place: abs(2 * place - size)):
+            if (chosen & (stages.start < place) & (place < stages.end)).any() and cut[place] > 0.5:
+                return Split(place, 0)
+        for place in range(1, size):
+            touches = chosen & (stages.start == place)
+            if touches.any() and (chosen & (stages.start < place) & (place < stages.end)).any():
+                return Split(place, 0)
+        for key in range(size):
+            r = stages.replicas[chosen & (stages.start <= key) & (key < stages.end)]
+            if len(r) and r.min() < r.max():
+                return Split(key, int(r.min()))
+        return None
 
 
 def _largest(values: Floats, chosen: Integers, *, most: int) -> Integers:
@@ -130,10 +149,17 @@ class Refutation:
     """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most."""
 
     def __init__(
-        self, boundaries: Boundaries, make: MakeCovering, *, most: int, effort: int, params: BoundParams = BoundParams()
+        self,
+        boundaries: Boundaries,
+        make: MakeCovering,
+        *,
+        most: int,
+        effort: int,
+        has_time: HasTime = always,
+        params: BoundParams = BoundParams(),
     ) -> None:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
-        self.params = params
+        self.has_time, self.params = has_time, params
         self.largest = 2 * effort
         """Effort that no single round of prices may take."""
         self.cases: list[PackingCertificate] = []
@@ -141,19 +167,18 @@ class Refutation:
     def find(self, deadline: int) -> list[PackingCertificate] | None:
         """The cases in preorder, or None."""
         self.cases = []
-        return self.cases if self._refute(deadline, allowed=()) else None
+        return self.cases if self._refute(Packing(self.boundaries, deadline)) else None
 
-    def _refute(self, deadline: int, *, allowed: tuple[tuple[Split, bool], ...]) -> bool:
-        if len(self.cases) >= self.most or self.effort <= 0:
+    def _refute(self, packing: Packing) -> bool:
+        if len(self.cases) >= self.most or self.effort <= 0 or not self.has_time():
             return False
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
-        packing = Packing(self.boundaries, deadline, allowed=allowed)
         rounds, split = self._price(packing)
         self.cases[place] = PackingCertificate(tuple(rounds), split)
         if split is None:
             return packing.is_empty
-        return all(self._refute(deadline, allowed=(*allowed, (split, first))) for first in (True, False))
+        return all(self._refute(packing.part(split, first=first)) for first in (True, False))
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
         """Rounds of prices, and what to split by if they do not do."""
@@ -188,9 +213,10 @@ class Climb:
         *,
         make: MakeCovering,
         effort: int,
+        has_time: HasTime = always,
         params: BoundParams = BoundParams(),
     ) -> None:
-        self.boundaries, self.make, self.params = boundaries, make, params
+        self.boundaries, self.make, self.has_time, self.params = boundaries, make, has_time, params
         self.precise = max(start // 1000, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
@@ -200,10 +226,12 @@ class Climb:
         stride, high = max(self.low // 100, 1), None
         for _ in range(self.params.packing_steps):
             middle = self.low + stride if high is None else (self.low + high) // 2
-            if self.effort <= 0 or (high is not None and high - self.low <= self.precise):
+            if self.effort <= 0 or not self.has_time() or (high is not None and high - self.low <= self.precise):
                 break
             half = self.effort // 2
-            refutation = Refutation(self.boundaries, self.make, most=most, effort=half, params=self.params)
+            refutation = Refutation(
+                self.boundaries, self.make, most=most, effort=half, has_time=self.has_time, params=self.params
+            )
             cases = refutation.find(middle)
             self.effort -= half - refutation.effort
             if cases is None:
@@ -213,15 +241,21 @@ class Climb:
 
 
 def climb(
-    boundaries: Boundaries, start: int, *, make: MakeCovering, effort: int, params: BoundParams = BoundParams()
+    boundaries: Boundaries,
+    start: int,
+    *,
+    make: MakeCovering,
+    effort: int,
+    has_time: HasTime = always,
+    params: BoundParams = BoundParams(),
 ) -> tuple[int, list[PackingCertificate]]:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
-    Nothing is begun that would take much more than the effort to list.
+    Nothing is begun that would take much more than the effort to list, nor without time.
     """
     if OpenStages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
         return start, []
-    search = Climb(boundaries, start, make=make, effort=effort, params=params)
+    search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time, params=params)
     for most in (1, MAX_CASES):
         search.go_on(most=most)
     return search.low + 1, search.cases

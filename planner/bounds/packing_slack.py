@@ -69,7 +69,7 @@ class Ways:
         stages, size = self.stages, self.boundaries.size
         found = numpy.full((size + 1, self.slots + 1), NO_COST)
         found[size] = 0
-        for stage in self._in_order(backwards=True):
+        for stage in self.in_order(backwards=True):
             start, used = int(stages.start[stage]), int(stages.replicas[stage])
             place = found[start, : self.slots + 1 - used]
             beyond = found[stages.end[stage], used:] + min(int(self.least[stage]) * used, NO_COST)
@@ -77,7 +77,7 @@ class Ways:
         least: Integers = numpy.minimum(found, NO_COST)
         return least
 
-    def _in_order(self, *, backwards: bool = False) -> list[int]:
+    def in_order(self, *, backwards: bool = False) -> list[int]:
         """Open stages that the slots can hold, by their start."""
         stages = self.stages
         chosen = numpy.flatnonzero(stages.is_open & (stages.replicas <= self.slots) & (self.least < NO_COST))
@@ -90,7 +90,7 @@ class Ways:
         self.ahead = self._ahead()
         self.waste = numpy.full((size + 1, self.boundaries.replicas + 1, 2, self.slots + 1, BUCKETS), NO_COST)
         self.heads, self.soonest = (numpy.full(len(stages.start), NEVER) for _ in range(2))
-        for stage in self._in_order():
+        for stage in self.in_order():
             if stages.start[stage] == 0:
                 self._begin(stage)
             else:

@@ -21,12 +21,14 @@ from planner.costs import CostModel
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
+from planner.simulate import simulate
 from profiles.load import load_workload
 from solver_models.covering import Covering
 from tests.long_runs import examples
 from tests.planner.oracle import brute_force
+from tests.planner.plan_in_packing import follow
 from tests.planner.test_certificate import make_chain, plans_of
-from tests.strategies import random_problem, tiny_problem
+from tests.strategies import random_chain, random_problem, tiny_problem
 
 
 def packed(problem: Problem) -> Bound:
@@ -34,11 +36,19 @@ def packed(problem: Problem) -> Bound:
     return make_bound(problem, CostModel(problem), make_covering=Covering)
 
 
-def alike(problem: Problem) -> Problem:
-    """The problem on devices of one type, for the makespan."""
-    devices = problem.cluster.devices
-    cluster = replace(problem.cluster, devices=tuple(replace(d, type=devices[0].type) for d in devices))
-    return replace(problem, cluster=cluster, options=replace(problem.options, objective="makespan"))
+def timed(problem: Problem) -> Problem:
+    """The problem for the makespan, on single devices and with at most two stages on each."""
+    most = min(problem.options.max_stages_per_device, 2)
+    options = replace(problem.options, objective="makespan", max_width=1, max_stages_per_device=most)
+    return replace(problem, options=options)
+
+
+def starved(rng: Random) -> Problem:
+    """A chain in little memory, with replicas, chunks and receive buffers."""
+    problem = random_chain(rng, sizes=(6, 4, 6), tight=True)
+    options = replace(problem.options, max_replicas=rng.choice([1, 2, None]), max_stages_per_device=2)
+    profile = replace(problem.profile, microbatch_size=rng.choice([1, 4, 8]))
+    return replace(problem, options=options, profile=profile)
 
 
 def is_ruled_out(problem: Problem, value: int) -> bool:
@@ -55,7 +65,7 @@ def is_ruled_out(problem: Problem, value: int) -> bool:
 @given(rng=st.randoms(use_true_random=False))
 def test_the_best_plan_is_never_ruled_out(rng):
     """Tests that the optimum of tiny problems is not denied, however many cases are told apart."""
-    problem = alike(tiny_problem(rng))
+    problem = timed(tiny_problem(rng))
     best = brute_force(problem)
     if best is not None:
         assert not is_ruled_out(problem, best)
@@ -65,8 +75,21 @@ def test_the_best_plan_is_never_ruled_out(rng):
 @given(rng=st.randoms(use_true_random=False))
 def test_no_plan_is_ruled_out(rng):
     """Tests that no random plan of random problems is denied, even in the least memory that it fits."""
-    for tight, _, value in plans_of(rng, alike(random_problem(rng)), tries=2):
+    for tight, _, value in plans_of(rng, timed(random_problem(rng)), tries=2):
         assert not is_ruled_out(tight, value)
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_plans_survive_every_rule(rng):
+    """Tests that no stage of a random plan and no load of its devices is left out, in the least memory that it fits."""
+    problem = timed(rng.choice([random_problem, starved])(rng))
+    if not applies_to(Least(problem, CostModel(problem))):
+        return
+    for tight, plan, value in plans_of(rng, problem, tries=2):
+        peaks = simulate(tight, plan).peak_bytes
+        if all(tight.cluster.by_name[device].usable_bytes >= peak for device, peak in peaks.items()):
+            follow(tight, plan, value=value, depth=4)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -102,6 +125,46 @@ def test_three_layers_on_two_devices():
     assert plan.evidence is not None
     assert plan.evidence.makespan_ns == 240
     assert plan.evidence.bound_kind == "packing"
+
+
+def few_in_flight(*, memory: int = 20) -> Problem:
+    """Two layers of which a device in so little memory holds one, with one microbatch at a time."""
+    problem = make_chain([(10, 10, 10)] * 2, num_devices=2, num_microbatches=6, gradient=10**5)
+    layers = tuple(replace(layer, state_bytes=10, stash_bytes=10) for layer in problem.profile.layers)
+    machines = tuple(replace(device, memory_bytes=memory) for device in problem.cluster.devices)
+    options = replace(problem.options, receive_buffers=0, recompute=False)
+    return replace(
+        problem,
+        profile=replace(problem.profile, layers=layers),
+        cluster=replace(problem.cluster, devices=machines),
+        options=options,
+    )
+
+
+def test_one_microbatch_at_a_time():
+    """Tests that where a layer fits on a device with one microbatch only, the next F waits for a round trip."""
+    ample, scarce = packed(few_in_flight(memory=10**6)), packed(few_in_flight())
+    assert scarce.kind == "packing"
+    assert scarce.value_ns > 1.2 * ample.value_ns
+    plan = make_plan(few_in_flight(), limits=Limits(time_limit_s=60, max_rounds=1))
+    assert plan.evidence is not None
+    assert plan.evidence.makespan_ns == scarce.value_ns == 250
+    assert check_certificate(few_in_flight(), json.loads(json.dumps(scarce.certificate))) == scarce.value_ns
+
+
+def test_nothing_is_begun_without_time():
+    """Tests that the clock ends the search between two rounds, and that what was found until then holds."""
+    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
+    asked: list[bool] = []
+
+    def until_the_third() -> bool:
+        asked.append(True)
+        return len(asked) < 3
+
+    start = 1
+    value, cases = climb(boundaries, start, make=Covering, effort=10**8, has_time=until_the_third)
+    assert len(asked) < 8
+    assert value == start or is_out_of_reach(boundaries, value - 1, cases=cases)
 
 
 def test_too_many_pairs_are_not_begun():
@@ -171,32 +234,29 @@ def test_broken_cases_are_refused():
                 check_certificate(problem, {**certificate, "cases": cases})
 
 
+@pytest.mark.parametrize(("number", "best"), [(0, 240), (1, 250)])
 @settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
-def test_made_up_prices_prove_no_more_than_is_true(data):
+def test_made_up_prices_prove_no_more_than_is_true(number, best, data):
     """Tests that whatever prices and splits are made up, a makespan that a plan has is not ruled out."""
-    boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
-    prices = st.lists(st.integers(0, PRICE), min_size=4, max_size=4)
-    split = st.one_of(st.none(), st.builds(Split, st.integers(0, 2), st.integers(0, 2)))
+    problem = (heavy(), few_in_flight())[number]
+    boundaries = Boundaries(Least(problem, CostModel(problem)))
+    prices = st.lists(st.integers(0, PRICE), min_size=boundaries.size + 1, max_size=boundaries.size + 1)
+    split = st.one_of(st.none(), st.builds(Split, st.integers(0, boundaries.size - 1), st.integers(0, 2)))
     case = st.builds(PackingCertificate, st.lists(prices, max_size=3).map(tuple), split)
     cases = data.draw(st.lists(case, min_size=1, max_size=7))
-    assert not is_out_of_reach(boundaries, data.draw(st.integers(240, 400)), cases=cases)
+    assert not is_out_of_reach(boundaries, data.draw(st.integers(best, 400)), cases=cases)
 
 
 def test_it_is_left_out_where_it_does_not_hold():
-    """Tests that spans, unlike devices, three stages per device and frozen layers have no packing bound."""
+    """Tests that spans, three stages per device and frozen layers have no packing bound."""
     problem = heavy()
     certificate = packed(problem).certificate
-    first, *others = problem.cluster.devices
-    unlike = replace(problem.cluster, devices=(replace(first, type="cpu"), *others))
-    layers = tuple(
-        replace(layer, costs=(*layer.costs, replace(layer.costs[0], device_type="cpu")))
-        for layer in problem.profile.layers
-    )
+    without_gradients = tuple(replace(edge, gradient_bytes=0) for edge in problem.profile.edges)
     for other in (
         replace(problem, options=replace(problem.options, objective="span")),
         replace(problem, options=replace(problem.options, max_stages_per_device=3)),
-        replace(problem, cluster=unlike, profile=replace(problem.profile, layers=layers)),
+        replace(problem, profile=replace(problem.profile, edges=without_gradients)),
     ):
         assert packed(other).kind != "packing"
         with pytest.raises(ValueError, match="certificate: "):

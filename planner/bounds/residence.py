@@ -1,0 +1,105 @@
+"""How long microbatches stay on a device with two stages, and how many fit at a time; docs/bounds.md proves it."""
+
+from dataclasses import dataclass
+
+import numpy
+from numpy.typing import NDArray
+
+from planner.bounds.minimum_costs import Integers
+
+MAX_AREA = 1 << 60
+"""Bytes x time stay below this, so that 64 bits hold them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StayTimes:
+    """One stage of each pair: times and bytes of a microbatch on a replica."""
+
+    stay: Integers
+    """From the start of F to the end of I, at least; never more than the deadline + 1."""
+    forward: Integers
+    """F."""
+    rest: Integers
+    """The backward pass after the gradient has left."""
+    held: Integers
+    """Bytes from F to I."""
+    stash: Integers
+    """Bytes during I."""
+    kept: Integers
+    """Bytes from I to W."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residence:
+    """Pairs of stages, each on one device; one entry per pair."""
+
+    count: int
+    """Microbatches."""
+    deadline: int
+    """When all is done."""
+    nested: NDArray[numpy.bool_]
+    """Whether a microbatch that the second stage holds is held by the first, too."""
+    free: Integers
+    """Bytes left by both states and the receive buffers."""
+    first: StayTimes
+    """The stage further up."""
+    second: StayTimes
+    """The other one."""
+
+    @property
+    def fits(self) -> NDArray[numpy.bool_]:
+        """Whether one microbatch fits at a time."""
+        above = numpy.where(self.nested, self.first.held, 0)
+        fits: NDArray[numpy.bool_] = self.free >= numpy.maximum(self.first.stash, above + self.second.stash)
+        return fits
+
+    def first_in_turn(self) -> Integers:
+        """From the first F of the first stage to its last W."""
+        flight = in_flight(self.free, self.first.held, count=self.count)
+        return turns(self.count, flight, stay=self.first.stay, forward=self.first.forward) + self.first.rest
+
+    def second_in_turn(self) -> Integers:
+        """The same of the second stage."""
+        held = self.second.held + numpy.where(self.nested, self.first.held, 0)
+        flight = in_flight(self.free, held, count=self.count)
+        return turns(self.count, flight, stay=self.second.stay, forward=self.second.forward) + self.second.rest
+
+    def area(self) -> Integers:
+        """The time that bytes x time of all microbatches take, if as many bytes as possible are held all along."""
+        first, second = self.first, self.second
+        largest = int(self.free.max(initial=0)) * (self.deadline + 1) * 4 * (self.count + 1)
+        shift = max(0, largest.bit_length() - MAX_AREA.bit_length() + 1)
+        filled, free = -(-self._filled() >> shift), -(-self.free >> shift)
+        staying = self.count * ((first.held >> shift) * first.stay + (second.held >> shift) * second.stay)
+        after = self.count * ((first.kept >> shift) * first.rest + (second.kept >> shift) * second.rest)
+        busy = numpy.maximum(-(-staying // numpy.maximum(filled, 1)), -(-(staying + after) // numpy.maximum(free, 1)))
+        found: Integers = numpy.where(self.fits, busy, 0)
+        return found
+
+    def _filled(self) -> Integers:
+        """The most bytes that microbatches between F and I can hold."""
+        first, second = self.first.held, self.second.held
+        most: Integers = numpy.zeros(len(first), dtype=numpy.int64)
+        for number in range(self.count + 1):
+            left = self.free - number * first
+            if not (left >= 0).any():
+                break
+            beside: Integers = numpy.where(second > 0, left // numpy.maximum(second, 1), self.count)
+            beside = numpy.minimum(beside, numpy.where(self.nested, number, self.count))
+            held: Integers = number * first + beside * second
+            numpy.maximum(most, held, out=most, where=left >= 0)
+        return most
+
+
+def in_flight(free: Integers, held: Integers, *, count: int) -> Integers:
+    """How many microbatches of so many bytes fit at a time: one at least, all at most."""
+    fitting = numpy.clip(free // numpy.maximum(held, 1), 1, count)
+    found: Integers = numpy.where(held > 0, fitting, count)
+    return found
+
+
+def turns(count: int, flight: Integers, *, stay: Integers, forward: Integers) -> Integers:
+    """From the first F of a stage replica to its last I, with so many microbatches between F and I at a time."""
+    rounds: Integers = (count - 1) // flight
+    found: Integers = (rounds + 1) * stay + (count - 1 - rounds * flight) * forward
+    return found

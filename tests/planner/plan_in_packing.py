@@ -1,0 +1,72 @@
+"""A plan that exists survives every rule of the packing bound: its stages, and what its devices hold.
+
+A plan is followed, with its own makespan as the deadline, through rounds of prices and splits. The first step that
+leaves out one of its stages, or of its devices' loads, is named.
+"""
+
+from planner.bounds.boundaries import Boundaries
+from planner.bounds.minimum_costs import Least
+from planner.bounds.packing import Packing, Split
+from planner.bounds.packing_search import Refutation
+from planner.costs import CostModel
+from planner.plan import Plan
+from planner.problem import Problem
+from solver_models.covering import Covering
+
+
+class LostError(AssertionError):
+    """A rule denies a plan that exists."""
+
+
+def follow(problem: Problem, plan: Plan, *, value: int, depth: int) -> int:
+    """Follow the plan through so many splits at most; the splits that it passed. Raises LostError if it is left out."""
+    boundaries = Boundaries(Least(problem, CostModel(problem)))
+    deadline = value - boundaries.least.optimizer_ns
+    keys = [boundaries.least.layers[boundaries.trunk.path[key]].name for key in boundaries.keys]
+    held = [[keys.index(name) for name in keys if name in stage.layers] for stage in plan.stages]
+    packing = Packing(boundaries, deadline)
+    refutation = Refutation(boundaries, Covering, most=1, effort=10**9)
+    for passed in range(depth):
+        require(packing, plan, held=held, where=f"begin of split {passed}")
+        _, split = refutation._price(packing)
+        require(packing, plan, held=held, where=f"prices {passed}")
+        if split is None:
+            return passed
+        packing = packing.part(split, first=is_first(split, plan, held=held))
+    require(packing, plan, held=held, where="end")
+    return depth
+
+
+def is_first(split: Split, plan: Plan, *, held: list[list[int]]) -> bool:
+    """Whether the plan is of the first case."""
+    if split.replicas:
+        return any(
+            split.place in keys and len(stage.replicas) <= split.replicas
+            for stage, keys in zip(plan.stages, held, strict=True)
+        )
+    return any(keys and keys[0] == split.place for keys in held)
+
+
+def require(packing: Packing, plan: Plan, *, held: list[list[int]], where: str) -> None:
+    """Every stage of the plan is open, and every device holds one of the loads."""
+    stages, loads = packing.stages, packing.loads
+    rows: dict[tuple[int, int, int], int] = {
+        key: row
+        for row, key in enumerate(
+            zip(stages.start.tolist(), stages.end.tolist(), stages.replicas.tolist(), strict=True)
+        )
+    }
+    on: dict[str, list[int]] = {}
+    for stage, keys in zip(plan.stages, held, strict=True):
+        if not keys:
+            continue
+        row = rows.get((keys[0], keys[-1] + 1, len(stage.replicas)))
+        if row is None or not stages.is_open[row]:
+            raise LostError(f"{where}: the stage of keys {keys} on {len(stage.replicas)} replicas is closed")
+        for (device,) in stage.replicas:
+            on.setdefault(device, []).append(row)
+    known = set(zip(loads.first.tolist(), loads.second.tolist(), strict=True))
+    for device, own in on.items():
+        own.sort(key=lambda row: int(stages.start[row]))
+        if (own[0], own[1] if len(own) > 1 else -1) not in known:
+            raise LostError(f"{where}: what {device} holds is no load: {own}")
