@@ -27,7 +27,7 @@ def notify_service(event: Literal["drifted", "device_lost"], detail: Mapping[str
         before, _, job_id = parts.path.rpartition("/v1/plans/")
         job_id = job_id if before or parts.path.startswith("/v1/plans/") else parse_qs(parts.query)["plan"][0]
         root = f"{parts.scheme}://{parts.netloc}{before}"
-        count = Client(root, key=os.environ.get(KEY), timeout_s=5.0, num_tries=1).notify(job_id, event, dict(detail))
+        count = Client(root, key=os.environ.get(KEY), timeout_s=5.0, num_tries=1).notify(job_id, event, detail=detail)
         sys.stderr.write(f"{root} tells {count} webhooks: {event.replace('_', ' ')}\n")
     except (ServerError, ValueError, LookupError) as error:
         sys.stderr.write(f"the service was not told ({event.replace('_', ' ')}): {str(error)[:300]}\n")

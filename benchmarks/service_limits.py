@@ -101,7 +101,7 @@ class Silent:
 
 
 def hold(port: int, name: str, count: int, pipe: Connection) -> None:
-    """In a process of its own: hold connections until something comes through the pipe; then say how many came again."""
+    """In a process of its own: hold connections until the pipe says something; then say how many came again."""
     raise_file_limit()
     silent = Silent(port, HALVES[name], count=count)
     pipe.send(0)
