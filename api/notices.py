@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from api.client import Client, ServerError
-from api.remote import KEY
-
 PLAN = "PIPEPLAN_NOTIFY"
 """Environment variable: the address of the plan at its service, of which `watch` and launched jobs tell."""
 
@@ -22,6 +19,9 @@ def notify_service(event: Literal["drifted", "device_lost"], detail: Mapping[str
     wanted = url or os.environ.get(PLAN)
     if not wanted:
         return
+    from api.client import Client, ServerError
+    from api.remote import KEY
+
     try:
         parts = urlsplit(wanted)
         before, _, job_id = parts.path.rpartition("/v1/plans/")
