@@ -173,7 +173,7 @@ class Client:
             body["limits"] = to_plain(limits)
         return cast(JobDocument, self._json("POST", "/v1/what-if", body=body))
 
-    def notify(self, job_id: str, event: str, detail: Mapping[str, Any]) -> int:
+    def notify(self, job_id: str, event: str, *, detail: Mapping[str, Any]) -> int:
         """Tell the webhooks of the plan's tenant that it `drifted`, or that a `device_lost`; how many there are."""
         body = {"event": event, "detail": dict(detail)}
         return int(self._json("POST", f"/v1/plans/{quote(job_id)}:notify", body=body)["num_webhooks"])

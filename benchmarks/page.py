@@ -27,7 +27,7 @@ from planner.progress import Limits
 from planner.simulate import simulate
 
 DEMOS = ("resnet50-two-hosts", "gpt-1.5b-zero-bubble")
-QUALITY = 80
+QUALITY = 65
 """Of pictures for the docs, per cent: each stays below 200 kB."""
 
 SIZES = {"light": (1440, 2300), "dark": (1440, 1300), "phone": (390, 1500)}

@@ -7,13 +7,14 @@ Processes of their own, as `pipeplan serve` starts them, without keys; clients a
 
 import http.client
 import json
+import multiprocessing
 import socket
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from api.client import Client
@@ -98,25 +99,26 @@ class Silent:
             self._sockets[place] = self._connect()
             self.num_dropped += 1
 
-    def close(self) -> None:
-        """Hang up."""
-        for each in self._sockets:
-            each.close()
+
+def hold(port: int, name: str, count: int, pipe: Connection) -> None:
+    """In a process of its own: hold connections until the pipe says something; then say how many came again."""
+    raise_file_limit()
+    silent = Silent(port, HALVES[name], count=count)
+    pipe.send(0)
+    while not pipe.poll(0.5):
+        silent.renew()
+    pipe.send(silent.num_dropped)
 
 
 def half_open_row(name: str, *, count: int, seconds: float) -> tuple[str, str]:
     """What others wait while so many connections stay half-open."""
     times, statuses = list[float](), Counter[int]()
+    processes = multiprocessing.get_context("spawn")
     with started() as site:
-        silent = Silent(site.port, HALVES[name], count=count)
-        is_over = threading.Event()
-
-        def keep() -> None:
-            while not is_over.wait(0.5):
-                silent.renew()
-
-        keeper = threading.Thread(target=keep)
-        keeper.start()
+        here, there = processes.Pipe()
+        holder = processes.Process(target=hold, args=(site.port, name, count, there))
+        holder.start()
+        here.recv()
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             for path in PATHS:
@@ -124,15 +126,15 @@ def half_open_row(name: str, *, count: int, seconds: float) -> tuple[str, str]:
                 statuses[status] += 1
                 times.append(took_s)
             time.sleep(0.05)
-        is_over.set()
-        keeper.join()
-        silent.close()
+        here.send(None)
+        num_dropped = here.recv()
+        holder.join()
     others = {status: number for status, number in statuses.items() if status != 200}
     said = f"{percentiles_ms(sorted(times))}; {len(times)} asked, {'all 200' if not others else f'others: {others}'}"
-    what = (
-        f"{count} connections that sent {name}, held {seconds:.0f} s ({silent.num_dropped} came again): others' answers"
+    return (
+        f"{count} connections that sent {name}, for {seconds:.0f} s ({num_dropped} came again): others' answers",
+        said,
     )
-    return what, said
 
 
 def first_posts_row(starts: int) -> tuple[str, str]:
@@ -178,8 +180,10 @@ def percentiles_ms(times: list[float]) -> str:
 
 def main() -> None:
     """Measure and write the table."""
-    arguments = make_parser(__doc__).parse_args()
-    count, seconds, starts = (200, 3.0, 2) if arguments.quick else (2000, 60.0, 20)
+    parser = make_parser(__doc__)
+    parser.add_argument("--starts", type=int, default=20)
+    arguments = parser.parse_args()
+    count, seconds, starts = (200, 3.0, 2) if arguments.quick else (2000, 60.0, arguments.starts)
     raise_file_limit()
     first, _, rest = (__doc__ or "").partition("\n\n")
     table = Table(

@@ -211,7 +211,7 @@ class Prefect(Peer):
     """A server with SQLite, and a runner that starts a process for each run."""
 
     name = "prefect"
-    packages = ("prefect", "fastapi<0.120", "ortools")  # 3.8.8 does not start with FastAPI 0.165
+    packages = ("prefect<3.5", "fastapi<0.120", "importlib_metadata", "ortools")  # 3.8.8 fails with FastAPI 0.165
 
     @property
     def _variables(self) -> dict[str, str]:
@@ -285,11 +285,11 @@ def post(url: str, body: Any = None) -> Any:
 
 def descendants(pid: int) -> list[int]:
     """Processes below one, however deep."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [each for child in children for each in (int(child), *descendants(int(child)))]
+    children = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):  # every thread knows those that it started
+        with suppress(OSError):
+            children += [int(child) for child in task.read_text().split()]
+    return [each for child in children for each in (child, *descendants(child))]
 
 
 def proportional_kib(pid: int) -> int:

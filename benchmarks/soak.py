@@ -86,10 +86,12 @@ class Soak:
         others = [threading.Thread(target=self._watch), threading.Thread(target=self._kill_now_and_then)]
         for thread in (*(client.thread for client in clients), *others):
             thread.start()
-        self.is_over.wait(self.seconds)
-        self.is_over.set()
-        for thread in (*(client.thread for client in clients), *others):
-            thread.join()
+        try:
+            self.is_over.wait(self.seconds)
+        finally:
+            self.is_over.set()
+            for thread in (*(client.thread for client in clients), *others):
+                thread.join()
 
     def _watch(self) -> None:
         database = open_database(self.site.folder / "data", self.site.database_url)

@@ -28,6 +28,10 @@ FROZEN_S = 10.0
 """A session that stands still for so long in the middle of a transaction loses it, and with it its locks."""
 
 
+EVEN_S = 600.0
+"""How long two clocks run evenly; then they are held against each other again, for a service that runs for months."""
+
+
 class PostgresDatabase:
     """Every thread has its own connection; one that broke is made anew with the next transaction."""
 
@@ -38,7 +42,7 @@ class PostgresDatabase:
         self._connections = ThreadConnections(
             self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
         )
-        self._offset_s: float | None = None
+        self._offset_s, self._offset_until = 0.0, float("-inf")
 
     def _connect(self) -> "psycopg.Connection[Any]":
         connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
@@ -97,12 +101,13 @@ class PostgresDatabase:
         """Rows are locked one by one here, so nobody waits."""
 
     def now(self) -> float:
-        """The database's clock, as far as ours runs evenly with it."""
-        if self._offset_s is None:
+        """The database's clock, as far as ours runs evenly with it for `EVEN_S`."""
+        if time.monotonic() >= self._offset_until:
             with self.transaction() as cursor:
                 cursor.execute("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
                 row = cursor.fetchone()
             self._offset_s = float(row[0] if row else 0.0) - time.time()
+            self._offset_until = time.monotonic() + EVEN_S
         return time.time() + self._offset_s
 
     def close(self) -> None:

@@ -8,6 +8,8 @@ wait, the one that has waited longest is dropped. What the parser refuses is a p
 import asyncio
 import resource
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -23,26 +25,36 @@ BODY_GRACE_S = 5.0
 RESERVED_FILES = 256
 """Descriptors kept for the store, the solver processes and the listening socket."""
 
+LEAST_S = 1.0
+"""So long a connection may wait before it has to make room: its request may have come with it, and not be read yet."""
+
+BURST = 4
+"""Times as many as may wait, that many within `LEAST_S` are too many all the same."""
+
 _CODES = {400: "not_http", 408: "too_slow", 431: "header_too_large", 501: "not_http", 503: "busy"}
 
 
 class WaitingConnections:
     """The connections that wait, longest first."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._waiting: dict[DeadlineProtocol, None] = {}
+    def __init__(self, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.most, self._clock = most, clock
+        self._waiting: dict[DeadlineProtocol, float] = {}
+        """Since when."""
         self.num_dropped = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, connection: "DeadlineProtocol") -> None:
-        """It begins to wait; if that is one too many, the one that has waited longest is dropped."""
+        """It begins to wait; beyond `most`, those that have waited longest are dropped, but none at once."""
+        now = self._clock()
         self._waiting.pop(connection, None)
-        self._waiting[connection] = None
-        if len(self._waiting) > self.most:
-            oldest = next(iter(self._waiting))
+        self._waiting[connection] = now
+        while len(self._waiting) > self.most:
+            oldest, since = next(iter(self._waiting.items()))
+            if now - since < LEAST_S and len(self._waiting) <= BURST * self.most:
+                return
             self.remove(oldest)
             self.num_dropped += 1
             oldest.drop()

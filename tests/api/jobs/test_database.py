@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.jobs.database import await_server
+from api.jobs.postgres import EVEN_S, PostgresDatabase
 from tests.api.postgres import PostgresServer, find_programs
 
 pytestmark = pytest.mark.skipif(find_programs() is None, reason="PostgreSQL's server is not installed")
@@ -50,3 +51,14 @@ def test_what_waiting_does_not_mend_is_said_at_once(server: PostgresServer):
         await_server(server.url("nowhere"), wait_s=3600, tell=lambda _: None)
     with pytest.raises(ValueError, match="--database-url: "):
         await_server("no url", wait_s=3600, tell=lambda _: None)
+
+
+def test_clocks_are_held_against_each_other_again(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a clock that is set anew, or runs unevenly, misleads a process for minutes, not for months."""
+    database = PostgresDatabase(postgres.fresh_database())
+    begin, ours, passed = database.now(), time.time, time.monotonic
+    monkeypatch.setattr("api.jobs.postgres.time.time", lambda: ours() + 1000.0)
+    assert database.now() - begin > 900.0
+    monkeypatch.setattr("api.jobs.postgres.time.monotonic", lambda: passed() + EVEN_S)
+    assert abs(database.now() - begin) < 900.0
+    database.close_all()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from api.service.listener import WaitingConnections, raise_file_limit
+from api.service.listener import BURST, LEAST_S, WaitingConnections, raise_file_limit
 from api.service.openapi import example_submission
 from api.service.settings import ClientLimits
 from tests.api.service.servers import Running, serving
@@ -149,7 +149,10 @@ def test_too_many_requests_at_once(tmp_path: Path):
 
 
 def test_the_longest_wait_ends_first():
-    """Tests that of too many that wait the one that has waited longest goes, and one that moves on begins anew."""
+    """Tests that of too many that wait the one that has waited longest goes, and one that moves on begins anew.
+
+    Tests that those who have just come stay until their request can have been read, unless they are far too many.
+    """
     dropped: list[str] = []
 
     class Connection:
@@ -159,8 +162,16 @@ def test_the_longest_wait_ends_first():
         def drop(self) -> None:
             dropped.append(self.name)
 
-    waiting = WaitingConnections(2)
-    first, second, third = (Connection(name) for name in ("first", "second", "third"))
+    moment = 0.0
+    waiting = WaitingConnections(2, clock=lambda: moment)
+    first, second, third, fourth = (Connection(name) for name in ("first", "second", "third", "fourth"))
     for connection in (first, second, first, third):
         waiting.add(connection)  # type: ignore[arg-type]
-    assert (dropped, len(waiting), waiting.num_dropped) == (["second"], 2, 1)
+    assert (dropped, len(waiting)) == ([], 3)
+    moment = LEAST_S
+    waiting.add(fourth)  # type: ignore[arg-type]
+    assert (dropped, len(waiting), waiting.num_dropped) == (["second", "first"], 2, 2)
+    for number in range(2 * BURST + 1):
+        waiting.add(Connection(str(number)))  # type: ignore[arg-type]
+    assert dropped == ["second", "first", "third", "fourth", "0"]
+    assert len(waiting) == 2 * BURST
