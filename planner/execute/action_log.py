@@ -56,10 +56,10 @@ BASE_NS = 10**9
 are off by a quarter of one after an hour, and by a microsecond at most after ten seconds."""
 
 
-class _Base:
+class _CountedEvent:
     """An event from which others are counted, itself counted from the one before."""
 
-    def __init__(self, before: "_Base | None") -> None:
+    def __init__(self, before: "_CountedEvent | None") -> None:
         self.event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         self.event.record()
         self.made = time.perf_counter_ns()
@@ -80,7 +80,7 @@ class CudaMark(NamedTuple):
     """A moment on the current stream."""
 
     event: Any
-    base: _Base
+    base: _CountedEvent
 
 
 def _elapsed_ns(start: Any, end: Any) -> int:
@@ -92,13 +92,13 @@ class CudaClock:
     """For work that is queued on the current stream: a mark is reached when all that was queued before it is done."""
 
     def __init__(self) -> None:
-        self._base = _Base(None)
+        self._base = _CountedEvent(None)
         self._ends = deque[CudaMark]()
 
     def mark(self) -> CudaMark:
         """Queue an event."""
         if time.perf_counter_ns() - self._base.made > BASE_NS:
-            self._base = _Base(self._base)
+            self._base = _CountedEvent(self._base)
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return CudaMark(event, self._base)

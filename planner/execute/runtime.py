@@ -95,7 +95,8 @@ class PlanStage(PipelineStage):
         if not self.is_deferring:
             return  # torch's own split wants the tensors themselves
         outputs = () if self.is_last else kept_outputs(self, microbatch)
-        replace_outputs(self, microbatch, [get_gradient_edge(y) if y.requires_grad else None for y in outputs])
+        roots = [get_gradient_edge(y) if y.requires_grad else None for y in outputs]
+        replace_outputs(self, microbatch, roots=roots)
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
         """B, or I: then weight gradients wait."""

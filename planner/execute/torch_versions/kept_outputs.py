@@ -14,7 +14,7 @@ def kept_outputs(stage: Any, microbatch: int) -> tuple[Any, ...]:
     return tuple(stage._forward_chunk_states[microbatch].live_outputs)
 
 
-def replace_outputs(stage: Any, microbatch: int, roots: Sequence[Any]) -> None:
+def replace_outputs(stage: Any, microbatch: int, *, roots: Sequence[Any]) -> None:
     """Let the backward of a microbatch begin at `roots` (edges of the graph, None where nothing is trained)."""
     if hasattr(stage, "fwd_cache"):
         stage.fwd_cache[microbatch] = tuple(roots), stage.fwd_cache[microbatch][1]
