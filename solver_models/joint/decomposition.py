@@ -85,7 +85,7 @@ def _part(net: Net, lanes: Integers) -> Net:
         name: np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         for name, counts in (("flow_start", sent), ("device_start", held))
     }
-    kept = {name: getattr(net, name)[flows] for name in ("flow_duration", "flow_route", "flow_shared")}
+    kept = {name: getattr(net, name)[flows] for name in ("flow_way", "flow_duration", "flow_route", "flow_shared")}
     device_lanes = place[net.device_lanes[np.isin(net.device_lanes, lanes)]]
     return net._replace(**own, **sums, **kept, flow_target=place[net.flow_target[flows]], device_lanes=device_lanes)
 
