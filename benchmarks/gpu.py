@@ -24,7 +24,8 @@ from torch import distributed
 from benchmarks.gpu_models import MODELS, TINY
 from planner.actions import Action
 from planner.execute.deferred import make_deferring
-from planner.execute.execution import Execution, prepare
+from planner.execute.execution import Execution
+from planner.execute.preparation import prepare
 from planner.execute.training import Training
 from planner.judge.reading import Reading
 from planner.plan import Plan, Stage

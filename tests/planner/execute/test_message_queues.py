@@ -9,9 +9,9 @@ torch = pytest.importorskip("torch")
 
 from planner.execute import message_queues, session  # noqa: E402
 from planner.execute.batch_copies import ready_to_copy, to_device  # noqa: E402
-from planner.execute.execution import _Groups  # noqa: E402
 from planner.execute.layout import make_layout  # noqa: E402
 from planner.execute.message_queues import find_directions, make_queues  # noqa: E402
+from planner.execute.process_groups import ProcessGroups  # noqa: E402
 from planner.execute.routed_runtime import meet  # noqa: E402
 from planner.execute.routes import SampleExchange, make_routes  # noqa: E402
 from planner.execute.wiring import StageEdge  # noqa: E402
@@ -89,10 +89,10 @@ def test_a_process_makes_its_own_group_only():
     """Tests that of 64 processes none makes, or waits for, the groups of the 63 others."""
     layout = make_layout(make_random_plan(" ".join(map(str, range(64))), num_microbatches=1))
     with (
-        mock.patch("planner.execute.execution.distributed.get_rank", return_value=5),
-        mock.patch("planner.execute.execution.distributed.new_group") as new_group,
+        mock.patch("planner.execute.process_groups.distributed.get_rank", return_value=5),
+        mock.patch("planner.execute.process_groups.distributed.new_group") as new_group,
     ):
-        _Groups(layout, is_routed=True)
+        ProcessGroups(layout, is_routed=True)
     new_group.assert_called_once_with([5], use_local_synchronization=True)
 
 
