@@ -45,7 +45,7 @@ def test_outputs_are_found_where_each_version_keeps_them():
     for stage in (old, new):
         assert kept_microbatches(stage) == (3,)
         assert kept_outputs(stage, 3) == ("y",)
-        replace_outputs(stage, 3, ["root"])
+        replace_outputs(stage, 3, roots=["root"])
         assert kept_outputs(stage, 3) == ("root",)
     assert old.fwd_cache[3][1] == "inputs"
     assert new._forward_chunk_states[3] == State(["root"], (None,), "inputs")
