@@ -195,7 +195,10 @@ class Orders:
                     return mine
 
     def _hear(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-        message, files, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 3)
+        try:
+            message, files, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 3)
+        except ConnectionResetError:  # whoever asked was killed before the answer was read
+            message, files = b"", []
         if not message:
             self._connections.remove(connection)
             connection.close()
@@ -215,7 +218,8 @@ class Orders:
             answer = self._poll(order["poll"])
         else:
             answer = [pid for pid, master in self._masters.items() if master == order["forks_of"]]
-        connection.send(json.dumps(answer).encode())
+        with suppress(BrokenPipeError, ConnectionResetError):  # killed since
+            connection.send(json.dumps(answer).encode())
         return None
 
     def _poll(self, pid: int) -> int | None:

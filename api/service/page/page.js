@@ -34,7 +34,7 @@ async function refresh() {
     state.jobs = (await call("GET", "v1/plans?limit=100")).plans;
     fillPlans();
     say("");
-    if (state.job && state.content && pareto) pareto.show(state.job, state.latest ?? state.content, state.jobs);
+    if (state.job?.incumbent_ns && state.content && pareto) pareto.show(state.job, state.latest ?? state.content, state.jobs);
   } catch (error) {
     say(error.message);
   }

@@ -154,7 +154,7 @@ def test_streams_are_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_events_come_in_time_not_in_showers(tmp_path: Path):
-    """Tests that however much happens, a stream speaks at most once a second, and skips what is out of date."""
+    """Tests that a stream speaks once a second, and of the end at once, however much happens; old news is skipped."""
     with serving(tmp_path, num_workers=0) as running:
         client, store = running.client(), running.service.store
         job_id = client.submit(make_toy_problem(), limits=QUICK)["id"]
@@ -172,7 +172,7 @@ def test_events_come_in_time_not_in_showers(tmp_path: Path):
         worker.start()
         num_told = sum(event["kind"] == "incumbent" for event in client.follow(job_id))
         worker.join()
-    assert 2 <= num_told <= 1 + (time.monotonic() - begin)
+    assert 2 <= num_told <= 2 + (time.monotonic() - begin)
 
 
 def test_stop_returns_the_best_plan(running: Running):
