@@ -1,0 +1,32 @@
+"""The benchmark of GPUs on the CPU's path: tiny shapes, in a process as `run.sh` starts it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+
+def run(folder: Path, root: Path, *, minutes: str) -> int:
+    """The exit code of the command."""
+    arguments = ("--device", "cpu", "--quick", "--minutes", minutes, "-o", str(folder))
+    return subprocess.run([sys.executable, "-m", "benchmarks.gpu", *arguments], cwd=root, check=False).returncode
+
+
+def test_it_goes_on_where_its_time_ended(tmp_path: Path, repository_root: Path):
+    """Tests that a run without time finds nothing and says so, that the next one profiles a model and runs a plan of
+    it, and that what is there is left as it is."""
+    assert run(tmp_path, repository_root, minutes="0") == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
+    (tmp_path / "device.json").write_text("{}", encoding="utf-8")
+    assert run(tmp_path, repository_root, minutes="0.1") == 3
+    assert (tmp_path / "device.json").read_text(encoding="utf-8") == "{}"
+    executed = sorted(tmp_path.glob("*.kept.json"))
+    assert executed
+    found = json.loads(executed[0].read_text(encoding="utf-8"))
+    assert found["executed_ns"] > 0
+    assert found["predicted_ns"] > 0
+    assert executed[0].name.removesuffix(".kept.json") + ".profile.json" in {path.name for path in tmp_path.iterdir()}
