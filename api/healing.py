@@ -23,7 +23,7 @@ from planner.document import parse_plan, plan_sha256, render_plan
 from planner.embedded_problem import enclosed_problem
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.execute.rank_record import RankRecord, end_now, is_running, read_records
-from planner.execute.resumption import read_resumption
+from planner.execute.resumption_record import read_resumption
 from planner.launch.job_end import JobEnd, judge_end
 from planner.launch.launch_job import LaunchSubmission
 from planner.launch.rank_mapping import place_ranks

@@ -7,7 +7,7 @@ import small_model
 from celery import Celery
 
 FOLDER = Path(os.environ["PEER_FOLDER"])
-for name in ("messages", "processed", "results"):
+for name in ("messages", "processed", "results", "control"):
     (FOLDER / name).mkdir(parents=True, exist_ok=True)
 
 app = Celery("peer", broker="filesystem://", backend=f"file://{FOLDER / 'results'}")
@@ -16,6 +16,7 @@ app.conf.broker_transport_options = {
     "data_folder_out": str(FOLDER / "messages"),
     "processed_folder": str(FOLDER / "processed"),
     "store_processed": True,
+    "control_folder": str(FOLDER / "control"),
 }
 app.conf.task_acks_late = True
 app.conf.task_reject_on_worker_lost = True

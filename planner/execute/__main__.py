@@ -18,7 +18,7 @@ from planner.execute.execution import CHECK_EVERY, Execution, Iteration
 from planner.execute.live_copies import clear_copies, keep_copy
 from planner.execute.recipe import RecipeOrder, read_recipe
 from planner.execute.resume import resume
-from planner.execute.resumption import record_resumption
+from planner.execute.resumption_record import record_resumption
 from planner.execute.session import Choices, join, refuse
 from planner.execute.state_dict import load_weights, save_weights
 from planner.execute.training import Training, load_training

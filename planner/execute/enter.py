@@ -23,7 +23,7 @@ from planner.execute.host_check import expect_world, find_world_differences, loo
 from planner.execute.layout import make_layout
 from planner.execute.placement import DevicePosition, find_seat, hosts_of, load_cluster_tree
 from planner.execute.rank_record import keep_record
-from planner.execute.resumption import RECORD_VARIABLE
+from planner.execute.resumption_record import RECORD_VARIABLE
 from planner.plan import Plan
 
 PLAN_VARIABLE = "PIPEPLAN_PLAN"

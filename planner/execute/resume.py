@@ -9,7 +9,7 @@ from planner.execute.checkpoint import CountingReader, find_newest, load_checkpo
 from planner.execute.execution import Execution
 from planner.execute.live_copies import restore_copies
 from planner.execute.recipe import RecipeOrder, require_fit
-from planner.execute.resumption import Resumption
+from planner.execute.resumption_record import Resumption
 
 
 def resume(
