@@ -76,7 +76,7 @@ quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, cos
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
 # tests/api and tests/integration; by the number of tests, which is the default, some of them would come last. Many wait for other
 # processes, for leases and timeouts: with three at a time two cores have something to do.
-BY_FILE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+BY_FILE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Debian's packages come while the environment is set up, the checks run while kernels compile. The quick tests come first and are
 # watched, with the processes that they start; watching all would take a quarter of an hour.

@@ -24,6 +24,7 @@ from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulate import simulate
 from tests.integration.forked_ranks import Rank, run_forked
+from tests.long_runs import long_only
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 
@@ -196,6 +197,7 @@ def test_another_plan_on_one_rank_is_named(tmp_path: Path):
     assert "rank 1 (d1) has another plan than rank 0 (d0)" in messages(answers[0][1])[0]
 
 
+@long_only
 def test_a_killed_rank_ends_all(tmp_path: Path):
     """Tests that under torchrun the others say who is gone and what they were waiting for."""
     done = torchrun(2, write(PLAN, tmp_path / "plan.json"), "--model", "execute_failures:killed")

@@ -14,7 +14,7 @@ from planner.problem import Options, Problem
 from planner.verify import verify
 from profiles.load import load_workload
 from profiles.workload import dump_workload
-from tests.long_runs import shortened
+from tests.long_runs import long_only, shortened
 
 
 def children_worked_s() -> float:
@@ -23,7 +23,7 @@ def children_worked_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-@pytest.mark.slow
+@long_only
 @pytest.mark.parametrize(("num_layers", "num_devices"), shortened([(1000, 8)], whole=[(1000, 8), (1500, 4)]))
 def test_graph_of_a_thousand_layers(tmp_path: Path, num_layers: int, num_devices: int):
     """Tests that a graph of 1,000 layers and more gets a verified plan in 20 s of every core, no baseline better."""

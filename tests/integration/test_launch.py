@@ -18,7 +18,7 @@ from planner.document import plan_sha256, render_plan
 from planner.plan import Plan
 from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
 from tests.integration.test_execute_command import environment, losses, start_ranks
-from tests.long_runs import IS_LONG
+from tests.long_runs import long_only
 from tests.planner.execute.orders import make_random_plan
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         pytest.param(
             *(FOUR, {"d0": "n1", "d1": "n0", "d2": "n0", "d3": "n2"}),
             id="four tasks",
-            marks=pytest.mark.skipif(not IS_LONG, reason="make test-long runs it"),
+            marks=long_only,
         ),
     ],
 )
@@ -151,6 +151,7 @@ def test_a_slurm_job_is_cancelled(slurm, tmp_path: Path, monkeypatch, capsys):
     assert wait(tmp_path / "job", capsys).startswith("ended: CANCELLED"), "by whomever"
 
 
+@long_only
 def test_agents_of_different_sizes_seat_every_rank(tmp_path: Path, monkeypatch):
     """Tests that the printed commands of two hosts, one with one process and one with two, run the plan together."""
     given = write(THREE, tmp_path, monkeypatch, d0="b", d1="b", d2="a")

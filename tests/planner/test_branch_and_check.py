@@ -23,10 +23,10 @@ from tests.planner.oracle import brute_force
 from tests.solver_models.nets import random_exact_cluster, random_exact_problem
 from tests.strategies import AMPLE, random_chain, random_edges, random_layer, scaled_overheads, tiny_problem
 
-BATCH = 10
+BATCH = shortened(4, whole=10)
 """Seeds per test; the odd ones have ample memory."""
 
-NUM_RANDOM = int(os.environ.get("PIPEPLAN_EXACT_CASES", "12"))
+NUM_RANDOM = int(os.environ.get("PIPEPLAN_EXACT_CASES", shortened("6", whole="12")))
 """Random problems of each kind that are compared with brute force."""
 
 
@@ -49,19 +49,19 @@ def assert_optimal(seeds: range, *, sizes: tuple[int, int, int], **options: obje
         assert planned(problem) == brute_force(problem), f"seed {seed}"
 
 
-@pytest.mark.parametrize("first", range(0, shortened(10, whole=60), BATCH))
+@pytest.mark.parametrize("first", range(0, shortened(4, whole=60), BATCH))
 def test_one_stage_per_device(first: int):
     """Tests that nothing beats the plan for a chain on at most three devices with one stage each."""
     assert_optimal(range(first, first + BATCH), sizes=(6, 3, 3))
 
 
-@pytest.mark.parametrize("first", range(100, shortened(110, whole=140), BATCH))
+@pytest.mark.parametrize("first", range(100, shortened(104, whole=140), BATCH))
 def test_replication(first: int):
     """Tests that nothing beats the plan where stages may be replicated."""
     assert_optimal(range(first, first + BATCH), sizes=(6, 3, 3), max_replicas=None)
 
 
-@pytest.mark.parametrize("first", range(200, shortened(210, whole=240), BATCH))
+@pytest.mark.parametrize("first", range(200, shortened(204, whole=240), BATCH))
 def test_several_stages_per_device(first: int):
     """Tests that nothing beats the plan where a device may hold two stages."""
     assert_optimal(range(first, first + BATCH), sizes=(3, 2, 2), max_stages_per_device=2)

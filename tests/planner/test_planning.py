@@ -20,7 +20,7 @@ from planner.problem import PinnedLayer, Problem
 from planner.progress import Limits, Progress
 from planner.simulate import simulate
 from planner.verify import verify
-from tests.long_runs import examples, shortened
+from tests.long_runs import long_only, shortened
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.solver_models.nets import random_exact_problem, random_restrictions, tighten
 from tests.strategies import random_plan, random_problem
@@ -75,7 +75,7 @@ def plan_or_none(problem: Problem, limits: Limits = QUICK) -> Plan | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(25))
+@settings(max_examples=shortened(5, whole=25))
 @given(randoms)
 def test_plans_of_all_kinds_are_honest(rng: Random):
     """Tests that problems of every kind get a verified plan that no fitting baseline beats."""
@@ -86,7 +86,7 @@ def test_plans_of_all_kinds_are_honest(rng: Random):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(25))
+@settings(max_examples=shortened(5, whole=25))
 @given(randoms)
 def test_plans_within_restrictions_are_honest(rng: Random):
     """Tests that whatever the options forbid, a plan keeps it, and that it still beats the baselines."""
@@ -97,7 +97,7 @@ def test_plans_within_restrictions_are_honest(rng: Random):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(25))
+@settings(max_examples=shortened(5, whole=25))
 @given(randoms)
 def test_plans_with_little_memory_are_honest(rng: Random):
     """Tests that a plan stays within a memory that a plan is known to need."""
@@ -109,6 +109,7 @@ def test_plans_with_little_memory_are_honest(rng: Random):
         assert_honest(problem, plan)
 
 
+@long_only
 def test_what_fits_one_microbatch_at_a_time_only_is_found():
     """Tests that the search finds its way to one of the few cuts whose stages, two on a device, fit at all."""
     states = (1194, 8, 95, 427, 1026, 8, 5, 38, 6, 715, 15, 134, 0, 5, 0, 8, 93, 24, 0, 165, 0, 1108, 196, 248)
@@ -209,7 +210,7 @@ def test_a_proof_ends_the_search():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("seed", shortened([7], whole=[0, 7]))
 def test_rounds_are_deterministic(seed: int):
     """Tests that the same seed and number of rounds give the same document, byte for byte."""
     problem, limits = make_row(12, 4), Limits(time_limit_s=600, max_rounds=2, seed=seed)
@@ -260,7 +261,7 @@ def test_more_rounds_never_hurt():
     problem = make_row(12, 4)
     found = [
         evidence_of(make_plan(problem, limits=Limits(time_limit_s=600, max_rounds=rounds))).makespan_ns
-        for rounds in (0, 1, 2)
+        for rounds in shortened((0, 1), whole=(0, 1, 2))
     ]
     assert found == sorted(found, reverse=True)
 

@@ -15,6 +15,7 @@ from planner.verify import verify
 from solver_models.construction import make_seeds
 from solver_models.search import Searcher
 from solver_models.split_placement_search import ApartCandidate, ApartSearcher
+from tests.long_runs import long_only
 from tests.planner.builders import make_layer, make_link, make_problem
 
 pytestmark = pytest.mark.slow
@@ -49,6 +50,7 @@ def test_weight_gradient_goes_elsewhere():
     assert makespan_ns(forbidden(problem)) == 8 * 40
 
 
+@long_only
 def test_half_of_the_input_gradient_goes_elsewhere():
     """Tests that a long I without a W is cut in two halves on two devices; without the option it stays whole."""
     problem = one_layer((10, 40, 0))

@@ -10,6 +10,7 @@ from planner.planning.search_state import SearchState
 from planner.planning.successive_halving import try_orders
 from planner.progress import Limits
 from solver_models.multistart import JointSearch
+from tests.long_runs import long_only
 
 
 def begin(*, size: str = "24x4-m8", max_rounds: int | None = 1) -> tuple[SearchState, JointSearch]:
@@ -21,7 +22,7 @@ def begin(*, size: str = "24x4-m8", max_rounds: int | None = 1) -> tuple[SearchS
     return run, JointSearch(run.instance)
 
 
-@pytest.mark.slow
+@long_only
 def test_orders_of_their_own_beat_the_policies():
     """Tests that the best order is better than what policies reach with any of the stages, and the same every time."""
     run, search = begin(size="48x8-m16")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from solver_models import jit
+from tests.long_runs import long_only
 
 ROOM = Path(jit.__file__).parent
 
@@ -125,6 +126,7 @@ def test_clones_share_compiled_functions(tmp_path: Path):
     assert ask_literal(two, "sizes()", tmp_path / "cache") == "(5, 1, 0)"
 
 
+@long_only
 def test_only_what_python_calls_has_a_door(tmp_path: Path):
     """Tests that a kernel called by kernels gets no wrapper, and one when Python calls it, by value and not by literal.
 
@@ -154,6 +156,7 @@ def callee_room(folder: Path) -> Path:
     return room
 
 
+@long_only
 def test_a_large_function_is_compiled_once(tmp_path: Path):
     """Tests that callers hold no copy of a large function, find it when they are loaded, and else are compiled again.
 

@@ -27,7 +27,7 @@ from solver_models.joint.subproblems import open_cases
 from solver_models.multistart import JointSearch
 from solver_models.neighbourhood import neighbour
 from solver_models.search import Searcher, candidate_of, solution_of
-from tests.long_runs import examples, shortened
+from tests.long_runs import examples, long_only, shortened
 from tests.planner.oracle import brute_force
 from tests.solver_models.nets import Case, random_exact_cluster, random_exact_problem, random_policy_params
 from tests.strategies import AMPLE, random_edges, random_layer
@@ -165,7 +165,7 @@ def tiny_wide_problem(rng: Random) -> Problem:
     )
 
 
-@pytest.mark.parametrize("seed", range(shortened(15, whole=60)))
+@pytest.mark.parametrize("seed", range(shortened(6, whole=60)))
 def test_nothing_is_better(seed: int):
     """Tests that no partition, groups, recomputation and order beat the plan of a tiny problem."""
     problem = tiny_wide_problem(Random(seed))
@@ -182,12 +182,12 @@ def test_nothing_is_better(seed: int):
 def test_some_tiny_problems_need_widths_or_recomputation():
     """Tests that the problems above have plans that a search without widths or recomputation cannot find."""
     better = 0
-    for seed in range(60):
+    for seed in range(shortened(30, whole=60)):
         problem = tiny_wide_problem(Random(seed))
         plain = replace(problem, options=replace(problem.options, max_width=1, recompute=False))
         full, bare = brute_force(problem), brute_force(plain)
         better += full is not None and (bare is None or full < bare)
-    assert better >= 10
+    assert better >= shortened(5, whole=10)
 
 
 @settings(max_examples=examples(30))
@@ -225,6 +225,7 @@ def test_alike_devices_have_symmetries():
     assert max(found) == 5
 
 
+@long_only
 def test_first_rounds_are_those_without_groups():
     """Tests that with widths open the search begins as it would without, and looks at groups afterwards."""
     problem = replace(tiny_wide_problem(Random(0)), num_microbatches=2)

@@ -9,6 +9,7 @@ from planner.judge.reading import Reading
 from planner.judge.times import check_times
 from planner.simulate import simulate
 from planner.verify import verify
+from tests.long_runs import shortened
 from tests.planner.judge.core_faults import ACCEPTING_FAULTS, CORE_FAULTS
 from tests.planner.judge.corpus import corpus
 from tests.planner.judge.judge_faults import JUDGE_FAULTS
@@ -53,7 +54,7 @@ def test_the_judge_is_right():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", JUDGE_FAULTS)
+@pytest.mark.parametrize("fault", shortened(list(JUDGE_FAULTS)[::2], whole=JUDGE_FAULTS))
 def test_faults_in_the_judge_are_noticed(fault: str, monkeypatch: pytest.MonkeyPatch):
     """Tests that with one thing wrong in the judge a valid plan is refused, or an invalid one passes."""
     JUDGE_FAULTS[fault](monkeypatch)

@@ -13,6 +13,7 @@ from planner.progress import Limits
 from planner.simulate import simulate
 from planner.verify import verify
 from planner.what_if.sensitivity import Question, count_questions, make_questions, shadow_prices
+from tests.long_runs import long_only
 from tests.planner.builders import make_layer, make_link, make_problem
 
 ONE_ROUND = Limits(time_limit_s=30, max_rounds=1)
@@ -99,7 +100,7 @@ def test_prices(row: tuple[Problem, Plan]):
     assert by_kind["a quarter more memory on every device"].worth_at_least > 0.02
 
 
-@pytest.mark.slow
+@long_only
 def test_luck_of_the_search_is_no_price(row: tuple[Problem, Plan]):
     """Tests that a better plan that needs no change is counted as further search, whichever question found it."""
     problem, plan = row
