@@ -22,7 +22,7 @@ from benchmarks.report import Table, make_parser
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "profiles" / "samples" / "alexnet-two-gpus.json"
 
-PORT, KEY = 8795, "measured-0123456789abcdef0123456789abcdef"
+PORT, KEY = 8795, f"pp_{12 * '0'}_{48 * '1'}"
 LONGEST_S = 120.0
 TARGET_S = 10.0
 
@@ -58,8 +58,8 @@ def container(engine: str, image: str, *, name: str) -> Iterator[None]:
     limits = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
     volume = ("--volume", f"{name}:/var/lib/pipeplan", "--env", f"PIPEPLAN_FIRST_KEY={KEY}")
     serve = ("serve", "--host", "0.0.0.0", "--port", str(PORT), "--workers", "1")
-    command = (engine, "run", "--detach", "--rm", "--name", name, "--network", "host", *limits, *volume, image, *serve)
-    subprocess.run(command, check=True, capture_output=True)
+    command = (engine, "run", "--detach", "--name", name, "--network", "host", *limits, *volume, image, *serve)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     try:
         yield
     except BaseException:
@@ -67,6 +67,7 @@ def container(engine: str, image: str, *, name: str) -> Iterator[None]:
         raise
     finally:
         subprocess.run((engine, "stop", name), check=False, capture_output=True)
+        subprocess.run((engine, "rm", name), check=False, capture_output=True)
         subprocess.run((engine, "volume", "rm", "--force", name), check=False, capture_output=True)
 
 
