@@ -41,8 +41,9 @@ SIZES = "sizes"
 REFUTED_NS = 2**53
 """A bound beyond any time that layers add up to: no plan fits, whatever its deadline."""
 
-MAX_STEPS = 16
-"""Steps of the search for the largest schedule bound, which whoever checks the evidence takes as well."""
+MAX_STEPS, FEW_STEPS, MANY_ACTIONS = 16, 4, 5_000
+"""Steps of the search for the largest schedule bound, of a plan with many actions few (they reach a thousandth of it,
+where they find anything), which whoever checks the evidence takes as well."""
 
 __all__ = [
     "Bound",
@@ -330,7 +331,11 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
     if reached is None or value >= reached:
         return value
     times = windows.make_times(problem, tuple(stages), costs=costs)
-    return value if times is None else windows.climb(times, value, steps=MAX_STEPS, reached=reached)
+    if times is None:
+        return value
+    num_actions = 3 * problem.num_microbatches * sum(len(stage.replicas) for stage in stages)
+    steps = MAX_STEPS if num_actions < MANY_ACTIONS else FEW_STEPS
+    return windows.climb(times, value, steps=steps, reached=reached)
 
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
