@@ -9,7 +9,7 @@ same, bit by bit, as those of a plain backward.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import torch
@@ -27,9 +27,9 @@ class WeightGradStore:
         self.is_deferring = False
         self.is_open = True
         """Whether a backward that comes by is the stage's own; any other must not leave gradients behind."""
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[WeightGrad] = []
 
-    def put(self, call: Callable[[], None]) -> None:
+    def put(self, call: "WeightGrad") -> None:
         """Put off one weight's gradient."""
         self._waiting.append(call)
 
@@ -53,8 +53,12 @@ class WeightGradStore:
 
     def take(self) -> Callable[[], None]:
         """A function that computes all that waits (torch calls this at the end of I, and the result as W)."""
+        return partial(_run_all, self.take_waiting())
+
+    def take_waiting(self) -> list["WeightGrad"]:
+        """All that waits, in the order in which it was put off; nothing waits afterwards."""
         waiting, self._waiting = self._waiting, []
-        return partial(_run_all, waiting)
+        return waiting
 
 
 def make_deferring(module: nn.Module) -> WeightGradStore:
@@ -244,7 +248,7 @@ class _Deferred(torch.autograd.Function):
         x_grad = None
         if ctx.needs_input_grad[0]:
             x_grad = ctx.rule.input_grad(grad, x=x, weight=weight.to(grad.dtype)).to(ctx.x_dtype)
-        call = partial(_accumulate, ctx.rule, weight=weight, bias=bias, x=x, grad=grad)
+        call = WeightGrad(ctx.rule, weight, bias, x, grad)
         if ctx.store.is_deferring:
             ctx.store.put(call)
         else:
@@ -252,14 +256,30 @@ class _Deferred(torch.autograd.Function):
         return x_grad, None, None, None, None
 
 
-@torch.no_grad()
-def _accumulate(
-    rule: _GradientRule, *, weight: nn.Parameter, bias: nn.Parameter | None, x: torch.Tensor, grad: torch.Tensor
-) -> None:
-    """Without a graph: otherwise every gradient would keep its own alive."""
-    _add_grad(weight, rule.weight_grad(grad, x=x, weight=weight.to(grad.dtype)))
-    if bias is not None and bias.requires_grad:
-        _add_grad(bias, rule.bias_grad(grad))
+class WeightGrad(NamedTuple):
+    """One weight's gradient, and its bias's, as W computes them."""
+
+    rule: _GradientRule
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    x: torch.Tensor
+    """What the layer was given."""
+    grad: torch.Tensor
+    """The gradient of what it gave."""
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters whose gradients it adds to."""
+        found = [self.weight] if self.bias is None or not self.bias.requires_grad else [self.weight, self.bias]
+        return [cast(nn.Parameter, _whole(each)) for each in found]
+
+    @torch.no_grad()
+    def __call__(self) -> None:
+        """Add them up, without a graph: otherwise every gradient would keep its own alive."""
+        rule, weight, bias, x, grad = self
+        add_grad(weight, rule.weight_grad(grad, x=x, weight=weight.to(grad.dtype)))
+        if bias is not None and bias.requires_grad:
+            add_grad(bias, rule.bias_grad(grad))
 
 
 class _LinearCalls:
@@ -290,7 +310,8 @@ def _whole(weight: torch.Tensor) -> torch.Tensor:
     return weight if weight._base is None else weight._base
 
 
-def _add_grad(parameter: torch.Tensor, grad: torch.Tensor) -> None:
+def add_grad(parameter: torch.Tensor, grad: torch.Tensor) -> None:
+    """Add to a parameter's gradient, or to its part of the gradient where it is a part of a parameter."""
     whole = _whole(parameter)
     grad = grad.to(whole.grad_dtype or whole.dtype)
     if whole is not parameter:
@@ -306,7 +327,7 @@ def _add_grad(parameter: torch.Tensor, grad: torch.Tensor) -> None:
         parameter.grad += grad
 
 
-def _run_all(calls: list[Callable[[], None]]) -> None:
+def _run_all(calls: list[WeightGrad]) -> None:
     for call in calls:
         call()
     calls.clear()

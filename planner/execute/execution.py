@@ -26,10 +26,11 @@ from planner.execute.nonfinite import locate_nonfinite
 from planner.execute.preparation import Preparation
 from planner.execute.process_groups import ProcessGroups
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
-from planner.execute.routes import make_routes
+from planner.execute.routes import make_inner_routes, make_routes
 from planner.execute.runtime import ChainStage, PlanRuntime, PlanStage, StepRuntime
 from planner.execute.shard_check import require_sharding
 from planner.execute.sharding import ShardedReduction
+from planner.execute.split_stage import SplitRuntime
 from planner.execute.stage_module import StageModule
 from planner.execute.training import Batch, Tensors
 from planner.execute.update import Update, UpdateOutcome
@@ -103,18 +104,20 @@ class Execution:
             self.training, num_replicas=self.layout.num_replicas_of(-1), group=groups.stages[-1], device=device
         )
         self._forward_pass: ForwardPass | None = None
-        first = min(
-            rank for number in self.layout.stages_of(self.rank) for rank in self.layout.team_of(number, self.rank)
-        )
+        teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
+        first = min((rank for team in teams for rank in team), default=self.rank)
         torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
 
     def _make_runtime(self) -> StepRuntime:
         count, loss = self.layout.num_microbatches, self.training.loss
         if self.preparation.rows is not None:
-            queues = make_queues(self.model.routes, rank=self.rank, device=self.device)
-            meet(self.model.routes, device=self.device, queues=queues)
-            stages, row = cast(list[RoutedStage], self.stages), self.preparation.rows[self.rank]
-            return RoutedRuntime(stages, row=row, num_microbatches=count, loss=loss, queues=queues)
+            routes = (*self.model.routes, *make_inner_routes(self.layout))
+            queues = make_queues(routes, rank=self.rank, device=self.device)
+            meet(routes, device=self.device, queues=queues)
+            held = sorted([*self.stages, *self.model.helped], key=lambda stage: stage.stage_index)
+            stages, row = cast(list[RoutedStage], held), self.preparation.rows[self.rank]
+            make_runtime = SplitRuntime if self.layout.parts else RoutedRuntime
+            return make_runtime(stages, row=row, num_microbatches=count, loss=loss, queues=queues)
         assert isinstance(self.layout, Pipelines)
         table = self.layout.table(self.layout.replica_of(self.rank))
         return PlanRuntime(cast(list[ChainStage], self.stages), table=table, num_microbatches=count, loss=loss)

@@ -60,7 +60,7 @@ class PlanStage(PipelineStage):
         if is_deferring:
             self.store.is_open = False
             module.store = self.store
-            _defer(module, self.store, shape=shape)
+            defer_layers(module, self.store, shape=shape)
         module.clones_views = not is_deferring
         super().__init__(
             module,
@@ -79,16 +79,20 @@ class PlanStage(PipelineStage):
             cast(StageModule, self.submod).moment = replace(self.moment, microbatch=args[0])
         with self.log.computing():
             output = super().forward_one_chunk(*args, **kwargs)
-        for place, (mine, planned) in enumerate(zip(as_tuple(output), self.outputs, strict=True)):
+        self.require_planned(as_tuple(output))
+        if not self.is_sending:
+            self.release_outputs(args[0])
+        return output
+
+    def require_planned(self, outputs: Sequence[torch.Tensor]) -> None:
+        """Raise RuntimeError if they are not what was made room for."""
+        for place, (mine, planned) in enumerate(zip(outputs, self.outputs, strict=True)):
             if mine.shape != planned.shape or mine.dtype != planned.dtype:
                 raise RuntimeError(
                     f"stage {self.stage_index} gives {tuple(mine.shape)} {mine.dtype} as tensor {place}, but gave "
                     f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to stay "
                     "as they are in every iteration, and on the meta device as on any other"
                 )
-        if not self.is_sending:
-            self.release_outputs(args[0])
-        return output
 
     def release_outputs(self, microbatch: int) -> None:
         """Outputs are where they are needed: what is kept is the graph behind them, with what it saved."""
@@ -132,7 +136,7 @@ class PlanStage(PipelineStage):
         self.reduction.start()
 
 
-def _defer(module: StageModule, store: WeightGradStore, *, shape: StageShape) -> None:
+def defer_layers(module: StageModule, store: WeightGradStore, *, shape: StageShape) -> None:
     """All layers' weight gradients may wait, but for those of layers that call torch.autograd themselves."""
     for name in module.wiring.layers:
         layer = module.layer(name)
