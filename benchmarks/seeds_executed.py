@@ -344,13 +344,13 @@ def _preface() -> tuple[str, ...]:
         f"`python -m benchmarks.seeds_executed`. {NUM_PROCESSES} processes of one thread each over gloo, "
         f"{NUM_MICROBATCHES} microbatches, real",
         "arithmetic (nothing sleeps), layers of uneven size as models have them; profiles measured right before. All",
-        "contenders of a model live in the same processes and train an iteration in turns, round after round; a barrier",
-        "stands before and after each, the optimizer is included. *Plain order*: the row named in the remarks, run by",
-        "the same executor. *The default*: the faster of what torch offers by itself. Savings are means over pairs of one",
-        "round, with 95 % confidence intervals (Student's t); what they do not tell from nothing is called so. Rows of",
-        "*cores* have processes of their own, which sleep while others run; a process's threads are as many as its",
-        "stage's cores. Memory is not limited. W beside I on one device has a table of its own",
-        "([seeds_out_of_order.md](seeds_out_of_order.md)); LayerPipe's rows are split placement in the executor.",
+        "contenders of a model live in the same processes and train an iteration in turns, round after round;",
+        "a barrier stands before and after each, the optimizer is included. *Plain order*: the row named in the",
+        "remarks, run by the same executor. *The default*: the faster of what torch offers by itself. Savings are",
+        "means over pairs of one round, with 95 % confidence intervals (Student's t); what they do not tell from",
+        "nothing is called so. Rows of *cores* have processes of their own, which sleep while others run; a process's",
+        "threads are as many as its stage's cores. Memory is not limited. W beside I on one device has a table",
+        "of its own ([seeds_out_of_order.md](seeds_out_of_order.md)). LayerPipe's rows: split placement, executed.",
         "",
     )
 

@@ -8,7 +8,6 @@ same, bit by bit, as those of a plain backward.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple, cast
 from unittest import mock
 
@@ -51,9 +50,9 @@ class WeightGradStore:
         finally:
             self.is_open = before
 
-    def take(self) -> Callable[[], None]:
+    def take(self) -> "WeightGrads":
         """A function that computes all that waits (torch calls this at the end of I, and the result as W)."""
-        return partial(_run_all, self.take_waiting())
+        return WeightGrads(self.take_waiting())
 
     def take_waiting(self) -> list["WeightGrad"]:
         """All that waits, in the order in which it was put off; nothing waits afterwards."""
@@ -282,6 +281,19 @@ class WeightGrad(NamedTuple):
             add_grad(bias, rule.bias_grad(grad))
 
 
+class WeightGrads:
+    """All that W of one microbatch computes; to be called once."""
+
+    def __init__(self, calls: list[WeightGrad]) -> None:
+        self.calls = calls
+
+    def __call__(self) -> None:
+        """Compute it, and forget what it was computed of."""
+        for call in self.calls:
+            call()
+        self.calls.clear()
+
+
 class _LinearCalls:
     """The forward of a layer that hands weights of its own, or parts of them, to `torch.nn.functional.linear`."""
 
@@ -325,9 +337,3 @@ def add_grad(parameter: torch.Tensor, grad: torch.Tensor) -> None:
         parameter.grad = grad
     else:
         parameter.grad += grad
-
-
-def _run_all(calls: list[WeightGrad]) -> None:
-    for call in calls:
-        call()
-    calls.clear()

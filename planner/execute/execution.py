@@ -36,6 +36,7 @@ from planner.execute.training import Batch, Tensors
 from planner.execute.update import Update, UpdateOutcome
 from planner.execute.user_code import calling
 from planner.execute.watch import describe_needs
+from planner.execute.weight_stream import WeightStream
 
 CHECK_EVERY = 100
 """Iterations between two comparisons of contents, unless another number is given."""
@@ -71,10 +72,12 @@ class Execution:
         device: torch.device,
         log: ActionLog | None = None,
         check_every: int = CHECK_EVERY,
+        weight_stream: WeightStream | None = None,
     ) -> None:
         """The default process group has to exist and to be as large as the plan's layout; a collective call.
 
         `check_every`: after how many iterations contents are compared between processes again; 0: never.
+        `weight_stream`: where W runs; None: where everything does.
         """
         self.memory = MemoryMeter(device)
         self.check_every, self.number, self.has_trained = check_every, 0, False
@@ -90,6 +93,9 @@ class Execution:
             self.layout, preparation.wirings, rank=self.rank, device=device, is_relayed=is_relayed
         )
         self.model = LocalModel(preparation, groups=groups, cutter=self.cutter, device=device, log=self.log)
+        self.weight_stream = weight_stream
+        for stage in self.stages:
+            stage.weight_stream = weight_stream
         self.runtime = self._make_runtime()
         pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
         self.update = Update(
@@ -239,7 +245,10 @@ class Execution:
             inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in zip(*rows, strict=True))
         target = None if share.target is None else share.target.flatten(0, 1)
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            return self.runtime.run(inputs, target)
+            losses = self.runtime.run(inputs, target)
+        if self.weight_stream is not None:
+            self.weight_stream.settle()
+        return losses
 
     def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
         """Clip, look whether all is finite, and let the optimizers take their step."""

@@ -73,10 +73,11 @@ def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[SampleExchange]:
     ends = (edge.producer, edge.consumer)
     forward = [_replicas(layout, stage) for stage in ends]
     if not any(map(layout.parts_of, ends)):
-        yield from _between(edge, *forward, letters="FB")
+        yield from _between(edge, sources=forward[0], targets=forward[1], letters="FB")
         return
-    yield from _between(edge, *forward, letters="F")
-    yield from _between(edge, *(_sharing_input_grad(layout, stage) for stage in ends), letters="B")
+    yield from _between(edge, sources=forward[0], targets=forward[1], letters="F")
+    sources, targets = (_sharing_input_grad(layout, stage) for stage in ends)
+    yield from _between(edge, sources=sources, targets=targets, letters="B")
 
 
 def _replicas(layout: Layout, stage: int) -> list[_Holder]:
@@ -91,7 +92,7 @@ def _sharing_input_grad(layout: Layout, stage: int) -> list[_Holder]:
 
 
 def _between(
-    edge: StageEdge, sources: Sequence[_Holder], targets: Sequence[_Holder], *, letters: str
+    edge: StageEdge, *, sources: Sequence[_Holder], targets: Sequence[_Holder], letters: str
 ) -> Iterator[SampleExchange]:
     unit = math.lcm(*(bound.denominator for holder in (*sources, *targets) for bound in holder[1:]))
     for makers in sources:
@@ -221,7 +222,7 @@ class _Lowering:
     def _is_ready(self, rank: int, action: Action) -> bool:
         return all(
             any((where, action._replace(stage=stage, kind=kind)) in self.done for kind in kinds)
-            for where, stage, kinds in needs(self.layout, self.routes, rank, action=action)
+            for where, stage, kinds in needs(self.layout, self.routes, rank=rank, action=action)
         )
 
     def _take(self, rank: int, action: Action) -> None:
@@ -232,7 +233,7 @@ class _Lowering:
                 self._tell(route, rank, action=action)
         parts = self.layout.parts_of(action.stage)
         for letter, target in inner_messages(parts, rank, action=action):
-            self._tell_part(letter, action.stage, action.microbatch, ends=(rank, target))
+            self._tell_part(letter, stage=action.stage, microbatch=action.microbatch, ends=(rank, target))
         if action.kind in "WB" or parts:
             self._count_down(rank, action.stage)
 
@@ -241,7 +242,7 @@ class _Lowering:
         self.left[rank, stage] -= 1
         if parts := self.layout.parts_of(stage):
             if not self.left[rank, stage] and rank != parts[0].rank:
-                self._tell_part("G", stage, 0, ends=(rank, parts[0].rank))
+                self._tell_part("G", stage=stage, ends=(rank, parts[0].rank))
         elif not any(self.left[owner, stage] for owner in self.layout.owners[stage]):
             self.ended.append(stage)
 
@@ -250,9 +251,9 @@ class _Lowering:
         parts = self.layout.parts_of(stage)
         for part in parts[1:]:
             if part.has_share:
-                self._tell_part("P", stage, 0, ends=(parts[0].rank, part.rank))
+                self._tell_part("P", stage=stage, ends=(parts[0].rank, part.rank))
 
-    def _tell_part(self, letter: str, stage: int, microbatch: int, *, ends: tuple[int, int]) -> None:
+    def _tell_part(self, letter: str, *, stage: int, ends: tuple[int, int], microbatch: int = 0) -> None:
         source, target = ends
         self.rows[source].append(Cell(stage, f"SEND_{letter}", microbatch, stage, target))
         self.rows[target].append(Cell(stage, f"RECV_{letter}", microbatch, stage, source))
@@ -275,7 +276,7 @@ def inner_messages(parts: Sequence[StagePart], rank: int, *, action: Action) -> 
 
 
 def needs(
-    layout: Layout, routes: Sequence[SampleExchange], rank: int, *, action: Action
+    layout: Layout, routes: Sequence[SampleExchange], *, rank: int, action: Action
 ) -> Iterator[tuple[int, int, tuple[Literal["F", "I", "W", "B"], ...]]]:
     """Rank, stage and kinds (one of which is enough) of what has to have run for the same microbatch."""
     parts = layout.parts_of(action.stage)

@@ -35,7 +35,7 @@ class WeightGradParts(NamedTuple):
 class ShareOfBackward:
     """I of one share of a stage's samples."""
 
-    def __init__(self, graph: BackwardGraph, cuts: Sequence[int | None], part: StagePart) -> None:
+    def __init__(self, graph: BackwardGraph, *, cuts: Sequence[int | None], part: StagePart) -> None:
         self.graph, self.part, self._cuts = graph, part, cuts
         self.weights = WeightGradParts((), (), ())
         """What its W needs; known after the trial."""
@@ -101,7 +101,7 @@ class SplitBackward:
         graph = self._make_graph(tuple(tensor[mine] for tensor, mine in zip(inputs, rows, strict=True)))
         _require_same_places(self._whole.places, graph.places)
         pairs = zip(self._whole.likes, graph.likes, strict=True)
-        return ShareOfBackward(graph, [_find_cut(a, b, part) for a, b in pairs], part)
+        return ShareOfBackward(graph, cuts=[_find_cut(a, b, part=part) for a, b in pairs], part=part)
 
     def require_same(self, saved: SavedTensors) -> None:
         """Raise RuntimeError if a forward saved other things than the one that was tried."""
@@ -126,7 +126,7 @@ class SplitBackward:
             return str(error)
         for share in self.shares.values():
             expected = self._plain(inputs, [_masked(grad, share) for grad in grads])
-            found = self._shared(share, saved.tensors, [share.cut_rows(grad) for grad in grads])
+            found = self._shared(share, saved.tensors, grads=[share.cut_rows(grad) for grad in grads])
             shown = [None if grad is None else share.cut_rows(grad) for grad in expected[: len(inputs)]]
             for place, (mine, theirs) in enumerate(zip(found, shown + expected[len(inputs) :], strict=True)):
                 if not _are_close(mine, theirs):
@@ -158,11 +158,11 @@ class SplitBackward:
         return [leaf.grad for leaf in leaves] + [parameter.grad for parameter in self.parameters]
 
     def _shared(
-        self, share: ShareOfBackward, saved: Sequence[torch.Tensor], grads: Sequence[torch.Tensor]
+        self, share: ShareOfBackward, saved: Sequence[torch.Tensor], *, grads: Sequence[torch.Tensor]
     ) -> list[torch.Tensor | None]:
         """The same by the share's graph; notes what its W needs."""
         self._forget_grads()
-        found = self.input_grads(share, share.cut(saved), grads)
+        found = self.input_grads(share, share.cut(saved), grads=grads)
         share.direct = [k for k, parameter in enumerate(self.parameters) if parameter.grad is not None]
         calls = self.store.take_waiting()
         tensors, pairs = _each_once(calls)
@@ -174,7 +174,7 @@ class SplitBackward:
         return found + [parameter.grad for parameter in self.parameters]
 
     def input_grads(
-        self, share: ShareOfBackward, saved: Sequence[torch.Tensor], grads: Sequence[torch.Tensor | None]
+        self, share: ShareOfBackward, saved: Sequence[torch.Tensor], *, grads: Sequence[torch.Tensor | None]
     ) -> list[torch.Tensor | None]:
         """I of a share: what its weights want waits in the store."""
         self.store.is_deferring = True
@@ -237,7 +237,7 @@ def _kind(place: Any) -> tuple[int, bool]:
     return place.number, place.view is None
 
 
-def _find_cut(whole: torch.Tensor, mine: torch.Tensor, part: StagePart) -> int | None:
+def _find_cut(whole: torch.Tensor, mine: torch.Tensor, *, part: StagePart) -> int | None:
     """Along which dimension samples lie; None if there are as many numbers for a part of them."""
     if whole.shape == mine.shape or whole.dim() != mine.dim():
         found: list[int] = [] if whole.shape == mine.shape else [-1]

@@ -92,7 +92,8 @@ class SplitStage(RoutedStage):
         for part in self.parts:
             if part.has_share:
                 share = self.backward.shares[part.rank]
-                self._put_stash(part, microbatch, [*share.cut(saved.tensors), *map(share.cut_rows, grads)])
+                tensors = [*share.cut(saved.tensors), *map(share.cut_rows, grads)]
+                self._put_stash(part, tensors, microbatch=microbatch)
 
     def _loss_grads(
         self, outputs: Tensors, take_loss: Callable[[torch.Tensor], torch.Tensor | None]
@@ -107,7 +108,7 @@ class SplitStage(RoutedStage):
         self.log.prolong()
         return [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
 
-    def _put_stash(self, part: StagePart, microbatch: int, tensors: list[torch.Tensor]) -> None:
+    def _put_stash(self, part: StagePart, tensors: list[torch.Tensor], *, microbatch: int) -> None:
         if part is self.part:
             self.kept[microbatch] = tensors
         else:
@@ -121,7 +122,7 @@ class SplitStage(RoutedStage):
             grads = self._retrieve_recv_grads(microbatch)
         self._collect("P", 0)
         with self.log.computing():
-            found = self.backward.input_grads(self.share, saved[: len(self.share.graph.likes)], grads)
+            found = self.backward.input_grads(self.share, saved[: len(self.share.graph.likes)], grads=grads)
         tensors = self.backward.pack(self.share)
         self.hand_out(found, "B", microbatch=microbatch)
         if self.weight_part is self.part:

@@ -153,7 +153,9 @@ def describe_needs(layout: Layout, edges: Sequence[StageEdge], *, rank: int) -> 
     found, routes = {}, make_routes(layout, edges)
     for action in layout.rows[rank]:
         ranks = [
-            (other, owner) for owner, other, _ in needs(layout, routes, rank, action=action) if other != action.stage
+            (other, owner)
+            for owner, other, _ in needs(layout, routes, rank=rank, action=action)
+            if other != action.stage
         ]
         if ranks:
             places = (f"stage {other} on rank {owner} ({layout.devices[owner]})" for other, owner in ranks)

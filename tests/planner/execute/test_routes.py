@@ -286,7 +286,7 @@ def test_no_cell_of_a_split_stage_is_missing_twice_or_too_early(seed: int):
     assert faults(rows, layout, edges) == ()
     for rank, row in enumerate(rows):
         for place, cell in enumerate(row):
-            for changed in (row[:place] + row[place + 1 :], row[:place] + [cell] + row[place:]):
+            for changed in ([*row[:place], *row[place + 1 :]], [*row[:place], cell, *row[place:]]):
                 assert faults([*rows[:rank], changed, *rows[rank + 1 :]], layout, edges), cell
             if cell.kind not in ("RECV_G", "SEND_P", "F") and not cell.kind.startswith("RECV"):
                 early = [cell, *row[:place], *row[place + 1 :]]
