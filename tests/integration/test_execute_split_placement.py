@@ -1,15 +1,22 @@
 """Stages whose I or W runs on other processes than F (split placement), against the same training in one process."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from planner.export.targets import TARGETS, restrict_problem
+from planner.planning import make_plan
+from planner.problem import Options
+from planner.progress import Limits
+from planner.replanning.observations import read_observations
 from tests.integration.test_execute import SKIPS, TOLERANCES, Case, run_ranks
-from tests.integration.test_execute_widths import write_case
+from tests.integration.test_execute_widths import train, write_case
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.execute.split_orders import make_split_plan
+from tests.planner.export import chains
 
 
 def split(placement: str, *, cut: tuple[int, ...] | None = None, kinds: str = "", **more: Any) -> Case:
@@ -117,3 +124,26 @@ def test_dropout_is_that_of_the_plain_plan(outcomes):
     assert mine[0] == plain[0]
     assert mine[1] == pytest.approx(plain[1], rel=1e-12)
     assert mine[0] != mine[1]
+
+
+def test_a_planned_split_placement_runs_by_command(tmp_path: Path):
+    """Tests that a plan for the executor has W elsewhere where that gains, runs by command with losses of one process,
+    can be held against its trace, and that its checkpoint goes on under a plan without it.
+    """
+    executor = TARGETS["executor"]
+    problem = chains.make_chain("wwww", num_devices=2, num_microbatches=4)
+    options = Options(partition=(("l0", "l1", "l2"), ("l3",)), placement=((("d0",),), (("d1",),)), split_placement=True)
+    problem = restrict_problem(replace(problem, options=options), executor)
+    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=4))
+    assert plan.stages[0].is_split
+    assert executor.fit(problem, plan) == plan
+    traces = tmp_path / "traces"
+    mine = train(plan, tmp_path, "split", "--steps", 2, "--save", tmp_path / "point", "--trace", traces)
+    alone = make_random_plan("0", cut=(4,), num_microbatches=4)
+    whole = train(alone, tmp_path, "whole", "--steps", 3)
+    assert mine == [pytest.approx(losses, rel=1e-12) for losses in whole[:2]]
+    (third,) = train(alone, tmp_path, "on", "--load", tmp_path / "point")
+    assert third == pytest.approx(whole[2], rel=1e-12)
+    seen = read_observations([(path.name, path.read_bytes()) for path in sorted(traces.glob("rank*.json"))], plan)
+    wanted = {(device, action.stage, action.kind) for device, word in plan.schedule.items() for action in word}
+    assert set(seen.durations_ns) == wanted
