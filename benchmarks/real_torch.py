@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as torch_schedules
+from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.real_models import make_model
 from planner.actions import parse_action
@@ -26,7 +27,30 @@ class Contender(Protocol):
 
 
 def make_contender(about: dict[str, Any]) -> Contender:
-    """A plan (`plan`, `split`), or one of torch's schedules (`schedule`, `stages`, `owners`)."""
+    """A plan (`plan`, `split`), data parallelism (`data_parallel`), or one of torch's schedules (`schedule`, `stages`,
+    `owners`). `threads`: of its process, or per rank; otherwise one.
+    """
+    about = dict(about)
+    threads = about.pop("threads", 1)
+    contender = _make(about)
+    return _Threaded(contender, threads if isinstance(threads, int) else threads[distributed.get_rank()])
+
+
+class _Threaded:
+    """A contender that sets the number of threads for each of its iterations."""
+
+    def __init__(self, contender: Contender, threads: int) -> None:
+        self.contender, self.threads = contender, threads
+
+    def step(self, number: int) -> None:
+        torch.set_num_threads(self.threads)
+        self.contender.step(number)
+
+
+def _make(about: dict[str, Any]) -> Contender:
+    if about.pop("data_parallel", False):
+        count = about["num_microbatches"]
+        return WholeModelData(make_model(about["model"], num_microbatches=count), num_microbatches=count)
     if "plan" in about:
         plan = parse_plan(about["plan"].encode(), source="plan")
         training = make_model(about["model"], num_microbatches=plan.problem.num_microbatches)
@@ -41,6 +65,46 @@ class _Planned:
 
     def step(self, number: int) -> None:
         self.execution.step(number)
+
+
+class WholeModelData:
+    """Plain data parallelism: every process has the whole model and its part of the batch."""
+
+    def __init__(self, training: Training, *, num_microbatches: int = 1) -> None:
+        """`num_microbatches`: a process's part is taken in so many pieces, whose gradients are added up. One process
+        alone needs no wrapper.
+        """
+        self.training = training
+        self.rank, self.count, self.num_microbatches = (
+            distributed.get_rank(),
+            distributed.get_world_size(),
+            num_microbatches,
+        )
+        names = list(self.training.layers)
+        wirings = make_wirings([names], names, inputs=self.training.inputs)
+        inputs, _ = self.training.batch(0)
+        (shape,) = trace_stages(self.training, wirings, batch=tuple(t[:1] for t in as_tuple(inputs)))
+        layers = {name: make_layer(self.training, name, device=torch.device("cpu")) for name in names}
+        module: nn.Module = StageModule(wirings[0], layers, counts=shape.counts)
+        self.module = DistributedDataParallel(module) if self.count > 1 else module
+        made = self.training.optimizer([p for p in self.module.parameters() if p.requires_grad])
+        self.optimizers: Sequence[torch.optim.Optimizer] = [made] if isinstance(made, torch.optim.Optimizer) else made
+
+    def step(self, number: int) -> None:
+        """As a training loop does it."""
+        inputs, target = self.training.batch(number)
+        size = target.shape[0] // (self.count * self.num_microbatches)
+        for piece in range(self.num_microbatches):
+            begin = (self.rank * self.num_microbatches + piece) * size
+            part = tuple(tensor[begin : begin + size] for tensor in as_tuple(inputs))
+            if isinstance(self.module, DistributedDataParallel):
+                self.module.require_backward_grad_sync = piece == self.num_microbatches - 1
+            loss = self.training.loss(self.module(*part), target[begin : begin + size])
+            (loss / self.num_microbatches).backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        loss.item()
 
 
 class TorchSchedule:

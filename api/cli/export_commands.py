@@ -107,8 +107,10 @@ def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -
     plan, problem = source.read()
     with as_input_errors():
         files = make_torchtitan_files(problem, plan)
-    if not Path(output).is_dir():
-        raise InputError(f"{output}: is no folder; make it first (mkdir -p {output})")
+    try:
+        Path(output).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{output}: no folder can be made there: {error.strerror}") from None
     for name, text in files.items():
         write_document(text, str(Path(output) / name))
 

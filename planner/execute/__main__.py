@@ -68,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_states(parser)
     parser.add_argument("--evaluate-every", type=int, default=0, metavar="N", help="evaluate after every N iterations")
     parser.add_argument(
+        "--weight-stream",
+        action="store_true",
+        help="run W on a second CUDA stream, beside the actions that follow it in the plan (not run on a GPU yet)",
+    )
+    parser.add_argument(
         "--check-every",
         type=int,
         default=CHECK_EVERY,
@@ -161,6 +166,7 @@ def _choices(options: argparse.Namespace) -> Choices:
         cluster=options.cluster,
         timeout_s=options.timeout,
         check_every=options.check_every,
+        weight_stream=options.weight_stream,
         more=more,
     )
 

@@ -25,7 +25,7 @@ def as_processes(plan: Plan) -> tuple[Plan, dict[str, DeviceGroup]]:
 
     Raises ValueError where groups of different stages have some devices in common but not all.
     """
-    groups = dict.fromkeys(group for stage in plan.stages for group in stage.replicas)
+    groups = dict.fromkeys(group for stage in plan.stages for group in stage.groups)
     home: dict[str, DeviceGroup] = {}
     for group in groups:
         for device in group:

@@ -8,8 +8,7 @@ same, bit by bit, as those of a plain backward.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import torch
@@ -27,9 +26,9 @@ class WeightGradStore:
         self.is_deferring = False
         self.is_open = True
         """Whether a backward that comes by is the stage's own; any other must not leave gradients behind."""
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[WeightGrad] = []
 
-    def put(self, call: Callable[[], None]) -> None:
+    def put(self, call: "WeightGrad") -> None:
         """Put off one weight's gradient."""
         self._waiting.append(call)
 
@@ -51,10 +50,14 @@ class WeightGradStore:
         finally:
             self.is_open = before
 
-    def take(self) -> Callable[[], None]:
+    def take(self) -> "WeightGrads":
         """A function that computes all that waits (torch calls this at the end of I, and the result as W)."""
+        return WeightGrads(self.take_waiting())
+
+    def take_waiting(self) -> list["WeightGrad"]:
+        """All that waits, in the order in which it was put off; nothing waits afterwards."""
         waiting, self._waiting = self._waiting, []
-        return partial(_run_all, waiting)
+        return waiting
 
 
 def make_deferring(module: nn.Module) -> WeightGradStore:
@@ -244,7 +247,7 @@ class _Deferred(torch.autograd.Function):
         x_grad = None
         if ctx.needs_input_grad[0]:
             x_grad = ctx.rule.input_grad(grad, x=x, weight=weight.to(grad.dtype)).to(ctx.x_dtype)
-        call = partial(_accumulate, ctx.rule, weight=weight, bias=bias, x=x, grad=grad)
+        call = WeightGrad(ctx.rule, weight, bias, x, grad)
         if ctx.store.is_deferring:
             ctx.store.put(call)
         else:
@@ -252,14 +255,43 @@ class _Deferred(torch.autograd.Function):
         return x_grad, None, None, None, None
 
 
-@torch.no_grad()
-def _accumulate(
-    rule: _GradientRule, *, weight: nn.Parameter, bias: nn.Parameter | None, x: torch.Tensor, grad: torch.Tensor
-) -> None:
-    """Without a graph: otherwise every gradient would keep its own alive."""
-    _add_grad(weight, rule.weight_grad(grad, x=x, weight=weight.to(grad.dtype)))
-    if bias is not None and bias.requires_grad:
-        _add_grad(bias, rule.bias_grad(grad))
+class WeightGrad(NamedTuple):
+    """One weight's gradient, and its bias's, as W computes them."""
+
+    rule: _GradientRule
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    x: torch.Tensor
+    """What the layer was given."""
+    grad: torch.Tensor
+    """The gradient of what it gave."""
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters whose gradients it adds to."""
+        found = [self.weight] if self.bias is None or not self.bias.requires_grad else [self.weight, self.bias]
+        return [cast(nn.Parameter, _whole(each)) for each in found]
+
+    @torch.no_grad()
+    def __call__(self) -> None:
+        """Add them up, without a graph: otherwise every gradient would keep its own alive."""
+        rule, weight, bias, x, grad = self
+        add_grad(weight, rule.weight_grad(grad, x=x, weight=weight.to(grad.dtype)))
+        if bias is not None and bias.requires_grad:
+            add_grad(bias, rule.bias_grad(grad))
+
+
+class WeightGrads:
+    """All that W of one microbatch computes; to be called once."""
+
+    def __init__(self, calls: list[WeightGrad]) -> None:
+        self.calls = calls
+
+    def __call__(self) -> None:
+        """Compute it, and forget what it was computed of."""
+        for call in self.calls:
+            call()
+        self.calls.clear()
 
 
 class _LinearCalls:
@@ -290,7 +322,8 @@ def _whole(weight: torch.Tensor) -> torch.Tensor:
     return weight if weight._base is None else weight._base
 
 
-def _add_grad(parameter: torch.Tensor, grad: torch.Tensor) -> None:
+def add_grad(parameter: torch.Tensor, grad: torch.Tensor) -> None:
+    """Add to a parameter's gradient, or to its part of the gradient where it is a part of a parameter."""
     whole = _whole(parameter)
     grad = grad.to(whole.grad_dtype or whole.dtype)
     if whole is not parameter:
@@ -304,9 +337,3 @@ def _add_grad(parameter: torch.Tensor, grad: torch.Tensor) -> None:
         parameter.grad = grad
     else:
         parameter.grad += grad
-
-
-def _run_all(calls: list[Callable[[], None]]) -> None:
-    for call in calls:
-        call()
-    calls.clear()

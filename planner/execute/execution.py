@@ -26,15 +26,17 @@ from planner.execute.nonfinite import locate_nonfinite
 from planner.execute.preparation import Preparation
 from planner.execute.process_groups import ProcessGroups
 from planner.execute.routed_runtime import RoutedRuntime, RoutedStage, meet
-from planner.execute.routes import make_routes
+from planner.execute.routes import make_inner_routes, make_routes
 from planner.execute.runtime import ChainStage, PlanRuntime, PlanStage, StepRuntime
 from planner.execute.shard_check import require_sharding
 from planner.execute.sharding import ShardedReduction
+from planner.execute.split_stage import SplitRuntime
 from planner.execute.stage_module import StageModule
 from planner.execute.training import Batch, Tensors
 from planner.execute.update import Update, UpdateOutcome
 from planner.execute.user_code import calling
 from planner.execute.watch import describe_needs
+from planner.execute.weight_stream import WeightStream
 
 CHECK_EVERY = 100
 """Iterations between two comparisons of contents, unless another number is given."""
@@ -70,10 +72,12 @@ class Execution:
         device: torch.device,
         log: ActionLog | None = None,
         check_every: int = CHECK_EVERY,
+        weight_stream: WeightStream | None = None,
     ) -> None:
         """The default process group has to exist and to be as large as the plan's layout; a collective call.
 
         `check_every`: after how many iterations contents are compared between processes again; 0: never.
+        `weight_stream`: where W runs; None: where everything does.
         """
         self.memory = MemoryMeter(device)
         self.check_every, self.number, self.has_trained = check_every, 0, False
@@ -89,6 +93,9 @@ class Execution:
             self.layout, preparation.wirings, rank=self.rank, device=device, is_relayed=is_relayed
         )
         self.model = LocalModel(preparation, groups=groups, cutter=self.cutter, device=device, log=self.log)
+        self.weight_stream = weight_stream
+        for stage in self.stages:
+            stage.weight_stream = weight_stream
         self.runtime = self._make_runtime()
         pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
         self.update = Update(
@@ -103,18 +110,20 @@ class Execution:
             self.training, num_replicas=self.layout.num_replicas_of(-1), group=groups.stages[-1], device=device
         )
         self._forward_pass: ForwardPass | None = None
-        first = min(
-            rank for number in self.layout.stages_of(self.rank) for rank in self.layout.team_of(number, self.rank)
-        )
+        teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
+        first = min((rank for team in teams for rank in team), default=self.rank)
         torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
 
     def _make_runtime(self) -> StepRuntime:
         count, loss = self.layout.num_microbatches, self.training.loss
         if self.preparation.rows is not None:
-            queues = make_queues(self.model.routes, rank=self.rank, device=self.device)
-            meet(self.model.routes, device=self.device, queues=queues)
-            stages, row = cast(list[RoutedStage], self.stages), self.preparation.rows[self.rank]
-            return RoutedRuntime(stages, row=row, num_microbatches=count, loss=loss, queues=queues)
+            routes = (*self.model.routes, *make_inner_routes(self.layout))
+            queues = make_queues(routes, rank=self.rank, device=self.device)
+            meet(routes, device=self.device, queues=queues)
+            held = sorted([*self.stages, *self.model.helped], key=lambda stage: stage.stage_index)
+            stages, row = cast(list[RoutedStage], held), self.preparation.rows[self.rank]
+            make_runtime = SplitRuntime if self.layout.parts else RoutedRuntime
+            return make_runtime(stages, row=row, num_microbatches=count, loss=loss, queues=queues)
         assert isinstance(self.layout, Pipelines)
         table = self.layout.table(self.layout.replica_of(self.rank))
         return PlanRuntime(cast(list[ChainStage], self.stages), table=table, num_microbatches=count, loss=loss)
@@ -236,7 +245,10 @@ class Execution:
             inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in zip(*rows, strict=True))
         target = None if share.target is None else share.target.flatten(0, 1)
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            return self.runtime.run(inputs, target)
+            losses = self.runtime.run(inputs, target)
+        if self.weight_stream is not None:
+            self.weight_stream.settle()
+        return losses
 
     def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
         """Clip, look whether all is finite, and let the optimizers take their step."""

@@ -5,10 +5,31 @@ follow the devices in order of their first stage. Otherwise ranks follow the dev
 group (a stage of width w > 1) have a rank each, and all of them run the stage's actions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
 
 from planner.actions import Action
-from planner.plan import FULL_RECOMPUTATION, Plan
+from planner.plan import FULL_RECOMPUTATION, Plan, Stage
+from planner.split_placement import make_parts
+
+
+class StagePart(NamedTuple):
+    """What one rank does for a stage whose I or W is placed on other devices than its F (split placement)."""
+
+    rank: int
+    kinds: str
+    """The kinds of its actions, in the order F, I, W."""
+    start: Fraction
+    """Where its share of every I begins, in parts of a microbatch's samples."""
+    end: Fraction
+    """Where that ends; equal to `start` if it runs no I."""
+
+    @property
+    def has_share(self) -> bool:
+        """Whether it runs some of every I."""
+        return self.start < self.end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +46,9 @@ class Layout:
     """Microbatches per iteration."""
     widths: tuple[int, ...] = ()
     """Per stage how many ranks run each of its actions together; empty: one, everywhere."""
+    parts: tuple[tuple[StagePart, ...], ...] = ()
+    """Per stage who runs what of it, its owner first, where I or W is elsewhere; of other stages nothing. Empty: no
+    stage is split."""
 
     @property
     def world_size(self) -> int:
@@ -44,6 +68,18 @@ class Layout:
     def width(self, stage: int) -> int:
         """How many ranks run each action of a stage together."""
         return self.widths[stage] if self.widths else 1
+
+    def parts_of(self, stage: int) -> tuple[StagePart, ...]:
+        """Who runs what of a stage whose I or W is elsewhere, its owner first; empty for any other."""
+        return self.parts[stage] if self.parts else ()
+
+    def helped_by(self, rank: int) -> tuple[int, ...]:
+        """The stages of which a rank runs I or W without holding them, ascending."""
+        return tuple(
+            number
+            for number, parts in enumerate(self.parts)
+            if any(part.rank == rank for part in parts) and rank not in self.owners[number]
+        )
 
     def num_replicas_of(self, stage: int) -> int:
         """Into how many parts a stage cuts every microbatch."""
@@ -127,8 +163,22 @@ def make_layout(plan: Plan) -> Layout:
         ),
         num_microbatches=plan.problem.num_microbatches,
         widths=widths_of(plan),
+        parts=_parts_of(plan, rank),
     )
     return _side_by_side(layout, num_replicas=len(pipelines)) if pipelines else layout
+
+
+def _parts_of(plan: Plan, rank: Mapping[str, int]) -> tuple[tuple[StagePart, ...], ...]:
+    if not any(stage.is_split for stage in plan.stages):
+        return ()
+    trained = {action.stage for word in plan.schedule.values() for action in word if action.kind == "W"}
+    return tuple(
+        tuple(
+            StagePart(rank[part.device], part.kinds, part.start, part.end)
+            for part in (make_parts(stage, has_weight_grad=number in trained) if stage.is_split else ())
+        )
+        for number, stage in enumerate(plan.stages)
+    )
 
 
 def widths_of(plan: Plan) -> tuple[int, ...]:
@@ -161,12 +211,12 @@ def _side_by_side(layout: Layout, *, num_replicas: int) -> Pipelines:
 def _stages_without_weight_grad(plan: Plan) -> set[int]:
     """Stages with nothing to train have no W; torch, which wants as many W as I, gets B in the place of I."""
     with_weight_grad = {action.stage for word in plan.schedule.values() for action in word if action.kind == "W"}
-    return set(range(len(plan.stages))) - with_weight_grad
+    return {number for number, stage in enumerate(plan.stages) if not stage.is_split} - with_weight_grad
 
 
 def _find_pipelines(plan: Plan) -> list[list[str]]:
     """The devices of every pipeline, replica k of each stage in pipeline k; empty if that cannot be."""
-    if widths_of(plan):
+    if widths_of(plan) or any(stage.is_split for stage in plan.stages):
         return []
     num_replicas = len(plan.stages[0].replicas)
     if any(len(stage.replicas) != num_replicas for stage in plan.stages):
@@ -196,16 +246,35 @@ def require_whole_samples(plan: Plan) -> None:
         )
 
 
+def _require_plain_parts(stage: Stage, number: int) -> None:
+    """What docs/model.md allows: one owner of one device, one device per share, and every sample once."""
+    if len(stage.replicas) != 1 or len(stage.replicas[0]) != 1 or stage.recomputed:
+        raise ValueError(
+            f"stage {number} places its I or W on other devices: it needs one replica of one device, and must not "
+            "recompute; plan again"
+        )
+    inputs, weights = stage.input_grad_replicas, stage.weight_grad_replicas
+    groups = [share.group for share in (*inputs, *weights)]
+    total = sum(Fraction(share.numerator, share.denominator) for share in inputs)
+    is_whole = all(share.numerator == share.denominator for share in weights)
+    if any(len(group) != 1 for group in groups) or len({share.group for share in inputs}) < len(inputs):
+        raise ValueError(f"stage {number} names a group of devices, or one twice, for its I or W; name single devices")
+    if (inputs and total != 1) or len(weights) > 1 or not is_whole:
+        raise ValueError(f"the shares of stage {number}'s I or W do not add up to 1; plan again")
+
+
 def _require_own_devices(plan: Plan) -> None:
     """All actions of a stage run where it is, on groups of one width."""
     if not plan.stages:
         raise ValueError("the plan has no stages; plan again")
     for number, stage in enumerate(plan.stages):
         if stage.is_split:
-            raise ValueError(
-                f"stage {number} places its I or W on other devices, but the executor runs a stage on one device; "
-                "plan with split_placement = false"
-            )
+            _require_plain_parts(stage, number)
+            if widths_of(plan):
+                raise ValueError(
+                    f"stage {number} places its I or W on other devices, and others run on groups of devices; plan "
+                    "with max_width = 1, or with split_placement = false"
+                )
         if stage.shard != "none" and len(stage.replicas) == 1:
             raise ValueError(f"stage {number} has shard = {stage.shard!r} but one replica; plan with shard = 'none'")
         devices = [name for group in stage.replicas for name in group]

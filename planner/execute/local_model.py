@@ -9,7 +9,7 @@ from torch import distributed, nn
 from planner.errors import ExecutionError
 from planner.execute.action_log import ActionLog
 from planner.execute.batch_norms import exchange_in
-from planner.execute.batch_share import BatchCutter
+from planner.execute.batch_share import BatchCutter, split_batch
 from planner.execute.group_parts import GroupParts
 from planner.execute.preparation import Preparation
 from planner.execute.process_groups import ProcessGroups, gather, new_group
@@ -18,8 +18,9 @@ from planner.execute.routed_runtime import RoutedStage
 from planner.execute.routes import make_routes
 from planner.execute.runtime import ChainStage, PlanStage
 from planner.execute.sharding import ShardedReduction, ShardPiece
+from planner.execute.split_stage import SplitStage
 from planner.execute.stage_module import StageModule, make_layer, unflatten
-from planner.execute.training import as_tuple
+from planner.execute.training import Tensors, as_tuple
 from planner.execute.user_code import calling
 from planner.execute.width_check import GroupTrial, stand_ins
 from planner.execute.wiring import BATCH
@@ -49,6 +50,8 @@ class LocalModel:
         """What of layers that a group runs together is held here."""
         self._problems = list[str]()
         self.stages = [self._make_stage(number, cutter) for number in self.layout.stages_of(self.rank)]
+        self.helped = [self._make_split_stage(number) for number in self.layout.helped_by(self.rank)]
+        """Stages of others of which I or W runs here, on copies of their layers."""
         self._require_alike()
         self.ties = self._make_ties()
         for stage in self.stages:
@@ -111,24 +114,64 @@ class LocalModel:
 
     def _make_stage(self, number: int, cutter: BatchCutter) -> PlanStage:
         wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
+        if self.layout.parts_of(number):
+            return self._make_split_stage(number)
         if self.layout.width(number) > 1:
             layers = self._make_cut_layers(number, cutter)
         else:
             layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
         module = StageModule(wiring, layers, counts=shape.counts, recompute=self.plan.stages[number].recomputed)
-        options: dict[str, Any] = {
-            "num_stages": self.layout.num_stages,
-            "shape": shape,
-            "device": self.device,
-            "group": self.groups.pipeline,
-            "log": self.log,
-            "is_deferring": self.preparation.split == "deferred",
-        }
+        options = self._options(number)
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
         if self.preparation.rows is None:
             return ChainStage(module, number, **options)
         return RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
+
+    def _options(self, number: int) -> dict[str, Any]:
+        return {
+            "num_stages": self.layout.num_stages,
+            "shape": self.preparation.shapes[number],
+            "device": self.device,
+            "group": self.groups.pipeline,
+            "log": self.log,
+            "is_deferring": self.preparation.split == "deferred",
+        }
+
+    def _make_split_stage(self, number: int) -> SplitStage:
+        """A stage whose I or W is elsewhere, tried on two microbatches; its owner has a copy of the layers for that."""
+        wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
+        modules = []
+        for _ in range(1 + (self.rank in self.layout.owners[number])):
+            layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
+            modules.append(StageModule(wiring, layers, counts=shape.counts))
+        stage = SplitStage(
+            modules[0],
+            number,
+            copy=modules[-1],
+            parts=self.layout.parts_of(number),
+            edges=self.preparation.edges,
+            routes=self.routes,
+            **self._options(number),
+        )
+        one, other = (self._trial_inputs(number, place) for place in (0, -1))
+        if problem := stage.backward.prepare(one, other):
+            self._problems.append(f"stage {number}: {problem}")
+        for parameter in stage.backward.parameters if self.training.float32_gradients else ():
+            if parameter.dtype in (torch.bfloat16, torch.float16):
+                parameter.grad_dtype = torch.float32
+        return stage
+
+    def _trial_inputs(self, number: int, place: int) -> Tensors:
+        """What a stage could be given for a microbatch of batch 0: noise where it comes from other stages."""
+        shape = self.preparation.shapes[number]
+        values = unflatten(stand_ins(shape.inputs, device=self.device, seed=1 - place), shape.counts)
+        if BATCH in values:
+            with calling("the batch of iteration 0"):
+                inputs, _ = self.training.batch(0)
+            cut = (split_batch(each, self.layout, num_replicas=1, replica=0)[place] for each in as_tuple(inputs))
+            values[BATCH] = tuple(tensor.to(self.device) for tensor in cut)
+        return tuple(tensor for tensors in values.values() for tensor in tensors)
 
     def _make_cut_layers(self, number: int, cutter: BatchCutter) -> dict[str, nn.Module]:
         """The layers of a stage that a group runs together, each made whole, cut and tried before the next one is made;
@@ -151,8 +194,8 @@ class LocalModel:
         return layers
 
     def _require_alike(self) -> None:
-        """Raise ExecutionError, on every process the same, if a layer in parts is not what it is whole."""
-        if not self.layout.widths:
+        """Raise ExecutionError, on all processes the same, if a layer in parts or elsewhere is not what it is whole."""
+        if not self.layout.widths and not self.layout.parts:
             return
         if found := [text for told in gather(self._problems) for text in told]:
             raise ExecutionError(found[0])

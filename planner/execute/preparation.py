@@ -82,6 +82,11 @@ def prepare(
     require_widths(training, stages, widths=layout.widths, split=split)
     shapes = _trace(training, wirings, layout=layout)
     if split == "native":
+        if layout.parts:
+            raise ValueError(
+                "the native split cannot run I or W on another process than F; use --split deferred, or plan with "
+                "split_placement = false"
+            )
         if any(stage.recompute for stage in plan.stages):
             raise ValueError(
                 "the native split recomputes once per weight in W; use --split deferred, or plan with recompute = false"
@@ -210,6 +215,7 @@ def _lower(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int])
         edges=[(edge.producer, edge.consumer) for edge in edges],
         num_microbatches=layout.num_microbatches,
         widths=layout.widths,
+        parts=layout.parts,
     )
     if faults:
         raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}")

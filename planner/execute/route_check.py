@@ -7,6 +7,7 @@ shares no code with what made the rows. No torch here.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from planner.execute.routes import Cell
@@ -19,6 +20,16 @@ _Team = tuple[int, ...]
 """The ranks of one replica of a stage."""
 
 
+class Part(NamedTuple):
+    """What a rank does for a stage whose I or W is elsewhere than its F."""
+
+    rank: int
+    kinds: str
+    start: Fraction
+    end: Fraction
+    """The samples of every microbatch whose I it runs, in parts of all; none if it is `start`."""
+
+
 class _Message(NamedTuple):
     """What a stage on one rank tells a stage on another of one microbatch."""
 
@@ -27,13 +38,25 @@ class _Message(NamedTuple):
     receiver: int
     target: int
     microbatch: int
+    letter: str
 
     def __str__(self) -> str:
-        what = "the activation" if self.receiver > self.sender else "the gradient"
+        what = _CONTENTS[self.letter]
         return (
             f"{what} of microbatch {self.microbatch} from stage {self.sender} on rank {self.source} "
             f"to stage {self.receiver} on rank {self.target}"
         )
+
+
+_CONTENTS = {
+    "F": "the activation",
+    "B": "the gradient",
+    "P": "the weights",
+    "S": "what the forward saved",
+    "X": "what the weight gradient needs",
+    "G": "the finished gradient",
+}
+"""By the letter of a message."""
 
 
 def check_routed_rows(
@@ -43,14 +66,21 @@ def check_routed_rows(
     edges: Sequence[tuple[int, int]],
     num_microbatches: int,
     widths: Sequence[int] = (),
+    parts: Sequence[Sequence[tuple[int, str, Fraction, Fraction]]] = (),
 ) -> tuple[str, ...]:
     """Every fault of the rows, a sentence each; none means that they run to their end and add up what they should.
 
     `edges`: producer and consumer of everything that crosses stages; `widths`: per stage the ranks of each replica,
-    empty: one. As in `table_check`, each rank pair is one first-in-first-out channel for both directions.
+    empty: one; `parts`: per stage rank, kinds and share of I of all that work for it, if I or W is elsewhere, its owner
+    first. As in `table_check`, each rank pair is one first-in-first-out channel for both directions.
     """
     checker = _RouteChecker(
-        rows, owners=owners, edges=edges, num_microbatches=num_microbatches, widths=widths or [1] * len(owners)
+        rows,
+        owners=owners,
+        edges=edges,
+        num_microbatches=num_microbatches,
+        widths=widths or [1] * len(owners),
+        parts=[[Part(*part) for part in each] for each in parts] or [[] for _ in owners],
     )
     return tuple(checker.faults())[:MAX_FAULTS]
 
@@ -66,8 +96,9 @@ class _RouteChecker:
         edges: Sequence[tuple[int, int]],
         num_microbatches: int,
         widths: Sequence[int],
+        parts: Sequence[Sequence[Part]],
     ) -> None:
-        self.rows, self.owners, self.num_microbatches = rows, owners, num_microbatches
+        self.rows, self.owners, self.num_microbatches, self.parts = rows, owners, num_microbatches, parts
         self.teams = [_cut(ranks, size=width) for ranks, width in zip(owners, widths, strict=True)]
         """Per stage and replica the ranks that run its actions together."""
         meetings = [
@@ -77,7 +108,12 @@ class _RouteChecker:
         ]
         self.ahead = [(a, b, _teller(rank, to=two, of=one), rank) for a, b, one, two in meetings for rank in two]
         """Producer, consumer, and the ranks between which activations pass."""
-        self.back = [(a, b, rank, _teller(rank, to=one, of=two)) for a, b, one, two in meetings for rank in one]
+        self.back = [
+            (a, b, rank, _teller(rank, to=one, of=two))
+            for a, b, one, two in meetings
+            for rank in one
+            if not (parts[a] or parts[b])
+        ] + [pair for a, b in edges if parts[a] or parts[b] for pair in self._with_common_shares(a, b)]
         """Producer, consumer, and the ranks between which gradients pass, from the latter to the former."""
         self.position = [{cell: place for place, cell in reversed(list(enumerate(row)))} for row in rows]
 
@@ -98,8 +134,8 @@ class _RouteChecker:
         """Every replica of a stage runs F, and I and W or B, once for every microbatch, and no rank runs others."""
         for rank, row in enumerate(self.rows):
             count = Counter(cell for cell in row if cell.kind in "FIWB")
-            held = {stage for stage, ranks in enumerate(self.owners) if rank in ranks}
-            wanted = {(stage, microbatch) for stage in held for microbatch in range(self.num_microbatches)}
+            kinds_of = self._kinds_of(rank)
+            wanted = {(stage, microbatch) for stage in kinds_of for microbatch in range(self.num_microbatches)}
             for cell, times in count.items():
                 if times > 1:
                     yield f"rank {rank} runs {cell} {times} times"
@@ -107,20 +143,66 @@ class _RouteChecker:
                     yield f"rank {rank} runs {cell}, which is not its own"
             for stage, microbatch in sorted(wanted):
                 kinds = "".join(kind for kind in "FIWB" if Cell(stage, kind, microbatch) in count)
-                if kinds not in ("FIW", "FB"):
+                if kinds not in kinds_of[stage]:
+                    allowed = " or ".join(" ".join(each) for each in kinds_of[stage])
                     yield (
                         f"rank {rank} runs {kinds or 'nothing'} of stage {stage} for microbatch {microbatch}, "
-                        "not F I W or F B"
+                        f"not {allowed}"
                     )
+
+    def _kinds_of(self, rank: int) -> dict[int, tuple[str, ...]]:
+        """Per stage that a rank works for, what it may run of every microbatch."""
+        found: dict[int, tuple[str, ...]] = {}
+        for stage, ranks in enumerate(self.owners):
+            if rank in ranks:
+                found[stage] = ("FIW", "FB")
+            for part in self.parts[stage]:
+                if part.rank == rank:
+                    found[stage] = (part.kinds,)
+        return found
+
+    def _with_common_shares(self, a: int, b: int) -> Iterator[tuple[int, int, int, int]]:
+        """Producer, consumer, and the ranks that run I of them for some sample that both have."""
+        for one in self._shares(a):
+            for two in self._shares(b):
+                if max(one.start, two.start) < min(one.end, two.end):
+                    yield a, b, one.rank, two.rank
+
+    def _shares(self, stage: int) -> list[Part]:
+        if self.parts[stage]:
+            return [part for part in self.parts[stage] if part.start < part.end]
+        teams = self.teams[stage]
+        return [
+            Part(team[0], "I", Fraction(number, len(teams)), Fraction(number + 1, len(teams)))
+            for number, team in enumerate(teams)
+        ]
 
     def _expected(self) -> Iterator[_Message]:
         for microbatch in range(self.num_microbatches):
             for a, b, source, target in self.ahead:
                 if source != target:
-                    yield _Message(a, source, b, target, microbatch)
+                    yield _Message(a, source, b, target, microbatch, "F")
             for a, b, source, target in self.back:
                 if source != target:
-                    yield _Message(b, target, a, source, microbatch)
+                    yield _Message(b, target, a, source, microbatch, "B")
+            for stage in range(len(self.owners)):
+                for letter, source, target in self._inner(stage):
+                    if microbatch == 0 or letter in "SX":
+                        yield _Message(stage, source, stage, target, microbatch, letter)
+
+    def _inner(self, stage: int) -> Iterator[tuple[str, int, int]]:
+        """Letter, sender and receiver of what the ranks of one stage tell each other."""
+        for part in self.parts[stage]:
+            owner = self.parts[stage][0].rank
+            weight = next((other.rank for other in self.parts[stage] if "W" in other.kinds), part.rank)
+            if part.rank != owner:
+                yield "G", part.rank, owner
+            if part.start < part.end:
+                if part.rank != owner:
+                    yield "P", owner, part.rank
+                    yield "S", owner, part.rank
+                if part.rank != weight:
+                    yield "X", part.rank, weight
 
     def _messages(self) -> Iterator[str]:
         """Replicas with common samples on two ranks send and receive once, and no others do."""
@@ -136,7 +218,7 @@ class _RouteChecker:
     def _reductions(self) -> Iterator[str]:
         """Every replica of a stage is reduced once, after its last W or B."""
         for stage, ranks in enumerate(self.owners):
-            for rank in ranks:
+            for rank in () if self.parts[stage] else ranks:
                 places = [place for place, cell in enumerate(self.rows[rank]) if cell == Cell(stage, "REDUCE_GRAD")]
                 work = [
                     place for place, cell in enumerate(self.rows[rank]) if cell.stage == stage and cell.kind in "WB"
@@ -156,15 +238,22 @@ class _RouteChecker:
 
     def _sequence(self, rank: int, cell: Cell) -> Iterator[tuple[Cell, Cell]]:
         alone = Cell(cell.stage, "F", cell.microbatch)
+        back = self._backward(rank, alone)
         if cell.kind in ("I", "B"):
-            yield alone, cell
+            yield from [(alone, cell)] if alone in self.position[rank] else []
         elif cell.kind == "W":
-            yield alone._replace(kind="I"), cell
+            yield from [(back, cell)] if back in self.position[rank] else []
         elif cell.kind.endswith("_F"):
             yield (alone, cell) if cell.kind == "SEND_F" else (cell, alone)
         elif cell.kind.endswith("_B"):
-            back = self._backward(rank, alone)
             yield (back, cell) if cell.kind == "SEND_B" else (cell, back)
+        elif cell.kind in ("SEND_S", "RECV_S"):
+            yield (alone, cell) if cell.kind == "SEND_S" else (cell, back)
+        elif cell.kind in ("SEND_X", "RECV_X"):
+            yield (back, cell) if cell.kind == "SEND_X" else (cell, alone._replace(kind="W"))
+        elif cell.kind in ("SEND_G", "RECV_P"):
+            work = [each for each in self.rows[rank] if each.stage == cell.stage and each.kind in "FIWB"]
+            yield from ((each, cell) if cell.kind == "SEND_G" else (cell, each) for each in work)
 
     def _backward(self, rank: int, forward: Cell) -> Cell:
         """Whichever of I and B the rank runs."""
@@ -234,7 +323,7 @@ class _RouteChecker:
         """The ranks that can take their next cell together with this one; empty if it has to wait."""
         cell = self.rows[rank][at[rank]]
         team: Sequence[int] = [rank]
-        if cell.kind in ("F", "I", "B"):
+        if cell.kind in ("F", "I", "B") and not self.parts[cell.stage]:
             team = next(members for members in self.teams[cell.stage] if rank in members)
         for member in team:
             head = next(iter(self.rows[member][at[member] : at[member] + 1]), None)
@@ -245,14 +334,18 @@ class _RouteChecker:
     def _needs(self, rank: int, cell: Cell) -> set[_Message | tuple[int, Cell]]:
         """Messages, and computations of other stages on the same rank."""
         found: set[_Message | tuple[int, Cell]] = set()
+        for letter, source, target in self._inner(cell.stage) if cell.kind in ("I", "W") else ():
+            if target == rank and letter in {"I": "PS", "W": "X"}[cell.kind]:
+                microbatch = 0 if letter == "P" else cell.microbatch
+                found.add(_Message(cell.stage, source, cell.stage, rank, microbatch, letter))
         for a, b, source, target in self.ahead if cell.kind == "F" else ():
             if (b, target) == (cell.stage, rank):
                 local = rank, Cell(a, "F", cell.microbatch)
-                found.add(local if source == rank else _Message(a, source, b, rank, cell.microbatch))
+                found.add(local if source == rank else _Message(a, source, b, rank, cell.microbatch, "F"))
         for a, b, source, target in self.back if cell.kind in ("I", "B") else ():
             if (a, source) == (cell.stage, rank):
                 local = rank, self._backward(rank, Cell(b, "F", cell.microbatch))
-                found.add(local if target == rank else _Message(b, target, a, rank, cell.microbatch))
+                found.add(local if target == rank else _Message(b, target, a, rank, cell.microbatch, "B"))
         return found
 
 
@@ -281,16 +374,17 @@ def _with_common_samples(sources: Sequence[_Team], targets: Sequence[_Team]) -> 
 
 
 def _sending(message: _Message) -> tuple[int, Cell]:
-    kind = "SEND_F" if message.receiver > message.sender else "SEND_B"
+    kind = f"SEND_{message.letter}"
     return message.source, Cell(message.sender, kind, message.microbatch, message.receiver, message.target)
 
 
 def _receiving(message: _Message) -> tuple[int, Cell]:
-    kind = "RECV_F" if message.receiver > message.sender else "RECV_B"
+    kind = f"RECV_{message.letter}"
     return message.target, Cell(message.receiver, kind, message.microbatch, message.sender, message.source)
 
 
 def _message_of(rank: int, cell: Cell) -> _Message:
+    letter = cell.kind[-1]
     if cell.kind.startswith("SEND"):
-        return _Message(cell.stage, rank, cell.peer, cell.rank, cell.microbatch)
-    return _Message(cell.peer, cell.rank, cell.stage, rank, cell.microbatch)
+        return _Message(cell.stage, rank, cell.peer, cell.rank, cell.microbatch, letter)
+    return _Message(cell.peer, cell.rank, cell.stage, rank, cell.microbatch, letter)

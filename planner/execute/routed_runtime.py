@@ -24,7 +24,7 @@ from planner.execute.training import Tensors
 from planner.execute.wiring import BATCH, StageEdge
 
 
-class _Mail(NamedTuple):
+class Mail(NamedTuple):
     """Tensors that have arrived, or will have when the works are done."""
 
     tensors: list[torch.Tensor]
@@ -57,7 +57,7 @@ class RoutedStage(PlanStage):
         self._made = unflatten(range(len(shape.outputs)), shape.leaving_counts)
         self.batch: list[Tensors] = []
         """Per microbatch this replica's share, if the stage takes the batch."""
-        self.inbox: dict[tuple[SampleExchange, str, int], _Mail] = {}
+        self.inbox: dict[tuple[SampleExchange, str, int], Mail] = {}
         self.outbox: dict[tuple[SampleExchange, str, int], list[torch.Tensor]] = {}
         self._runtime_validate = False  # torch's own check wants the metadata that it would have sent around
 
@@ -74,15 +74,25 @@ class RoutedStage(PlanStage):
         names = self.edges[route.producer, route.consumer].values
         return [k for name in names for k in places[name] if letter == "F" or tensors[k].requires_grad]
 
+    @property
+    def graded_inputs(self) -> Tensors:
+        """Meta tensors of the inputs whose gradients are computed here."""
+        return self.shape.inputs
+
+    @property
+    def graded_outputs(self) -> Tensors:
+        """Meta tensors of the outputs whose gradients are taken here."""
+        return self.shape.outputs
+
     def make_buffers(self, route: SampleExchange, letter: str) -> list[torch.Tensor]:
         """Where a message of a route is received: an activation by the consumer, a gradient by the producer."""
-        tensors, part = (self.shape.inputs, route.used) if letter == "F" else (self.shape.outputs, route.made)
+        tensors, part = (self.shape.inputs, route.used) if letter == "F" else (self.graded_outputs, route.made)
         shapes = [(_share(tensors[k], part).shape, tensors[k].dtype) for k in self.indices(route, letter)]
         return [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in shapes]
 
     def hand_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
         """Put what F made (all outputs), or I or B (the gradients of all inputs), where the messages find it."""
-        likes = self.shape.outputs if letter == "F" else self.shape.inputs
+        likes = self.shape.outputs if letter == "F" else self.graded_inputs
         for route in self.leaving[letter]:
             part = route.made if letter == "F" else route.used
             self.outbox[route, letter, microbatch] = [
@@ -172,9 +182,10 @@ class RoutedRuntime(StepRuntime):
         self.queues = queues
         self.by_number: Mapping[int, RoutedStage] = {stage.stage_index: stage for stage in stages}
         self.routes = {
-            (route.producer, route.consumer, route.source, route.target): route
+            (route.producer, route.consumer, route.source, route.target, letter): route
             for stage in stages
             for route in (*stage.incoming, *stage.outgoing)
+            for letter in route.letters
         }
         self.pipeline_order_with_comms = {}
         self.watch([_make_action(cell) for cell in row], stages[0].log)
@@ -184,9 +195,7 @@ class RoutedRuntime(StepRuntime):
             types.FULL_BACKWARD: self._backward,
             types.BACKWARD_INPUT: self._backward,
             types.SEND_F: self._send,
-            types.SEND_B: self._send,
             types.RECV_F: self._receive,
-            types.RECV_B: self._receive,
         }
 
     def _initialize_stages(self, *arguments: Any, **more: Any) -> None:  # noqa: ARG002
@@ -219,27 +228,35 @@ class RoutedRuntime(StepRuntime):
             if route.source == route.target:
                 sender, receiver = (route.producer, route.consumer)[:: 1 if letter == "F" else -1]
                 tensors = self.by_number[sender].outbox.pop((route, letter, microbatch))
-                self.by_number[receiver].inbox[route, letter, microbatch] = _Mail(tensors, [])
+                self.by_number[receiver].inbox[route, letter, microbatch] = Mail(tensors, [])
 
     def _send(self, action: _Action, context: Any) -> None:  # noqa: ARG002
         cell, route, letter = self._message(action)
         tensors = self.by_number[cell.stage].outbox.pop((route, letter, cell.microbatch))
-        queue = self.queues.get((distributed.get_rank(), cell.rank))
-        self.sending.add([distributed.isend(tensor, dst=cell.rank, group=queue) for tensor in tensors])
+        self.send_to(cell.rank, tensors)
 
     def _receive(self, action: _Action, context: Any) -> None:  # noqa: ARG002
         cell, route, letter = self._message(action)
         stage = self.by_number[cell.stage]
         buffers = stage.make_buffers(route, letter)
-        queue = self.queues.get((cell.rank, distributed.get_rank()))
-        works = [distributed.irecv(buffer, src=cell.rank, group=queue) for buffer in buffers]
-        stage.inbox[route, letter, cell.microbatch] = _Mail(buffers, works)
+        stage.inbox[route, letter, cell.microbatch] = self.receive_from(cell.rank, buffers)
+
+    def send_to(self, rank: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Begin to send dense tensors."""
+        queue = self.queues.get((distributed.get_rank(), rank))
+        self.sending.add([distributed.isend(tensor, dst=rank, group=queue) for tensor in tensors])
+
+    def receive_from(self, rank: int, buffers: list[torch.Tensor]) -> Mail:
+        """Begin to receive into them."""
+        queue = self.queues.get((rank, distributed.get_rank()))
+        return Mail(buffers, [distributed.irecv(buffer, src=rank, group=queue) for buffer in buffers])
 
     def _message(self, action: Any) -> tuple[Cell, SampleExchange, str]:
         cell: Cell = action.cell
         mine, other = (cell.stage, distributed.get_rank()), (cell.peer, cell.rank)
         (producer, source), (consumer, target) = sorted([mine, other])
-        return cell, self.routes[producer, consumer, source, target], cell.kind[-1]
+        letter = cell.kind[-1]
+        return cell, self.routes[producer, consumer, source, target, letter], letter
 
     def _stage(self, action: _Action) -> RoutedStage:
         return self.by_number[action.stage_index]
@@ -265,9 +282,10 @@ def _microbatch(action: _Action) -> int:
 
 
 def _make_action(cell: Cell) -> _Action:
-    kind = _ComputationType.from_str(cell.kind)
     if cell.peer < 0:
+        kind = _ComputationType.from_str(cell.kind)
         return _Action(cell.stage, kind, None if cell.microbatch < 0 else cell.microbatch)
+    kind = _ComputationType.SEND_F if cell.kind.startswith("SEND") else _ComputationType.RECV_F  # what it is: the cell
     action = _MessageAction(cell.stage, kind, cell.microbatch)
     action.cell = cell
     return action

@@ -6,13 +6,16 @@ group of ranks, each of them makes the whole activation and the whole gradient, 
 rank takes from itself, if it is in both groups, or from one member of the other group, so that nothing is added twice.
 """
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from planner.actions import Action
-from planner.execute.layout import Layout
+from planner.execute.layout import Layout, StagePart
 from planner.execute.wiring import StageEdge
 
 
@@ -58,23 +61,59 @@ def make_routes(layout: Layout, edges: Sequence[StageEdge]) -> tuple[SampleExcha
     return tuple(route for edge in edges for route in _routes_of(layout, edge))
 
 
+class _Holder(NamedTuple):
+    """The ranks that work on the same samples of every microbatch, from `start` to `end` in parts of it."""
+
+    ranks: tuple[int, ...]
+    start: Fraction
+    end: Fraction
+
+
 def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[SampleExchange]:
-    sources, targets = layout.groups_of(edge.producer), layout.groups_of(edge.consumer)
-    parts = math.lcm(len(sources), len(targets))
-    made, used = parts // len(sources), parts // len(targets)
-    for i, makers in enumerate(sources):
-        for j, takers in enumerate(targets):
-            start, end = max(i * made, j * used), min((i + 1) * made, (j + 1) * used)
-            for (source, target), letters in _pair(makers, takers).items() if start < end else ():
-                yield SampleExchange(
-                    producer=edge.producer,
-                    consumer=edge.consumer,
-                    source=source,
-                    target=target,
-                    made=SampleRange(start - i * made, end - i * made, made),
-                    used=SampleRange(start - j * used, end - j * used, used),
-                    letters=letters,
-                )
+    ends = (edge.producer, edge.consumer)
+    forward = [_replicas(layout, stage) for stage in ends]
+    if not any(map(layout.parts_of, ends)):
+        yield from _between(edge, sources=forward[0], targets=forward[1], letters="FB")
+        return
+    yield from _between(edge, sources=forward[0], targets=forward[1], letters="F")
+    sources, targets = (_sharing_input_grad(layout, stage) for stage in ends)
+    yield from _between(edge, sources=sources, targets=targets, letters="B")
+
+
+def _replicas(layout: Layout, stage: int) -> list[_Holder]:
+    groups = layout.groups_of(stage)
+    return [_Holder(ranks, Fraction(k, len(groups)), Fraction(k + 1, len(groups))) for k, ranks in enumerate(groups)]
+
+
+def _sharing_input_grad(layout: Layout, stage: int) -> list[_Holder]:
+    parts = layout.parts_of(stage)
+    shares = [_Holder((part.rank,), part.start, part.end) for part in parts if part.has_share]
+    return shares or _replicas(layout, stage)
+
+
+def _between(
+    edge: StageEdge, *, sources: Sequence[_Holder], targets: Sequence[_Holder], letters: str
+) -> Iterator[SampleExchange]:
+    unit = math.lcm(*(bound.denominator for holder in (*sources, *targets) for bound in holder[1:]))
+    for makers in sources:
+        for takers in targets:
+            start, end = max(makers.start, takers.start), min(makers.end, takers.end)
+            pairs = _pair(makers.ranks, takers.ranks).items() if start < end else ()
+            for (source, target), carried in pairs:
+                if wanted := "".join(letter for letter in carried if letter in letters):
+                    yield SampleExchange(
+                        producer=edge.producer,
+                        consumer=edge.consumer,
+                        source=source,
+                        target=target,
+                        made=_range(start, end, of=makers, unit=unit),
+                        used=_range(start, end, of=takers, unit=unit),
+                        letters=wanted,
+                    )
+
+
+def _range(start: Fraction, end: Fraction, *, of: _Holder, unit: int) -> SampleRange:
+    return SampleRange(int((start - of.start) * unit), int((end - of.start) * unit), int((of.end - of.start) * unit))
 
 
 def _pair(makers: Sequence[int], takers: Sequence[int]) -> dict[tuple[int, int], str]:
@@ -100,7 +139,8 @@ class Cell(NamedTuple):
 
     stage: int
     kind: str
-    """F, I, W, B, REDUCE_GRAD, SEND_F, RECV_F, SEND_B or RECV_B."""
+    """F, I, W, B, REDUCE_GRAD, or SEND_ or RECV_ with what travels: activations (F) or gradients (B); within a stage
+    whose I or W is elsewhere its weights (P), what F saved (S), what W needs (X) and finished gradients (G)."""
     microbatch: int = -1
     peer: int = -1
     """The stage at the other end of a message."""
@@ -135,16 +175,19 @@ class _Lowering:
         self.rows: list[Row] = [[] for _ in layout.rows]
         self.waiting = [list(row) for row in layout.rows]
         self.done: set[tuple[int, Action]] = set()
-        self.left = {
-            (rank, stage): sum(action.stage == stage and action.kind in "WB" for action in row)
+        self.left = Counter(
+            (rank, action.stage)
             for rank, row in enumerate(layout.rows)
-            for stage in layout.stages_of(rank)
-        }
+            for action in row
+            if action.kind in "WB" or layout.parts_of(action.stage)
+        )
         self.ended: list[int] = []
         """Stages in the order in which their last replica ended."""
 
     def run(self) -> list[Row]:
         """Until nothing is left to do."""
+        for stage in range(self.layout.num_stages):
+            self._send_weights(stage)
         while any(self.waiting):
             ready = [rank for rank, row in enumerate(self.waiting) if row and self._is_ready(rank, row[0])]
             ready = [rank for rank in ready if self._has_company(rank, self.waiting[rank][0], ready=ready)]
@@ -168,7 +211,7 @@ class _Lowering:
 
     def _has_company(self, rank: int, action: Action, *, ready: Container[int]) -> bool:
         """Whether the other ranks of a group, or the other replicas of a joint stage, can run the same now."""
-        if action.kind == "W":
+        if action.kind == "W" or self.layout.parts_of(action.stage):
             return True
         company = self.layout.owners[action.stage]
         if action.stage not in self.joint:
@@ -179,7 +222,7 @@ class _Lowering:
     def _is_ready(self, rank: int, action: Action) -> bool:
         return all(
             any((where, action._replace(stage=stage, kind=kind)) in self.done for kind in kinds)
-            for where, stage, kinds in needs(self.routes, rank, action=action)
+            for where, stage, kinds in needs(self.layout, self.routes, rank=rank, action=action)
         )
 
     def _take(self, rank: int, action: Action) -> None:
@@ -188,10 +231,32 @@ class _Lowering:
         if action.kind in "FIB":
             for route in self.routes:
                 self._tell(route, rank, action=action)
-        if action.kind in "WB":
-            self.left[rank, action.stage] -= 1
-            if not any(self.left[owner, action.stage] for owner in self.layout.owners[action.stage]):
-                self.ended.append(action.stage)
+        parts = self.layout.parts_of(action.stage)
+        for letter, target in inner_messages(parts, rank, action=action):
+            self._tell_part(letter, stage=action.stage, microbatch=action.microbatch, ends=(rank, target))
+        if action.kind in "WB" or parts:
+            self._count_down(rank, action.stage)
+
+    def _count_down(self, rank: int, stage: int) -> None:
+        """What follows the last action of a rank for a stage."""
+        self.left[rank, stage] -= 1
+        if parts := self.layout.parts_of(stage):
+            if not self.left[rank, stage] and rank != parts[0].rank:
+                self._tell_part("G", stage=stage, ends=(rank, parts[0].rank))
+        elif not any(self.left[owner, stage] for owner in self.layout.owners[stage]):
+            self.ended.append(stage)
+
+    def _send_weights(self, stage: int) -> None:
+        """Before anything else, to every other rank that runs some of a stage's I."""
+        parts = self.layout.parts_of(stage)
+        for part in parts[1:]:
+            if part.has_share:
+                self._tell_part("P", stage=stage, ends=(parts[0].rank, part.rank))
+
+    def _tell_part(self, letter: str, *, stage: int, ends: tuple[int, int], microbatch: int = 0) -> None:
+        source, target = ends
+        self.rows[source].append(Cell(stage, f"SEND_{letter}", microbatch, stage, target))
+        self.rows[target].append(Cell(stage, f"RECV_{letter}", microbatch, stage, source))
 
     def _tell(self, route: SampleExchange, rank: int, *, action: Action) -> None:
         """Both ends of the message that an action has, if it has one on this route."""
@@ -202,17 +267,39 @@ class _Lowering:
             self.rows[theirs[1]].append(Cell(theirs[0], f"RECV_{letter}", action.microbatch, *mine))
 
 
+def inner_messages(parts: Sequence[StagePart], rank: int, *, action: Action) -> Iterator[tuple[str, int]]:
+    """What an action of a stage whose I or W is elsewhere sends to other ranks of that stage, and to which."""
+    if action.kind == "F":
+        yield from (("S", part.rank) for part in parts if part.has_share and part.rank != rank)
+    elif action.kind == "I":
+        yield from (("X", part.rank) for part in parts if "W" in part.kinds and part.rank != rank)
+
+
 def needs(
-    routes: Sequence[SampleExchange], rank: int, *, action: Action
+    layout: Layout, routes: Sequence[SampleExchange], *, rank: int, action: Action
 ) -> Iterator[tuple[int, int, tuple[Literal["F", "I", "W", "B"], ...]]]:
     """Rank, stage and kinds (one of which is enough) of what has to have run for the same microbatch."""
+    parts = layout.parts_of(action.stage)
     if action.kind == "F":
         for route in routes:
             if "F" in route.letters and (route.consumer, route.target) == (action.stage, rank):
                 yield route.source, route.producer, ("F",)
         return
-    yield rank, action.stage, ("I",) if action.kind == "W" else ("F",)
-    if action.kind != "W":
-        for route in routes:
-            if "B" in route.letters and (route.producer, route.source) == (action.stage, rank):
-                yield route.target, route.consumer, ("I", "B")
+    if action.kind == "W":
+        for maker in [part.rank for part in parts if part.has_share] or [rank]:
+            yield maker, action.stage, ("I",)
+        return
+    yield parts[0].rank if parts else rank, action.stage, ("F",)
+    for route in routes:
+        if "B" in route.letters and (route.producer, route.source) == (action.stage, rank):
+            yield route.target, route.consumer, ("I", "B")
+
+
+def make_inner_routes(layout: Layout) -> tuple[SampleExchange, ...]:
+    """All pairs of ranks that work for one stage whose I or W is elsewhere; they send both ways."""
+    whole = SampleRange(0, 1, 1)
+    return tuple(
+        SampleExchange(producer=stage, consumer=stage, source=a.rank, target=b.rank, made=whole, used=whole)
+        for stage in range(layout.num_stages)
+        for a, b in itertools.combinations(layout.parts_of(stage), 2)
+    )

@@ -4,7 +4,7 @@ What differs from `_PipelineScheduleRuntime` itself: losses are filed under thei
 our own hand, weight gradients may be put off, every action is noted, and tensors live no longer than they are needed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -20,7 +20,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from planner.execute.action_log import ActionLog, WatchedRow
-from planner.execute.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.deferred import WeightGrads, WeightGradStore, defer_weight_grads
 from planner.execute.layer_run import Moment
 from planner.execute.reduction import StageReduction
 from planner.execute.sending import Sending
@@ -30,6 +30,7 @@ from planner.execute.torch_versions.kept_outputs import kept_outputs, replace_ou
 from planner.execute.torch_versions.stage_metadata import make_tensor_from_meta
 from planner.execute.training import as_tuple
 from planner.execute.user_code import calling
+from planner.execute.weight_stream import WeightStream
 
 _NOWHERE = torch.device("meta")
 """Where buffers are that stand for those yet to be made."""
@@ -55,12 +56,16 @@ class PlanStage(PipelineStage):
         self.is_deferring, self.is_sending = is_deferring, True
         """Whether outputs have to wait in the stage until they are sent."""
         self.reduction: StageReduction | None = None
+        self.weight_stream: WeightStream | None = None
+        """Where W runs, if not where everything else does."""
+        self._has_own_weights = False
+        """Whether I was seen to leave alone what W adds to."""
         self.moment: Moment | None = None
         """Of the iteration's first microbatch: what its random numbers depend on."""
         if is_deferring:
             self.store.is_open = False
             module.store = self.store
-            _defer(module, self.store, shape=shape)
+            defer_layers(module, self.store, shape=shape)
         module.clones_views = not is_deferring
         super().__init__(
             module,
@@ -79,16 +84,20 @@ class PlanStage(PipelineStage):
             cast(StageModule, self.submod).moment = replace(self.moment, microbatch=args[0])
         with self.log.computing():
             output = super().forward_one_chunk(*args, **kwargs)
-        for place, (mine, planned) in enumerate(zip(as_tuple(output), self.outputs, strict=True)):
+        self.require_planned(as_tuple(output))
+        if not self.is_sending:
+            self.release_outputs(args[0])
+        return output
+
+    def require_planned(self, outputs: Sequence[torch.Tensor]) -> None:
+        """Raise RuntimeError if they are not what was made room for."""
+        for place, (mine, planned) in enumerate(zip(outputs, self.outputs, strict=True)):
             if mine.shape != planned.shape or mine.dtype != planned.dtype:
                 raise RuntimeError(
                     f"stage {self.stage_index} gives {tuple(mine.shape)} {mine.dtype} as tensor {place}, but gave "
                     f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to stay "
                     "as they are in every iteration, and on the meta device as on any other"
                 )
-        if not self.is_sending:
-            self.release_outputs(args[0])
-        return output
 
     def release_outputs(self, microbatch: int) -> None:
         """Outputs are where they are needed: what is kept is the graph behind them, with what it saved."""
@@ -100,13 +109,42 @@ class PlanStage(PipelineStage):
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
         """B, or I: then weight gradients wait."""
-        self.store.is_deferring = not kwargs.get("full_backward", True)
+        is_whole = kwargs.get("full_backward", True)
+        self.store.is_deferring = not is_whole
+        if self.weight_stream is not None and is_whole:
+            self.weight_stream.settle()  # B adds to the same gradients
+        before = self._grad_versions()
         with self.log.computing(), self.store.opened():
             super().backward_one_chunk(*args, **kwargs)
+        if self.weight_stream is not None and not is_whole:
+            self._require_own_weights(before, self.dw_runner[args[0]])
+
+    def _grad_versions(self) -> dict[int, tuple[int, int]]:
+        """By parameter which gradient it has, and how often that was changed; while that is still to be looked at."""
+        if self.weight_stream is None or self._has_own_weights:
+            return {}
+        return {id(p): _version(p) for p in cast(StageModule, self.submod).parameters()}
+
+    def _require_own_weights(self, before: Mapping[int, tuple[int, int]], waiting: Any) -> None:
+        """I and W would add to one gradient at the same time: raises RuntimeError."""
+        for call in () if self._has_own_weights else waiting.calls:
+            for parameter in call.trained:
+                if _version(parameter) != before[id(parameter)]:
+                    raise RuntimeError(
+                        f"{call.rule.name} shares a weight with something that does not wait for W: both would add to "
+                        "its gradient at the same time; run without --weight-stream"
+                    )
+        self._has_own_weights = True
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         """W."""
-        with self.log.computing():
+        if self.weight_stream is None:
+            with self.log.computing():
+                super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+            return
+        calls = cast(WeightGrads, self.dw_runner[bwd_chunk_id]).calls
+        tensors = [tensor for call in calls for tensor in (call.x, call.grad)]
+        with self.weight_stream.running(tensors), self.log.computing():
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
 
     def backward_maybe_with_nosync(
@@ -127,12 +165,19 @@ class PlanStage(PipelineStage):
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:  # noqa: ARG002
         """Once per iteration, after the last W or B; the factor is ours to know."""
+        if self.weight_stream is not None:
+            self.weight_stream.settle()
         if self.reduction is None:
             raise RuntimeError(f"stage {self.stage_index} has no reduction")
         self.reduction.start()
 
 
-def _defer(module: StageModule, store: WeightGradStore, *, shape: StageShape) -> None:
+def _version(parameter: torch.Tensor) -> tuple[int, int]:
+    grad = parameter.grad
+    return (0, 0) if grad is None else (id(grad), grad._version)
+
+
+def defer_layers(module: StageModule, store: WeightGradStore, *, shape: StageShape) -> None:
     """All layers' weight gradients may wait, but for those of layers that call torch.autograd themselves."""
     for name in module.wiring.layers:
         layer = module.layer(name)

@@ -33,6 +33,7 @@ from planner.execute.torch_versions.supported import require_supported
 from planner.execute.training import Training
 from planner.execute.user_code import OwnCodeError
 from planner.execute.watch import Watch, connect, make_timeout_s
+from planner.execute.weight_stream import WeightStream, require_second_stream
 from planner.plan import DeviceGroup, Plan
 
 BAD_INPUT = 2
@@ -60,6 +61,8 @@ class Choices:
     its host's cores (which also pins processes of one core)."""
     check_every: int = CHECK_EVERY
     """Iterations between two comparisons of contents; 0: never."""
+    weight_stream: bool = False
+    """Whether W runs on a second stream of the accelerator, beside what follows it."""
     more: Mapping[str, str] = field(default_factory=dict)
     """What else all processes have to agree on, by what it is called."""
 
@@ -99,7 +102,13 @@ def join(
         job.log.note("the agreement of all ranks")
         preparation = _agree(job, training)
         job.log.note("")
-        execution = Execution(preparation, device=job.device, log=job.log, check_every=job.choices.check_every)
+        execution = Execution(
+            preparation,
+            device=job.device,
+            log=job.log,
+            check_every=job.choices.check_every,
+            weight_stream=WeightStream(job.device) if job.choices.weight_stream else None,
+        )
         yield execution
         job.log.note("the end of all ranks")
         distributed.barrier()
@@ -174,6 +183,8 @@ def _agree(job: ProcessJob, training: Training | Callable[[], Training]) -> Prep
     preparation, error, trace = None, "", ""
     choices = job.choices
     try:
+        if choices.weight_stream:
+            require_second_stream(job.device, split=choices.split, layout=job.layout)
         made = training if isinstance(training, Training) else training()
         preparation = prepare(job.plan, made, split=choices.split, skip=choices.skip, messages=_messages(job))
     except Exception as failure:
@@ -200,7 +211,7 @@ def _messages(job: ProcessJob) -> Messages:
 def _facts(job: ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
     choices = job.choices
     chosen = [choices.split, choices.skip, choices.messages, choices.groups, str(choices.check_every)]
-    chosen.append(job.device.type)
+    chosen += [f"weight_stream = {choices.weight_stream}", job.device.type]
     same = {"torch": torch.__version__, "options": ", ".join(chosen)} | dict(choices.more)
     if preparation is not None:
         same |= {"plan": preparation.plan_sha256, "model": preparation.model_sha256}

@@ -152,7 +152,11 @@ def describe_needs(layout: Layout, edges: Sequence[StageEdge], *, rank: int) -> 
     """What F, I and B of a rank wait for, by cell: ` for stage 0 on rank 1 (d1)`; nothing where they wait for none."""
     found, routes = {}, make_routes(layout, edges)
     for action in layout.rows[rank]:
-        ranks = [(other, owner) for owner, other, _ in needs(routes, rank, action=action) if other != action.stage]
+        ranks = [
+            (other, owner)
+            for owner, other, _ in needs(layout, routes, rank=rank, action=action)
+            if other != action.stage
+        ]
         if ranks:
             places = (f"stage {other} on rank {owner} ({layout.devices[owner]})" for other, owner in ranks)
             found[str(action)] = f" for {', '.join(places)}"

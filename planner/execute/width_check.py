@@ -249,9 +249,9 @@ def _largest(tensors: Any) -> float:
     return max((float(each) for each in found if each.isfinite()), default=0.0)
 
 
-def stand_ins(likes: Tensors, *, device: torch.device) -> Tensors:
+def stand_ins(likes: Tensors, *, device: torch.device, seed: int = 1) -> Tensors:
     """Tensors that a layer can be tried on: noise, and ones for whole numbers, which index whatever is there."""
-    noise = torch.Generator().manual_seed(1)
+    noise = torch.Generator().manual_seed(seed)
     return tuple(
         torch.randn(like.shape, generator=noise).to(device, like.dtype)
         if like.is_floating_point()

@@ -86,10 +86,10 @@ TARGETS = {
     for target in (
         Target(
             name="executor",
-            runs="any chunks and order, I and W apart, full recomputation per layer, any replicas, with optimizer "
-            "state sharded or not, skip edges; groups of devices (tensor-parallel) of a width that divides heads and "
-            "units",
-            limits={"split_placement": False},
+            runs="any chunks and order, I and W apart, or on other devices than F (split placement), full "
+            "recomputation per layer, any replicas, with optimizer state sharded or not, skip edges; groups of devices "
+            "(tensor-parallel) of a width that divides heads and units",
+            limits={},
             fit=_fit_executor,
         ),
         Target(

@@ -55,9 +55,9 @@ def test_plans_are_exported_from_the_command_line(tmp_path: Path, capsys):
     said = capsys.readouterr()
     assert "--pipeline-model-parallel-layout 'Ettt|tttL'\n" in said.out
     assert said.err == "rank 0  d1\nrank 1  d0\n"
-    assert main(["export", "torchtitan", str(plan), str(workload), "-o", str(tmp_path)]) == 0
-    assert (tmp_path / "config.json").exists()
-    assert (tmp_path / "schedule.csv").read_text().startswith("0F0,")
+    assert main(["export", "torchtitan", str(plan), str(workload), "-o", str(tmp_path / "new" / "folder")]) == 0
+    assert (tmp_path / "new" / "folder" / "config.json").exists()
+    assert (tmp_path / "new" / "folder" / "schedule.csv").read_text().startswith("0F0,")
     assert main(["export", "deepspeed", str(plan), str(workload)]) == 0
     assert "PARTS = [0, 4, 9]" in capsys.readouterr().out
     assert main(["export", "zero-bubble", str(plan)]) == 0

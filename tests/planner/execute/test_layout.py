@@ -88,8 +88,17 @@ def test_groups_and_split_placement_are_refused():
     with pytest.raises(ValueError, match=r"stage 1 has replicas of widths 1 and 2.*one width"):
         make_layout(replace(plan, stages=(plan.stages[0], wide)))
     split = replace(plan.stages[1], weight_grad_replicas=(Share(group=("d0",)),))
-    with pytest.raises(ValueError, match=r"stage 1 places its I or W on other devices.*split_placement = false"):
-        make_layout(replace(plan, stages=(plan.stages[0], split)))
+    assert [part.kinds for part in make_layout(replace(plan, stages=(plan.stages[0], split))).parts_of(1)] == [
+        "FI",
+        "W",
+    ]
+    for broken, reason in (
+        (replace(split, recompute=True), "one replica of one device, and must not recompute"),
+        (replace(split, weight_grad_replicas=(Share(group=("d0", "d1")),)), "name single devices"),
+        (replace(split, input_grad_replicas=(Share(group=("d0",), denominator=2),)), "do not add up to 1"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            make_layout(replace(plan, stages=(plan.stages[0], broken)))
     alone = replace(plan.stages[1], shard="optimizer")
     with pytest.raises(ValueError, match=r"stage 1 has shard = 'optimizer' but one replica; plan with shard = 'none'"):
         make_layout(replace(plan, stages=(plan.stages[0], alone, *plan.stages[2:])))

@@ -12,6 +12,7 @@ from planner.execute.route_check import check_routed_rows
 from planner.execute.routes import Cell, Row, SampleRange, lower, make_routes
 from planner.execute.wiring import StageEdge
 from tests.planner.execute.orders import make_random_plan
+from tests.planner.execute.split_orders import make_split_plan
 from tests.planner.execute.spoiling import spoiled
 
 
@@ -24,7 +25,12 @@ def edges_of(text: str) -> tuple[StageEdge, ...]:
 def faults(rows: list[Row], layout: Layout, edges: tuple[StageEdge, ...]) -> tuple[str, ...]:
     pairs = [(edge.producer, edge.consumer) for edge in edges]
     return check_routed_rows(
-        rows, owners=layout.owners, edges=pairs, num_microbatches=layout.num_microbatches, widths=layout.widths
+        rows,
+        owners=layout.owners,
+        edges=pairs,
+        num_microbatches=layout.num_microbatches,
+        widths=layout.widths,
+        parts=layout.parts,
     )
 
 
@@ -253,3 +259,35 @@ def test_rows_of_groups_pass_and_are_checked(case: tuple[Layout, tuple[StageEdge
     assert faults(rows, layout, edges) == ()
     for change, cell, broken in spoiled(rows, seed):
         assert faults(broken, layout, edges) != (), (change, cell)
+
+
+def test_a_split_stage_tells_its_own_ranks():
+    """Tests that weights go ahead, then what F saved, what W needs and finished gradients, as drawn here."""
+    layout = make_layout(make_split_plan("0;0,1;2 3", num_microbatches=1))
+    rows = lower(layout, edges_of("0-1"))
+    assert layout.devices == ("d0", "d1", "d2", "d3")
+    assert drawing(rows) == "\n".join(
+        [
+            "0SEND_P0>0@1 0F0 0SEND_F0>1@3 0SEND_S0>0@1 0RECV_B0<1@3 0I0 0SEND_X0>0@2 0RECV_G0<0@1 0RECV_G0<0@2",
+            "0RECV_P0<0@0 0RECV_S0<0@0 0RECV_B0<1@3 0I0 0SEND_X0>0@2 0SEND_G0>0@0",
+            "0RECV_X0<0@0 0RECV_X0<0@1 0W0 0SEND_G0>0@0",
+            "1RECV_F0<0@0 1F0 1I0 1SEND_B0>0@0 1SEND_B0>0@1 1W0 1REDUCE_GRAD",
+        ]
+    )
+    assert faults(rows, layout, edges_of("0-1")) == ()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_cell_of_a_split_stage_is_missing_twice_or_too_early(seed: int):
+    """Tests that rows with a cell left out, said twice, or put before what it waits for, are found out."""
+    plan = make_split_plan("0;0,1;2 1;2;0 2;;1", num_microbatches=2, seed=seed)
+    layout, edges = make_layout(plan), edges_of("0-1 1-2")
+    rows = lower(layout, edges)
+    assert faults(rows, layout, edges) == ()
+    for rank, row in enumerate(rows):
+        for place, cell in enumerate(row):
+            for changed in ([*row[:place], *row[place + 1 :]], [*row[:place], cell, *row[place:]]):
+                assert faults([*rows[:rank], changed, *rows[rank + 1 :]], layout, edges), cell
+            if cell.kind not in ("RECV_G", "SEND_P", "F") and not cell.kind.startswith("RECV"):
+                early = [cell, *row[:place], *row[place + 1 :]]
+                assert place == 0 or faults([*rows[:rank], early, *rows[rank + 1 :]], layout, edges), cell
