@@ -12,11 +12,10 @@ from api.failures import InputError
 from api.launching import Launch, as_started_here, ask, submit_again
 from planner.launch.job_commands import Submitted, cancel_command, status_command
 from planner.launch.launch_job import Command, LaunchSubmission
+from planner.launch.slurm import GOING_ON
 
 SLURM_POLL_S = 0.5
 """How often Slurm is asked."""
-SLURM_GOING_ON = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "STAGE_OUT")
-"""States of jobs that are not over."""
 _DOWN = ("down", "drain", "fail", "error")
 _LEFT_BEHIND = ("attempt-*", "plan-[0-9]*.json", "recipe-[0-9]*.json")
 
@@ -76,7 +75,7 @@ class SlurmAttempt:
             if "Invalid job id" not in str(error):
                 raise
             answer = ""
-        if answer.startswith(SLURM_GOING_ON):
+        if answer.startswith(GOING_ON):
             return
         exit_file = self.folder / "exit"
         told = exit_file.read_text(encoding="utf-8").strip() if exit_file.exists() else ""

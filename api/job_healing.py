@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from api.attempts import SLURM_GOING_ON, slurm_down_hosts
+from api.attempts import slurm_down_hosts
 from api.failures import InputError
 from api.healing import (
     HealParams,
@@ -27,6 +27,7 @@ from api.launching import (
     cancel,
     describe_status,
     detach_agents,
+    is_over,
     make_launch,
     read_request,
     read_submitted,
@@ -49,7 +50,6 @@ from profiles.workload import dump_cluster
 END_S = 120.0
 """How long a cancelled job may take to end."""
 POLL_S = 0.3
-RUNNING = ("running", *SLURM_GOING_ON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,9 +172,9 @@ def _end(folder: Path) -> None:
         cancel(submitted, folder)  # kubectl waits
         return
     until = time.monotonic() + END_S
-    if describe_status(submitted, folder).startswith(RUNNING):
+    if not is_over(describe_status(submitted, folder)):
         cancel(submitted, folder)
-    while describe_status(submitted, folder).startswith(RUNNING):
+    while not is_over(describe_status(submitted, folder)):
         if time.monotonic() > until:
             raise InputError(f"{folder}: the job did not end within {END_S:.0f} s of being cancelled")
         time.sleep(POLL_S)

@@ -23,6 +23,7 @@ from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, make
 from planner.launch.rank_mapping import place_ranks
 from planner.launch.ray_train import CLUSTER_PATH, PLAN_PATH, RayNeeds, describe_ray_job, find_ray_number, render_ray
 from planner.launch.skypilot import SkyNeeds, describe_sky_job, render_sky, sky_plan_path
+from planner.launch.slurm import describe_slurm_job, find_job_id
 from planner.plan import Plan
 
 FOLDERS = "pipeplan-jobs"
@@ -31,6 +32,8 @@ RECORD = "launch.json"
 """The file of a job's folder that says what was submitted."""
 REQUEST = "request.json"
 """The file of a job's folder that says what it was launched with."""
+_CANCELLED = "cancelled"
+"""The file of a job's folder that says that it was asked to end before it was over."""
 _KEEPER = 'trap : TERM; folder=$1; number=$2; shift 2; "$@" >>"$folder/log" 2>&1; echo $? >"$folder/exit-$number"'
 
 
@@ -124,7 +127,7 @@ def write_files(launch: Launch, submission: LaunchSubmission) -> None:
     folder = launch.folder
     if (folder / RECORD).exists():
         state = describe_status(read_submitted(folder), folder)
-        if not state.startswith(("ended", "gone")):
+        if not is_over(state):
             raise InputError(f"{folder}: has a job ({state}); cancel it, or name another folder with --folder")
     with reading():
         folder.mkdir(parents=True, exist_ok=True)
@@ -213,6 +216,7 @@ def describe_start(submitted: Submitted, folder: Path) -> str:
 
 
 def _remember(submitted: Submitted, folder: Path) -> None:
+    (folder / _CANCELLED).unlink(missing_ok=True)
     (folder / RECORD).write_text(json.dumps(asdict(submitted), indent=1) + "\n", encoding="utf-8")
 
 
@@ -250,8 +254,6 @@ def submit_again(submission: LaunchSubmission, *, submitted: Submitted, folder: 
 
 def submit(submission: LaunchSubmission, *, submitted: Submitted, folder: Path) -> Submitted:
     """Hand the job to its launcher."""
-    from planner.launch.slurm import find_job_id
-
     (command,) = submission.commands
     answer = ask(command)
     find = {"slurm": find_job_id, "ray": find_ray_number}.get(submitted.launcher)
@@ -322,21 +324,34 @@ def _leave(arguments: tuple[str, ...], environment: Mapping[str, str]) -> int:
 
 
 def describe_status(submitted: Submitted, folder: Path) -> str:
-    """How the job is, in a line: what the launcher says, or `ended with N`, or `gone`."""
+    """How the job is, in a line: what the launcher says, or `ended with N`, or `ended: CANCELLED`, or `gone`."""
+    state = _ask_status(submitted, folder)
+    is_unexplained = state.startswith(("ended with", "gone")) and state != "ended with 0"
+    return "ended: CANCELLED" if is_unexplained and (folder / _CANCELLED).exists() else state
+
+
+def is_over(state: str) -> bool:
+    """Whether a job of this status has no process any more."""
+    return state.startswith(("ended", "gone"))
+
+
+def _ask_status(submitted: Submitted, folder: Path) -> str:
     if submitted.launcher == "torchrun":
         codes = sorted(int(file.read_text() or 1) for file in folder.glob("exit-*"))
         if len(codes) == len(submitted.processes):
             return f"ended with {next((code for code in codes if code), 0)}"
         alive = sum(start_ticks(process) == start for process, start in submitted.processes)
         return f"running ({alive} agents)" if alive else "gone without an exit code: killed, or the machine restarted"
-    if submitted.launcher == "slurm" and (folder / "exit").exists():
-        return f"ended with {(folder / 'exit').read_text().strip()}"
     try:
-        return _read_status(submitted, ask(Command(arguments=status_command(submitted, folder=str(folder)))))
+        state = _read_status(submitted, ask(Command(arguments=status_command(submitted, folder=str(folder)))))
     except InputError as error:
-        if submitted.launcher == "slurm" and "Invalid job id" in str(error):
-            return "gone: Slurm no longer knows it"
-        raise
+        if submitted.launcher != "slurm" or "Invalid job id" not in str(error):
+            raise
+        state = "gone: Slurm no longer knows it"
+    # Slurm first: the script of a job that Slurm ended may still have written the code of its dying tasks.
+    if state.startswith(("ended: COMPLETED", "ended: FAILED", "gone: Slurm")) and (folder / "exit").exists():
+        return f"ended with {(folder / 'exit').read_text().strip()}"
+    return state
 
 
 def _read_status(submitted: Submitted, answer: str) -> str:
@@ -344,6 +359,8 @@ def _read_status(submitted: Submitted, answer: str) -> str:
     with reading():
         if submitted.launcher == "skypilot":
             return describe_sky_job(answer, name=submitted.name)
+        if submitted.launcher == "slurm":
+            return describe_slurm_job(answer)
         return describe_ray_job(answer) if submitted.launcher == "ray" else answer.strip() or "gone"
 
 
@@ -361,7 +378,9 @@ def show_logs(submitted: Submitted, folder: Path, *, follow: bool, to: TextIO) -
 
 
 def cancel(submitted: Submitted, folder: Path) -> None:
-    """End the job."""
+    """End the job; its status says so once it is over."""
+    if not any(folder.glob("exit*")):
+        (folder / _CANCELLED).touch()
     if submitted.launcher != "torchrun":
         ask(Command(arguments=cancel_command(submitted, folder=str(folder))))
         return

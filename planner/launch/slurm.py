@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 
+GOING_ON = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "STAGE_OUT")
+"""States of jobs that are not over."""
 _SCRIPT = """\
 #!/bin/bash
 #SBATCH --job-name={name}
@@ -81,3 +83,11 @@ def find_job_id(answer: str) -> str:
     if not number.isdecimal():
         raise ValueError(f"sbatch answered {answer.strip()[:120]!r}, which is no job number; look at `squeue`")
     return number
+
+
+def describe_slurm_job(answer: str) -> str:
+    """How a job is, from `squeue`; `gone` if it lists none."""
+    state = answer.strip()
+    if not state:
+        return "gone: Slurm no longer knows it"
+    return state if state.startswith(GOING_ON) else f"ended: {state}"

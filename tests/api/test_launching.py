@@ -105,3 +105,28 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys, monkeypatch):
     assert (
         f"{patch}.spec: a pod has no field 'volume' (its value is []); did you mean volumes?" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("squeue", "is_cancelled", "said"),
+    [
+        ("echo RUNNING n0", True, "RUNNING n0"),  # its script has written, and has not ended
+        ("echo CANCELLED None", False, "ended: CANCELLED None"),  # by scancel
+        ("echo FAILED NonZeroExitCode", False, "ended with 143"),
+        ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", True, "ended: CANCELLED"),
+        ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", False, "ended with 143"),
+    ],
+)
+def test_a_code_that_a_cancelled_job_left_is_not_its_end(squeue: str, is_cancelled: bool, said: str, tmp_path, capsys):
+    """Tests that Slurm's word goes before the exit code, and that a cancelled job is one when Slurm has forgotten."""
+    for name, line in (("squeue", squeue), ("scancel", "exit 0")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "launch.json").write_text('{"launcher": "slurm", "name": "job", "number": "7"}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path), prepend=":")
+        if is_cancelled:
+            assert main(["job", "cancel", str(tmp_path)]) == 0
+        (tmp_path / "exit").write_text("143\n")
+        assert main(["job", "status", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{said}\n"

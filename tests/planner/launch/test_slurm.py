@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from planner.launch.slurm import find_job_id, render_slurm
+from planner.launch.slurm import describe_slurm_job, find_job_id, render_slurm
 from tests.planner.launch.test_torchrun import HOSTILE, make_job
 
 SCRIPT = """\
@@ -71,3 +71,10 @@ def test_the_answer_of_sbatch_is_read():
     assert [find_job_id(answer) for answer in ("17\n", "17;cluster\n")] == ["17", "17"]
     with pytest.raises(ValueError, match="which is no job number"):
         find_job_id("Submitted batch job 17")
+
+
+def test_the_answer_of_squeue_is_read():
+    """Tests that states of jobs that go on are passed on, that others have ended, and that none is gone."""
+    said = {"RUNNING n0": "RUNNING n0", "COMPLETING n0": "COMPLETING n0", "": "gone: Slurm no longer knows it"}
+    said |= {"CANCELLED None": "ended: CANCELLED None", "NODE_FAIL n1": "ended: NODE_FAIL n1"}
+    assert {answer: describe_slurm_job(f"{answer}\n") for answer in said} == said
