@@ -46,7 +46,7 @@ class Remedy:
     makespan_ns: int
     """Verified by replay with every action's own duration."""
     lower_bound_ns: int
-    """Certified: no change of this kind ends earlier, transfers aside."""
+    """Certified: no change of this kind ends earlier; transfers take nothing (other order) or the step's median."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ def _remedies(step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParam
     yield Remedy(
         what="whole microbatches dealt anew (1F1B)",
         makespan_ns=replay_ns(anew),
-        lower_bound_ns=bound_dealings(everything, len(hands)),
+        lower_bound_ns=bound_dealings(everything, len(hands), transfer_ns=transfer_ns),
     )
     yield from _cut_anew(step, everything, blocks_per_stage=blocks_per_stage, annealing=annealing)
 
@@ -211,7 +211,7 @@ def _cut_anew(
         kept: [recut(one, kept=kept, blocks_per_stage=blocks_per_stage) for one in microbatches]
         for kept in range(num_stages * blocks_per_stage + 1)
     }
-    bounds = {kept: bound_dealings(cut, pipelines, is_1f1b=True) for kept, cut in cuts.items()}
+    bounds = {kept: bound_dealings(cut, pipelines, transfer_ns=transfer_ns, is_1f1b=True) for kept, cut in cuts.items()}
     found: dict[int, int] = {}
     for kept in sorted(cuts, key=lambda each: bounds[each]):
         if not found or bounds[kept] < min(found.values()):
