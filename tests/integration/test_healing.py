@@ -29,6 +29,7 @@ from planner.progress import Limits
 from tests.integration.forked_ranks import Rank, start_rank
 from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
 from tests.integration.test_execute_command import environment, losses, start_ranks
+from tests.planner.execute.orders import make_random_plan
 from tests.planner.export.chains import make_chain
 
 LIMIT_S = 120
@@ -39,7 +40,7 @@ import os, signal
 from dataclasses import replace
 from functools import partial
 import torch
-from execute_models import vectors
+from execute_models import in_two, vectors
 
 def model():
     return vectors("wwwwww", num_microbatches=4)
@@ -59,6 +60,12 @@ def dying(model=model):
 
 def dying_scheduled():
     return dying(scheduled)
+
+def wide():
+    return replace(scheduled(), parallelize=in_two)
+
+def dying_wide():
+    return dying(wide)
 
 def failing():
     whole = model()
@@ -274,14 +281,37 @@ def test_hosts_send_each_other_what_they_have(tmp_path: Path, plan_text: str):
     each = {"PIPEPLAN_COPIES": others}
     told = start_ranks([[tmp_path / "swapped.json", *words]] * 2, **each)
     assert [code for code, _ in told] == [0, 0], told
+    check_as_by_hand(tmp_path, "swapped.json", model="scheduled")
 
-    model = ["--model", "models_for_healing:scheduled"]
-    first = [tmp_path / "plan.json", *model, "--steps", 3, "--save", tmp_path / "by hand"]
-    last = [tmp_path / "swapped.json", *model, "--steps", 3, "--load", tmp_path / "by hand"]
+
+def check_as_by_hand(tmp_path: Path, new: str, *, model: str) -> None:
+    """The losses from iteration 3 on are those of a run that is saved there and loaded under the new plan."""
+    model_words = ["--model", f"models_for_healing:{model}", "--steps", 3]
+    first = [tmp_path / "plan.json", *model_words, "--save", tmp_path / "by hand"]
+    last = [tmp_path / new, *model_words, "--load", tmp_path / "by hand"]
     for run in (first, [*last, "--losses", tmp_path / "expected"]):
         assert [code for code, _ in start_ranks([run] * 2)] == [0, 0]
     assert losses(tmp_path / "rest") == losses(tmp_path / "expected")
     assert len(losses(tmp_path / "rest")) == 3
+
+
+def test_a_group_puts_its_layers_together_for_the_copy(tmp_path: Path):
+    """Tests that what two devices held in pieces goes on whole on one each, from copies, as from a checkpoint."""
+    group = make_random_plan("0+1", cut=(6,), num_microbatches=4)
+    alone = make_random_plan("0 1", cut=(3, 3), num_microbatches=4)
+    for name, each in (("plan.json", group), ("alone.json", alone)):
+        (tmp_path / name).write_text(render_plan(each))
+    copies = {"plan_sha256": plan_sha256(group), "lost": [group.devices[1]]}
+    (tmp_path / "recipe.json").write_text(json.dumps({"format": "pipeline-recipe/1", "moves": [], "copies": copies}))
+    words = ["--model", "models_for_healing:dying_wide", "--steps", 6, "--copy-every", 1, "--copies", tmp_path / "kept"]
+    each = {"PIPEPLAN_DEVICE": make_layout(group).devices, "VICTIM": [group.devices[1]] * 2}
+    codes = [code for code, _ in start_ranks([[tmp_path / "plan.json", *words]] * 2, **each)]
+    assert all(codes)
+    words[1] = "models_for_healing:wide"
+    words += ["--recipe", tmp_path / "recipe.json", "--losses", tmp_path / "rest"]
+    told = start_ranks([[tmp_path / "alone.json", *words]] * 2)
+    assert [code for code, _ in told] == [0, 0], told
+    check_as_by_hand(tmp_path, "alone.json", model="wide")
 
 
 def test_a_program_that_fails_is_not_healed(tmp_path: Path, plan_text: str):
