@@ -9,6 +9,7 @@ from rich.console import Console
 from api.failures import InputError
 from api.inputs import make_problem, reading
 from api.planning_run import Effort, run_plan
+from planner.annealed_dealing import AnnealingParams
 from planner.export.targets import MOST_CHUNKS, TARGETS, restrict_problem
 from planner.fidelity.advice import Advice, advise, make_block_workload
 from planner.plan import Plan
@@ -39,7 +40,7 @@ def advise_on(trace: str, *, blocks_per_stage: int, time_limit_s: float, console
         )
     with reading():
         steps = read_straggler_trace(Path(trace))
-        advice = advise(steps, blocks_per_stage=blocks_per_stage)
+        advice = advise(steps, blocks_per_stage=blocks_per_stage, annealing=AnnealingParams())
         if not advice.is_alike:
             return Said(advice=advice, plan=None, blocks_per_stage=blocks_per_stage)
         workload = make_block_workload(steps, blocks_per_stage=blocks_per_stage, name=Path(trace).name)

@@ -59,6 +59,8 @@ def describe_trace(summary: TraceSummary) -> list[str]:
         )
     if not summary.transfers:
         lines.append("  transfers: not in the trace")
+    if not summary.orders:
+        return [*lines, "  order: not in the trace"]
     lines.append(
         "  order: every iteration the same"
         if summary.num_other_orders == 0

@@ -11,6 +11,9 @@ from functools import cache
 from itertools import pairwise
 from math import ceil, floor
 
+from planner.annealed_dealing import AnnealingParams, anneal
+from planner.bounds.dealt_microbatches import bound_1f1b, bound_any_order
+
 MAX_TRIALS = 2_400
 """Pipelines played at most; a count and not a clock, so that every process that deals finds the same."""
 
@@ -70,7 +73,7 @@ class Dealing:
     longest_first_ns: int
     """The same for longest first, which this is never worse than."""
     lower_bound_ns: int
-    """No dealing of whole microbatches to as many pipelines under 1F1B, or any order of their actions, ends before."""
+    """No dealing of whole microbatches to as many pipelines ends before, under 1F1B or any order of their actions."""
 
     @property
     def gap(self) -> float:
@@ -107,8 +110,12 @@ def deal_durations(
     *,
     transfer_ns: int = 0,
     at_least: Sequence[Durations] | None = None,
+    annealing: AnnealingParams | None = None,
 ) -> Dealing:
-    """Deal microbatches whose times per stage are known; `at_least`: the same rounded down, for the bound."""
+    """Deal microbatches whose times per stage are known; `at_least`: the same rounded down, for the bound.
+
+    `annealing`: take seconds instead of milliseconds, for a question that is asked once.
+    """
     if pipelines < 1:
         raise ValueError(f"pipelines = {pipelines}; give at least one")
     counts = {len(times) for each in microbatches for times in (each.forward_ns, each.backward_ns)}
@@ -117,6 +124,8 @@ def deal_durations(
     table = _Table(microbatches, pipelines, transfer_ns=transfer_ns)
     start = max(table.times, default=0)
     table.improve()
+    if annealing is not None:
+        table.replace(anneal(table.hands, play=table.play, params=annealing))
     return Dealing(
         pipelines=tuple(tuple(hand) for hand in table.hands),
         largest_ns=max(table.times, default=0),
@@ -125,27 +134,13 @@ def deal_durations(
     )
 
 
-def bound_dealings(microbatches: Sequence[Durations], pipelines: int, *, transfer_ns: int = 0) -> int:
-    """No dealing ends before, in whatever order the pipelines run.
-
-    Per stage: the pipeline with the largest load there has at least the average, and, of the k x pipelines + 1 longest
-    microbatches, k + 1. Before the stage begins, some forward has come through the stages before it; after it ends,
-    some backward has to. One microbatch alone takes all its actions.
-    """
-    best = 0
-    for stage in range(len(microbatches[0].forward_ns) if microbatches else 0):
-        loads = sorted((each.forward_ns[stage] + each.backward_ns[stage] for each in microbatches), reverse=True)
-        most = -(-sum(loads) // pipelines)
-        for k in range(1, (len(loads) - 1) // pipelines + 1):
-            most = max(most, sum(loads[k * pipelines - k : k * pipelines + 1]))
-        head = min(sum(each.forward_ns[:stage]) for each in microbatches)
-        tail = min(sum(each.backward_ns[:stage]) for each in microbatches)
-        best = max(best, most + head + tail + 2 * stage * transfer_ns)
-    alone = (
-        sum(each.forward_ns) + sum(each.backward_ns) + 2 * (len(each.forward_ns) - 1) * transfer_ns
-        for each in microbatches
-    )
-    return max(best, *alone, 0)
+def bound_dealings(
+    microbatches: Sequence[Durations], pipelines: int, *, transfer_ns: int = 0, is_1f1b: bool = False
+) -> int:
+    """No dealing ends before: in whatever order the pipelines run, or only if they run 1F1B (`is_1f1b`)."""
+    bound = bound_1f1b if is_1f1b else bound_any_order
+    forward, backward = ([getattr(each, name) for each in microbatches] for name in ("forward_ns", "backward_ns"))
+    return bound(forward, backward, pipelines=pipelines, transfer_ns=transfer_ns)
 
 
 @cache
@@ -208,6 +203,11 @@ class _Table:
             elif not is_forward and stage:
                 returned[stage - 1][place] = end + self.transfer_ns
         return max(free, default=0)
+
+    def replace(self, hands: list[list[int]]) -> None:
+        """Deal anew."""
+        self.hands = hands
+        self.times = [self.play(hand) for hand in hands]
 
     def improve(self) -> None:
         """Make the slowest pipeline faster as long as that is found."""

@@ -32,7 +32,8 @@ TraceFiles = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TRACES...]",
-        help="After the word trace: parquet of all ranks, a trace of torch's profiler per rank (.json, .json.gz), or "
+        help="After the word trace: parquet of all ranks, Megatron's log with timers of all ranks (.log, .txt, .out), "
+        "a trace of torch's profiler per rank (.json, .json.gz), or "
         "folders of them or of the executor's --trace. After the word solution: the answer, and the plan. After "
         "sailor: its profile.json of every GPU, and llm_info.json.",
         show_default=False,

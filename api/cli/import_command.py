@@ -45,6 +45,7 @@ class ImportedBatch(NamedTuple):
     "import",
     epilog="Examples:\n\npipeplan import graph.txt --cluster cluster.json -m 32 -o workload.json\n\n"
     "pipeplan import trace traces/ -o workload.json\n\n"
+    "pipeplan import trace train.log -o workload.json\n\n"
     "pipeplan import solution answer.sol plan.json -o better.json\n\n"
     "pipeplan import sailor OPT-350/A100-40/profile.json llm_info.json -o workload.json\n\n"
     "pipeplan import aiconfigurator --model llama3-70b --gpu h100_sxm --tensor-parallel 1,2,4,8 -b 1,2 --sequence 8192 "

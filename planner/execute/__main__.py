@@ -18,7 +18,7 @@ from planner.execute.execution import CHECK_EVERY, Execution, Iteration
 from planner.execute.live_copies import clear_copies, keep_copy
 from planner.execute.recipe import RecipeOrder, read_recipe
 from planner.execute.resume import resume
-from planner.execute.resumption_record import record_resumption
+from planner.execute.resumption_record import Resumption, record_resumption
 from planner.execute.session import Choices, join, refuse
 from planner.execute.state_dict import load_weights, save_weights
 from planner.execute.training import Training, load_training
@@ -180,9 +180,11 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
     if options.weights is not None:
         load_weights(execution, options.weights)
     copies = options.copies if options.copy_every else None
-    first = _go_on(execution, options)
+    resumption = _go_on(execution, options)
+    first = resumption.iteration
     if copies is not None:
-        clear_copies(copies)
+        if resumption.source != "live copies":
+            clear_copies(copies)
         keep_copy(execution, copies, iteration=first)
     end = options.steps if options.resume or options.recipe is not None else first + options.steps
     losses, iterations = _Losses(options.losses, first=first), []
@@ -209,8 +211,8 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
         _write_timeline(execution, options.trace, iterations=iterations, memory=memory)
 
 
-def _go_on(execution: Execution, options: argparse.Namespace) -> int:
-    """The first iteration."""
+def _go_on(execution: Execution, options: argparse.Namespace) -> Resumption:
+    """Where it goes on, the first iteration among it."""
     resumption = resume(
         execution,
         order=_order(options),
@@ -220,7 +222,7 @@ def _go_on(execution: Execution, options: argparse.Namespace) -> int:
     )
     if execution.rank == 0:
         record_resumption(resumption)
-    return resumption.iteration
+    return resumption
 
 
 class _Losses:

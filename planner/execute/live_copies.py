@@ -2,7 +2,8 @@
 
 Every process keeps the state after its two newest iterations as files in memory (`/dev/shm`), which survive it. Nobody
 writes a copy before all have written the one before it, so all that are left have the older of the two in common. A
-job that is started anew asks all its processes what their hosts have, and takes every layer from one iteration.
+job that is started anew asks all its processes what their hosts have, and takes every layer from one iteration; those
+copies stay until all its processes have their own.
 """
 
 import os
@@ -20,8 +21,12 @@ from torch import distributed
 from planner.execute.checkpoint import held_layers, held_state, layer_of, take_over
 from planner.execute.execution import Execution
 from planner.execute.recipe import CopiesOrder
+from planner.execute.sharded_state import gather_states
 
 _PART = "part"
+
+_Found = dict[str, dict[int, dict[str, str]]]
+"""By plan, iteration and layer where a host has a copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,24 +41,31 @@ class _Chosen:
 def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
     """Keep the state after `iteration` iterations, and the copy before it; a collective call.
 
-    Layers that several devices hold in pieces (sharded states, groups) are not part of it. Raises ValueError if the
-    folder is somebody else's.
+    Every process keeps its layers whole: what several devices hold in pieces (sharded states, groups) is put together.
+    Copies of an earlier plan go when all processes have one of this plan. Raises ValueError if the folder is somebody
+    else's.
     """
     if iteration % execution.training.accumulate:
         return  # gradients that accumulate are no part of it
     random = _gather_random(execution)  # nobody gets here before all have written their copies of before
-    place = _own(folder) / quote(execution.layout.devices[execution.rank], safe="")
-    place.mkdir(exist_ok=True)
-    for old in _numbered(place)[:-1]:
+    plan = _own(folder) / execution.preparation.plan_sha256
+    place = plan / quote(execution.layout.devices[execution.rank], safe="")
+    place.mkdir(parents=True, exist_ok=True)
+    kept = _numbered(place)
+    for old in kept[:-1]:
         old.unlink()
-    layers = [name for name in held_layers(execution) if _is_whole(execution, name)]
+    for earlier in folder.iterdir() if kept else ():
+        if earlier != plan:
+            shutil.rmtree(earlier, ignore_errors=True)
+    layers = held_layers(execution)
+    execution.log.note("the copy of the state")
     copy = {
         "iteration": iteration,
-        "plan_sha256": execution.preparation.plan_sha256,
         "layers": layers,
         "random": random,
-        "state": held_state(execution, layers, whole={}),
+        "state": held_state(execution, layers, whole=gather_states(execution, by_all=True)),
     }
+    execution.log.note("")
     torch.save(copy, place / _PART)
     (place / _PART).rename(place / f"{iteration:08}")
 
@@ -61,11 +73,13 @@ def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
 def restore_copies(execution: Execution, folder: Path, *, order: CopiesOrder, since: int) -> int | None:
     """Take the newest iteration, `since` or later, of which the copies of devices that are not lost have every layer.
 
-    A collective call. Returns how many iterations had been run, or None, on every process the same, if there is none.
+    Those of the plan that ended, or, where it had not got as far as to have them, of one before it. A collective call.
+    Returns how many iterations had been run, or None, on every process the same, if there is none.
     """
     told: list[Any] = [None] * execution.layout.world_size
     distributed.all_gather_object(told, _find(folder, order=order))
-    chosen = _choose(told, layers=[name for stage in execution.plan.stages for name in stage.layers], since=since)
+    layers = [name for stage in execution.plan.stages for name in stage.layers]
+    chosen = _choose(told, plan=order.plan_sha256, layers=layers, since=since)
     if chosen is None:
         return None
     read = cache(_read)
@@ -111,11 +125,6 @@ def _numbered(place: Path) -> list[Path]:
     return sorted(path for path in place.iterdir() if path.name != _PART)
 
 
-def _is_whole(execution: Execution, layer: str) -> bool:
-    number = next(n for n, stage in enumerate(execution.plan.stages) if layer in stage.layers)
-    return number not in execution.sharded and execution.layout.width(number) == 1
-
-
 def _gather_random(execution: Execution) -> list[torch.Tensor]:
     """The states of all ranks' generators: a rank of the next plan goes on from that of the same number."""
     mine = torch.get_rng_state()
@@ -126,26 +135,28 @@ def _gather_random(execution: Execution) -> list[torch.Tensor]:
     return every
 
 
-def _find(folder: Path, *, order: CopiesOrder) -> dict[int, dict[str, str]]:
-    """By iteration and layer where this host has a copy."""
-    found: dict[int, dict[str, str]] = {}
+def _find(folder: Path, *, order: CopiesOrder) -> _Found:
+    """What this host has."""
+    found: _Found = {}
     if folder.is_dir():
-        for place in sorted(_own(folder).iterdir()):
+        for place in sorted(_own(folder).glob("*/*/")):
             for path in _numbered(place) if unquote(place.name) not in order.lost else ():
                 copy = _read(path)
-                if copy["plan_sha256"] == order.plan_sha256:
-                    found.setdefault(copy["iteration"], {}).update({name: str(path) for name in copy["layers"]})
+                iterations = found.setdefault(place.parent.name, {})
+                iterations.setdefault(copy["iteration"], {}).update({name: str(path) for name in copy["layers"]})
     return found
 
 
-def _choose(told: list[dict[int, dict[str, str]]], *, layers: Collection[str], since: int) -> _Chosen | None:
-    for iteration in sorted({number for found in told for number in found if number >= since}, reverse=True):
+def _choose(told: list[_Found], *, plan: str, layers: Collection[str], since: int) -> _Chosen | None:
+    """`plan`: whose copies go before those of others."""
+    known = {(each, number) for found in told for each in found for number in found[each] if number >= since}
+    for each, number in sorted(known, key=lambda one: (one[0] == plan, one[1]), reverse=True):
         places: dict[str, dict[int, Path]] = {name: {} for name in layers}
         for rank, found in enumerate(told):
-            for name, path in found.get(iteration, {}).items():
+            for name, path in found.get(each, {}).get(number, {}).items():
                 places[name][rank] = Path(path)
         if all(places.values()):
-            return _Chosen(iteration=iteration, places=places)
+            return _Chosen(iteration=number, places=places)
     return None
 
 

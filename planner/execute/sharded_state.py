@@ -9,16 +9,17 @@ from planner.execute.execution import Execution
 from planner.execute.sharding import ShardedReduction, ShardPiece
 
 
-def gather_states(execution: Execution) -> dict[int, dict[str, Any]]:
+def gather_states(execution: Execution, *, by_all: bool = False) -> dict[int, dict[str, Any]]:
     """The whole state of every parameter that is cut here, by the parameter's identity; a collective call.
 
     Tensors of the parameter's shape (of a group's part, of its own) are on the host. Empty where another replica speaks
-    for the stage.
+    for the stage, unless all replicas want it (`by_all`).
     """
     found: dict[int, dict[str, Any]] = {}
     for number, reduction in sorted(execution.sharded.items()):
-        states = _gather_stage(execution, reduction, is_kept=execution.is_in_first(number))
-        found |= states if execution.is_in_first(number) else {}
+        is_kept = by_all or execution.is_in_first(number)
+        states = _gather_stage(execution, reduction, is_kept=is_kept)
+        found |= states if is_kept else {}
     return found
 
 

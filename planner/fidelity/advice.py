@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from planner.annealed_dealing import AnnealingParams
 from planner.dealing import Durations, bound_dealings, deal_durations
 from planner.fidelity.redealt import as_step, deal_anew, transfer_of
 from planner.fidelity.run_replay import Key, replay_ns
@@ -45,7 +46,7 @@ class Remedy:
     makespan_ns: int
     """Verified by replay with every action's own duration."""
     lower_bound_ns: int
-    """Certified: no change of this kind ends earlier, transfers aside."""
+    """Certified: no change of this kind ends earlier; transfers take nothing (other order) or the step's median."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +69,24 @@ class Advice:
     """Whether all microbatches take the same, so that a plan for identical ones can be made."""
 
 
-def advise(steps: Sequence[RunStep], *, blocks_per_stage: int) -> Advice:
-    """For the step of median duration; ValueError if the stages of pipelines differ."""
+def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: AnnealingParams | None = None) -> Advice:
+    """For the step of median duration; ValueError if the stages of pipelines differ.
+
+    `annealing`: of other cuts, where microbatches differ.
+    """
     step = sorted(steps, key=lambda each: each.measured_ns)[(len(steps) - 1) // 2]
     busy = {seat: sum(a.duration_ns for a in row) for seat, row in step.actions.items()}
     seat = max(busy, key=lambda each: busy[each])
+    is_alike = all(_is_alike(spans) for spans in _spans(step).values())
+    annealing = None if is_alike else annealing
     return Advice(
         measured_ns=step.measured_ns,
         replayed_ns=replay_ns(step),
         busiest_stage=seat[1],
         busy=busy[seat] / step.measured_ns,
         slow=tuple(sorted(_slow(steps, step), key=lambda each: -each.effect_ns)),
-        remedies=tuple(_remedies(step, blocks_per_stage=blocks_per_stage)),
-        is_alike=all(_is_alike(spans) for spans in _spans(step).values()),
+        remedies=tuple(_remedies(step, blocks_per_stage=blocks_per_stage, annealing=annealing)),
+        is_alike=is_alike,
     )
 
 
@@ -171,7 +177,7 @@ def microbatches_of(step: RunStep) -> dict[int, list[Durations]]:
     return found
 
 
-def _remedies(step: RunStep, *, blocks_per_stage: int) -> Iterator[Remedy]:
+def _remedies(step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParams | None) -> Iterator[Remedy]:
     transfer_ns = transfer_of(step)
     hands = microbatches_of(step)
     each = [deal_durations(hand, 1, transfer_ns=transfer_ns) for hand in hands.values()]
@@ -185,30 +191,41 @@ def _remedies(step: RunStep, *, blocks_per_stage: int) -> Iterator[Remedy]:
     yield Remedy(
         what="whole microbatches dealt anew (1F1B)",
         makespan_ns=replay_ns(anew),
-        lower_bound_ns=bound_dealings(everything, len(hands)),
+        lower_bound_ns=bound_dealings(everything, len(hands), transfer_ns=transfer_ns),
     )
-    yield from _cut_anew(step, everything, blocks_per_stage=blocks_per_stage)
+    yield from _cut_anew(step, everything, blocks_per_stage=blocks_per_stage, annealing=annealing)
 
 
-def _cut_anew(step: RunStep, microbatches: Sequence[Durations], *, blocks_per_stage: int) -> Iterator[Remedy]:
-    """The best number of blocks to leave on the last stage, if it is another than now."""
-    found: dict[int, int] = {}
+def _cut_anew(
+    step: RunStep, microbatches: Sequence[Durations], *, blocks_per_stage: int, annealing: AnnealingParams | None
+) -> Iterator[Remedy]:
+    """The best number of blocks to leave on the last stage, if it is another than now.
+
+    Every number has its bound; they are dealt in that order until the next bound reaches the best.
+    """
     pipelines, transfer_ns = len({pipeline for pipeline, _ in step.actions}), transfer_of(step)
-    if len(microbatches[0].forward_ns) < 2:
+    num_stages = len(microbatches[0].forward_ns)
+    if num_stages < 2:
         return
-    for kept in range(blocks_per_stage + 1):
-        cut = [recut(one, kept=kept, blocks_per_stage=blocks_per_stage) for one in microbatches]
-        dealing = deal_durations(cut, pipelines, transfer_ns=transfer_ns)
-        found[kept] = replay_ns(as_step(step, dealing, microbatches=cut, transfer_ns=transfer_ns))
+    cuts = {
+        kept: [recut(one, kept=kept, blocks_per_stage=blocks_per_stage) for one in microbatches]
+        for kept in range(num_stages * blocks_per_stage + 1)
+    }
+    bounds = {kept: bound_dealings(cut, pipelines, transfer_ns=transfer_ns, is_1f1b=True) for kept, cut in cuts.items()}
+    found: dict[int, int] = {}
+    for kept in sorted(cuts, key=lambda each: bounds[each]):
+        if not found or bounds[kept] < min(found.values()):
+            cut = cuts[kept]
+            dealing = deal_durations(cut, pipelines, transfer_ns=transfer_ns, annealing=annealing)
+            found[kept] = replay_ns(as_step(step, dealing, microbatches=cut, transfer_ns=transfer_ns))
     kept = min(found, key=lambda each: found[each])
     if kept != blocks_per_stage:
-        work = sum(sum(one.forward_ns) + sum(one.backward_ns) for one in microbatches)
-        rounded = 2 * len(microbatches) * len(microbatches[0].forward_ns)
         yield Remedy(
-            what=f"cut anew: {kept} of {blocks_per_stage} blocks left on the last stage, and dealt anew (1F1B; assumes "
-            f"that a stage is {blocks_per_stage} equal blocks; what the last takes longer stays there)",
+            what=f"cut anew: {kept} of {blocks_per_stage} blocks left on the last stage, and dealt anew (1F1B, one "
+            f"stage per device; assumes that a stage is {blocks_per_stage} equal blocks; what the last takes longer "
+            "stays there; the others share the rest evenly)",
             makespan_ns=found[kept],
-            lower_bound_ns=(work - rounded) // len(step.actions),
+            lower_bound_ns=min(bounds.values()),
         )
 
 

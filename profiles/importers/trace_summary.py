@@ -12,6 +12,7 @@ from typing import Any
 
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import MAX_BYTES
+from profiles.importers.megatron_timers import read_megatron_timers
 from profiles.importers.profiler_events import ACTION_NAME, ProfiledRank, read_profiled_rank
 from profiles.importers.straggler import RunStep, stream_straggler_trace
 from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile
@@ -19,6 +20,9 @@ from profiles.workload import Workload
 
 MAX_KEPT = 4096
 """Durations kept per cell; of more, a random sample with a fixed seed, for the quartiles only."""
+
+LOGS = (".log", ".txt", ".out")
+"""How the names of logs end."""
 
 Cell = tuple[str, int, str]
 """A device, a stage and a kind of action (F, B, I or W)."""
@@ -104,7 +108,8 @@ class TraceSummary:
 
 
 def summarise_traces(paths: Sequence[Path]) -> TraceSummary:
-    """Of one parquet file, or of one document per rank: the profiler's traces, or what our executor's --trace wrote.
+    """Of one parquet file, or of one document per rank: the profiler's traces, or what our executor's --trace wrote;
+    or of Megatron's log with timers.
 
     Raises ValueError with one message if there is nothing in them, or something broken.
     """
@@ -118,7 +123,22 @@ def summarise_traces(paths: Sequence[Path]) -> TraceSummary:
         if len(files) != 1:
             raise ValueError(f"{files[0]}: one parquet file holds all ranks; give one file at a time")
         return _of_steps(files[0])
+    if len(files) == 1 and files[0].suffix in LOGS:
+        return _of_timers(files[0])
     return _of_ranks(files)
+
+
+def _of_timers(path: Path) -> TraceSummary:
+    """Means over the microbatches of an interval: a log tells neither order nor transfers."""
+    try:
+        timers = read_megatron_timers(path)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); give another file") from None
+    summary = TraceSummary(source=str(path), form="Megatron's timers", num_microbatches=timers.num_microbatches)
+    for rank, kind, duration_ns in timers.actions:
+        summary.cells[f"rank{rank}", timers.stage(rank), kind].add(duration_ns)
+    summary.iterations_ns = timers.iterations_ns
+    return summary
 
 
 def _files(path: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from planner.progress import Limits
 from tests.integration.forked_ranks import Rank, start_rank
 from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
 from tests.integration.test_execute_command import environment, losses, start_ranks
+from tests.planner.execute.orders import make_random_plan
 from tests.planner.export.chains import make_chain
 
 LIMIT_S = 120
@@ -38,7 +40,7 @@ import os, signal
 from dataclasses import replace
 from functools import partial
 import torch
-from execute_models import vectors
+from execute_models import in_two, vectors
 
 def model():
     return vectors("wwwwww", num_microbatches=4)
@@ -58,6 +60,12 @@ def dying(model=model):
 
 def dying_scheduled():
     return dying(scheduled)
+
+def wide():
+    return replace(scheduled(), parallelize=in_two)
+
+def dying_wide():
+    return dying(wide)
 
 def failing():
     whole = model()
@@ -205,22 +213,30 @@ def start_by_hand(tmp_path: Path, *, iteration: int, model: str) -> list[object]
     return found
 
 
-@pytest.mark.parametrize("num_devices", [4, 2], ids=["replicas", "no replica"])
+@pytest.mark.parametrize("kind", ["replicas", "sharded replicas", "no replica"])
 def test_live_copies_take_the_place_of_a_checkpoint(
-    num_devices: int, tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Tests that where a replica of every layer is alive a job goes on from the last iteration without a checkpoint.
+
+    So it does where replicas shard the optimizer's state: each keeps the whole.
 
     Tests that nothing is read from storage then, that losses are, to the bit, those of a run by hand, that a job
     without replicas goes on from its checkpoint, and that no copies are left behind.
     """
-    has_replicas = num_devices == 4
+    has_replicas = kind != "no replica"
     if has_replicas:
-        options = Options(uneven_replication=False, skip_edges=False, max_stages_per_device=1, max_replicas=2)
+        shard = "always" if kind == "sharded replicas" else "never"
+        options = Options(
+            uneven_replication=False, skip_edges=False, max_stages_per_device=1, max_replicas=2, shard_optimizer=shard
+        )
         problem = make_chain("wwwwww", num_devices=4, num_microbatches=4, options=options)
         problem = replace(problem, profile=replace(problem.profile, microbatch_size=SAMPLES))
         plan_text = render_plan(make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=2)))
-        assert all(len(stage.replicas) == 2 for stage in parse_plan(plan_text.encode()).stages)
+        stages = parse_plan(plan_text.encode()).stages
+        assert {(len(stage.replicas), stage.shard) for stage in stages} == {
+            (2, "optimizer" if shard == "always" else "none")
+        }
     monkeypatch.setenv("VICTIM", parse_plan(plan_text.encode()).devices[1])
     kept = ["--copy-every", "1", "--copies", str(tmp_path / "copies")]
     program = executor("dying_scheduled", tmp_path, *kept)
@@ -239,7 +255,8 @@ def test_live_copies_take_the_place_of_a_checkpoint(
 def test_hosts_send_each_other_what_they_have(tmp_path: Path, plan_text: str):
     """Tests that two hosts that change places, each with copies of its own layers only, send each other their layers.
 
-    Tests that they go on from the last iteration to the losses of a run by hand, without any checkpoint.
+    Tests that they go on from the last iteration to the losses of a run by hand, without any checkpoint, though the
+    plan that ended was itself going on from these copies, and one host alone had written its own.
     """
     plan = parse_plan(plan_text.encode())
     one, other = plan.devices
@@ -248,7 +265,8 @@ def test_hosts_send_each_other_what_they_have(tmp_path: Path, plan_text: str):
     swapped = replace(plan, stages=stages, schedule={to[name]: plan.schedule[name] for name in plan.schedule})
     for name, each in (("plan.json", plan), ("swapped.json", replace(swapped, evidence=None))):
         (tmp_path / name).write_text(render_plan(each))
-    recipe = {"format": "pipeline-recipe/1", "moves": [], "copies": {"plan_sha256": plan_sha256(plan), "lost": []}}
+    ended = "0" * 64
+    recipe = {"format": "pipeline-recipe/1", "moves": [], "copies": {"plan_sha256": ended, "lost": []}}
     (tmp_path / "recipe.json").write_text(json.dumps(recipe))
 
     devices, places = make_layout(plan).devices, make_layout(swapped).devices
@@ -257,19 +275,43 @@ def test_hosts_send_each_other_what_they_have(tmp_path: Path, plan_text: str):
     words = ["--model", "models_for_healing:dying_scheduled", "--steps", 6, "--copy-every", 1]
     codes = [code for code, _ in start_ranks([[tmp_path / "plan.json", *words]] * 2, **each)]
     assert all(codes)
+    shutil.copytree(Path(folders[0], plan_sha256(plan)), Path(folders[0], ended))
     words[1] = "models_for_healing:scheduled"
     words += ["--recipe", tmp_path / "recipe.json", "--losses", tmp_path / "rest"]
     each = {"PIPEPLAN_COPIES": others}
     told = start_ranks([[tmp_path / "swapped.json", *words]] * 2, **each)
     assert [code for code, _ in told] == [0, 0], told
+    check_as_by_hand(tmp_path, "swapped.json", model="scheduled")
 
-    model = ["--model", "models_for_healing:scheduled"]
-    first = [tmp_path / "plan.json", *model, "--steps", 3, "--save", tmp_path / "by hand"]
-    last = [tmp_path / "swapped.json", *model, "--steps", 3, "--load", tmp_path / "by hand"]
+
+def check_as_by_hand(tmp_path: Path, new: str, *, model: str) -> None:
+    """The losses from iteration 3 on are those of a run that is saved there and loaded under the new plan."""
+    model_words = ["--model", f"models_for_healing:{model}", "--steps", 3]
+    first = [tmp_path / "plan.json", *model_words, "--save", tmp_path / "by hand"]
+    last = [tmp_path / new, *model_words, "--load", tmp_path / "by hand"]
     for run in (first, [*last, "--losses", tmp_path / "expected"]):
         assert [code for code, _ in start_ranks([run] * 2)] == [0, 0]
     assert losses(tmp_path / "rest") == losses(tmp_path / "expected")
     assert len(losses(tmp_path / "rest")) == 3
+
+
+def test_a_group_puts_its_layers_together_for_the_copy(tmp_path: Path):
+    """Tests that what two devices held in pieces goes on whole on one each, from copies, as from a checkpoint."""
+    group = make_random_plan("0+1", cut=(6,), num_microbatches=4)
+    alone = make_random_plan("0 1", cut=(3, 3), num_microbatches=4)
+    for name, each in (("plan.json", group), ("alone.json", alone)):
+        (tmp_path / name).write_text(render_plan(each))
+    copies = {"plan_sha256": plan_sha256(group), "lost": [group.devices[1]]}
+    (tmp_path / "recipe.json").write_text(json.dumps({"format": "pipeline-recipe/1", "moves": [], "copies": copies}))
+    words = ["--model", "models_for_healing:dying_wide", "--steps", 6, "--copy-every", 1, "--copies", tmp_path / "kept"]
+    each = {"PIPEPLAN_DEVICE": make_layout(group).devices, "VICTIM": [group.devices[1]] * 2}
+    codes = [code for code, _ in start_ranks([[tmp_path / "plan.json", *words]] * 2, **each)]
+    assert all(codes)
+    words[1] = "models_for_healing:wide"
+    words += ["--recipe", tmp_path / "recipe.json", "--losses", tmp_path / "rest"]
+    told = start_ranks([[tmp_path / "alone.json", *words]] * 2)
+    assert [code for code, _ in told] == [0, 0], told
+    check_as_by_hand(tmp_path, "alone.json", model="wide")
 
 
 def test_a_program_that_fails_is_not_healed(tmp_path: Path, plan_text: str):

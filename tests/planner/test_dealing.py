@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.dealing import DealtBatches
+from planner.annealed_dealing import AnnealingParams
 from planner.dealing import Dealing, Durations, StageTimes, bound_dealings, deal, deal_durations, pipeline_actions
 from planner.fidelity.redealt import deal_anew
 from planner.fidelity.run_replay import replay_ns
@@ -70,6 +71,55 @@ def test_the_bound_is_below_every_dealing(given: list[Durations], pipelines: int
             ends = (0, *cuts, len(given))
             hands = [[given[i] for i in order[a:b]] for a, b in itertools.pairwise(ends) if a < b]
             assert max(replay_ns(make_step([hand])) for hand in hands) >= bound
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(given=microbatches(most=6), pipelines=st.integers(1, 2), transfer_ns=st.integers(0, 3))
+def test_bounds_are_below_the_best_dealing_of_all(given: list[Durations], pipelines: int, transfer_ns: int):
+    """Tests that any order <= 1F1B <= the best of all dealings and all orders under 1F1B, transfers included."""
+    best = {(): 0}
+    for size in range(1, len(given) + 1):
+        for hand in itertools.combinations(range(len(given)), size):
+            orders = ([given[i] for i in order] for order in itertools.permutations(hand))
+            best[hand] = min(deal_alone(order, transfer_ns=transfer_ns) for order in orders)
+    everything = tuple(range(len(given)))
+    rests = {hand: tuple(i for i in everything if i not in hand) for hand in best}
+    optimum = min(max(best[a], best[b]) for a, b in rests.items()) if pipelines == 2 else best[everything]
+    any_order = bound_dealings(given, pipelines, transfer_ns=transfer_ns)
+    assert any_order <= bound_dealings(given, pipelines, transfer_ns=transfer_ns, is_1f1b=True) <= optimum
+
+
+def deal_alone(hand: list[Durations], *, transfer_ns: int) -> int:
+    """When one pipeline that runs 1F1B in this order ends, written down anew."""
+    stages = len(hand[0].forward_ns)
+    end: dict[tuple[int, int, bool], int] = {}
+    free = [0] * stages
+    for stage, place, is_forward in pipeline_actions(stages, len(hand)):
+        source = (stage - 1, place, True) if is_forward else (stage + 1, place, False)
+        ready = end.get(source, -transfer_ns) + transfer_ns
+        duration = (hand[place].forward_ns if is_forward else hand[place].backward_ns)[stage]
+        end[stage, place, is_forward] = free[stage] = max(free[stage], ready) + duration
+    return max(end.values())
+
+
+def test_waiting_for_the_first_backward_is_counted():
+    """Tests that the first of two stages is bounded with its wait for the first backward, which only 1F1B has."""
+    one = Durations(forward_ns=(20, 10), backward_ns=(40, 20))
+    dealing = deal_durations([one] * 8, 2)
+    assert dealing.lower_bound_ns == 4 * 60
+    assert bound_dealings([one] * 8, 2, is_1f1b=True) == dealing.largest_ns == 4 * 60 + 10
+
+
+def test_annealing_finds_what_exchanges_do_not():
+    """Tests that annealed hands hold everything once and end no later, here earlier: the long ones side by side."""
+    short, long = (Durations(forward_ns=(17 * k, 21 * k), backward_ns=(33 * k, 34 * k)) for k in (1, 3))
+    given = [long] * 4 + [short] * 12
+    quick = deal_durations(given, 4)
+    annealed = deal_durations(given, 4, annealing=AnnealingParams(plays=4_000))
+    assert sorted(itertools.chain(*annealed.pipelines)) == list(range(16))
+    assert annealed.lower_bound_ns <= annealed.largest_ns <= quick.largest_ns
+    alone = deal_durations(given, 1, annealing=AnnealingParams(plays=10))
+    assert alone == deal_durations(given, 1)
 
 
 @given(given=microbatches(most=8))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from api.traces import describe_trace
 from planner.problem import Options, Problem
 from profiles.importers import profiler_events
 from profiles.importers.trace_summary import MAX_KEPT, Spread, make_traced_workload, summarise_traces
@@ -133,3 +134,51 @@ def test_spreads_take_constant_room():
     assert all(
         abs(found - true) < 600 for found, true in zip(spread.quartiles_ns, (5_000, 10_000, 15_000), strict=True)
     )
+
+
+def megatron_log(*, ranks: int = 4, intervals: int = 2) -> str:
+    """As Megatron prints it: two stages of two ranks, four microbatches."""
+    told = {"data_parallel_size": 2, "global_batch_size": 16, "micro_batch_size": 2}
+    told |= {"pipeline_model_parallel_size": 2, "world_size": 4}
+    lines = [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in told.items()]
+    for number in range(intervals):
+        lines.append(
+            f" iteration {number + 1:8d}/ 500 | elapsed time per iteration (ms): 120.5 | learning rate: 1.0E-4 |"
+        )
+        lines.append("times across ranks (ms):")
+        for name, base in (("forward-backward", 100), ("forward-compute", 40), ("backward-compute", 80)):
+            lines.append(f"  {name}:")
+            lines += [f"     rank {rank:2d}: {base + 4 * rank:.2f}" for rank in range(ranks)]
+    return "\n".join(lines) + "\n"
+
+
+def test_megatrons_timers_are_read(tmp_path: Path):
+    """Tests that a log gives every rank's means per microbatch, its stage, and a workload that can be planned."""
+    path = tmp_path / "train.log"
+    path.write_text(megatron_log())
+    summary = summarise_traces([path])
+    found = {cell: each.mean_ns for cell, each in summary.cells.items()}
+    assert found["rank0", 0, "F"] == 10_000_000
+    assert found["rank3", 1, "B"] == 23_000_000
+    assert len(found) == 8
+    assert (summary.num_microbatches, summary.num_pipelines) == (4, 2)
+    assert summary.iterations_ns == [120_500_000] * 2
+    assert [layer.costs[0].forward_ns for layer in make_traced_workload(summary).profile.layers] == [10500000, 12500000]
+    assert describe_trace(summary)[-1] == "  order: not in the trace"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "does not say world_size"),
+        (megatron_log(ranks=3), "forward-compute of 3 ranks, but 4 ran"),
+        (megatron_log()[:-40], "is cut off"),
+    ],
+)
+def test_broken_timers_are_refused(tmp_path: Path, text: str, message: str):
+    """Tests that a log without sizes, without all ranks or cut off is refused with one message."""
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        summarise_traces([path])
+    assert str(path) in str(caught.value)
