@@ -84,10 +84,26 @@ class Boundaries:
             found[boundary, 1:, 1:] = times
         return found
 
+    def share_ns(self, boundary: int, share: int, whole: int, *, is_backward: bool) -> int:
+        """Least time of a part of a microbatch between two devices, where two stages meet at a boundary.
+
+        Where layers without time may lie between them, it may be the least part of all.
+        """
+        sizes = self.trunk.backward_bytes if is_backward else self.trunk.forward_bytes
+        if len(self._gap(boundary)) > 1:
+            hops = self.gradient_hops if is_backward else self.forward_hops
+            return int(hops[boundary, 1, 1])
+        return self.least.transfer_ns(sizes[self._gap(boundary)[0]] * share // whole)
+
     @cached_property
     def forward_hops(self) -> Integers:
         """[boundary, senders, receivers]: a replica that holds nothing of the stage before waits so long."""
         return self._hops(self.shares[0], self.trunk.forward_bytes)
+
+    @cached_property
+    def gradient_hops(self) -> Integers:
+        """[boundary, senders, receivers]: the gradient of a receiver needs so long to one sender on another device."""
+        return self._hops(self.shares[0], self.trunk.backward_bytes)
 
     @cached_property
     def returning_hops(self) -> Integers:

@@ -6,7 +6,7 @@ nothing of the stage before, `soonest` whatever its device holds. docs/bounds.md
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy
@@ -83,12 +83,14 @@ class OpenStages:
         self.head, self.soonest, self.trip, self.trip_anywhere = (
             numpy.zeros(len(r), dtype=numpy.int64) for _ in range(4)
         )
+        self.tail = self.rest + self.synchronisation
+        self.tail_anywhere = self.tail.copy()
         self.is_open: Mask = self._is_balanced()
 
     def copy(self) -> "OpenStages":
         """Stages that can be narrowed down further on their own."""
         stages = copy(self)
-        for name in ("is_open", "head", "soonest", "trip", "trip_anywhere"):
+        for name in ("is_open", "head", "soonest", "trip", "trip_anywhere", "tail", "tail_anywhere"):
             setattr(stages, name, getattr(self, name).copy())
         return stages
 
@@ -111,10 +113,12 @@ class OpenStages:
     def tighten(self) -> None:
         """Raise the heads to what the open stages allow, and close the stages that are late."""
         self._raise_heads()
+        self._raise_tails()
         self._set_trips()
         b = self.boundaries
         ahead = b.forward[-1] + b.returning[-1] - b.forward[self.start] - b.returning[self.start]
-        last = numpy.maximum(self.work, b.count * ahead // b.num_devices) + self.synchronisation
+        turned = numpy.maximum(self.all_forward + self.all_returning, b.count * ahead // b.num_devices)
+        last = numpy.maximum(self.work + self.synchronisation, turned + self.tail_anywhere)
         trip = numpy.minimum(self.trip, self.trip_anywhere)
         self.is_open &= (self.soonest < LATE) & (trip < LATE)
         self.is_open &= self.soonest + last <= self.deadline
@@ -141,6 +145,28 @@ class OpenStages:
             for table, start in ((hopped, self.head[chosen]), (stayed, numpy.maximum(stay, self.soonest[chosen]))):
                 ends = numpy.where(start < LATE, start + self.forward[chosen], NEVER)
                 numpy.minimum.at(table, (self.end[chosen], r), ends)
+
+    def _raise_tails(self) -> None:
+        """What follows the last I of a stage: its rest and synchronisation, or the same gradient's way up the trunk.
+
+        As with heads, it never stays on its device twice in a row.
+        """
+        b = self.boundaries
+        shape = (b.size + 1, b.replicas + 1)
+        hopped, stayed = numpy.full(shape, NEVER), numpy.full(shape, NEVER)
+        for boundary in range(b.size):
+            chosen = self._open_from(boundary)
+            r, end = self.replicas[chosen], self.end[chosen]
+            over, stay = numpy.zeros(len(r), dtype=numpy.int64), numpy.full(len(r), NEVER)
+            if boundary:
+                left = numpy.minimum(hopped[boundary], stayed[boundary])[1:, None]
+                over = (left + b.gradient_hops[boundary, 1:][:, r]).min(axis=0)
+                stay = numpy.full(len(r), hopped[boundary].min() if b.chunks > 1 else NEVER)
+            self.tail[chosen] = numpy.maximum(self.tail[chosen], over)
+            anywhere = numpy.maximum(self.tail_anywhere[chosen], numpy.minimum(over, stay))
+            self.tail_anywhere[chosen] = anywhere
+            for table, tail in ((hopped, self.tail[chosen]), (stayed, numpy.maximum(stay, anywhere))):
+                numpy.minimum.at(table, (end, r), numpy.where(tail < LATE, tail + self.returning[chosen], NEVER))
 
     def _set_trips(self) -> None:
         """Least time from the end of an F to its gradient, if the next stage is on other devices, or anywhere."""
@@ -200,8 +226,8 @@ class OpenStages:
     def _alone(self, chosen: Integers) -> DeviceLoads:
         """Devices with one stage."""
         turn = self.forward + self.trip + self.all_backward
-        busy = numpy.maximum(numpy.maximum(self.work, turn), self._in_turn())
-        latest = (self.deadline - busy - self.synchronisation)[chosen]
+        busy = numpy.maximum(self.work, turn) + self.synchronisation
+        latest = (self.deadline - numpy.maximum(busy, self._in_turn()))[chosen]
         loads = DeviceLoads(
             first=chosen,
             second=numpy.full(len(chosen), -1),
@@ -213,34 +239,58 @@ class OpenStages:
         return loads.keep(fits & (self.head[chosen] <= latest))
 
     def _in_turn(self) -> Integers:
-        """With one stage on a device: only so many microbatches are between F and I at a time."""
-        b = self.boundaries
-        flight = in_flight(b.memory - self.static, self.held, count=b.count)
+        """With one stage on a device: so many microbatches are between F and I at a time, so many between I and W."""
+        count, free = self.boundaries.count, self.boundaries.memory - self.static
+        flight = in_flight(free, self.held, count=count)
         stay = numpy.minimum(self.forward + self.trip + self.returning, self.deadline + 1)
-        return turns(b.count, flight, stay=stay, forward=self.forward) + self.rest
+        in_turn = turns(count, flight, stay=stay, forward=self.forward) + self.tail
+        left = self.tail - in_flight(free, self.kept, count=count) * self.rest
+        idle = self.trip + (1 - flight) * self.forward
+        whole = self.work + numpy.maximum(idle, 0) + numpy.maximum(left, self.synchronisation)
+        return numpy.maximum(numpy.maximum(in_turn, whole), self.all_forward + self.all_returning + self.tail)
 
     def _beside(self, k: Integers, j: Integers) -> DeviceLoads:
         """Devices with the stages k and j, which begin where those end or later."""
         follows = self.start[j] == self.end[k]
-        head = numpy.where(follows, numpy.minimum(self.head[k] + self.forward[k], self.head[j]), self.head[j])
-        first_latest, second_latest = self._first_latest(k, j, head=head), self._second_latest(k, j)
-        residence = self._residence(k, j, follows=follows)
-        first_latest = numpy.minimum(first_latest, self.deadline - residence.first_in_turn() - self.synchronisation[k])
-        second_latest = numpy.minimum(
-            second_latest, self.deadline - residence.second_in_turn() - self.synchronisation[j]
-        )
-        busy = residence.area() + self._last(k, j)
-        holds = (head + busy > self.deadline) | (self.replicas[k] == 1)
-        first_latest = numpy.where(holds, numpy.minimum(first_latest, self.deadline - busy), first_latest)
+        head = self._second_head(k, j, follows=follows)
         loads = DeviceLoads(
             first=k,
             second=j,
-            first_latest=first_latest,
-            second_latest=second_latest,
+            first_latest=self._first_latest(k, j, head=head),
+            second_latest=self._second_latest(k, j),
             follows=follows,
         )
-        fits = (self.head[k] <= first_latest) & (head <= second_latest) & residence.fits
-        return loads.keep(fits)
+        loads = loads.keep((self.head[k] <= loads.first_latest) & (head <= loads.second_latest))
+        residence = self._residence(loads.first, loads.second, follows=loads.follows)
+        return self._in_memory(loads, residence)
+
+    def _second_head(self, k: Integers, j: Integers, *, follows: Mask) -> Integers:
+        """The head of the second stage of a device."""
+        return numpy.where(follows, numpy.minimum(self.head[k] + self.forward[k], self.head[j]), self.head[j])
+
+    def _in_memory(self, loads: DeviceLoads, residence: Residence) -> DeviceLoads:
+        """Those of the loads that are in time with the microbatches that fit at a time."""
+        k, j = loads.first, loads.second
+        head, last = self._second_head(k, j, follows=loads.follows), self._last(k, j)
+        first, second, nested = residence.first, residence.second, residence.nested
+        tail = numpy.where(nested, first.tail, numpy.minimum(first.tail, second.tail))
+        first_latest = numpy.minimum(loads.first_latest, self.deadline - residence.first_in_turn() - first.tail)
+        second_latest = numpy.minimum(loads.second_latest, self.deadline - residence.second_in_turn() - second.tail)
+        turned = self.all_forward[k] + self.all_returning[k] + self.all_forward[j] + self.all_returning[j]
+        work, end = self.work[k] + self.work[j], numpy.maximum(last, tail - residence.pending())
+        busy = numpy.maximum(residence.area(tail=tail, last=last), numpy.maximum(turned + tail, work + end))
+        holds = (head + busy > self.deadline) | (self.replicas[k] == 1)
+        first_latest = numpy.where(holds, numpy.minimum(first_latest, self.deadline - busy), first_latest)
+        whole = work - residence.begun() + end
+        turn = self.forward[j] + numpy.minimum(self.trip[j], self.trip_anywhere[j])
+        other = numpy.where(nested, NEVER, self.soonest[j] + turn + self.returning[j])
+        holds = other + whole > self.deadline
+        wait = self.forward[j] + self.trip[j]
+        second_latest = numpy.where(holds, numpy.minimum(second_latest, self.deadline - whole - wait), second_latest)
+        near = loads.follows & (self.replicas[k] == 1)
+        first_latest = numpy.where(near, numpy.minimum(first_latest, second_latest - self.forward[k]), first_latest)
+        kept = residence.fits & (self.head[k] <= first_latest) & (head <= second_latest)
+        return replace(loads, first_latest=first_latest, second_latest=second_latest).keep(kept)
 
     def _residence(self, k: Integers, j: Integers, *, follows: Mask) -> Residence:
         """How long microbatches stay with both stages, and the memory left for them."""
@@ -249,19 +299,20 @@ class OpenStages:
         inside = down * self.entering[j] + up * self.leaving[k]
         behind = numpy.where(single, self.trip[j], numpy.minimum(self.trip, self.trip_anywhere)[j])
         trip = numpy.where(follows, self.forward[j] + behind + self.returning[j], self.trip[k])
+        near, far = self.returning[k] + self.tail[k], self.tail[j]
         return Residence(
             count=self.boundaries.count,
             deadline=self.deadline,
             nested=(self.replicas[k] == 1) | (self.replicas[j] == 1),
             free=self.boundaries.memory - self.static[k] - self.static[j] + inside,
-            first=self._times(k, trip=trip),
-            second=self._times(j, trip=self.trip[j]),
+            first=self._times(k, trip=trip, tail=self.tail[k]),
+            second=self._times(j, trip=self.trip[j], tail=numpy.where(follows, numpy.minimum(near, far), far)),
         )
 
-    def _times(self, chosen: Integers, *, trip: Integers) -> StayTimes:
+    def _times(self, chosen: Integers, *, trip: Integers, tail: Integers) -> StayTimes:
         stay = numpy.minimum(self.forward[chosen] + trip + self.returning[chosen], self.deadline + 1)
         return StayTimes(
-            stay=stay, forward=self.forward[chosen], rest=self.rest[chosen],
+            stay=stay, forward=self.forward[chosen], rest=self.rest[chosen], tail=tail,
             held=self.held[chosen], stash=self.stash[chosen], kept=self.kept[chosen],
         )  # fmt: skip
 

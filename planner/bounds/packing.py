@@ -17,12 +17,16 @@ from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
 from planner.bounds.packing_trips import Trips
+from planner.bounds.seated_stages import Seating, Seatings
 
 PRICE = 1 << 14
 """Largest price in a certificate."""
 
 MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 """Layers with time on the trunk, replicas, cases of a certificate and rounds of prices per case."""
+
+MAX_SEATINGS, MAX_SEATINGS_PER_CASE = 400, 12
+"""Whole plans that a certificate, and one of its cases, may leave to the schedule bound."""
 
 Prices = list[int]
 """One per key, and that of idle time."""
@@ -128,9 +132,33 @@ class Packing:
         return self.is_empty
 
 
+    def seatings(self, *, most: int) -> list[Seating] | None:
+        """All plans that what is left can be part of; None if there are more than so many, or than a case may leave."""
+        return Seatings(self.stages, self.loads).find(most=min(most, MAX_SEATINGS_PER_CASE))
+
+    def is_late(self, seating: Seating) -> bool:
+        """Whether the schedule bound shows that such a plan is not done in time."""
+        return Seatings(self.stages, self.loads).is_late(seating)
+
+
+class _Counter:
+    """Seatings that may still be looked at."""
+
+    def __init__(self) -> None:
+        self.left = MAX_SEATINGS
+
+    def all_late(self, packing: Packing) -> bool:
+        """Whether there are few seatings, and none is in time."""
+        seatings = packing.seatings(most=self.left)
+        if seatings is None:
+            return False
+        self.left -= len(seatings)
+        return all(packing.is_late(seating) for seating in seatings)
+
+
 def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[PackingCertificate]) -> bool:
     """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out."""
-    left = iter(cases)
+    left, counter = iter(cases), _Counter()
 
     def is_refuted(packing: Packing) -> bool:
         case = next(left, None)
@@ -139,7 +167,7 @@ def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[Pa
         if packing.is_empty or any(packing.is_refuted(prices) for prices in case.prices):
             return True
         if case.split is None:
-            return False
+            return counter.all_late(packing)
         answers = [is_refuted(packing.part(case.split, first=first)) for first in (True, False)]
         return all(answers)
 

@@ -11,13 +11,16 @@ from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import OpenStages
 from planner.bounds.minimum_costs import Integers
-from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, PRICE, Packing, PackingCertificate, Prices, Split
+from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, MAX_SEATINGS, PRICE, Packing, PackingCertificate, Prices, Split
 from planner.clock import HasTime, always
 
 Floats = NDArray[numpy.float64]
 
 EFFORT_PER_STAGE = 200
 """Loads of devices that a stage counts for."""
+
+EFFORT_PER_SEATING = 15_000
+"""Loads of devices that a whole plan counts for which the schedule bound looks at."""
 
 PAIRS_PER_LOAD = 2
 """Of so many pairs of stages about one is a load."""
@@ -163,22 +166,37 @@ class Refutation:
         self.largest = 2 * effort
         """Effort that no single round of prices may take."""
         self.cases: list[PackingCertificate] = []
+        self.seatings = MAX_SEATINGS
+        """Whole plans that may still be left to the schedule bound."""
+        self.is_hopeless = False
+        """Whether the schedule bound lets one of them pass, so that no further case helps."""
 
     def find(self, deadline: int) -> list[PackingCertificate] | None:
         """The cases in preorder, or None."""
-        self.cases = []
+        self.cases, self.seatings, self.is_hopeless = [], MAX_SEATINGS, False
         return self.cases if self._refute(Packing(self.boundaries, deadline)) else None
 
     def _refute(self, packing: Packing) -> bool:
-        if len(self.cases) >= self.most or self.effort <= 0 or not self.has_time():
+        if self.is_hopeless or len(self.cases) >= self.most or self.effort <= 0 or not self.has_time():
             return False
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
         rounds, split = self._price(packing)
-        self.cases[place] = PackingCertificate(tuple(rounds), split)
-        if split is None:
-            return packing.is_empty
+        is_closed = packing.is_empty or self._is_late(packing)
+        self.cases[place] = PackingCertificate(tuple(rounds), None if is_closed else split)
+        if is_closed or split is None:
+            return is_closed
         return all(self._refute(packing.part(split, first=first)) for first in (True, False))
+
+    def _is_late(self, packing: Packing) -> bool:
+        """Whether few whole plans are left, and the schedule bound rules out every one."""
+        seatings = packing.seatings(most=self.seatings)
+        if seatings is None:
+            return False
+        self.seatings -= len(seatings)
+        self.effort -= EFFORT_PER_SEATING * len(seatings)
+        self.is_hopeless = not all(packing.is_late(seating) for seating in seatings)
+        return not self.is_hopeless
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
         """Rounds of prices, and what to split by if they do not do."""
@@ -217,20 +235,20 @@ class Climb:
         params: BoundParams = BoundParams(),
     ) -> None:
         self.boundaries, self.make, self.has_time, self.params = boundaries, make, has_time, params
-        self.precise = max(start // 1000, 1)
+        self.precise = max(start // 200, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
 
-    def go_on(self, *, most: int) -> None:
-        """With so many cases at most: doubled strides, then halves."""
-        stride, high = max(self.low // 100, 1), None
+    def go_on(self) -> None:
+        """Doubled strides, then halves."""
+        stride, high = max(self.low // 64, 1), None
         for _ in range(self.params.packing_steps):
             middle = self.low + stride if high is None else (self.low + high) // 2
             if self.effort <= 0 or not self.has_time() or (high is not None and high - self.low <= self.precise):
                 break
             half = self.effort // 2
             refutation = Refutation(
-                self.boundaries, self.make, most=most, effort=half, has_time=self.has_time, params=self.params
+                self.boundaries, self.make, most=MAX_CASES, effort=half, has_time=self.has_time, params=self.params
             )
             cases = refutation.find(middle)
             self.effort -= half - refutation.effort
@@ -256,6 +274,5 @@ def climb(
     if OpenStages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
         return start, []
     search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time, params=params)
-    for most in (1, MAX_CASES):
-        search.go_on(most=most)
+    search.go_on()
     return search.low + 1, search.cases

@@ -8,6 +8,7 @@ from planner.bounds.boundaries import Boundaries
 from planner.bounds.minimum_costs import Least
 from planner.bounds.packing import Packing, Split
 from planner.bounds.packing_search import Refutation
+from planner.bounds.seated_stages import Seatings
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
@@ -31,10 +32,26 @@ def follow(problem: Problem, plan: Plan, *, value: int, depth: int) -> int:
         _, split = refutation._price(packing)
         require(packing, plan, held=held, where=f"prices {passed}")
         if split is None:
+            require_seating(packing, plan, held=held)
             return passed
         packing = packing.part(split, first=is_first(split, plan, held=held))
     require(packing, plan, held=held, where="end")
+    require_seating(packing, plan, held=held)
     return depth
+
+
+def require_seating(packing: Packing, plan: Plan, *, held: list[list[int]]) -> None:
+    """The plan is among the seatings of the open stages, and the schedule bound does not deny it."""
+    rows, names, seating = rows_of(packing), dict[str, int](), list[tuple[int, tuple[int, ...]]]()
+    for stage, keys in sorted(zip(plan.stages, held, strict=True), key=lambda pair: pair[1]):
+        if keys:
+            devices = tuple(names.setdefault(device, len(names)) for (device,) in stage.replicas)
+            seating.append((rows[keys[0], keys[-1] + 1, len(devices)], devices))
+    if packing.is_late(tuple(seating)):
+        raise LostError(f"the schedule bound denies {seating}")
+    found = Seatings(packing.stages, packing.loads).find(most=10**6)
+    if found is not None and tuple(seating) not in found:
+        raise LostError(f"{seating} is none of the seatings")
 
 
 def is_first(split: Split, plan: Plan, *, held: list[list[int]]) -> bool:
@@ -47,15 +64,16 @@ def is_first(split: Split, plan: Plan, *, held: list[list[int]]) -> bool:
     return any(keys and keys[0] == split.place for keys in held)
 
 
+def rows_of(packing: Packing) -> dict[tuple[int, int, int], int]:
+    """The row of every stage, by start, end and replicas."""
+    stages = packing.stages
+    keys = zip(stages.start.tolist(), stages.end.tolist(), stages.replicas.tolist(), strict=True)
+    return {key: row for row, key in enumerate(keys)}
+
+
 def require(packing: Packing, plan: Plan, *, held: list[list[int]], where: str) -> None:
     """Every stage of the plan is open, and every device holds one of the loads."""
-    stages, loads = packing.stages, packing.loads
-    rows: dict[tuple[int, int, int], int] = {
-        key: row
-        for row, key in enumerate(
-            zip(stages.start.tolist(), stages.end.tolist(), stages.replicas.tolist(), strict=True)
-        )
-    }
+    stages, loads, rows = packing.stages, packing.loads, rows_of(packing)
     on: dict[str, list[int]] = {}
     for stage, keys in zip(plan.stages, held, strict=True):
         if not keys:
