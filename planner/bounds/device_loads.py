@@ -6,7 +6,7 @@ nothing of the stage before, `soonest` whatever its device holds. docs/bounds.md
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
-from planner.bounds.residence import Residence, StayTimes, in_flight, turns
 
 Mask = NDArray[numpy.bool_]
 
@@ -40,6 +39,8 @@ class DeviceLoads:
     """The same of the second stage."""
     follows: Mask
     """Whether the second stage begins where the first ends."""
+    kind: Integers
+    """The kind of device, as a number."""
 
     def keep(self, which: Mask) -> "DeviceLoads":
         """Those of them."""
@@ -49,6 +50,7 @@ class DeviceLoads:
             first_latest=self.first_latest[which],
             second_latest=self.second_latest[which],
             follows=self.follows[which],
+            kind=self.kind[which],
         )
 
 
@@ -58,18 +60,13 @@ class OpenStages:
     def __init__(self, boundaries: Boundaries, deadline: int) -> None:
         self.boundaries, self.deadline = boundaries, deadline
         self.start, self.end, self.replicas = _intervals(boundaries, deadline)
-        count, r = boundaries.count, self.replicas
-        forward, returning, backward, state, stash, held, kept, gradient = (
+        r = self.replicas
+        state, stash, held, kept, gradient = (
             sums[self.end] - sums[self.start]
-            for sums in (
-                boundaries.forward, boundaries.returning, boundaries.backward, boundaries.state,
-                boundaries.stash, boundaries.held, boundaries.kept, boundaries.gradient,
-            )
-        )  # fmt: skip
-        self.forward, self.returning = forward // r, returning // r
-        self.all_forward, self.all_returning = count * forward // r, count * returning // r
-        self.all_backward, self.work = count * backward // r, count * (forward + backward) // r
-        self.rest = (backward - returning) // r
+            for sums in (boundaries.state, boundaries.stash, boundaries.held, boundaries.kept, boundaries.gradient)
+        )
+        self.memory = boundaries.memory
+        self._take(boundaries.forward, boundaries.returning, boundaries.backward)
         self.state, self.stash, self.held, self.kept = state, stash // r, held // r, numpy.minimum(kept, stash) // r
         self.entering, self.leaving = boundaries.buffers[0][self.start] // r, boundaries.buffers[1][self.end] // r
         self.static = state + self.entering + self.leaving
@@ -86,6 +83,23 @@ class OpenStages:
         self.tail = self.rest + self.synchronisation
         self.tail_anywhere = self.tail.copy()
         self.is_open: Mask = self._is_balanced()
+
+    def _take(self, *sums: Integers) -> None:
+        """The times of a replica, from prefix sums of F, I and backward passes over the keys."""
+        forward, returning, backward = (column[self.end] - column[self.start] for column in sums)
+        count, r = self.boundaries.count, self.replicas
+        self.forward, self.returning = forward // r, returning // r
+        self.all_forward, self.all_returning = count * forward // r, count * returning // r
+        self.all_backward, self.work = count * backward // r, count * (forward + backward) // r
+        self.rest = (backward - returning) // r
+
+    def on(self, number: int) -> "OpenStages":
+        """The same stages on a kind of device: only its own times and memory differ."""
+        kind, stages = self.boundaries.kinds[number], copy(self)
+        stages.memory = kind.memory
+        stages._take(kind.forward, kind.returning, kind.backward)
+        stages.tail = numpy.maximum(self.tail, stages.rest + self.synchronisation)
+        return stages
 
     def copy(self) -> "OpenStages":
         """Stages that can be narrowed down further on their own."""
@@ -189,7 +203,7 @@ class OpenStages:
         self.trip_anywhere = numpy.maximum(self.trip_anywhere, numpy.minimum(anywhere, NEVER))
 
     def count_pairs(self) -> int:
-        """Pairs of open stages of which one begins where the other ends, or later: `loads` looks at each."""
+        """Pairs of open stages of which one begins where the other ends, or later: each is looked at."""
         _, places = self._in_order()
         return int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
 
@@ -199,20 +213,7 @@ class OpenStages:
         chosen = chosen[numpy.argsort(self.start[chosen], kind="stable")]
         return chosen, numpy.searchsorted(self.start[chosen], self.end[chosen])
 
-    def loads(self) -> DeviceLoads:
-        """All loads of open stages with which a device is done in time."""
-        found = [self._alone(numpy.flatnonzero(self.is_open))]
-        if self.boundaries.chunks > 1:
-            found += [self._beside(k, j) for k, j in self._pairs()]
-        return DeviceLoads(
-            first=numpy.concatenate([loads.first for loads in found]),
-            second=numpy.concatenate([loads.second for loads in found]),
-            first_latest=numpy.concatenate([loads.first_latest for loads in found]),
-            second_latest=numpy.concatenate([loads.second_latest for loads in found]),
-            follows=numpy.concatenate([loads.follows for loads in found]),
-        )
-
-    def _pairs(self) -> Iterator[tuple[Integers, Integers]]:
+    def pairs(self) -> Iterator[tuple[Integers, Integers]]:
         """All pairs of open stages of which the second begins where the first ends or later, some thousands at once."""
         chosen, places = self._in_order()
         counts = len(chosen) - places
@@ -222,131 +223,6 @@ class OpenStages:
             if len(which):
                 j = numpy.concatenate([chosen[places[number] :] for number in which])
                 yield numpy.repeat(chosen[which], counts[which]), j
-
-    def _alone(self, chosen: Integers) -> DeviceLoads:
-        """Devices with one stage."""
-        turn = self.forward + self.trip + self.all_backward
-        busy = numpy.maximum(self.work, turn) + self.synchronisation
-        latest = (self.deadline - numpy.maximum(busy, self._in_turn()))[chosen]
-        loads = DeviceLoads(
-            first=chosen,
-            second=numpy.full(len(chosen), -1),
-            first_latest=latest,
-            second_latest=latest,
-            follows=numpy.zeros(len(chosen), dtype=numpy.bool_),
-        )
-        fits = (self.static + self.stash)[chosen] <= self.boundaries.memory
-        return loads.keep(fits & (self.head[chosen] <= latest))
-
-    def _in_turn(self) -> Integers:
-        """With one stage on a device: so many microbatches are between F and I at a time, so many between I and W."""
-        count, free = self.boundaries.count, self.boundaries.memory - self.static
-        flight = in_flight(free, self.held, count=count)
-        stay = numpy.minimum(self.forward + self.trip + self.returning, self.deadline + 1)
-        in_turn = turns(count, flight, stay=stay, forward=self.forward) + self.tail
-        left = self.tail - in_flight(free, self.kept, count=count) * self.rest
-        idle = self.trip + (1 - flight) * self.forward
-        whole = self.work + numpy.maximum(idle, 0) + numpy.maximum(left, self.synchronisation)
-        return numpy.maximum(numpy.maximum(in_turn, whole), self.all_forward + self.all_returning + self.tail)
-
-    def _beside(self, k: Integers, j: Integers) -> DeviceLoads:
-        """Devices with the stages k and j, which begin where those end or later."""
-        follows = self.start[j] == self.end[k]
-        head = self._second_head(k, j, follows=follows)
-        loads = DeviceLoads(
-            first=k,
-            second=j,
-            first_latest=self._first_latest(k, j, head=head),
-            second_latest=self._second_latest(k, j),
-            follows=follows,
-        )
-        loads = loads.keep((self.head[k] <= loads.first_latest) & (head <= loads.second_latest))
-        residence = self._residence(loads.first, loads.second, follows=loads.follows)
-        return self._in_memory(loads, residence)
-
-    def _second_head(self, k: Integers, j: Integers, *, follows: Mask) -> Integers:
-        """The head of the second stage of a device."""
-        return numpy.where(follows, numpy.minimum(self.head[k] + self.forward[k], self.head[j]), self.head[j])
-
-    def _in_memory(self, loads: DeviceLoads, residence: Residence) -> DeviceLoads:
-        """Those of the loads that are in time with the microbatches that fit at a time."""
-        k, j = loads.first, loads.second
-        head, last = self._second_head(k, j, follows=loads.follows), self._last(k, j)
-        first, second, nested = residence.first, residence.second, residence.nested
-        tail = numpy.where(nested, first.tail, numpy.minimum(first.tail, second.tail))
-        first_latest = numpy.minimum(loads.first_latest, self.deadline - residence.first_in_turn() - first.tail)
-        second_latest = numpy.minimum(loads.second_latest, self.deadline - residence.second_in_turn() - second.tail)
-        turned = self.all_forward[k] + self.all_returning[k] + self.all_forward[j] + self.all_returning[j]
-        work, end = self.work[k] + self.work[j], numpy.maximum(last, tail - residence.pending())
-        busy = numpy.maximum(residence.area(tail=tail, last=last), numpy.maximum(turned + tail, work + end))
-        holds = (head + busy > self.deadline) | (self.replicas[k] == 1)
-        first_latest = numpy.where(holds, numpy.minimum(first_latest, self.deadline - busy), first_latest)
-        whole = work - residence.begun() + end
-        turn = self.forward[j] + numpy.minimum(self.trip[j], self.trip_anywhere[j])
-        other = numpy.where(nested, NEVER, self.soonest[j] + turn + self.returning[j])
-        holds = other + whole > self.deadline
-        wait = self.forward[j] + self.trip[j]
-        second_latest = numpy.where(holds, numpy.minimum(second_latest, self.deadline - whole - wait), second_latest)
-        near = loads.follows & (self.replicas[k] == 1)
-        first_latest = numpy.where(near, numpy.minimum(first_latest, second_latest - self.forward[k]), first_latest)
-        kept = residence.fits & (self.head[k] <= first_latest) & (head <= second_latest)
-        return replace(loads, first_latest=first_latest, second_latest=second_latest).keep(kept)
-
-    def _residence(self, k: Integers, j: Integers, *, follows: Mask) -> Residence:
-        """How long microbatches stay with both stages, and the memory left for them."""
-        single = (self.replicas[k] == 1) & (self.replicas[j] == 1)
-        down, up = (numpy.where(follows & (self.replicas[stage] == 1), 1, 0) for stage in (k, j))
-        inside = down * self.entering[j] + up * self.leaving[k]
-        behind = numpy.where(single, self.trip[j], numpy.minimum(self.trip, self.trip_anywhere)[j])
-        trip = numpy.where(follows, self.forward[j] + behind + self.returning[j], self.trip[k])
-        near, far = self.returning[k] + self.tail[k], self.tail[j]
-        return Residence(
-            count=self.boundaries.count,
-            deadline=self.deadline,
-            nested=(self.replicas[k] == 1) | (self.replicas[j] == 1),
-            free=self.boundaries.memory - self.static[k] - self.static[j] + inside,
-            first=self._times(k, trip=trip, tail=self.tail[k]),
-            second=self._times(j, trip=self.trip[j], tail=numpy.where(follows, numpy.minimum(near, far), far)),
-        )
-
-    def _times(self, chosen: Integers, *, trip: Integers, tail: Integers) -> StayTimes:
-        stay = numpy.minimum(self.forward[chosen] + trip + self.returning[chosen], self.deadline + 1)
-        return StayTimes(
-            stay=stay, forward=self.forward[chosen], rest=self.rest[chosen], tail=tail,
-            held=self.held[chosen], stash=self.stash[chosen], kept=self.kept[chosen],
-        )  # fmt: skip
-
-    def _last(self, k: Integers, j: Integers) -> Integers:
-        """After its last action a device synchronises one of its stages."""
-        last: Integers = numpy.minimum(self.synchronisation[k], self.synchronisation[j])
-        return last
-
-    def _first_latest(self, k: Integers, j: Integers, *, head: Integers) -> Integers:
-        """All work; all before k synchronises; all before j does. A device may begin with j if k has other replicas."""
-        own, work = self.synchronisation, self.work
-        latest = self.deadline - work[k] - own[k]
-        for busy in (
-            work[k] + work[j] + self._last(k, j),
-            work[k] + self.all_forward[j] + self.all_returning[j] + own[k],
-            self.all_forward[k] + work[j] + own[j],
-        ):
-            holds = (head + busy > self.deadline) | (self.replicas[k] == 1)
-            latest = numpy.where(holds, numpy.minimum(latest, self.deadline - busy), latest)
-        return latest
-
-    def _second_latest(self, k: Integers, j: Integers) -> Integers:
-        """Work of j, and all backward passes, where k's may follow those of other replicas of j."""
-        last, backward = self._last(k, j), self.all_backward[k]
-        latest = self.deadline - self.work[j] - self.synchronisation[j]
-        turn = self.forward[j] + numpy.minimum(self.trip[j], self.trip_anywhere[j])
-        other = numpy.where(self.replicas[j] == 1, NEVER, self.soonest[j] + turn + self.returning[j])
-        for busy, wait in (
-            (self.work[j] + backward + last, 0),
-            (self.all_backward[j] + backward + last, self.forward[j] + self.trip[j]),
-        ):
-            holds = other + busy > self.deadline
-            latest = numpy.where(holds, numpy.minimum(latest, self.deadline - busy - wait), latest)
-        return latest
 
 
 def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, Integers, Integers]:

@@ -18,6 +18,7 @@ from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
 from planner.bounds.packing_trips import Trips
 from planner.bounds.seated_stages import Seating, Seatings
+from planner.bounds.timely_loads import list_loads
 
 PRICE = 1 << 14
 """Largest price in a certificate."""
@@ -77,7 +78,8 @@ class Packing:
         self.boundaries, self.deadline = boundaries, deadline
         self.stages = OpenStages(boundaries, deadline) if stages is None else stages
         self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
-        self.busy = self.stages.work * self.unit // max(deadline, 1)
+        kinds = range(len(boundaries.kinds))
+        self.busy = numpy.array([self.stages.on(kind).work for kind in kinds]) * self.unit // max(deadline, 1)
         self.needed = boundaries.beside * self.unit // max(deadline, 1)
         self.loads = self._list()
 
@@ -90,7 +92,7 @@ class Packing:
     def _list(self) -> DeviceLoads:
         self.stages.tighten()
         self.stages.tighten()
-        return self.stages.loads()
+        return list_loads(self.stages)
 
     @property
     def is_empty(self) -> bool:
@@ -104,22 +106,24 @@ class Packing:
     def values(self, prices: Prices) -> Integers:
         """Per load: the worth of its layers, shared by the replicas, and of the time that it leaves for others."""
         sums = prefix_sums(prices[:-1])
-        stages, idle = self.stages, prices[-1]
+        stages, loads, idle = self.stages, self.loads, prices[-1]
         worth = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.replicas) - idle * self.busy
-        pairs = self.loads.second >= 0
-        found: Integers = worth[self.loads.first] + numpy.where(pairs, worth[self.loads.second], 0) + idle * self.unit
+        second = numpy.where(loads.second >= 0, worth[loads.kind, loads.second], 0)
+        found: Integers = worth[loads.kind, loads.first] + second + idle * self.unit
         return found
 
     def is_refuted(self, prices: Prices) -> bool:
         """Whether these prices show that the devices are worth too little; if not, what wastes too much is closed."""
-        values = self.values(prices)
-        most = max(int(values.max(initial=0)), prices[-1] * self.unit)
+        values, kinds = self.values(prices), self.boundaries.kinds
+        most = numpy.full(len(kinds), prices[-1] * self.unit)
+        numpy.maximum.at(most, self.loads.kind, values)
         worth = sum(prices[:-1]) * self.unit + prices[-1] * self.needed
-        slack = self.boundaries.num_devices * most - worth
+        slack = sum(kind.count * value for kind, value in zip(kinds, most.tolist(), strict=True)) - worth
         if slack < 0:
             return True
-        kept = most - values <= slack
-        loads, waste = self.loads.keep(kept), (most - values)[kept]
+        missing = most[self.loads.kind] - values
+        kept = missing <= slack
+        loads, waste = self.loads.keep(kept), missing[kept]
         priced = Priced(loads=loads, waste=waste, slack=slack)
         self.stages.is_open &= slack_mask(self.stages, priced)
         if slack >= NO_COST:

@@ -29,7 +29,7 @@ PAIRS_PER_LOAD = 2
 class Covering(Protocol):
     """A linear programme that covers rows by columns; solver_models has one."""
 
-    def add(self, rows: list[int], parts: list[float]) -> None:
+    def add(self, rows: list[int], parts: list[float], *, cost: float = 1.0) -> None:
         """A column that covers so much of these rows."""
 
     def solve(self) -> tuple[Floats, Floats]:
@@ -47,23 +47,31 @@ class Relaxation:
     covering: Covering
     params: BoundParams
     columns: list[int] = field(default_factory=list)
-    """Number of the load that is a column."""
+    """Number of the load that is a column; before them is one that offers all devices."""
     known: set[int] = field(default_factory=set)
     """The same, in no order."""
 
     def solve(self) -> tuple[Prices, Floats]:
-        """Prices in whole numbers, and how much of every column is taken."""
+        """Prices in whole numbers, and how much of every load is taken, if as few devices of each kind as can be do."""
+        first, kinds = self.packing.boundaries.size + 1, self.packing.boundaries.kinds
+        self.covering.add(
+            [first + number for number in range(len(kinds))],
+            [float(kind.count) for kind in kinds],
+            cost=float(self.packing.boundaries.num_devices),
+        )
         self._add(numpy.flatnonzero(self.packing.loads.second < 0)[: self.params.packing_columns])
         for _ in range(self.params.packing_rounds):
             duals, taken = self.covering.solve()
-            prices = _whole(duals)
-            values = self.packing.values(prices) / (self.packing.unit * _scale(duals))
-            worthy = numpy.flatnonzero(values > 1 + 1e-4)
+            of_keys, of_kinds = duals[:first], duals[first:]
+            prices = _whole(of_keys)
+            values = self.packing.values(prices) / (self.packing.unit * _scale(of_keys))
+            values -= of_kinds[self.packing.loads.kind]
+            worthy = numpy.flatnonzero(values > 1e-4)
             best = self._varied(_largest(values, worthy, most=8 * self.params.packing_columns))
             if not len(best):
                 break
             self._add(best)
-        return prices, taken
+        return prices, taken[1:]
 
     def _varied(self, best: Integers) -> Integers:
         """Some of them that are no columns yet, no stage more often than thrice."""
@@ -81,13 +89,14 @@ class Relaxation:
         packing = self.packing
         stages, size = packing.stages, packing.boundaries.size
         for load in chosen.tolist():
-            parts: dict[int, float] = {size: 1.0}
+            kind = int(packing.loads.kind[load])
+            parts: dict[int, float] = {size: 1.0, size + 1 + kind: -1.0}
             for stage in (int(packing.loads.first[load]), int(packing.loads.second[load])):
                 if stage >= 0:
                     for key in range(int(stages.start[stage]), int(stages.end[stage])):
                         parts[key] = 1 / int(stages.replicas[stage])
-                    parts[size] -= int(packing.busy[stage]) / packing.unit
-            self.covering.add(list(parts), list(parts.values()))
+                    parts[size] -= int(packing.busy[kind, stage]) / packing.unit
+            self.covering.add(list(parts), list(parts.values()), cost=0.0)
             self.columns.append(load)
             self.known.add(load)
 
@@ -208,7 +217,7 @@ class Refutation:
             self.effort -= needed
             if needed > self.largest:
                 break
-            needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit]
+            needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit] + [0.0] * len(self.boundaries.kinds)
             relaxation = Relaxation(packing, self.make(needs), self.params)
             prices, taken = relaxation.solve()
             split = relaxation.split(taken)

@@ -1,7 +1,6 @@
 """Open stages of the packing bound on devices, whole plans at a time: the schedule bound rules them out one by one."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import permutations
 
 from planner.bounds.boundaries import Boundaries
@@ -21,86 +20,112 @@ MAX_STEPS = 400
 """Times that a stage is tried on devices, or put there, until all seatings of a case are known, at most."""
 
 
-@dataclass(frozen=True, slots=True)
 class Seatings:
-    """Every way to put open stages that make up the trunk on devices that hold one of the loads each."""
+    """Every way to put open stages that make up the trunk on devices that hold one of the loads each.
 
-    stages: OpenStages
-    loads: DeviceLoads
+    Devices are numbered kind by kind.
+    """
+
+    def __init__(self, stages: OpenStages, loads: DeviceLoads) -> None:
+        self.stages, self.boundaries = stages, stages.boundaries
+        self.kinds = [number for number, kind in enumerate(self.boundaries.kinds) for _ in range(kind.count)]
+        self.on = [stages.on(number) for number in range(len(self.boundaries.kinds))]
+        self.known = set(zip(loads.kind.tolist(), loads.first.tolist(), loads.second.tolist(), strict=True))
+        self.begins = {(kind, first) for kind, first, _ in self.known}
 
     def find(self, *, most: int) -> list[Seating] | None:
         """All of them but for the names of devices; None if there are more, or too many ways to go through."""
-        b, stages, found = self.stages.boundaries, self.stages, list[Seating]()
-        known = set(zip(self.loads.first.tolist(), self.loads.second.tolist(), strict=True))
-        alone = {first for first, second in known if second < 0}
+        size, found, steps = self.boundaries.size, list[Seating](), MAX_STEPS
         starts: dict[int, list[int]] = {}
-        for stage in stages.is_open.nonzero()[0].tolist():
-            starts.setdefault(int(stages.start[stage]), []).append(stage)
-        steps, left = MAX_STEPS, list[tuple[int, Seating, Held]]([(0, (), ((),) * b.num_devices)])
+        for stage in self.stages.is_open.nonzero()[0].tolist():
+            starts.setdefault(int(self.stages.start[stage]), []).append(stage)
+        left = list[tuple[int, Seating, Held]]([(0, (), ((),) * len(self.kinds))])
         while left:
             boundary, seated, held = left.pop()
-            if boundary == b.size:
-                found += [seated] if all(len(own) != 1 or own[0] in alone for own in held) else []
+            if boundary == size:
+                found += [seated] if self._is_whole(held) else []
                 continue
             for stage in starts.get(boundary, ()):
                 steps -= 1
-                for devices in _choices(held, stage, known=known, replicas=int(stages.replicas[stage])):
+                for devices in self._choices(held, stage):
                     now = tuple((*own, stage) if number in devices else own for number, own in enumerate(held))
-                    left.append((int(stages.end[stage]), (*seated, (stage, devices)), now))
+                    left.append((int(self.stages.end[stage]), (*seated, (stage, devices)), now))
                     steps -= 1
             if steps < 0 or len(found) > most:
                 return None
         return found if len(found) <= most else None
 
+    def _is_whole(self, held: Held) -> bool:
+        """Whether the devices with one stage may have it alone."""
+        pairs = zip(self.kinds, held, strict=True)
+        return all(len(own) != 1 or (kind, own[0], -1) in self.known for kind, own in pairs)
+
+    def _choices(self, held: Held, stage: int) -> Iterator[tuple[int, ...]]:
+        """Devices for the replicas of a stage, in order; of those of a kind that hold nothing, the first come first."""
+        free, new, replicas = list[int](), dict[int, list[int]](), int(self.stages.replicas[stage])
+        for number, (kind, own) in enumerate(zip(self.kinds, held, strict=True)):
+            if not own and (kind, stage) in self.begins:
+                new.setdefault(kind, []).append(number)
+            if len(own) == 1 and (kind, own[0], stage) in self.known:
+                free.append(number)
+        fresh = [number for numbers in new.values() for number in numbers[:replicas]]
+        for devices in permutations([*free, *fresh], replicas):
+            taken = [[number for number in numbers if number in devices] for numbers in new.values()]
+            order = [[number for number in devices if number in numbers] for numbers in new.values()]
+            if order == [numbers[: len(own)] for numbers, own in zip(new.values(), taken, strict=True)]:
+                yield devices
+
     def is_late(self, seating: Seating) -> bool:
         """Whether no order of the actions of these stages is done by the deadline."""
-        stages, b = self.stages, self.stages.boundaries
-        times = HeadsAndTails(b.least.problem, relaxed_lanes(stages, seating), anchor=None)
-        return TimeWindows(times, stages.deadline).is_empty(probes=0)
+        times = HeadsAndTails(self.boundaries.least.problem, self.lanes(seating), anchor=None)
+        return TimeWindows(times, self.stages.deadline).is_empty(probes=0)
+
+    def lanes(self, seating: Seating) -> Lanes:
+        """The stage replicas of a seating with their least durations and bytes, and the least transfers between them."""
+        held: dict[int, list[int]] = {}
+        for number, (_, devices) in enumerate(seating):
+            for device in devices:
+                held.setdefault(device, []).append(number)
+        lanes, first = list[StageReplica](), list[int]()
+        for stage, devices in seating:
+            first.append(len(lanes))
+            for device in devices:
+                lanes.append(_lane(self.on[self.kinds[device]], stage, device=device, seating=seating, own=held[device]))
+        flows = [
+            flow
+            for number in range(1, len(seating))
+            for flow in _flows(self.boundaries, self._meeting(seating, number), first=(first[number - 1], first[number]))
+        ]
+        outputs, inputs, returns, gradients = (tuple(list[Transfer]() for _ in lanes) for _ in range(4))
+        for flow in flows:
+            (returns if flow.is_backward else outputs)[flow.sender].append(flow)
+            (gradients if flow.is_backward else inputs)[flow.receiver].append(flow)
+        return Lanes(
+            lanes=tuple(lanes), inputs=inputs, outputs=outputs, gradients=gradients, returns=returns,
+            sent_or_received={}, optimizer_ns=0,
+        )  # fmt: skip
+
+    def _meeting(self, seating: Seating, number: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """The boundary before a stage, and the devices on both sides."""
+        return int(self.stages.start[seating[number][0]]), seating[number - 1][1], seating[number][1]
 
 
-def _choices(
-    held: Held, stage: int, *, known: set[tuple[int, int]], replicas: int
-) -> Iterator[tuple[int, ...]]:
-    """Devices for the replicas of a stage, in order; of devices that hold nothing yet the first ones come first."""
-    free = [number for number, own in enumerate(held) if len(own) == 1 and (own[0], stage) in known]
-    new = [number for number, own in enumerate(held) if not own]
-    for devices in permutations([*free, *new[:replicas]], replicas):
-        fresh = [number for number in devices if not held[number]]
-        if fresh == new[: len(fresh)]:
-            yield devices
-
-
-def relaxed_lanes(stages: OpenStages, seating: Seating) -> Lanes:
-    """The stage replicas of a seating with their least durations and bytes, and the least transfers between them."""
-    held: dict[int, list[int]] = {}
-    for number, (_, devices) in enumerate(seating):
-        for device in devices:
-            held.setdefault(device, []).append(number)
-    lanes, first = list[StageReplica](), list[int]()
-    for stage, devices in seating:
-        first.append(len(lanes))
-        for device in devices:
-            lanes.append(_lane(stages, stage, device=device, budget=_budget(stages, seating, held[device])))
-    flows = [
-        flow
-        for number in range(1, len(seating))
-        for flow in _flows(stages, seating[number - 1], seating[number], first=(first[number - 1], first[number]))
-    ]
-    tables: list[tuple[list[Transfer], ...]] = [tuple([] for _ in lanes) for _ in range(4)]
-    outputs, inputs, returns, gradients = tables
-    for flow in flows:
-        (returns if flow.is_backward else outputs)[flow.sender].append(flow)
-        (gradients if flow.is_backward else inputs)[flow.receiver].append(flow)
-    return Lanes(
-        lanes=tuple(lanes), inputs=inputs, outputs=outputs, gradients=gradients, returns=returns,
-        sent_or_received={}, optimizer_ns=0,
-    )  # fmt: skip
+def _lane(stages: OpenStages, stage: int, *, device: int, seating: Seating, own: list[int]) -> StageReplica:
+    return StageReplica(
+        devices=(str(device),),
+        forward=int(stages.forward[stage]),
+        returning=int(stages.returning[stage]),
+        rest=int(stages.rest[stage]),
+        held=int(stages.held[stage]),
+        kept=int(stages.kept[stage]),
+        budgets=(_budget(stages, seating, own),),
+        synchronisation=int(stages.synchronisation[stage]),
+    )
 
 
 def _budget(stages: OpenStages, seating: Seating, own: list[int]) -> int:
     """Bytes left on a device by the states and receive buffers of its stages."""
-    left = stages.boundaries.memory - sum(int(stages.static[seating[number][0]]) for number in own)
+    left = stages.memory - sum(int(stages.static[seating[number][0]]) for number in own)
     for a, b in zip(own, own[1:], strict=False):
         if b == a + 1:
             (k, senders), (j, receivers) = seating[a], seating[b]
@@ -109,29 +134,16 @@ def _budget(stages: OpenStages, seating: Seating, own: list[int]) -> int:
     return left
 
 
-def _lane(stages: OpenStages, stage: int, *, device: int, budget: int) -> StageReplica:
-    return StageReplica(
-        devices=(str(device),),
-        forward=int(stages.forward[stage]),
-        returning=int(stages.returning[stage]),
-        rest=int(stages.rest[stage]),
-        held=int(stages.held[stage]),
-        kept=int(stages.kept[stage]),
-        budgets=(budget,),
-        synchronisation=int(stages.synchronisation[stage]),
-    )
-
-
 def _flows(
-    stages: OpenStages, upper: tuple[int, tuple[int, ...]], lower: tuple[int, tuple[int, ...]], *, first: tuple[int, int]
+    boundaries: Boundaries, meeting: tuple[int, tuple[int, ...], tuple[int, ...]], *, first: tuple[int, int]
 ) -> Iterator[Transfer]:
     """Both ways between the replicas of one stage and the next that share samples."""
-    boundary, (senders, receivers) = int(stages.start[lower[0]]), (upper[1], lower[1])
+    boundary, senders, receivers = meeting
     for i, a in enumerate(senders):
         for j, b in enumerate(receivers):
             share, whole = overlap(i, j, num_senders=len(senders), num_receivers=len(receivers))
             for is_backward in (False, True) if share else ():
-                time = 0 if a == b else stages.boundaries.share_ns(boundary, share, whole, is_backward=is_backward)
+                time = 0 if a == b else boundaries.share_ns(boundary, share, whole, is_backward=is_backward)
                 ends = (first[0] + i, first[1] + j)
                 sender, receiver = ends[::-1] if is_backward else ends
                 yield Transfer(sender=sender, receiver=receiver, is_backward=is_backward, duration=time, links=())
