@@ -17,7 +17,7 @@ from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
 from planner.bounds.packing_trips import Trips
-from planner.bounds.seated_stages import Seating, Seatings
+from planner.bounds.seated_stages import MAX_STEPS, Seating, Seatings
 from planner.bounds.timely_loads import list_loads
 
 PRICE = 1 << 14
@@ -26,8 +26,8 @@ PRICE = 1 << 14
 MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 """Layers with time on the trunk, replicas, cases of a certificate and rounds of prices per case."""
 
-MAX_SEATINGS, MAX_SEATINGS_PER_CASE = 400, 12
-"""Whole plans that a certificate, and one of its cases, may leave to the schedule bound."""
+MAX_SEATINGS = 400
+"""Whole plans that the cases of a certificate may leave to the schedule bound."""
 
 Prices = list[int]
 """One per key, and that of idle time."""
@@ -136,9 +136,9 @@ class Packing:
         return self.is_empty
 
 
-    def seatings(self, *, most: int) -> list[Seating] | None:
-        """All plans that what is left can be part of; None if there are more than so many, or than a case may leave."""
-        return Seatings(self.stages, self.loads).find(most=min(most, MAX_SEATINGS_PER_CASE))
+    def seatings(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
+        """All plans that what is left can be part of; None if there are more than so many."""
+        return Seatings(self.stages, self.loads).find(most=most, steps=steps)
 
     def is_late(self, seating: Seating) -> bool:
         """Whether the schedule bound shows that such a plan is not done in time."""

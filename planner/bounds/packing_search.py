@@ -12,6 +12,7 @@ from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import OpenStages
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, MAX_SEATINGS, PRICE, Packing, PackingCertificate, Prices, Split
+from planner.bounds.seated_stages import MAX_STEPS
 from planner.clock import HasTime, always
 
 Floats = NDArray[numpy.float64]
@@ -21,6 +22,9 @@ EFFORT_PER_STAGE = 200
 
 EFFORT_PER_SEATING = 15_000
 """Loads of devices that a whole plan counts for which the schedule bound looks at."""
+
+FEW_SEATINGS, FEW_STEPS = 12, 400
+"""Whole plans that are looked at, and steps until they are known, where a case could as well be split."""
 
 PAIRS_PER_LOAD = 2
 """Of so many pairs of stages about one is a load."""
@@ -191,15 +195,16 @@ class Refutation:
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
         rounds, split = self._price(packing)
-        is_closed = packing.is_empty or self._is_late(packing)
+        is_closed = packing.is_empty or self._is_late(packing, is_last=split is None)
         self.cases[place] = PackingCertificate(tuple(rounds), None if is_closed else split)
         if is_closed or split is None:
             return is_closed
         return all(self._refute(packing.part(split, first=first)) for first in (True, False))
 
-    def _is_late(self, packing: Packing) -> bool:
-        """Whether few whole plans are left, and the schedule bound rules out every one."""
-        seatings = packing.seatings(most=self.seatings)
+    def _is_late(self, packing: Packing, *, is_last: bool) -> bool:
+        """Whether few whole plans are left (many, where no split is left), and all are late by the schedule bound."""
+        most, steps = (self.seatings, MAX_STEPS) if is_last else (min(self.seatings, FEW_SEATINGS), FEW_STEPS)
+        seatings = packing.seatings(most=most, steps=steps)
         if seatings is None:
             return False
         self.seatings -= len(seatings)

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from planner.bounds.minimum_costs import Integers
 
+Mask = NDArray[numpy.bool_]
+
 MAX_AREA = 1 << 60
 """Bytes x time stay below this, so that 64 bits hold them."""
 
@@ -39,7 +41,7 @@ class Residence:
     """Microbatches."""
     deadline: int
     """When all is done."""
-    nested: NDArray[numpy.bool_]
+    nested: Mask
     """Whether a microbatch that the second stage holds is held by the first, too."""
     free: Integers
     """Bytes left by both states and the receive buffers."""
@@ -47,18 +49,29 @@ class Residence:
     """The stage further up."""
     second: StayTimes
     """The other one."""
+    between: Integers
+    """From the end of F in the first stage to the start of F in the second, at least."""
 
     @property
-    def fits(self) -> NDArray[numpy.bool_]:
+    def fits(self) -> Mask:
         """Whether one microbatch fits at a time."""
         above = numpy.where(self.nested, self.first.held, 0)
-        fits: NDArray[numpy.bool_] = self.free >= numpy.maximum(self.first.stash, above + self.second.stash)
+        fits: Mask = self.free >= numpy.maximum(self.first.stash, above + self.second.stash)
         return fits
 
     def first_in_turn(self) -> Integers:
-        """From the first F of the first stage to its last I."""
+        """From the first F of the first stage to its last I.
+
+        Where stages are nested, F beyond those that fit beside one microbatch in the second stage wait for its I there.
+        """
+        stay, forward = self.first.stay, self.first.forward
         flight = in_flight(self.free, self.first.held, count=self.count)
-        return turns(self.count, flight, stay=self.first.stay, forward=self.first.forward)
+        beside = in_flight(self.free - self.second.held, self.first.held, count=self.count)
+        until_second = forward + self.between + self.second.stay
+        shorter = turns(self.count, beside, stay=until_second, forward=forward) - until_second + stay
+        found = turns(self.count, flight, stay=stay, forward=forward)
+        longest: Integers = numpy.where(self.nested, numpy.maximum(found, shorter), found)
+        return longest
 
     def second_in_turn(self) -> Integers:
         """The same of the second stage."""
@@ -88,9 +101,9 @@ class Residence:
         return self._most((first, second), worth=(first, second), nested=self.nested)
 
     def begun(self) -> Integers:
-        """The most time of F before the first I: their microbatches are all held."""
-        worth = (self.first.forward, self.second.forward)
-        return self._most((self.first.held, self.second.held), worth=worth, nested=self.nested)
+        """The most time of F before the first I: their microbatches are all held, nested ones in both stages."""
+        worth, inside = (self.first.forward, self.second.forward), self.nested
+        return self._most((self.first.held, self.second.held), worth=worth, nested=inside, inside=inside)
 
     def pending(self) -> Integers:
         """The most time of the rests of backward passes after the last I: they are all kept for."""
@@ -98,16 +111,25 @@ class Residence:
         return self._most((self.first.kept, self.second.kept), worth=(self.first.rest, self.second.rest), nested=apart)
 
     def _most(
-        self, sizes: tuple[Integers, Integers], *, worth: tuple[Integers, Integers], nested: NDArray[numpy.bool_]
+        self,
+        sizes: tuple[Integers, Integers],
+        *,
+        worth: tuple[Integers, Integers],
+        nested: Mask,
+        inside: Mask | bool = False,
     ) -> Integers:
-        """The largest worth of microbatches of both stages that fit; if nested, as many of the first at least."""
+        """The largest worth of microbatches of both stages that fit.
+
+        If nested, as many of the first at least; if inside, one of the second at least.
+        """
         first, second = sizes
         most: Integers = numpy.zeros(len(first), dtype=numpy.int64)
         for number in range(self.count + 1):
-            left = self.free - number * first
+            left = self.free - number * first - numpy.where(inside, second, 0)
             if not (left >= 0).any():
                 break
             beside: Integers = numpy.where(second > 0, left // numpy.maximum(second, 1), self.count)
+            beside = numpy.minimum(beside + inside, self.count)
             beside = numpy.minimum(beside, numpy.where(nested, number, self.count))
             found: Integers = number * worth[0] + beside * worth[1]
             numpy.maximum(most, found, out=most, where=left >= 0)

@@ -16,7 +16,7 @@ Seating = tuple[tuple[int, tuple[int, ...]], ...]
 Held = tuple[tuple[int, ...], ...]
 """Per device: the stages that it holds."""
 
-MAX_STEPS = 400
+MAX_STEPS = 4_000
 """Times that a stage is tried on devices, or put there, until all seatings of a case are known, at most."""
 
 
@@ -33,9 +33,9 @@ class Seatings:
         self.known = set(zip(loads.kind.tolist(), loads.first.tolist(), loads.second.tolist(), strict=True))
         self.begins = {(kind, first) for kind, first, _ in self.known}
 
-    def find(self, *, most: int) -> list[Seating] | None:
+    def find(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
         """All of them but for the names of devices; None if there are more, or too many ways to go through."""
-        size, found, steps = self.boundaries.size, list[Seating](), MAX_STEPS
+        size, found = self.boundaries.size, list[Seating]()
         starts: dict[int, list[int]] = {}
         for stage in self.stages.is_open.nonzero()[0].tolist():
             starts.setdefault(int(self.stages.start[stage]), []).append(stage)

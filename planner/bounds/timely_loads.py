@@ -119,12 +119,15 @@ class TimelyLoads:
         behind = numpy.where(alone[k] & alone[j], own.trip[j], numpy.minimum(own.trip, own.trip_anywhere)[j])
         here, anywhere = (stages.forward[j] + stages.returning[j] for stages in (own, self.anywhere))
         trip = numpy.where(follows, numpy.where(alone[j], here, anywhere) + behind, own.trip[k])
+        b = self.own.boundaries
+        between = (b.forward[own.start[j]] - b.forward[own.end[k]]) // b.replicas
         near, far = own.returning[k] + own.tail[k], own.tail[j]
         return Residence(
             count=self.count,
             deadline=self.deadline,
             nested=alone[k] | alone[j],
             free=self.memory - own.static[k] - own.static[j] + inside,
+            between=between,
             first=self._times(k, trip=trip, tail=own.tail[k]),
             second=self._times(j, trip=own.trip[j], tail=numpy.where(follows, numpy.minimum(near, far), far)),
         )
