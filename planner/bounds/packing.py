@@ -19,6 +19,7 @@ from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
 from planner.bounds.packing_trips import Trips
 from planner.bounds.seated_stages import MAX_STEPS, Seating, Seatings
 from planner.bounds.timely_loads import list_loads
+from planner.plan import Stage
 
 PRICE = 1 << 14
 """Largest price in a certificate."""
@@ -143,6 +144,10 @@ class Packing:
     def is_late(self, seating: Seating) -> bool:
         """Whether the schedule bound shows that such a plan is not done in time."""
         return Seatings(self.stages, self.loads).is_late(seating)
+
+    def write(self, seating: Seating) -> tuple[Stage, ...]:
+        """Its stages, by name."""
+        return Seatings(self.stages, self.loads).write(seating)
 
 
 class _Counter:

@@ -14,6 +14,7 @@ from planner.bounds.minimum_costs import Integers
 from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, MAX_SEATINGS, PRICE, Packing, PackingCertificate, Prices, Split
 from planner.bounds.seated_stages import MAX_STEPS
 from planner.clock import HasTime, always
+from planner.plan import Stage
 
 Floats = NDArray[numpy.float64]
 
@@ -183,6 +184,8 @@ class Refutation:
         """Whole plans that may still be left to the schedule bound."""
         self.is_hopeless = False
         """Whether the schedule bound lets one of them pass, so that no further case helps."""
+        self.timely: tuple[Stage, ...] = ()
+        """The stages of that one, if they are all layers."""
 
     def find(self, deadline: int) -> list[PackingCertificate] | None:
         """The cases in preorder, or None."""
@@ -209,8 +212,13 @@ class Refutation:
             return False
         self.seatings -= len(seatings)
         self.effort -= EFFORT_PER_SEATING * len(seatings)
-        self.is_hopeless = not all(packing.is_late(seating) for seating in seatings)
-        return not self.is_hopeless
+        timely = next((seating for seating in seatings if not packing.is_late(seating)), None)
+        if timely is None:
+            return True
+        self.is_hopeless = True
+        if self.boundaries.trunk.is_everything:
+            self.timely = packing.write(timely)
+        return False
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
         """Rounds of prices, and what to split by if they do not do."""
@@ -252,12 +260,16 @@ class Climb:
         self.precise = max(start // 200, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
+        self.timely: list[tuple[Stage, ...]] = []
+        """Stages that the bound lets pass, those for the shortest deadlines first."""
 
-    def go_on(self) -> None:
-        """Doubled strides, then halves."""
-        stride, high = max(self.low // 64, 1), None
+    def go_on(self, reached: int | None) -> None:
+        """Doubled strides, then halves, below what a plan has reached."""
+        stride, high = max(self.low // 64, 1), reached
+        if reached is not None:
+            stride = max(stride, (reached - self.low) // 4)
         for _ in range(self.params.packing_steps):
-            middle = self.low + stride if high is None else (self.low + high) // 2
+            middle = self.low + stride if high is None else min(self.low + stride, (self.low + high) // 2)
             if self.effort <= 0 or not self.has_time() or (high is not None and high - self.low <= self.precise):
                 break
             half = self.effort // 2
@@ -268,8 +280,21 @@ class Climb:
             self.effort -= half - refutation.effort
             if cases is None:
                 high = middle
+                self.timely[:0] = [refutation.timely] if refutation.timely else []
             else:
                 self.low, self.cases, stride = middle, cases, 2 * stride
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What a climb has found."""
+
+    value: int
+    """No plan is below it, optimizer left out."""
+    cases: list[PackingCertificate]
+    """Which show that; none if there is nothing new."""
+    timely: list[tuple[Stage, ...]]
+    """Stages that a plan not far above could have."""
 
 
 def climb(
@@ -279,14 +304,15 @@ def climb(
     make: MakeCovering,
     effort: int,
     has_time: HasTime = always,
+    reached: int | None = None,
     params: BoundParams = BoundParams(),
-) -> tuple[int, list[PackingCertificate]]:
+) -> Packed:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
-    Nothing is begun that would take much more than the effort to list, nor without time.
+    `reached`: what a plan takes, optimizer left out. Nothing is begun that would take much more than the effort to list, nor without time.
     """
     if OpenStages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
-        return start, []
+        return Packed(start, [], [])
     search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time, params=params)
-    search.go_on()
-    return search.low + 1, search.cases
+    search.go_on(reached)
+    return Packed(search.low + 1, search.cases, search.timely)

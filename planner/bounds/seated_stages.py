@@ -9,6 +9,7 @@ from planner.bounds.schedule import HeadsAndTails
 from planner.bounds.stage_replicas import Lanes, StageReplica, Transfer
 from planner.bounds.windows import TimeWindows
 from planner.costs import overlap
+from planner.plan import Stage
 
 Seating = tuple[tuple[int, tuple[int, ...]], ...]
 """Stages in order, each with the devices of its replicas in order."""
@@ -76,9 +77,30 @@ class Seatings:
                 yield devices
 
     def is_late(self, seating: Seating) -> bool:
-        """Whether no order of the actions of these stages is done by the deadline."""
-        times = HeadsAndTails(self.boundaries.least.problem, self.lanes(seating), anchor=None)
+        """Whether no order of the actions of these stages fits into memory and is done by the deadline."""
+        lanes = self.lanes(seating)
+        times = HeadsAndTails(self.boundaries.least.problem, lanes, anchor=None)
+        stashes = [int(self.stages.stash[stage]) for stage, devices in seating for _ in devices]
+        for number, (lane, stash) in enumerate(zip(lanes.lanes, stashes, strict=True)):
+            above = sum(lanes.lanes[other].held for other in times.partners.holders(number, lane.devices[0]))
+            if above + stash > lane.budgets[0]:
+                return True
         return TimeWindows(times, self.stages.deadline).is_empty(probes=0)
+
+    def write(self, seating: Seating) -> tuple[Stage, ...]:
+        """The stages with the names of their layers and devices; layers without time go with those before them."""
+        b, problem = self.boundaries, self.boundaries.least.problem
+        alike = [[d.name for d in problem.cluster.devices if (d.type, d.usable_bytes) in kind.members] for kind in b.kinds]
+        names = [name for members in alike for name in members]
+        places = [0, *b.keys[1:], b.trunk.num_layers]
+        layers = [b.least.layers[number].name for number in b.trunk.path]
+        return tuple(
+            Stage(
+                layers=tuple(layers[places[self.stages.start[stage]] : places[self.stages.end[stage]]]),
+                replicas=tuple((names[device],) for device in devices),
+            )
+            for stage, devices in seating
+        )
 
     def lanes(self, seating: Seating) -> Lanes:
         """The stage replicas of a seating with their least durations and bytes, and the least transfers between them."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.minimum_costs import Least
 from planner.bounds.packing import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
-from planner.bounds.packing_search import Refutation, climb
+from planner.bounds.packing_search import Packed, Refutation, climb
 from planner.certificate import Bound, check_certificate, make_bound
 from planner.costs import CostModel
 from planner.planning import make_plan
@@ -162,18 +162,18 @@ def test_nothing_is_begun_without_time():
         return len(asked) < 3
 
     start = 1
-    value, cases = climb(boundaries, start, make=Covering, effort=10**8, has_time=until_the_third)
+    found = climb(boundaries, start, make=Covering, effort=10**8, has_time=until_the_third)
     assert len(asked) < 8
-    assert value == start or is_out_of_reach(boundaries, value - 1, cases=cases)
+    assert found.value == start or is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
 
 
 def test_too_many_pairs_are_not_begun():
     """Tests that with too little effort nothing is claimed, and with enough the same as ever."""
     boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
-    assert climb(boundaries, 200, make=Covering, effort=0) == (200, [])
-    value, cases = climb(boundaries, 200, make=Covering, effort=10**6)
-    assert value == 240
-    assert is_out_of_reach(boundaries, value - 1, cases=cases)
+    assert climb(boundaries, 200, make=Covering, effort=0) == Packed(200, [], [])
+    found = climb(boundaries, 200, make=Covering, effort=10**6)
+    assert found.value == 240
+    assert is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
 
 
 @pytest.mark.parametrize("factor", [2, 7, 1000])
