@@ -264,7 +264,7 @@ class Climb:
         """Stages that the bound lets pass, those for the shortest deadlines first."""
 
     def go_on(self, reached: int | None) -> None:
-        """Doubled strides, then halves, below what a plan has reached."""
+        """Quarters of the way to what a plan has reached, or doubled strides, then halves."""
         stride, high = max(self.low // 64, 1), reached
         if reached is not None:
             stride = max(stride, (reached - self.low) // 4)
@@ -282,7 +282,7 @@ class Climb:
                 high = middle
                 self.timely[:0] = [refutation.timely] if refutation.timely else []
             else:
-                self.low, self.cases, stride = middle, cases, 2 * stride
+                self.low, self.cases, stride = middle, cases, stride if reached is not None else 2 * stride
 
 
 @dataclass(frozen=True, slots=True)
