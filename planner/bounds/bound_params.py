@@ -35,8 +35,8 @@ class BoundParams:
     packing_per_s: Annotated[int, (1, 10**12)] = 1_500_000
     """Loads of devices that the packing bound rates in a second, about. Not measured."""
     packing_wide: Annotated[float, (0.0, 1.0)] = 0.1
-    """Part of a known plan's time by which it lies above the other bounds, from which the packing bound gets more effort.
-    Not measured."""
+    """Where the best plan known lies above the other bounds by this part, the packing bound gets more effort. Not
+    measured."""
     packing_more: Annotated[int, (1, 10**6)] = 3
     """So many times as much. Measured: at 8 s a plan, twice does for chains of 24 layers in little memory."""
     packing_steps: Annotated[int, (1, 10**6)] = 16

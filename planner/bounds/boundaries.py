@@ -12,7 +12,6 @@ from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.costs import overlap
 
-
 MAX_KINDS = 4
 """Kinds of devices that are told apart."""
 
@@ -31,8 +30,8 @@ class DeviceKind:
     """F of the keys before each boundary, at least."""
     returning: Integers
     """I, or B if that is shorter."""
-    backward: Integers
-    """All of the backward pass."""
+    rest: Integers
+    """What of the backward pass follows it."""
 
 
 class Boundaries:
@@ -48,10 +47,10 @@ class Boundaries:
         work = numpy.diff(trunk.forward + trunk.backward)
         self.keys = [int(number) for number in numpy.flatnonzero(work > 0)]
         self.size = len(self.keys)
-        self.forward, self.returning, self.backward, self.state, self.stash, self.held, self.kept, self.gradient = (
+        self.forward, self.returning, self.backward, self.rest, self.state, self.stash, self.held, self.kept, self.gradient = (
             prefix_sums(numpy.diff(sums)[self.keys])
             for sums in (
-                trunk.forward, trunk.returning, trunk.backward, trunk.state,
+                trunk.forward, trunk.returning, trunk.backward, trunk.rest, trunk.state,
                 trunk.stash, trunk.held, trunk.kept, trunk.gradient,
             )
         )  # fmt: skip
@@ -85,7 +84,7 @@ class Boundaries:
             memory=max(memory for _, memory in group),
             forward=sums([each.forward for each in times]),
             returning=sums([each.returning for each in times]),
-            backward=sums([each.backward for each in times]),
+            rest=sums([each.rest for each in times]),
         )
 
     @cached_property

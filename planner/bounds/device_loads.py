@@ -66,7 +66,7 @@ class OpenStages:
             for sums in (boundaries.state, boundaries.stash, boundaries.held, boundaries.kept, boundaries.gradient)
         )
         self.memory = boundaries.memory
-        self._take(boundaries.forward, boundaries.returning, boundaries.backward)
+        self._take(boundaries.forward, boundaries.returning, boundaries.rest, boundaries.backward)
         self.state, self.stash, self.held, self.kept = state, stash // r, held // r, numpy.minimum(kept, stash) // r
         self.entering, self.leaving = boundaries.buffers[0][self.start] // r, boundaries.buffers[1][self.end] // r
         self.static = state + self.entering + self.leaving
@@ -85,19 +85,19 @@ class OpenStages:
         self.is_open: Mask = self._is_balanced()
 
     def _take(self, *sums: Integers) -> None:
-        """The times of a replica, from prefix sums of F, I and backward passes over the keys."""
-        forward, returning, backward = (column[self.end] - column[self.start] for column in sums)
+        """The times of a replica, from prefix sums of F, I, rests and backward passes over the keys."""
+        forward, returning, rest, backward = (column[self.end] - column[self.start] for column in sums)
         count, r = self.boundaries.count, self.replicas
         self.forward, self.returning = forward // r, returning // r
         self.all_forward, self.all_returning = count * forward // r, count * returning // r
         self.all_backward, self.work = count * backward // r, count * (forward + backward) // r
-        self.rest = (backward - returning) // r
+        self.rest = rest // r
 
     def on(self, number: int) -> "OpenStages":
         """The same stages on a kind of device: only its own times and memory differ."""
         kind, stages = self.boundaries.kinds[number], copy(self)
         stages.memory = kind.memory
-        stages._take(kind.forward, kind.returning, kind.backward)
+        stages._take(kind.forward, kind.returning, kind.rest, kind.returning + kind.rest)
         stages.tail = numpy.maximum(self.tail, stages.rest + self.synchronisation)
         return stages
 

@@ -136,7 +136,6 @@ class Packing:
         self.loads = self._list()
         return self.is_empty
 
-
     def seatings(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
         """All plans that what is left can be part of; None if there are more than so many."""
         return Seatings(self.stages, self.loads).find(most=most, steps=steps)

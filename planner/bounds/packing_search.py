@@ -11,7 +11,16 @@ from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import OpenStages
 from planner.bounds.minimum_costs import Integers
-from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, MAX_SEATINGS, PRICE, Packing, PackingCertificate, Prices, Split
+from planner.bounds.packing import (
+    MAX_CASES,
+    MAX_ROUNDS,
+    MAX_SEATINGS,
+    PRICE,
+    Packing,
+    PackingCertificate,
+    Prices,
+    Split,
+)
 from planner.bounds.seated_stages import MAX_STEPS
 from planner.clock import HasTime, always
 from planner.plan import Stage

@@ -106,9 +106,11 @@ class HeadsAndTails:
         self.partners = _Partners(lanes, anchor=anchor)
         self.in_flight = [self._in_flight(number) for number in range(len(lanes.lanes))]
         self.within = [self._within(number) for number in range(len(lanes.lanes))]
-        """Per lane: lanes on its device that it holds every microbatch of, and how many it may hold beside one there."""
-        self.around = [[(k, most) for k, pairs in enumerate(self.within) for j, most in pairs if j == number]
-                       for number in range(len(lanes.lanes))]
+        """Per lane: lanes on its device whose microbatches it holds, too, and how many it may hold beside one there."""
+        self.around = [
+            [(k, most) for k, pairs in enumerate(self.within) for j, most in pairs if j == number]
+            for number in range(len(lanes.lanes))
+        ]
         """The same the other way round."""
         self.known_rounds: dict[Turns, MemoryTurns] = {}
         self.rounds = [self._rounds(number, returning=lane.returning) for number, lane in enumerate(lanes.lanes)]

@@ -1,7 +1,7 @@
 """Open stages of the packing bound on devices, whole plans at a time: the schedule bound rules them out one by one."""
 
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import pairwise, permutations
 
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import DeviceLoads, OpenStages
@@ -90,7 +90,9 @@ class Seatings:
     def write(self, seating: Seating) -> tuple[Stage, ...]:
         """The stages with the names of their layers and devices; layers without time go with those before them."""
         b, problem = self.boundaries, self.boundaries.least.problem
-        alike = [[d.name for d in problem.cluster.devices if (d.type, d.usable_bytes) in kind.members] for kind in b.kinds]
+        alike = [
+            [d.name for d in problem.cluster.devices if (d.type, d.usable_bytes) in kind.members] for kind in b.kinds
+        ]
         names = [name for members in alike for name in members]
         places = [0, *b.keys[1:], b.trunk.num_layers]
         layers = [b.least.layers[number].name for number in b.trunk.path]
@@ -103,7 +105,7 @@ class Seatings:
         )
 
     def lanes(self, seating: Seating) -> Lanes:
-        """The stage replicas of a seating with their least durations and bytes, and the least transfers between them."""
+        """The stage replicas of a seating: least durations and bytes, and the least transfers between them."""
         held: dict[int, list[int]] = {}
         for number, (_, devices) in enumerate(seating):
             for device in devices:
@@ -112,12 +114,13 @@ class Seatings:
         for stage, devices in seating:
             first.append(len(lanes))
             for device in devices:
-                lanes.append(_lane(self.on[self.kinds[device]], stage, device=device, seating=seating, own=held[device]))
-        flows = [
-            flow
-            for number in range(1, len(seating))
-            for flow in _flows(self.boundaries, self._meeting(seating, number), first=(first[number - 1], first[number]))
-        ]
+                own = self.on[self.kinds[device]]
+                budget = _budget(own, [(number, *seating[number]) for number in held[device]])
+                lanes.append(_lane(own, stage, device=device, budget=budget))
+        flows = list[Transfer]()
+        for number in range(1, len(seating)):
+            meeting = self._meeting(seating, number)
+            flows += _flows(self.boundaries, meeting, first=(first[number - 1], first[number]))
         outputs, inputs, returns, gradients = (tuple(list[Transfer]() for _ in lanes) for _ in range(4))
         for flow in flows:
             (returns if flow.is_backward else outputs)[flow.sender].append(flow)
@@ -132,7 +135,7 @@ class Seatings:
         return int(self.stages.start[seating[number][0]]), seating[number - 1][1], seating[number][1]
 
 
-def _lane(stages: OpenStages, stage: int, *, device: int, seating: Seating, own: list[int]) -> StageReplica:
+def _lane(stages: OpenStages, stage: int, *, device: int, budget: int) -> StageReplica:
     return StageReplica(
         devices=(str(device),),
         forward=int(stages.forward[stage]),
@@ -140,17 +143,16 @@ def _lane(stages: OpenStages, stage: int, *, device: int, seating: Seating, own:
         rest=int(stages.rest[stage]),
         held=int(stages.held[stage]),
         kept=int(stages.kept[stage]),
-        budgets=(_budget(stages, seating, own),),
+        budgets=(budget,),
         synchronisation=int(stages.synchronisation[stage]),
     )
 
 
-def _budget(stages: OpenStages, seating: Seating, own: list[int]) -> int:
-    """Bytes left on a device by the states and receive buffers of its stages."""
-    left = stages.memory - sum(int(stages.static[seating[number][0]]) for number in own)
-    for a, b in zip(own, own[1:], strict=False):
-        if b == a + 1:
-            (k, senders), (j, receivers) = seating[a], seating[b]
+def _budget(stages: OpenStages, own: list[tuple[int, int, tuple[int, ...]]]) -> int:
+    """Bytes left on a device by the states and receive buffers of its stages: their places, rows and devices."""
+    left = stages.memory - sum(int(stages.static[stage]) for _, stage, _ in own)
+    for (above, k, senders), (below, j, receivers) in pairwise(own):
+        if below == above + 1:
             left += int(stages.entering[j]) if len(senders) == 1 else 0
             left += int(stages.leaving[k]) if len(receivers) == 1 else 0
     return left

@@ -115,7 +115,9 @@ class TimelyLoads:
     def _residence(self, k: Integers, j: Integers, *, follows: Mask) -> Residence:
         """How long microbatches stay with both stages, and the memory left for them."""
         own, alone = self.own, self.own.replicas == 1
-        inside = numpy.where(follows & alone[k], own.entering[j], 0) + numpy.where(follows & alone[j], own.leaving[k], 0)
+        inside = numpy.where(follows & alone[k], own.entering[j], 0) + numpy.where(
+            follows & alone[j], own.leaving[k], 0
+        )
         behind = numpy.where(alone[k] & alone[j], own.trip[j], numpy.minimum(own.trip, own.trip_anywhere)[j])
         here, anywhere = (stages.forward[j] + stages.returning[j] for stages in (own, self.anywhere))
         trip = numpy.where(follows, numpy.where(alone[j], here, anywhere) + behind, own.trip[k])
