@@ -67,7 +67,7 @@ class Bound:
     certificate: dict[str, Any]
     """What `check_certificate` needs to derive the value again."""
     timely: tuple[tuple[Stage, ...], ...] = ()
-    """Stages that a plan not far above it could have, as far as the search for the bound has seen: they prove nothing."""
+    """Stages that a plan not far above it could have, for all that the search for the bound has seen."""
 
 
 def make_bound(

@@ -17,7 +17,7 @@ MAX_KINDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceKind:
+class AlikeDevices:
     """Devices that the packing bound does not tell apart: the least times of their types, the most memory of any."""
 
     members: list[tuple[str, int]]
@@ -47,19 +47,20 @@ class Boundaries:
         work = numpy.diff(trunk.forward + trunk.backward)
         self.keys = [int(number) for number in numpy.flatnonzero(work > 0)]
         self.size = len(self.keys)
-        self.forward, self.returning, self.backward, self.rest, self.state, self.stash, self.held, self.kept, self.gradient = (
+        self.forward, self.returning, self.backward, self.rest = (
             prefix_sums(numpy.diff(sums)[self.keys])
-            for sums in (
-                trunk.forward, trunk.returning, trunk.backward, trunk.rest, trunk.state,
-                trunk.stash, trunk.held, trunk.kept, trunk.gradient,
-            )
-        )  # fmt: skip
+            for sums in (trunk.forward, trunk.returning, trunk.backward, trunk.rest)
+        )
+        self.state, self.stash, self.held, self.kept, self.gradient = (
+            prefix_sums(numpy.diff(sums)[self.keys])
+            for sums in (trunk.state, trunk.stash, trunk.held, trunk.kept, trunk.gradient)
+        )
         everything = int(least.time.total.sum())
         self.beside = self.count * (everything - int(self.forward[-1] + self.backward[-1]))
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
 
     @cached_property
-    def kinds(self) -> list[DeviceKind]:
+    def kinds(self) -> list[AlikeDevices]:
         """Devices of like type and memory; where these are many, the fastest together, and so on, in equal parts."""
         found: dict[tuple[str, int], int] = {}
         for device in self.least.problem.cluster.devices:
@@ -71,14 +72,14 @@ class Boundaries:
         groups = [order[first : first + size] for first in range(0, len(order), size)]
         return [self._kind(group, count=sum(found[alike] for alike in group)) for group in groups]
 
-    def _kind(self, group: list[tuple[str, int]], *, count: int) -> DeviceKind:
+    def _kind(self, group: list[tuple[str, int]], *, count: int) -> AlikeDevices:
         times = [self.least.time_on(name) for name in dict(group)]
 
         def sums(columns: list[Integers]) -> Integers:
             least = numpy.min(columns, axis=0)
             return prefix_sums([int(least[self.trunk.path[key]]) for key in self.keys])
 
-        return DeviceKind(
+        return AlikeDevices(
             members=group,
             count=count,
             memory=max(memory for _, memory in group),
@@ -135,8 +136,8 @@ class Boundaries:
             found[boundary, 1:, 1:] = times
         return found
 
-    def share_ns(self, boundary: int, share: int, whole: int, *, is_backward: bool) -> int:
-        """Least time of a part of a microbatch between two devices, where two stages meet at a boundary.
+    def share_ns(self, boundary: int, *, share: tuple[int, int], is_backward: bool) -> int:
+        """Least time of a part of a microbatch, a fraction, between two devices, where two stages meet at a boundary.
 
         Where layers without time may lie between them, it may be the least part of all.
         """
@@ -144,7 +145,7 @@ class Boundaries:
         if len(self._gap(boundary)) > 1:
             hops = self.gradient_hops if is_backward else self.forward_hops
             return int(hops[boundary, 1, 1])
-        return self.least.transfer_ns(sizes[self._gap(boundary)[0]] * share // whole)
+        return self.least.transfer_ns(sizes[self._gap(boundary)[0]] * share[0] // share[1])
 
     @cached_property
     def forward_hops(self) -> Integers:

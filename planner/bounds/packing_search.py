@@ -220,7 +220,7 @@ class Refutation:
         if seatings is None:
             return False
         self.seatings -= len(seatings)
-        self.effort -= EFFORT_PER_SEATING * len(seatings)
+        self.effort -= EFFORT_PER_SEATING * len(seatings) * (1 + self.boundaries.count // 16)
         timely = next((seating for seating in seatings if not packing.is_late(seating)), None)
         if timely is None:
             return True
@@ -318,7 +318,8 @@ def climb(
 ) -> Packed:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
-    `reached`: what a plan takes, optimizer left out. Nothing is begun that would take much more than the effort to list, nor without time.
+    `reached`: what a plan takes, optimizer left out.
+    Nothing is begun that would take much more than the effort to list, nor without time.
     """
     if OpenStages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
         return Packed(start, [], [])

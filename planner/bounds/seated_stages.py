@@ -17,6 +17,9 @@ Seating = tuple[tuple[int, tuple[int, ...]], ...]
 Held = tuple[tuple[int, ...], ...]
 """Per device: the stages that it holds."""
 
+MAX_MICROBATCHES = 64
+"""With more, the schedule bound of one plan takes too long."""
+
 MAX_STEPS = 4_000
 """Times that a stage is tried on devices, or put there, until all seatings of a case are known, at most."""
 
@@ -37,6 +40,8 @@ class Seatings:
     def find(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
         """All of them but for the names of devices; None if there are more, or too many ways to go through."""
         size, found = self.boundaries.size, list[Seating]()
+        if self.boundaries.count > MAX_MICROBATCHES:
+            return None
         starts: dict[int, list[int]] = {}
         for stage in self.stages.is_open.nonzero()[0].tolist():
             starts.setdefault(int(self.stages.start[stage]), []).append(stage)
@@ -165,9 +170,9 @@ def _flows(
     boundary, senders, receivers = meeting
     for i, a in enumerate(senders):
         for j, b in enumerate(receivers):
-            share, whole = overlap(i, j, num_senders=len(senders), num_receivers=len(receivers))
-            for is_backward in (False, True) if share else ():
-                time = 0 if a == b else boundaries.share_ns(boundary, share, whole, is_backward=is_backward)
+            share = overlap(i, j, num_senders=len(senders), num_receivers=len(receivers))
+            for is_backward in (False, True) if share[0] else ():
+                time = 0 if a == b else boundaries.share_ns(boundary, share=share, is_backward=is_backward)
                 ends = (first[0] + i, first[1] + j)
                 sender, receiver = ends[::-1] if is_backward else ends
                 yield Transfer(sender=sender, receiver=receiver, is_backward=is_backward, duration=time, links=())

@@ -61,7 +61,9 @@ class TimelyLoads:
         idle = own.trip + (1 - flight) * own.forward
         left = own.tail - in_flight(free, own.kept, count=self.count) * own.rest
         whole = own.work + numpy.maximum(idle, 0) + numpy.maximum(left, own.synchronisation)
-        return numpy.maximum(numpy.maximum(in_turn, whole), own.all_forward + own.all_returning + own.tail)
+        turned = own.all_forward + own.all_returning + own.tail
+        longest: Integers = numpy.maximum(numpy.maximum(in_turn, whole), turned)
+        return longest
 
     def beside(self, k: Integers, j: Integers) -> DeviceLoads:
         """Devices with the stages k and j, which begin where those end or later."""
@@ -81,7 +83,8 @@ class TimelyLoads:
     def _second_head(self, k: Integers, j: Integers, *, follows: Mask) -> Integers:
         """The head of the second stage of a device."""
         head = self.own.head
-        return numpy.where(follows, numpy.minimum(head[k] + self.own.forward[k], head[j]), head[j])
+        second: Integers = numpy.where(follows, numpy.minimum(head[k] + self.own.forward[k], head[j]), head[j])
+        return second
 
     def _in_memory(self, loads: DeviceLoads, residence: Residence) -> DeviceLoads:
         """Those of the loads that are in time with the microbatches that fit at a time."""
@@ -115,9 +118,7 @@ class TimelyLoads:
     def _residence(self, k: Integers, j: Integers, *, follows: Mask) -> Residence:
         """How long microbatches stay with both stages, and the memory left for them."""
         own, alone = self.own, self.own.replicas == 1
-        inside = numpy.where(follows & alone[k], own.entering[j], 0) + numpy.where(
-            follows & alone[j], own.leaving[k], 0
-        )
+        inside = numpy.where(alone[k], own.entering[j], 0) + numpy.where(alone[j], own.leaving[k], 0)
         behind = numpy.where(alone[k] & alone[j], own.trip[j], numpy.minimum(own.trip, own.trip_anywhere)[j])
         here, anywhere = (stages.forward[j] + stages.returning[j] for stages in (own, self.anywhere))
         trip = numpy.where(follows, numpy.where(alone[j], here, anywhere) + behind, own.trip[k])
@@ -128,7 +129,7 @@ class TimelyLoads:
             count=self.count,
             deadline=self.deadline,
             nested=alone[k] | alone[j],
-            free=self.memory - own.static[k] - own.static[j] + inside,
+            free=self.memory - own.static[k] - own.static[j] + numpy.where(follows, inside, 0),
             between=between,
             first=self._times(k, trip=trip, tail=own.tail[k]),
             second=self._times(j, trip=own.trip[j], tail=numpy.where(follows, numpy.minimum(near, far), far)),

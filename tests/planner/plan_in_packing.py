@@ -43,7 +43,7 @@ def follow(problem: Problem, plan: Plan, *, value: int, depth: int) -> int:
 def require_seating(problem: Problem, packing: Packing, plan: Plan, *, held: list[list[int]]) -> None:
     """The plan is among the seatings of the open stages, and the schedule bound does not deny it."""
     seatings, rows = Seatings(packing.stages, packing.loads), rows_of(packing)
-    free = {number: kind for number, kind in enumerate(seatings.kinds)}
+    free = dict(enumerate(seatings.kinds))
     names, seating = dict[str, int](), list[tuple[int, tuple[int, ...]]]()
     for stage, keys in sorted(zip(plan.stages, held, strict=True), key=lambda pair: pair[1]):
         if not keys:
