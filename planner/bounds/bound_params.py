@@ -38,7 +38,7 @@ class BoundParams:
     """Where the best plan known lies above the other bounds by this part, the packing bound gets more effort. Not
     measured."""
     packing_more: Annotated[int, (1, 10**6)] = 3
-    """So many times as much. Measured: at 8 s a plan, twice does for chains of 24 layers in little memory."""
+    """So many times as much. Not measured."""
     packing_steps: Annotated[int, (1, 10**6)] = 16
     """Deadlines that are tried for the packing bound. Not measured."""
     packing_rounds: Annotated[int, (1, 10**6)] = 60
