@@ -113,8 +113,6 @@ def make_bound(
     if make_covering is None or not has_time():
         return best
     effort = int(time_limit_s * params.packing_per_s)
-    if reached is not None and reached - best.value_ns > params.packing_wide * reached:
-        effort *= params.packing_more
     return _pack(least, best, make=make_covering, effort=effort, has_time=has_time, reached=reached, params=params)
 
 

@@ -34,11 +34,6 @@ class BoundParams:
     """Pairs that are tried in a second, for one lane; with more, as many times fewer. Not measured."""
     packing_per_s: Annotated[int, (1, 10**12)] = 1_500_000
     """Loads of devices that the packing bound rates in a second, about. Not measured."""
-    packing_wide: Annotated[float, (0.0, 1.0)] = 0.1
-    """Where the best plan known lies above the other bounds by this part, the packing bound gets more effort. Not
-    measured."""
-    packing_more: Annotated[int, (1, 10**6)] = 3
-    """So many times as much. Not measured."""
     packing_steps: Annotated[int, (1, 10**6)] = 16
     """Deadlines that are tried for the packing bound. Not measured."""
     packing_rounds: Annotated[int, (1, 10**6)] = 60

@@ -25,6 +25,9 @@ from planner.bounds.seated_stages import MAX_STEPS
 from planner.clock import HasTime, always
 from planner.plan import Stage
 
+WIDE_PART, WIDE_EFFORT = 10, 3
+"""Where a known plan lies above the other bounds by more than one part in so many, there is so much more effort."""
+
 Floats = NDArray[numpy.float64]
 
 EFFORT_PER_STAGE = 200
@@ -38,6 +41,9 @@ FEW_SEATINGS, FEW_STEPS = 12, 400
 
 PAIRS_PER_LOAD = 2
 """Of so many pairs of stages about one is a load."""
+
+PAIRS_OF_ROOT = 8
+"""Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
 
 
 class Covering(Protocol):
@@ -60,6 +66,7 @@ class Relaxation:
     packing: Packing
     covering: Covering
     params: BoundParams
+    has_time: HasTime = always
     columns: list[int] = field(default_factory=list)
     """Number of the load that is a column; before them is one that offers all devices."""
     known: set[int] = field(default_factory=set)
@@ -82,7 +89,7 @@ class Relaxation:
             values -= of_kinds[self.packing.loads.kind]
             worthy = numpy.flatnonzero(values > 1e-4)
             best = self._varied(_largest(values, worthy, most=8 * self.params.packing_columns))
-            if not len(best):
+            if not len(best) or not self.has_time():
                 break
             self._add(best)
         return prices, taken[1:]
@@ -233,14 +240,14 @@ class Refutation:
         """Rounds of prices, and what to split by if they do not do."""
         rounds: list[Prices] = []
         split = None
-        while not packing.is_empty and len(rounds) < MAX_ROUNDS:
+        while not packing.is_empty and len(rounds) < MAX_ROUNDS and (not rounds or self.has_time()):
             before = int(packing.stages.is_open.sum())
             needed = len(packing.loads.first) + EFFORT_PER_STAGE * before
             self.effort -= needed
             if needed > self.largest:
                 break
             needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit] + [0.0] * len(self.boundaries.kinds)
-            relaxation = Relaxation(packing, self.make(needs), self.params)
+            relaxation = Relaxation(packing, self.make(needs), self.params, self.has_time)
             prices, taken = relaxation.solve()
             split = relaxation.split(taken)
             rounds.append(prices)
@@ -321,8 +328,12 @@ def climb(
     `reached`: what a plan takes, optimizer left out.
     Nothing is begun that would take much more than the effort to list, nor without time.
     """
-    if OpenStages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
+    pairs = OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
+    if pairs > PAIRS_PER_LOAD * effort:
         return Packed(start, [], [])
+    is_small = PAIRS_OF_ROOT * pairs <= effort
+    if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
+        effort *= WIDE_EFFORT
     search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time, params=params)
-    search.go_on(reached)
+    search.go_on(reached if is_small else None)
     return Packed(search.low + 1, search.cases, search.timely)
