@@ -1,7 +1,7 @@
 """Bounds over all plans, each with a certificate that derives it anew in exact arithmetic, without a solver."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from planner.batch_problem import BatchProblem, batch_problem_of
@@ -67,6 +67,8 @@ class Bound:
     """In nanoseconds of the objective."""
     certificate: dict[str, Any]
     """What `check_certificate` needs to derive the value again."""
+    timely: tuple[tuple[Stage, ...], ...] = ()
+    """Stages that a plan not far above it could have, for all that the search for the bound has seen."""
 
 
 def make_bound(
@@ -111,7 +113,8 @@ def make_bound(
     best = _tell_apart(least, best, seconds=time_limit_s, has_time=has_time, params=params)
     if make_covering is None or not has_time():
         return best
-    return _pack(least, best, make=make_covering, seconds=time_limit_s, has_time=has_time, params=params)
+    effort = int(time_limit_s * params.packing_per_s)
+    return _pack(least, best, make=make_covering, effort=effort, has_time=has_time, reached=reached, params=params)
 
 
 def refute(
@@ -180,22 +183,29 @@ def _pack(
     best: Bound,
     *,
     make: packing_search.MakeCovering,
-    seconds: float,
+    effort: int,
     has_time: HasTime,
+    reached: int | None,
     params: BoundParams,
 ) -> Bound:
     """The packing bound, if it is above the best so far."""
     if not packing.applies_to(least):
         return best
     optimizer = least.optimizer_ns
-    effort, start = int(seconds * params.packing_per_s), best.value_ns - optimizer
-    value, cases = packing_search.climb(
-        Boundaries(least), start, make=make, effort=effort, has_time=has_time, params=params
+    found = packing_search.climb(
+        Boundaries(least),
+        best.value_ns - optimizer,
+        make=make,
+        effort=effort,
+        has_time=has_time,
+        reached=None if reached is None else reached - optimizer,
+        params=params,
     )
-    if not cases:
-        return best
-    certificate = {"kind": "packing", "value_ns": value + optimizer, "cases": packing.write_cases(cases)}
-    return Bound(kind="packing", value_ns=value + optimizer, certificate=certificate)
+    if not found.cases:
+        return replace(best, timely=tuple(found.timely))
+    value = found.value + optimizer
+    certificate = {"kind": "packing", "value_ns": value, "cases": packing.write_cases(found.cases)}
+    return Bound(kind="packing", value_ns=value, certificate=certificate, timely=tuple(found.timely))
 
 
 def _narrow(least: Least, best: Bound, *, seconds: float, params: BoundParams) -> Bound:

@@ -1,4 +1,4 @@
-"""Fractional coverings: as few columns as possible that cover every row, and the prices of the rows."""
+"""Fractional coverings: columns of the least cost that cover every row, and the prices of the rows."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ DEAR = 1000.0
 
 
 class Covering:
-    """A linear programme that grows by columns: minimise their number, cover every row."""
+    """A linear programme that grows by columns: minimise their cost, cover every row."""
 
     def __init__(self, needs: Iterable[float]) -> None:
         """`needs`: per row how much of it is to be covered."""
@@ -27,9 +27,9 @@ class Covering:
         for row in range(self.num_rows):
             self._model.addCol(DEAR, 0.0, highspy.kHighsInf, 1, [row], [1.0])
 
-    def add(self, rows: list[int], parts: list[float]) -> None:
+    def add(self, rows: list[int], parts: list[float], *, cost: float = 1.0) -> None:
         """A column that covers so much of these rows."""
-        self._model.addCol(1.0, 0.0, highspy.kHighsInf, len(rows), rows, parts)
+        self._model.addCol(cost, 0.0, highspy.kHighsInf, len(rows), rows, parts)
 
     def solve(self) -> tuple[Floats, Floats]:
         """Price of every row, and how much of every column is taken, in the order in which they were added."""

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
-from planner.bounds.residence import Residence, StayTimes, in_flight, turns
 
 Mask = NDArray[numpy.bool_]
 
@@ -40,6 +39,8 @@ class DeviceLoads:
     """The same of the second stage."""
     follows: Mask
     """Whether the second stage begins where the first ends."""
+    kind: Integers
+    """The kind of device, as a number."""
 
     def keep(self, which: Mask) -> "DeviceLoads":
         """Those of them."""
@@ -49,6 +50,7 @@ class DeviceLoads:
             first_latest=self.first_latest[which],
             second_latest=self.second_latest[which],
             follows=self.follows[which],
+            kind=self.kind[which],
         )
 
 
@@ -58,18 +60,13 @@ class OpenStages:
     def __init__(self, boundaries: Boundaries, deadline: int) -> None:
         self.boundaries, self.deadline = boundaries, deadline
         self.start, self.end, self.replicas = _intervals(boundaries, deadline)
-        count, r = boundaries.count, self.replicas
-        forward, returning, backward, state, stash, held, kept, gradient = (
+        r = self.replicas
+        state, stash, held, kept, gradient = (
             sums[self.end] - sums[self.start]
-            for sums in (
-                boundaries.forward, boundaries.returning, boundaries.backward, boundaries.state,
-                boundaries.stash, boundaries.held, boundaries.kept, boundaries.gradient,
-            )
-        )  # fmt: skip
-        self.forward, self.returning = forward // r, returning // r
-        self.all_forward, self.all_returning = count * forward // r, count * returning // r
-        self.all_backward, self.work = count * backward // r, count * (forward + backward) // r
-        self.rest = (backward - returning) // r
+            for sums in (boundaries.state, boundaries.stash, boundaries.held, boundaries.kept, boundaries.gradient)
+        )
+        self.memory = boundaries.memory
+        self._take(boundaries.forward, boundaries.returning, boundaries.rest, boundaries.backward)
         self.state, self.stash, self.held, self.kept = state, stash // r, held // r, numpy.minimum(kept, stash) // r
         self.entering, self.leaving = boundaries.buffers[0][self.start] // r, boundaries.buffers[1][self.end] // r
         self.static = state + self.entering + self.leaving
@@ -83,12 +80,31 @@ class OpenStages:
         self.head, self.soonest, self.trip, self.trip_anywhere = (
             numpy.zeros(len(r), dtype=numpy.int64) for _ in range(4)
         )
+        self.tail = self.rest + self.synchronisation
+        self.tail_anywhere = self.tail.copy()
         self.is_open: Mask = self._is_balanced()
+
+    def _take(self, *sums: Integers) -> None:
+        """The times of a replica, from prefix sums of F, I, rests and backward passes over the keys."""
+        forward, returning, rest, backward = (column[self.end] - column[self.start] for column in sums)
+        count, r = self.boundaries.count, self.replicas
+        self.forward, self.returning = forward // r, returning // r
+        self.all_forward, self.all_returning = count * forward // r, count * returning // r
+        self.all_backward, self.work = count * backward // r, count * (forward + backward) // r
+        self.rest = rest // r
+
+    def on(self, number: int) -> "OpenStages":
+        """The same stages on a kind of device: only its own times and memory differ."""
+        kind, stages = self.boundaries.kinds[number], copy(self)
+        stages.memory = kind.memory
+        stages._take(kind.forward, kind.returning, kind.rest, kind.returning + kind.rest)
+        stages.tail = numpy.maximum(self.tail, stages.rest + self.synchronisation)
+        return stages
 
     def copy(self) -> "OpenStages":
         """Stages that can be narrowed down further on their own."""
         stages = copy(self)
-        for name in ("is_open", "head", "soonest", "trip", "trip_anywhere"):
+        for name in ("is_open", "head", "soonest", "trip", "trip_anywhere", "tail", "tail_anywhere"):
             setattr(stages, name, getattr(self, name).copy())
         return stages
 
@@ -111,10 +127,12 @@ class OpenStages:
     def tighten(self) -> None:
         """Raise the heads to what the open stages allow, and close the stages that are late."""
         self._raise_heads()
+        self._raise_tails()
         self._set_trips()
         b = self.boundaries
         ahead = b.forward[-1] + b.returning[-1] - b.forward[self.start] - b.returning[self.start]
-        last = numpy.maximum(self.work, b.count * ahead // b.num_devices) + self.synchronisation
+        turned = numpy.maximum(self.all_forward + self.all_returning, b.count * ahead // b.num_devices)
+        last = numpy.maximum(self.work + self.synchronisation, turned + self.tail_anywhere)
         trip = numpy.minimum(self.trip, self.trip_anywhere)
         self.is_open &= (self.soonest < LATE) & (trip < LATE)
         self.is_open &= self.soonest + last <= self.deadline
@@ -142,6 +160,28 @@ class OpenStages:
                 ends = numpy.where(start < LATE, start + self.forward[chosen], NEVER)
                 numpy.minimum.at(table, (self.end[chosen], r), ends)
 
+    def _raise_tails(self) -> None:
+        """What follows the last I of a stage: its rest and synchronisation, or the same gradient's way up the trunk.
+
+        As with heads, it never stays on its device twice in a row.
+        """
+        b = self.boundaries
+        shape = (b.size + 1, b.replicas + 1)
+        hopped, stayed = numpy.full(shape, NEVER), numpy.full(shape, NEVER)
+        for boundary in range(b.size):
+            chosen = self._open_from(boundary)
+            r, end = self.replicas[chosen], self.end[chosen]
+            over, stay = numpy.zeros(len(r), dtype=numpy.int64), numpy.full(len(r), NEVER)
+            if boundary:
+                left = numpy.minimum(hopped[boundary], stayed[boundary])[1:, None]
+                over = (left + b.gradient_hops[boundary, 1:][:, r]).min(axis=0)
+                stay = numpy.full(len(r), hopped[boundary].min() if b.chunks > 1 else NEVER)
+            self.tail[chosen] = numpy.maximum(self.tail[chosen], over)
+            anywhere = numpy.maximum(self.tail_anywhere[chosen], numpy.minimum(over, stay))
+            self.tail_anywhere[chosen] = anywhere
+            for table, tail in ((hopped, self.tail[chosen]), (stayed, numpy.maximum(stay, anywhere))):
+                numpy.minimum.at(table, (end, r), numpy.where(tail < LATE, tail + self.returning[chosen], NEVER))
+
     def _set_trips(self) -> None:
         """Least time from the end of an F to its gradient, if the next stage is on other devices, or anywhere."""
         b = self.boundaries
@@ -163,7 +203,7 @@ class OpenStages:
         self.trip_anywhere = numpy.maximum(self.trip_anywhere, numpy.minimum(anywhere, NEVER))
 
     def count_pairs(self) -> int:
-        """Pairs of open stages of which one begins where the other ends, or later: `loads` looks at each."""
+        """Pairs of open stages of which one begins where the other ends, or later: each is looked at."""
         _, places = self._in_order()
         return int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
 
@@ -173,20 +213,7 @@ class OpenStages:
         chosen = chosen[numpy.argsort(self.start[chosen], kind="stable")]
         return chosen, numpy.searchsorted(self.start[chosen], self.end[chosen])
 
-    def loads(self) -> DeviceLoads:
-        """All loads of open stages with which a device is done in time."""
-        found = [self._alone(numpy.flatnonzero(self.is_open))]
-        if self.boundaries.chunks > 1:
-            found += [self._beside(k, j) for k, j in self._pairs()]
-        return DeviceLoads(
-            first=numpy.concatenate([loads.first for loads in found]),
-            second=numpy.concatenate([loads.second for loads in found]),
-            first_latest=numpy.concatenate([loads.first_latest for loads in found]),
-            second_latest=numpy.concatenate([loads.second_latest for loads in found]),
-            follows=numpy.concatenate([loads.follows for loads in found]),
-        )
-
-    def _pairs(self) -> Iterator[tuple[Integers, Integers]]:
+    def pairs(self) -> Iterator[tuple[Integers, Integers]]:
         """All pairs of open stages of which the second begins where the first ends or later, some thousands at once."""
         chosen, places = self._in_order()
         counts = len(chosen) - places
@@ -196,106 +223,6 @@ class OpenStages:
             if len(which):
                 j = numpy.concatenate([chosen[places[number] :] for number in which])
                 yield numpy.repeat(chosen[which], counts[which]), j
-
-    def _alone(self, chosen: Integers) -> DeviceLoads:
-        """Devices with one stage."""
-        turn = self.forward + self.trip + self.all_backward
-        busy = numpy.maximum(numpy.maximum(self.work, turn), self._in_turn())
-        latest = (self.deadline - busy - self.synchronisation)[chosen]
-        loads = DeviceLoads(
-            first=chosen,
-            second=numpy.full(len(chosen), -1),
-            first_latest=latest,
-            second_latest=latest,
-            follows=numpy.zeros(len(chosen), dtype=numpy.bool_),
-        )
-        fits = (self.static + self.stash)[chosen] <= self.boundaries.memory
-        return loads.keep(fits & (self.head[chosen] <= latest))
-
-    def _in_turn(self) -> Integers:
-        """With one stage on a device: only so many microbatches are between F and I at a time."""
-        b = self.boundaries
-        flight = in_flight(b.memory - self.static, self.held, count=b.count)
-        stay = numpy.minimum(self.forward + self.trip + self.returning, self.deadline + 1)
-        return turns(b.count, flight, stay=stay, forward=self.forward) + self.rest
-
-    def _beside(self, k: Integers, j: Integers) -> DeviceLoads:
-        """Devices with the stages k and j, which begin where those end or later."""
-        follows = self.start[j] == self.end[k]
-        head = numpy.where(follows, numpy.minimum(self.head[k] + self.forward[k], self.head[j]), self.head[j])
-        first_latest, second_latest = self._first_latest(k, j, head=head), self._second_latest(k, j)
-        residence = self._residence(k, j, follows=follows)
-        first_latest = numpy.minimum(first_latest, self.deadline - residence.first_in_turn() - self.synchronisation[k])
-        second_latest = numpy.minimum(
-            second_latest, self.deadline - residence.second_in_turn() - self.synchronisation[j]
-        )
-        busy = residence.area() + self._last(k, j)
-        holds = (head + busy > self.deadline) | (self.replicas[k] == 1)
-        first_latest = numpy.where(holds, numpy.minimum(first_latest, self.deadline - busy), first_latest)
-        loads = DeviceLoads(
-            first=k,
-            second=j,
-            first_latest=first_latest,
-            second_latest=second_latest,
-            follows=follows,
-        )
-        fits = (self.head[k] <= first_latest) & (head <= second_latest) & residence.fits
-        return loads.keep(fits)
-
-    def _residence(self, k: Integers, j: Integers, *, follows: Mask) -> Residence:
-        """How long microbatches stay with both stages, and the memory left for them."""
-        single = (self.replicas[k] == 1) & (self.replicas[j] == 1)
-        down, up = (numpy.where(follows & (self.replicas[stage] == 1), 1, 0) for stage in (k, j))
-        inside = down * self.entering[j] + up * self.leaving[k]
-        behind = numpy.where(single, self.trip[j], numpy.minimum(self.trip, self.trip_anywhere)[j])
-        trip = numpy.where(follows, self.forward[j] + behind + self.returning[j], self.trip[k])
-        return Residence(
-            count=self.boundaries.count,
-            deadline=self.deadline,
-            nested=(self.replicas[k] == 1) | (self.replicas[j] == 1),
-            free=self.boundaries.memory - self.static[k] - self.static[j] + inside,
-            first=self._times(k, trip=trip),
-            second=self._times(j, trip=self.trip[j]),
-        )
-
-    def _times(self, chosen: Integers, *, trip: Integers) -> StayTimes:
-        stay = numpy.minimum(self.forward[chosen] + trip + self.returning[chosen], self.deadline + 1)
-        return StayTimes(
-            stay=stay, forward=self.forward[chosen], rest=self.rest[chosen],
-            held=self.held[chosen], stash=self.stash[chosen], kept=self.kept[chosen],
-        )  # fmt: skip
-
-    def _last(self, k: Integers, j: Integers) -> Integers:
-        """After its last action a device synchronises one of its stages."""
-        last: Integers = numpy.minimum(self.synchronisation[k], self.synchronisation[j])
-        return last
-
-    def _first_latest(self, k: Integers, j: Integers, *, head: Integers) -> Integers:
-        """All work; all before k synchronises; all before j does. A device may begin with j if k has other replicas."""
-        own, work = self.synchronisation, self.work
-        latest = self.deadline - work[k] - own[k]
-        for busy in (
-            work[k] + work[j] + self._last(k, j),
-            work[k] + self.all_forward[j] + self.all_returning[j] + own[k],
-            self.all_forward[k] + work[j] + own[j],
-        ):
-            holds = (head + busy > self.deadline) | (self.replicas[k] == 1)
-            latest = numpy.where(holds, numpy.minimum(latest, self.deadline - busy), latest)
-        return latest
-
-    def _second_latest(self, k: Integers, j: Integers) -> Integers:
-        """Work of j, and all backward passes, where k's may follow those of other replicas of j."""
-        last, backward = self._last(k, j), self.all_backward[k]
-        latest = self.deadline - self.work[j] - self.synchronisation[j]
-        turn = self.forward[j] + numpy.minimum(self.trip[j], self.trip_anywhere[j])
-        other = numpy.where(self.replicas[j] == 1, NEVER, self.soonest[j] + turn + self.returning[j])
-        for busy, wait in (
-            (self.work[j] + backward + last, 0),
-            (self.all_backward[j] + backward + last, self.forward[j] + self.trip[j]),
-        ):
-            holds = other + busy > self.deadline
-            latest = numpy.where(holds, numpy.minimum(latest, self.deadline - busy - wait), latest)
-        return latest
 
 
 def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, Integers, Integers]:

@@ -50,6 +50,7 @@ class Trunk:
         self.forward = self._sums(least.time.forward)
         self.returning = self._sums(least.time.returning)
         self.backward = self._sums(least.time.backward)
+        self.rest = self._sums(least.time.rest)
         self.held = self._sums(least.held_bytes)
         self.stash = self._sums(least.least_bytes("stash_bytes"))
         self.kept = self._sums(least.least_bytes("weight_stash_bytes"))

@@ -29,6 +29,8 @@ class LeastWork:
     """The shortest action that sends the gradient on: I, or B if that is shorter or I and W cannot run apart."""
     backward: Integers
     """All of the backward pass: B, which is never more than I + W."""
+    rest: Integers
+    """What of it follows the former; with different types, no more than the difference of the two."""
 
     @property
     def total(self) -> Integers:
@@ -103,6 +105,21 @@ class Least:
             forward=self._column(lambda work: work.forward_ns),
             returning=self._column(self.returning),
             backward=self._column(lambda work: work.backward_ns),
+            rest=self._column(lambda work: work.backward_ns - self.returning(work)),
+        )
+
+    def time_on(self, device_type: str) -> LeastWork:
+        """The same on groups of one type; a layer that was not measured there is taken to be as on the fastest."""
+
+        def column(figure: Callable[[LayerWork], int]) -> Integers:
+            rows = [[entry for entry in row if entry[0] == device_type] or row for row in self._table]
+            return numpy.array([min(figure(work) for _, _, work in row) for row in rows], dtype=numpy.int64)
+
+        return LeastWork(
+            forward=column(lambda work: work.forward_ns),
+            returning=column(self.returning),
+            backward=column(lambda work: work.backward_ns),
+            rest=column(lambda work: work.backward_ns - self.returning(work)),
         )
 
     @cached_property

@@ -17,12 +17,18 @@ from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
 from planner.bounds.packing_trips import Trips
+from planner.bounds.seated_stages import MAX_STEPS, Seating, Seatings
+from planner.bounds.timely_loads import list_loads
+from planner.plan import Stage
 
 PRICE = 1 << 14
 """Largest price in a certificate."""
 
 MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 """Layers with time on the trunk, replicas, cases of a certificate and rounds of prices per case."""
+
+MAX_SEATINGS = 400
+"""Whole plans that the cases of a certificate may leave to the schedule bound."""
 
 Prices = list[int]
 """One per key, and that of idle time."""
@@ -73,7 +79,8 @@ class Packing:
         self.boundaries, self.deadline = boundaries, deadline
         self.stages = OpenStages(boundaries, deadline) if stages is None else stages
         self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
-        self.busy = self.stages.work * self.unit // max(deadline, 1)
+        kinds = range(len(boundaries.kinds))
+        self.busy = numpy.array([self.stages.on(kind).work for kind in kinds]) * self.unit // max(deadline, 1)
         self.needed = boundaries.beside * self.unit // max(deadline, 1)
         self.loads = self._list()
 
@@ -86,7 +93,7 @@ class Packing:
     def _list(self) -> DeviceLoads:
         self.stages.tighten()
         self.stages.tighten()
-        return self.stages.loads()
+        return list_loads(self.stages)
 
     @property
     def is_empty(self) -> bool:
@@ -100,22 +107,24 @@ class Packing:
     def values(self, prices: Prices) -> Integers:
         """Per load: the worth of its layers, shared by the replicas, and of the time that it leaves for others."""
         sums = prefix_sums(prices[:-1])
-        stages, idle = self.stages, prices[-1]
+        stages, loads, idle = self.stages, self.loads, prices[-1]
         worth = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.replicas) - idle * self.busy
-        pairs = self.loads.second >= 0
-        found: Integers = worth[self.loads.first] + numpy.where(pairs, worth[self.loads.second], 0) + idle * self.unit
+        second = numpy.where(loads.second >= 0, worth[loads.kind, loads.second], 0)
+        found: Integers = worth[loads.kind, loads.first] + second + idle * self.unit
         return found
 
     def is_refuted(self, prices: Prices) -> bool:
         """Whether these prices show that the devices are worth too little; if not, what wastes too much is closed."""
-        values = self.values(prices)
-        most = max(int(values.max(initial=0)), prices[-1] * self.unit)
+        values, kinds = self.values(prices), self.boundaries.kinds
+        most = numpy.full(len(kinds), prices[-1] * self.unit)
+        numpy.maximum.at(most, self.loads.kind, values)
         worth = sum(prices[:-1]) * self.unit + prices[-1] * self.needed
-        slack = self.boundaries.num_devices * most - worth
+        slack = sum(kind.count * value for kind, value in zip(kinds, most.tolist(), strict=True)) - worth
         if slack < 0:
             return True
-        kept = most - values <= slack
-        loads, waste = self.loads.keep(kept), (most - values)[kept]
+        missing = most[self.loads.kind] - values
+        kept = missing <= slack
+        loads, waste = self.loads.keep(kept), missing[kept]
         priced = Priced(loads=loads, waste=waste, slack=slack)
         self.stages.is_open &= slack_mask(self.stages, priced)
         if slack >= NO_COST:
@@ -127,10 +136,37 @@ class Packing:
         self.loads = self._list()
         return self.is_empty
 
+    def seatings(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
+        """All plans that what is left can be part of; None if there are more than so many."""
+        return Seatings(self.stages, self.loads).find(most=most, steps=steps)
+
+    def is_late(self, seating: Seating) -> bool:
+        """Whether the schedule bound shows that such a plan is not done in time."""
+        return Seatings(self.stages, self.loads).is_late(seating)
+
+    def write(self, seating: Seating) -> tuple[Stage, ...]:
+        """Its stages, by name."""
+        return Seatings(self.stages, self.loads).write(seating)
+
+
+class _Counter:
+    """Seatings that may still be looked at."""
+
+    def __init__(self) -> None:
+        self.left = MAX_SEATINGS
+
+    def all_late(self, packing: Packing) -> bool:
+        """Whether there are few seatings, and none is in time."""
+        seatings = packing.seatings(most=self.left)
+        if seatings is None:
+            return False
+        self.left -= len(seatings)
+        return all(packing.is_late(seating) for seating in seatings)
+
 
 def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[PackingCertificate]) -> bool:
     """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out."""
-    left = iter(cases)
+    left, counter = iter(cases), _Counter()
 
     def is_refuted(packing: Packing) -> bool:
         case = next(left, None)
@@ -139,7 +175,7 @@ def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[Pa
         if packing.is_empty or any(packing.is_refuted(prices) for prices in case.prices):
             return True
         if case.split is None:
-            return False
+            return counter.all_late(packing)
         answers = [is_refuted(packing.part(case.split, first=first)) for first in (True, False)]
         return all(answers)
 

@@ -11,22 +11,45 @@ from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.device_loads import OpenStages
 from planner.bounds.minimum_costs import Integers
-from planner.bounds.packing import MAX_CASES, MAX_ROUNDS, PRICE, Packing, PackingCertificate, Prices, Split
+from planner.bounds.packing import (
+    MAX_CASES,
+    MAX_ROUNDS,
+    MAX_SEATINGS,
+    PRICE,
+    Packing,
+    PackingCertificate,
+    Prices,
+    Split,
+)
+from planner.bounds.seated_stages import MAX_STEPS
 from planner.clock import HasTime, always
+from planner.plan import Stage
+
+WIDE_PART, WIDE_EFFORT = 10, 3
+"""Where a known plan lies above the other bounds by more than one part in so many, there is so much more effort."""
 
 Floats = NDArray[numpy.float64]
 
 EFFORT_PER_STAGE = 200
 """Loads of devices that a stage counts for."""
 
+EFFORT_PER_SEATING = 15_000
+"""Loads of devices that a whole plan counts for which the schedule bound looks at."""
+
+FEW_SEATINGS, FEW_STEPS = 12, 400
+"""Whole plans that are looked at, and steps until they are known, where a case could as well be split."""
+
 PAIRS_PER_LOAD = 2
 """Of so many pairs of stages about one is a load."""
+
+PAIRS_OF_ROOT = 8
+"""Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
 
 
 class Covering(Protocol):
     """A linear programme that covers rows by columns; solver_models has one."""
 
-    def add(self, rows: list[int], parts: list[float]) -> None:
+    def add(self, rows: list[int], parts: list[float], *, cost: float = 1.0) -> None:
         """A column that covers so much of these rows."""
 
     def solve(self) -> tuple[Floats, Floats]:
@@ -43,24 +66,33 @@ class Relaxation:
     packing: Packing
     covering: Covering
     params: BoundParams
+    has_time: HasTime = always
     columns: list[int] = field(default_factory=list)
-    """Number of the load that is a column."""
+    """Number of the load that is a column; before them is one that offers all devices."""
     known: set[int] = field(default_factory=set)
     """The same, in no order."""
 
     def solve(self) -> tuple[Prices, Floats]:
-        """Prices in whole numbers, and how much of every column is taken."""
+        """Prices in whole numbers, and how much of every load is taken, if as few devices of each kind as can be do."""
+        first, kinds = self.packing.boundaries.size + 1, self.packing.boundaries.kinds
+        self.covering.add(
+            [first + number for number in range(len(kinds))],
+            [float(kind.count) for kind in kinds],
+            cost=float(self.packing.boundaries.num_devices),
+        )
         self._add(numpy.flatnonzero(self.packing.loads.second < 0)[: self.params.packing_columns])
         for _ in range(self.params.packing_rounds):
             duals, taken = self.covering.solve()
-            prices = _whole(duals)
-            values = self.packing.values(prices) / (self.packing.unit * _scale(duals))
-            worthy = numpy.flatnonzero(values > 1 + 1e-4)
+            of_keys, of_kinds = duals[:first], duals[first:]
+            prices = _whole(of_keys)
+            values = self.packing.values(prices) / (self.packing.unit * _scale(of_keys))
+            values -= of_kinds[self.packing.loads.kind]
+            worthy = numpy.flatnonzero(values > 1e-4)
             best = self._varied(_largest(values, worthy, most=8 * self.params.packing_columns))
-            if not len(best):
+            if not len(best) or not self.has_time():
                 break
             self._add(best)
-        return prices, taken
+        return prices, taken[1:]
 
     def _varied(self, best: Integers) -> Integers:
         """Some of them that are no columns yet, no stage more often than thrice."""
@@ -78,13 +110,14 @@ class Relaxation:
         packing = self.packing
         stages, size = packing.stages, packing.boundaries.size
         for load in chosen.tolist():
-            parts: dict[int, float] = {size: 1.0}
+            kind = int(packing.loads.kind[load])
+            parts: dict[int, float] = {size: 1.0, size + 1 + kind: -1.0}
             for stage in (int(packing.loads.first[load]), int(packing.loads.second[load])):
                 if stage >= 0:
                     for key in range(int(stages.start[stage]), int(stages.end[stage])):
                         parts[key] = 1 / int(stages.replicas[stage])
-                    parts[size] -= int(packing.busy[stage]) / packing.unit
-            self.covering.add(list(parts), list(parts.values()))
+                    parts[size] -= int(packing.busy[kind, stage]) / packing.unit
+            self.covering.add(list(parts), list(parts.values()), cost=0.0)
             self.columns.append(load)
             self.known.add(load)
 
@@ -163,35 +196,58 @@ class Refutation:
         self.largest = 2 * effort
         """Effort that no single round of prices may take."""
         self.cases: list[PackingCertificate] = []
+        self.seatings = MAX_SEATINGS
+        """Whole plans that may still be left to the schedule bound."""
+        self.is_hopeless = False
+        """Whether the schedule bound lets one of them pass, so that no further case helps."""
+        self.timely: tuple[Stage, ...] = ()
+        """The stages of that one, if they are all layers."""
 
     def find(self, deadline: int) -> list[PackingCertificate] | None:
         """The cases in preorder, or None."""
-        self.cases = []
+        self.cases, self.seatings, self.is_hopeless = [], MAX_SEATINGS, False
         return self.cases if self._refute(Packing(self.boundaries, deadline)) else None
 
     def _refute(self, packing: Packing) -> bool:
-        if len(self.cases) >= self.most or self.effort <= 0 or not self.has_time():
+        if self.is_hopeless or len(self.cases) >= self.most or self.effort <= 0 or not self.has_time():
             return False
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
         rounds, split = self._price(packing)
-        self.cases[place] = PackingCertificate(tuple(rounds), split)
-        if split is None:
-            return packing.is_empty
+        is_closed = packing.is_empty or self._is_late(packing, is_last=split is None)
+        self.cases[place] = PackingCertificate(tuple(rounds), None if is_closed else split)
+        if is_closed or split is None:
+            return is_closed
         return all(self._refute(packing.part(split, first=first)) for first in (True, False))
+
+    def _is_late(self, packing: Packing, *, is_last: bool) -> bool:
+        """Whether few whole plans are left (many, where no split is left), and all are late by the schedule bound."""
+        most, steps = (self.seatings, MAX_STEPS) if is_last else (min(self.seatings, FEW_SEATINGS), FEW_STEPS)
+        seatings = packing.seatings(most=most, steps=steps)
+        if seatings is None:
+            return False
+        self.seatings -= len(seatings)
+        self.effort -= EFFORT_PER_SEATING * len(seatings) * (1 + self.boundaries.count // 16)
+        timely = next((seating for seating in seatings if not packing.is_late(seating)), None)
+        if timely is None:
+            return True
+        self.is_hopeless = True
+        if self.boundaries.trunk.is_everything:
+            self.timely = packing.write(timely)
+        return False
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
         """Rounds of prices, and what to split by if they do not do."""
         rounds: list[Prices] = []
         split = None
-        while not packing.is_empty and len(rounds) < MAX_ROUNDS:
+        while not packing.is_empty and len(rounds) < MAX_ROUNDS and (not rounds or self.has_time()):
             before = int(packing.stages.is_open.sum())
             needed = len(packing.loads.first) + EFFORT_PER_STAGE * before
             self.effort -= needed
             if needed > self.largest:
                 break
-            needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit]
-            relaxation = Relaxation(packing, self.make(needs), self.params)
+            needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit] + [0.0] * len(self.boundaries.kinds)
+            relaxation = Relaxation(packing, self.make(needs), self.params, self.has_time)
             prices, taken = relaxation.solve()
             split = relaxation.split(taken)
             rounds.append(prices)
@@ -217,27 +273,44 @@ class Climb:
         params: BoundParams = BoundParams(),
     ) -> None:
         self.boundaries, self.make, self.has_time, self.params = boundaries, make, has_time, params
-        self.precise = max(start // 1000, 1)
+        self.precise = max(start // 200, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
+        self.timely: list[tuple[Stage, ...]] = []
+        """Stages that the bound lets pass, those for the shortest deadlines first."""
 
-    def go_on(self, *, most: int) -> None:
-        """With so many cases at most: doubled strides, then halves."""
-        stride, high = max(self.low // 100, 1), None
+    def go_on(self, reached: int | None) -> None:
+        """Quarters of the way to what a plan has reached, or doubled strides, then halves."""
+        stride, high = max(self.low // 64, 1), reached
+        if reached is not None:
+            stride = max(stride, (reached - self.low) // 4)
         for _ in range(self.params.packing_steps):
-            middle = self.low + stride if high is None else (self.low + high) // 2
+            middle = self.low + stride if high is None else min(self.low + stride, (self.low + high) // 2)
             if self.effort <= 0 or not self.has_time() or (high is not None and high - self.low <= self.precise):
                 break
             half = self.effort // 2
             refutation = Refutation(
-                self.boundaries, self.make, most=most, effort=half, has_time=self.has_time, params=self.params
+                self.boundaries, self.make, most=MAX_CASES, effort=half, has_time=self.has_time, params=self.params
             )
             cases = refutation.find(middle)
             self.effort -= half - refutation.effort
             if cases is None:
                 high = middle
+                self.timely[:0] = [refutation.timely] if refutation.timely else []
             else:
-                self.low, self.cases, stride = middle, cases, 2 * stride
+                self.low, self.cases, stride = middle, cases, stride if reached is not None else 2 * stride
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What a climb has found."""
+
+    value: int
+    """No plan is below it, optimizer left out."""
+    cases: list[PackingCertificate]
+    """Which show that; none if there is nothing new."""
+    timely: list[tuple[Stage, ...]]
+    """Stages that a plan not far above could have."""
 
 
 def climb(
@@ -247,15 +320,20 @@ def climb(
     make: MakeCovering,
     effort: int,
     has_time: HasTime = always,
+    reached: int | None = None,
     params: BoundParams = BoundParams(),
-) -> tuple[int, list[PackingCertificate]]:
+) -> Packed:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
+    `reached`: what a plan takes, optimizer left out.
     Nothing is begun that would take much more than the effort to list, nor without time.
     """
-    if OpenStages(boundaries, start).count_pairs() > PAIRS_PER_LOAD * effort:
-        return start, []
+    pairs = OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
+    if pairs > PAIRS_PER_LOAD * effort:
+        return Packed(start, [], [])
+    is_small = PAIRS_OF_ROOT * pairs <= effort
+    if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
+        effort *= WIDE_EFFORT
     search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time, params=params)
-    for most in (1, MAX_CASES):
-        search.go_on(most=most)
-    return search.low + 1, search.cases
+    search.go_on(reached if is_small else None)
+    return Packed(search.low + 1, search.cases, search.timely)

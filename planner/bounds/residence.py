@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from planner.bounds.minimum_costs import Integers
 
+Mask = NDArray[numpy.bool_]
+
 MAX_AREA = 1 << 60
 """Bytes x time stay below this, so that 64 bits hold them."""
 
@@ -21,6 +23,8 @@ class StayTimes:
     """F."""
     rest: Integers
     """The backward pass after the gradient has left."""
+    tail: Integers
+    """What follows the last I: `rest` and synchronisation, or the way of its gradient up the trunk."""
     held: Integers
     """Bytes from F to I."""
     stash: Integers
@@ -37,7 +41,7 @@ class Residence:
     """Microbatches."""
     deadline: int
     """When all is done."""
-    nested: NDArray[numpy.bool_]
+    nested: Mask
     """Whether a microbatch that the second stage holds is held by the first, too."""
     free: Integers
     """Bytes left by both states and the receive buffers."""
@@ -45,49 +49,90 @@ class Residence:
     """The stage further up."""
     second: StayTimes
     """The other one."""
+    between: Integers
+    """From the end of F in the first stage to the start of F in the second, at least."""
 
     @property
-    def fits(self) -> NDArray[numpy.bool_]:
+    def fits(self) -> Mask:
         """Whether one microbatch fits at a time."""
         above = numpy.where(self.nested, self.first.held, 0)
-        fits: NDArray[numpy.bool_] = self.free >= numpy.maximum(self.first.stash, above + self.second.stash)
+        fits: Mask = self.free >= numpy.maximum(self.first.stash, above + self.second.stash)
         return fits
 
     def first_in_turn(self) -> Integers:
-        """From the first F of the first stage to its last W."""
+        """From the first F of the first stage to its last I.
+
+        Where stages are nested, F beyond those that fit beside one microbatch in the second stage wait for its I there.
+        """
+        stay, forward = self.first.stay, self.first.forward
         flight = in_flight(self.free, self.first.held, count=self.count)
-        return turns(self.count, flight, stay=self.first.stay, forward=self.first.forward) + self.first.rest
+        beside = in_flight(self.free - self.second.held, self.first.held, count=self.count)
+        until_second = forward + self.between + self.second.stay
+        shorter = turns(self.count, beside, stay=until_second, forward=forward) - until_second + stay
+        found = turns(self.count, flight, stay=stay, forward=forward)
+        longest: Integers = numpy.where(self.nested, numpy.maximum(found, shorter), found)
+        return longest
 
     def second_in_turn(self) -> Integers:
         """The same of the second stage."""
         held = self.second.held + numpy.where(self.nested, self.first.held, 0)
         flight = in_flight(self.free, held, count=self.count)
-        return turns(self.count, flight, stay=self.second.stay, forward=self.second.forward) + self.second.rest
+        return turns(self.count, flight, stay=self.second.stay, forward=self.second.forward)
 
-    def area(self) -> Integers:
-        """The time that bytes x time of all microbatches take, if as many bytes as possible are held all along."""
+    def area(self, *, tail: Integers, last: Integers) -> Integers:
+        """The time that bytes x time of all microbatches take, if as many bytes as possible are held all along.
+
+        `tail` follows the last I, `last` the last W.
+        """
         first, second = self.first, self.second
         largest = int(self.free.max(initial=0)) * (self.deadline + 1) * 4 * (self.count + 1)
         shift = max(0, largest.bit_length() - MAX_AREA.bit_length() + 1)
         filled, free = -(-self._filled() >> shift), -(-self.free >> shift)
         staying = self.count * ((first.held >> shift) * first.stay + (second.held >> shift) * second.stay)
         after = self.count * ((first.kept >> shift) * first.rest + (second.kept >> shift) * second.rest)
-        busy = numpy.maximum(-(-staying // numpy.maximum(filled, 1)), -(-(staying + after) // numpy.maximum(free, 1)))
-        found: Integers = numpy.where(self.fits, busy, 0)
+        until_tail = -(-staying // numpy.maximum(filled, 1)) + tail
+        until_end = -(-(staying + after) // numpy.maximum(free, 1)) + last
+        found: Integers = numpy.where(self.fits, numpy.maximum(until_tail, until_end), 0)
         return found
 
     def _filled(self) -> Integers:
         """The most bytes that microbatches between F and I can hold."""
         first, second = self.first.held, self.second.held
+        return self._most((first, second), worth=(first, second), nested=self.nested)
+
+    def begun(self) -> Integers:
+        """The most time of F before the first I: their microbatches are all held, nested ones in both stages."""
+        worth, inside = (self.first.forward, self.second.forward), self.nested
+        return self._most((self.first.held, self.second.held), worth=worth, nested=inside, inside=inside)
+
+    def pending(self) -> Integers:
+        """The most time of the rests of backward passes after the last I: they are all kept for."""
+        apart = numpy.zeros(len(self.free), dtype=numpy.bool_)
+        return self._most((self.first.kept, self.second.kept), worth=(self.first.rest, self.second.rest), nested=apart)
+
+    def _most(
+        self,
+        sizes: tuple[Integers, Integers],
+        *,
+        worth: tuple[Integers, Integers],
+        nested: Mask,
+        inside: Mask | bool = False,
+    ) -> Integers:
+        """The largest worth of microbatches of both stages that fit.
+
+        If nested, as many of the first at least; if inside, one of the second at least.
+        """
+        first, second = sizes
         most: Integers = numpy.zeros(len(first), dtype=numpy.int64)
         for number in range(self.count + 1):
-            left = self.free - number * first
+            left = self.free - number * first - numpy.where(inside, second, 0)
             if not (left >= 0).any():
                 break
             beside: Integers = numpy.where(second > 0, left // numpy.maximum(second, 1), self.count)
-            beside = numpy.minimum(beside, numpy.where(self.nested, number, self.count))
-            held: Integers = number * first + beside * second
-            numpy.maximum(most, held, out=most, where=left >= 0)
+            beside = numpy.minimum(beside + inside, self.count)
+            beside = numpy.minimum(beside, numpy.where(nested, number, self.count))
+            found: Integers = number * worth[0] + beside * worth[1]
+            numpy.maximum(most, found, out=most, where=left >= 0)
         return most
 
 

@@ -105,6 +105,13 @@ class HeadsAndTails:
         self.return_tail: Integers = numpy.full(shape, NEVER, dtype=numpy.int64)
         self.partners = _Partners(lanes, anchor=anchor)
         self.in_flight = [self._in_flight(number) for number in range(len(lanes.lanes))]
+        self.within = [self._within(number) for number in range(len(lanes.lanes))]
+        """Per lane: lanes on its device whose microbatches it holds, too, and how many it may hold beside one there."""
+        self.around = [
+            [(k, most) for k, pairs in enumerate(self.within) for j, most in pairs if j == number]
+            for number in range(len(lanes.lanes))
+        ]
+        """The same the other way round."""
         self.known_rounds: dict[Turns, MemoryTurns] = {}
         self.rounds = [self._rounds(number, returning=lane.returning) for number, lane in enumerate(lanes.lanes)]
         self.forced = [self._forced(number) for number in range(len(lanes.lanes))]
@@ -153,6 +160,21 @@ class HeadsAndTails:
             most = min(most, budget // held if held else most)
         return max(1, most)
 
+    def _within(self, number: int) -> list[tuple[int, int]]:
+        """Lanes on its device that hold only what this one holds, with the most F begun and not returned beside one.
+
+        If one F more is begun, none is held there, and until an I of this lane ends none can be: so I of as many have
+        ended there. The (k + most)-th F of this lane starts after the k-th I of that one.
+        """
+        lane, found = self.lanes.lanes[number], list[tuple[int, int]]()
+        for device, budget in zip(lane.devices, lane.budgets, strict=True):
+            for other in self.partners.on[device]:
+                inner = self.lanes.lanes[other]
+                if lane.held and number in self.partners.holders(other, device):
+                    room = max(budget, inner.budgets[inner.devices.index(device)]) - inner.held
+                    found.append((other, max(1, room // lane.held)))
+        return [(other, most) for other, most in found if most < self.count]
+
     def _rounds(self, number: int, *, returning: int) -> MemoryTurns:
         """How the actions of a lane take turns, if every I comes with so much work."""
         lane = self.lanes.lanes[number]
@@ -183,6 +205,8 @@ class HeadsAndTails:
         for flow in self.lanes.inputs[number]:
             ready = numpy.maximum(ready, self.forward_end[flow.sender] + flow.duration)
         ready[most:] = numpy.maximum(ready[most:], self.return_end[number, : self.count - most])
+        for inner, beside in self.within[number]:
+            ready[beside:] = numpy.maximum(ready[beside:], self.return_end[inner, : self.count - beside])
         rounds = self.rounds[number]
         returns = self.return_end[number] - lane.returning
         end = _in_line(ready, lane.forward)
@@ -218,6 +242,9 @@ class HeadsAndTails:
             target = self.lanes.lanes[flow.receiver]
             need = numpy.maximum(need, flow.duration + target.returning + self.return_tail[flow.receiver])
         need[most:] = numpy.maximum(need[most:], lane.forward + self.forward_tail[number, : self.count - most])
+        for outer, beside in self.around[number]:
+            after = self.lanes.lanes[outer].forward + self.forward_tail[outer, : self.count - beside]
+            need[beside:] = numpy.maximum(need[beside:], after)
         tail = numpy.maximum.accumulate(need - self.rank * lane.returning) + self.rank * lane.returning
         self.return_tail[number] = numpy.maximum(self.return_tail[number], tail)
 

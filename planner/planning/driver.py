@@ -232,6 +232,7 @@ def bound(run: SearchState) -> None:
             reached=run.threshold_ns,
             params=params,
         )
+        run.layouts += run.lower_bound.timely
         add_class_layouts(run)
     run.report("bound")
 

@@ -8,6 +8,7 @@ from planner.bounds.boundaries import Boundaries
 from planner.bounds.minimum_costs import Least
 from planner.bounds.packing import Packing, Split
 from planner.bounds.packing_search import Refutation
+from planner.bounds.seated_stages import Seatings
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
@@ -27,14 +28,46 @@ def follow(problem: Problem, plan: Plan, *, value: int, depth: int) -> int:
     packing = Packing(boundaries, deadline)
     refutation = Refutation(boundaries, Covering, most=1, effort=10**9)
     for passed in range(depth):
-        require(packing, plan, held=held, where=f"begin of split {passed}")
+        require(problem, packing, plan, held=held, where=f"begin of split {passed}")
         _, split = refutation._price(packing)
-        require(packing, plan, held=held, where=f"prices {passed}")
+        require(problem, packing, plan, held=held, where=f"prices {passed}")
         if split is None:
+            require_seating(problem, packing, plan, held=held)
             return passed
         packing = packing.part(split, first=is_first(split, plan, held=held))
-    require(packing, plan, held=held, where="end")
+    require(problem, packing, plan, held=held, where="end")
+    require_seating(problem, packing, plan, held=held)
     return depth
+
+
+def require_seating(problem: Problem, packing: Packing, plan: Plan, *, held: list[list[int]]) -> None:
+    """The plan is among the seatings of the open stages, and the schedule bound does not deny it."""
+    seatings, rows = Seatings(packing.stages, packing.loads), rows_of(packing)
+    free = dict(enumerate(seatings.kinds))
+    names, seating = dict[str, int](), list[tuple[int, tuple[int, ...]]]()
+    for stage, keys in sorted(zip(plan.stages, held, strict=True), key=lambda pair: pair[1]):
+        if not keys:
+            continue
+        for (device,) in stage.replicas:
+            if device not in names:
+                kind = kind_of(problem, packing, device)
+                names[device] = next(number for number, other in free.items() if other == kind)
+                del free[names[device]]
+        devices = tuple(names[device] for (device,) in stage.replicas)
+        seating.append((rows[keys[0], keys[-1] + 1, len(devices)], devices))
+    if packing.is_late(tuple(seating)):
+        raise LostError(f"the schedule bound denies {seating}")
+    found = seatings.find(most=10**6)
+    if found is not None and tuple(seating) not in found:
+        raise LostError(f"{seating} is none of the seatings")
+
+
+def kind_of(problem: Problem, packing: Packing, name: str) -> int:
+    """The kind of a device."""
+    device = problem.cluster.by_name[name]
+    alike = (device.type, device.usable_bytes)
+    (found,) = (number for number, kind in enumerate(packing.boundaries.kinds) if alike in kind.members)
+    return found
 
 
 def is_first(split: Split, plan: Plan, *, held: list[list[int]]) -> bool:
@@ -47,15 +80,16 @@ def is_first(split: Split, plan: Plan, *, held: list[list[int]]) -> bool:
     return any(keys and keys[0] == split.place for keys in held)
 
 
-def require(packing: Packing, plan: Plan, *, held: list[list[int]], where: str) -> None:
+def rows_of(packing: Packing) -> dict[tuple[int, int, int], int]:
+    """The row of every stage, by start, end and replicas."""
+    stages = packing.stages
+    keys = zip(stages.start.tolist(), stages.end.tolist(), stages.replicas.tolist(), strict=True)
+    return {key: row for row, key in enumerate(keys)}
+
+
+def require(problem: Problem, packing: Packing, plan: Plan, *, held: list[list[int]], where: str) -> None:
     """Every stage of the plan is open, and every device holds one of the loads."""
-    stages, loads = packing.stages, packing.loads
-    rows: dict[tuple[int, int, int], int] = {
-        key: row
-        for row, key in enumerate(
-            zip(stages.start.tolist(), stages.end.tolist(), stages.replicas.tolist(), strict=True)
-        )
-    }
+    stages, loads, rows = packing.stages, packing.loads, rows_of(packing)
     on: dict[str, list[int]] = {}
     for stage, keys in zip(plan.stages, held, strict=True):
         if not keys:
@@ -65,8 +99,8 @@ def require(packing: Packing, plan: Plan, *, held: list[list[int]], where: str) 
             raise LostError(f"{where}: the stage of keys {keys} on {len(stage.replicas)} replicas is closed")
         for (device,) in stage.replicas:
             on.setdefault(device, []).append(row)
-    known = set(zip(loads.first.tolist(), loads.second.tolist(), strict=True))
+    known = set(zip(loads.kind.tolist(), loads.first.tolist(), loads.second.tolist(), strict=True))
     for device, own in on.items():
         own.sort(key=lambda row: int(stages.start[row]))
-        if (own[0], own[1] if len(own) > 1 else -1) not in known:
+        if (kind_of(problem, packing, device), own[0], own[1] if len(own) > 1 else -1) not in known:
             raise LostError(f"{where}: what {device} holds is no load: {own}")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.minimum_costs import Least
 from planner.bounds.packing import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
-from planner.bounds.packing_search import Refutation, climb
-from planner.certificate import Bound, check_certificate, make_bound
+from planner.bounds.packing_search import Packed, Refutation, climb
+from planner.certificate import Bound, check_certificate, make_bound, schedule_bound
 from planner.costs import CostModel
 from planner.planning import make_plan
 from planner.problem import Options, Problem
@@ -152,6 +152,77 @@ def test_one_microbatch_at_a_time():
     assert check_certificate(few_in_flight(), json.loads(json.dumps(scarce.certificate))) == scarce.value_ns
 
 
+def folded(*, memory: int) -> Problem:
+    """Three layers, the first and the last on one device: each leaves 10 bytes of every microbatch."""
+    problem = make_chain([(10, 10, 0)] * 3, num_devices=2, num_microbatches=6, gradient=10**5)
+    layers = tuple(replace(layer, state_bytes=0, stash_bytes=10) for layer in problem.profile.layers)
+    machines = tuple(
+        replace(device, memory_bytes=size)
+        for device, size in zip(problem.cluster.devices, (memory, 10**6), strict=True)
+    )
+    options = replace(
+        problem.options,
+        receive_buffers=0,
+        max_stages_per_device=2,
+        partition=tuple((layer.name,) for layer in layers),
+        placement=tuple(((machines[number].name,),) for number in (0, 1, 0)),
+    )
+    profile, cluster = replace(problem.profile, layers=layers), replace(problem.cluster, devices=machines)
+    return replace(problem, profile=profile, cluster=cluster, options=options)
+
+
+def test_room_beside_one_microbatch():
+    """Tests that where one microbatch of the first stage fits beside one of the second, few are begun ahead of it."""
+    values = []
+    for memory in (29, 30, 10**6):
+        problem = folded(memory=memory)
+        plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=2))
+        assert plan.evidence is not None
+        values.append(schedule_bound(problem, plan.stages, costs=CostModel(problem)))
+        assert values[-1] == plan.evidence.makespan_ns
+    assert values == [260, 240, 240]
+
+
+def unlike(*speeds: int) -> Problem:
+    """Four layers too expensive to replicate, on devices that take so many times as long."""
+    problem = heavy(4, len(speeds))
+    (cost, *_), types = problem.profile.layers[0].costs, [f"slow{speed}" for speed in speeds]
+    costs = tuple(
+        replace(cost, device_type=name, forward_ns=10 * speed, input_grad_ns=10 * speed, weight_grad_ns=10 * speed)
+        for name, speed in dict(zip(types, speeds, strict=True)).items()
+    )
+    layers = tuple(replace(layer, costs=costs) for layer in problem.profile.layers)
+    machines = tuple(replace(device, type=name) for device, name in zip(problem.cluster.devices, types, strict=True))
+    profile, cluster = replace(problem.profile, layers=layers), replace(problem.cluster, devices=machines)
+    return replace(problem, profile=profile, cluster=cluster)
+
+
+def test_slow_devices_hold_less():
+    """Tests that what a slow device holds takes its own time: they do not fill it like a fast one."""
+    bound = packed(unlike(1, 3))
+    assert (bound.kind, bound.value_ns) == ("packing", 370)
+    assert packed(unlike(1, 1)).value_ns < 300
+    plan = make_plan(unlike(1, 3), limits=Limits(time_limit_s=60, max_rounds=1))
+    assert plan.evidence is not None
+    assert plan.evidence.makespan_ns == bound.value_ns
+    assert check_certificate(unlike(1, 3), json.loads(json.dumps(bound.certificate))) == bound.value_ns
+
+
+def test_five_kinds_of_devices_are_four_at_most():
+    """Tests that devices of many speeds are taken together by speed, every one in one kind."""
+    kinds = Boundaries(Least(unlike(5, 1, 4, 2, 3), CostModel(unlike(5, 1, 4, 2, 3)))).kinds
+    assert [[name for name, _ in kind.members] for kind in kinds] == [["slow1", "slow2"], ["slow3", "slow4"], ["slow5"]]
+    assert [kind.count for kind in kinds] == [2, 2, 1]
+
+
+def test_whole_plans_are_left_to_the_schedule_bound():
+    """Tests that a case without prices is closed where every plan that is left is late by the schedule bound."""
+    boundaries = Boundaries(Least(few_in_flight(), CostModel(few_in_flight())))
+    case = PackingCertificate((), None)
+    assert is_out_of_reach(boundaries, 249, cases=[case])
+    assert not is_out_of_reach(boundaries, 250, cases=[case])
+
+
 def test_nothing_is_begun_without_time():
     """Tests that the clock ends the search between two rounds, and that what was found until then holds."""
     boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
@@ -162,18 +233,18 @@ def test_nothing_is_begun_without_time():
         return len(asked) < 3
 
     start = 1
-    value, cases = climb(boundaries, start, make=Covering, effort=10**8, has_time=until_the_third)
+    found = climb(boundaries, start, make=Covering, effort=10**8, has_time=until_the_third)
     assert len(asked) < 8
-    assert value == start or is_out_of_reach(boundaries, value - 1, cases=cases)
+    assert found.value == start or is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
 
 
 def test_too_many_pairs_are_not_begun():
     """Tests that with too little effort nothing is claimed, and with enough the same as ever."""
     boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
-    assert climb(boundaries, 200, make=Covering, effort=0) == (200, [])
-    value, cases = climb(boundaries, 200, make=Covering, effort=10**6)
-    assert value == 240
-    assert is_out_of_reach(boundaries, value - 1, cases=cases)
+    assert climb(boundaries, 200, make=Covering, effort=0) == Packed(200, [], [])
+    found = climb(boundaries, 200, make=Covering, effort=10**6)
+    assert found.value == 240
+    assert is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
 
 
 @pytest.mark.parametrize("factor", [2, 7, 1000])
