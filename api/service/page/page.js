@@ -34,7 +34,7 @@ async function refresh() {
     state.jobs = (await call("GET", "v1/plans?limit=100")).plans;
     fillPlans();
     say("");
-    if (state.job?.incumbent_ns && state.content && pareto) pareto.show(state.job, state.latest ?? state.content, state.jobs);
+    if (state.content) fillInstruments();
   } catch (error) {
     say(error.message);
   }
@@ -113,22 +113,32 @@ async function show(id, choices = { incumbent: null, baseline: null, against: nu
 // Shows what the address says.
 async function open() {
   const { plan } = readAddress();
-  state.control?.abort();
+  leave();
   state.control = new AbortController();
-  Object.assign(state, { job: null, story: [], content: null, latest: null });
   document.body.dataset.view = plan ? "plan" : "start";
   byId("ask").open = !plan;
   fillPlans();
   if (!plan) return;
   const { signal } = state.control;
   try {
-    state.job = await call("GET", `v1/plans/${plan}`, undefined, { signal });
+    const job = await call("GET", `v1/plans/${plan}`, undefined, { signal });
+    if (signal.aborted) return;
+    state.job = job;
     fillHead();
     await news(signal);
     if (isLive(state.job)) await live(plan, signal);
   } catch (error) {
     if (!signal.aborted) lost(error);
   }
+}
+
+// What is shown is about to be something else.
+function leave() {
+  state.control?.abort();
+  Object.assign(state, { job: null, story: [], content: null, latest: null, isLoading: false, isStale: false });
+  byId("timeline-card").removeAttribute("aria-busy");
+  whatIf?.leave();
+  pareto?.leave();
 }
 
 function lost(error) {
@@ -140,6 +150,7 @@ function lost(error) {
 async function live(id, signal) {
   const last = state.story.length ? state.story[state.story.length - 1].seq : 0;
   await follow(id, { after: last, signal, onNews: () => news(signal), onTrouble: (error) => say(error.message) });
+  if (signal.aborted) return;
   await news(signal);
   await refresh();
 }
@@ -148,6 +159,7 @@ async function live(id, signal) {
 async function news(signal) {
   const { id } = state.job;
   const [job, { events }] = await Promise.all([call("GET", `v1/plans/${id}`, undefined, { signal }), call("GET", `v1/plans/${id}/history`, undefined, { signal })]);
+  if (signal.aborted) return;
   Object.assign(state, { job, story: events });
   fillHead();
   fillSearch();
@@ -174,8 +186,10 @@ async function draw() {
     if (!error.status) console.error(error);
     say(error.message);
   } finally {
-    state.isLoading = false;
-    byId("timeline-card").removeAttribute("aria-busy");
+    if (!signal.aborted) {
+      state.isLoading = false;
+      byId("timeline-card").removeAttribute("aria-busy");
+    }
   }
 }
 
@@ -238,10 +252,16 @@ function fillPlan() {
   fillBaselines();
   fillSearch();
   fillScrubber();
-  whatIf ??= new WhatIf(byId("what-if-body"), { base: () => state.job, onAsked: () => refresh() });
-  whatIf.show(state.latest ?? content);
+  fillInstruments();
+}
+
+// What asks on behalf of a plan that is there; its picture is the sign that it is.
+function fillInstruments() {
+  const { job, jobs } = state, content = state.latest ?? state.content;
+  whatIf ??= new WhatIf(byId("what-if-body"), { onAsked: () => refresh() });
+  whatIf.show(job, content);
   pareto ??= new Pareto(byId("pareto-body"), { onAsked: () => refresh() });
-  pareto.show(job, state.latest ?? content, state.jobs);
+  pareto.show(job, content, jobs);
 }
 
 function showTimeline(content) {
@@ -283,9 +303,8 @@ async function lookAtTrace(file) {
   say("Reading the trace …");
   try {
     const trace = await sendFile("v1/traces", file);
-    state.control?.abort();
+    leave();
     writeAddress({ plan: null, incumbent: null, baseline: null, against: null });
-    Object.assign(state, { job: null, content: null, latest: null, story: [] });
     document.body.dataset.view = "trace";
     fillPlans();
     byId("headline").textContent = traceHeadline(trace);
@@ -363,7 +382,9 @@ async function save(what, name) {
 
 async function act(verb) {
   try {
-    state.job = await call("POST", `v1/plans/${state.job.id}:${verb}`, "{}");
+    const job = await call("POST", `v1/plans/${state.job.id}:${verb}`, "{}");
+    if (job.id !== state.job?.id) return;
+    state.job = job;
     fillHead();
   } catch (error) {
     say(error.message);
@@ -372,8 +393,14 @@ async function act(verb) {
 
 async function remove() {
   if (!confirm("Delete this plan for good?")) return;
-  await call("DELETE", `v1/plans/${state.job.id}`);
-  writeAddress({ plan: null, incumbent: null, baseline: null, against: null });
+  const { id } = state.job;
+  leave();
+  try {
+    await call("DELETE", `v1/plans/${id}`);
+    writeAddress({ plan: null, incumbent: null, baseline: null, against: null });
+  } catch (error) {
+    say(error.message);
+  }
   await open();
   await refresh();
 }

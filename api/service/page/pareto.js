@@ -35,6 +35,9 @@ export class Pareto {
     else this.look();
   }
 
+  // The page turns to something else: what is under way is told to nobody.
+  leave() { this.job = null; }
+
   // Money is spent on devices: the same positions, by what they cost.
   instrument() { return instrumentsOf(this.content).find(({ name }) => name === (this.axis === "money" ? "devices" : this.axis)); }
 
@@ -45,11 +48,11 @@ export class Pareto {
     const changes = positions.map(({ change }) => ({ ...noChange(), ...change }));
     try {
       const ranges = await findRanges(job, changes);
-      if (job.id !== this.job.id || axis !== this.axis) return;
+      if (job.id !== this.job?.id || axis !== this.axis) return;
       this.ranges = ranges.map((range, place) => ({ ...range, text: positions[place].text }));
       this.paint();
     } catch (error) {
-      this.told.textContent = error.message;
+      if (job.id === this.job?.id) this.told.textContent = error.message;
     }
   }
 
@@ -105,10 +108,11 @@ export class Pareto {
   }
 
   async askAll() {
+    const { job } = this;
     this.planAll.disabled = true;
     try {
       for (const { change } of this.missing(this.points())) {
-        this.onAsked(await call("POST", "v1/what-if", JSON.stringify({ base: this.job.id, change, limits: { time_limit_s: 10 } })));
+        this.onAsked(await call("POST", "v1/what-if", JSON.stringify({ base: job.id, change, limits: { time_limit_s: 10 } })));
       }
     } catch (error) {
       this.told.textContent = error.message;

@@ -30,21 +30,29 @@ export function instrumentsOf(content) {
 function signed(value, write) { return value < 0 ? `−${write(-value)}` : `+${write(value)}`; }
 
 export class WhatIf {
-  // `root`: where it stands; `base()`: the job; `onAsked()`: a plan for a change was asked for.
-  constructor(root, { base, onAsked }) {
-    Object.assign(this, { root, base, onAsked, content: null, sliders: [], busy: false, isStale: false, control: null, range: null });
+  // `root`: where it stands; `onAsked()`: a plan for a change was asked for.
+  constructor(root, { onAsked }) {
+    Object.assign(this, { root, onAsked, job: null, content: null, sliders: [], busy: false, isStale: false, control: null, range: null });
   }
 
-  show(content) {
-    const key = JSON.stringify([this.base().id, content.machine.devices.length, content.numMicrobatches]);
-    this.content = content;
+  // `job` has a plan, of which `content` is the picture.
+  show(job, content) {
+    const key = JSON.stringify([job.id, content.machine.devices.length, content.numMicrobatches]);
+    Object.assign(this, { job, content });
     if (key === this.key) {
-      if (this.range && this.plan !== this.base().plan_sha256 + this.base().incumbent_ns) this.lookUp();
+      if (this.range && this.plan !== planOf(job)) this.lookUp();
       return;
     }
-    this.key = key;
-    this.control?.abort();
+    this.leave();
+    Object.assign(this, { job, key });
     this.build();
+  }
+
+  // The page turns to something else: nothing more is asked about the job.
+  leave() {
+    Object.assign(this, { job: null, key: null, range: null });
+    this.control?.abort();
+    this.observer?.disconnect();
   }
 
   build() {
@@ -91,31 +99,37 @@ export class WhatIf {
     return { ...change, ...overrides };
   }
 
-  // One question at a time; what was moved meanwhile is asked next, then what else the sliders could say.
+  // One question at a time; what was moved meanwhile is asked next, then what else the sliders could say. Whatever is
+  // asked is asked about the job that the question began with, for the page may show another one when the answer comes.
   async lookUp() {
     this.isStale = true;
     if (this.busy) return;
     this.busy = true;
     try {
-      while (this.isStale) {
-        this.isStale = false;
-        this.plan = this.base().plan_sha256 + this.base().incumbent_ns;
-        const [range] = await findRanges(this.base(), [this.change()]);
-        this.tell(range);
-        for (const other of this.sliders) if (!this.isStale && !isLive(this.base())) await this.lookAlong(other);
-      }
-    } catch (error) {
-      this.answer.textContent = error.message;
+      while (this.isStale && this.job) await this.lookOnce(this.job);
     } finally {
       this.busy = false;
     }
   }
 
+  async lookOnce(job) {
+    const isOver = () => this.isStale || this.job?.id !== job.id;
+    this.isStale = false;
+    this.plan = planOf(job);
+    try {
+      const [range] = await findRanges(job, [this.change()]);
+      if (this.job?.id === job.id) this.tell(range);
+      for (const other of this.sliders) if (!isOver() && !isLive(job)) await this.lookAlong(job, other, isOver);
+    } catch (error) {
+      if (this.job?.id === job.id) this.answer.textContent = error.message;
+    }
+  }
+
   // The other positions of a slider, while the others stay.
-  async lookAlong(slider) {
+  async lookAlong(job, slider, isOver) {
     const changes = slider.positions.map(({ change }) => this.change(change));
-    for (let from = 0; from < changes.length && !this.isStale; from += AT_ONCE) await findRanges(this.base(), changes.slice(from, from + AT_ONCE));
-    if (!this.isStale) this.paintStrip(slider, changes);
+    for (let from = 0; from < changes.length && !isOver(); from += AT_ONCE) await findRanges(job, changes.slice(from, from + AT_ONCE));
+    if (!isOver()) this.paintStrip(slider, changes.map((change) => knownRange(job, change)));
   }
 
   // Once it can be seen, every slider shows what its positions would bring.
@@ -132,14 +146,13 @@ export class WhatIf {
   tell(range) {
     this.range = range;
     const before = objectiveOf(this.content, this.content.plans[0].figures);
-    this.sharpen.disabled = isLive(this.base()) || !isNumber(range.at_least_ns) || isNoChange(range.change);
+    this.sharpen.disabled = isLive(this.job) || !isNumber(range.at_least_ns) || isNoChange(range.change);
     this.answer.textContent = isNoChange(range.change) ? HINT : rangeInWords(range, { before, count: this.content.numMicrobatches });
     this.paintScale(range, before);
   }
 
   // Every position of the slider as a bar from the least to the most, on one scale.
-  paintStrip(slider, changes) {
-    const ranges = changes.map((change) => knownRange(this.base(), change));
+  paintStrip(slider, ranges) {
     const known = ranges.filter((range) => range && isNumber(range.at_least_ns));
     if (!known.length) return;
     const least = Math.min(...known.map((range) => range.at_least_ns)), most = Math.max(...known.map((range) => range.at_most_ns ?? range.at_least_ns), least + 1);
@@ -167,16 +180,17 @@ export class WhatIf {
   }
 
   async ask() {
-    const { change } = this.range;
+    const { range: { change }, job: base } = this;
     this.control = new AbortController();
     const { signal } = this.control;
     this.sharpen.disabled = true;
     try {
-      let job = await call("POST", "v1/what-if", JSON.stringify({ base: this.base().id, change, limits: { time_limit_s: 20 } }));
+      let job = await call("POST", "v1/what-if", JSON.stringify({ base: base.id, change, limits: { time_limit_s: 20 } }));
       this.onAsked(job);
       const update = async () => {
         job = await call("GET", `v1/plans/${job.id}`, undefined, { signal });
-        this.sharpenRange(change, job);
+        this.tell(sharpen(base, change, { least: job.lower_bound_ns, most: job.incumbent_ns }));
+        this.sharpen.disabled = isLive(job);
       };
       await follow(job.id, { signal, onNews: update, onTrouble: () => {} });
       if (signal.aborted) return;
@@ -189,12 +203,9 @@ export class WhatIf {
       if (!signal.aborted) this.answer.textContent = error.message;
     }
   }
-
-  sharpenRange(change, job) {
-    this.tell(sharpen(this.base(), change, { least: job.lower_bound_ns, most: job.incumbent_ns }));
-    this.sharpen.disabled = isLive(job);
-  }
 }
+
+function planOf(job) { return `${job.plan_sha256} ${job.incumbent_ns}`; }
 
 // The range in words, against the present plan; with another number of microbatches, per microbatch.
 function rangeInWords({ change, at_least_ns: least, at_most_ns: most, witness, reason }, { before, count }) {

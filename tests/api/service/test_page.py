@@ -173,6 +173,39 @@ def test_plans_are_found_compared_and_planned_again(page: Chrome, running: Runni
     assert (again["start_from"], again["project"]) == (first, "found-a")
 
 
+HOLD_RANGES = """
+const real = window.fetch;
+window.fetch = async (path, options) => {
+  const answer = await real(path, options);
+  const isOfSlider = String(path).endsWith("ranges") && JSON.parse(options.body).changes.length === 3;
+  if (isOfSlider) await new Promise((done) => { (window.held ??= []).push(done); });
+  return answer;
+};
+document.getElementById("what-if-body").scrollIntoView();
+"""
+
+LET_GO = "const done = arguments[0]; for (const go of window.held) go(); setTimeout(done, 500)"
+
+
+def test_ranges_are_asked_of_plans_only(page: Chrome, running: Running):
+    """Tests that answers to questions about one plan that come late lead to no question about the next one, which
+    waits in the queue and has no plan yet."""
+    client = running.client()
+    first = client.plan(make_toy_problem(), limits=Limits(time_limit_s=20.0, max_rounds=1))["id"]
+    page.get(f"{running.url}/?plan={first}")
+    page.execute_script(HOLD_RANGES)
+    wait_for(page, lambda page: page.execute_script("return window.held?.length"))
+    body = client.demo("vgg16-ethernet") | {"limits": {"time_limit_s": 600}}
+    long = json.loads(request(running, "POST", "/v1/plans", body)[2])["id"]
+    page.execute_script(DROP, "toy.json", json.dumps(TOY | {"limits": {"time_limit_s": 20, "max_rounds": 2}}))
+    wait_for(page, lambda page: query(page)["plan"] != first and says("#plan-state", "queued")(page))
+    page.execute_async_script(LET_GO)
+    assert text_of(page, "#plan-state") == "queued"
+    client.delete(long)
+    wait_for(page, says("#plan-state", "succeeded"))
+    wait_for(page, says("#what-if-body .answer", "Move a slider"))
+
+
 def rows_of(page: Chrome) -> list[Any]:
     """The plans on the left."""
     return page.find_elements(By.CSS_SELECTOR, "#plans-list .job")
