@@ -40,7 +40,8 @@ function distanceInWords(content, plan, own) {
   if (plan.figures.solutionStatus === "optimal") return "proved to be the fastest there is";
   if (!isNumber(content.lowerBoundNs)) return "";
   const gap = (own - content.lowerBoundNs) / own;
-  return gap <= 0 ? "proved to be the fastest there is" : `at most ${inPercent(gap, gap < 0.0995 ? 1 : 0)} from perfect`;
+  if (gap <= 0) return "proved to be the fastest there is";
+  return gap < 0.0005 ? "less than 0.1 % from perfect" : `at most ${inPercent(gap, gap < 0.0995 ? 1 : 0)} from perfect`;
 }
 
 function roomInWords(plan) {

@@ -97,7 +97,13 @@ async function submitDemo(name) {
 async function listDemos() {
   try {
     const { demo_profiles: demos } = await call("GET", "v1/demo-profiles");
-    byId("demos").replaceChildren(...demos.map(({ name }) => element("li", {}, [button(name, { onClick: () => submitDemo(name), attributes: { "data-demo": name } })])));
+    const ask = (text, name) => button(text, { onClick: () => submitDemo(name), attributes: { "data-demo": name } });
+    byId("demos").replaceChildren(...demos.map(({ name }) => element("li", {}, [ask(name, name)])));
+    byId("welcome-demos").replaceChildren(...demos.map((demo) => {
+      const card = ask("", demo.name), figures = `${plural(demo.num_layers, "layer")}, ${plural(demo.num_devices, "device")}`;
+      card.append(element("strong", { text: demo.model }), element("span", { text: demo.machine }), element("small", { text: figures }));
+      return element("li", {}, [card]);
+    }));
   } catch (error) {
     say(error.message);
   }
