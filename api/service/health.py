@@ -173,12 +173,10 @@ def _demos() -> list[dict[str, Any]]:
     found = []
     for name in demo_names():
         workload = load_workload(f"demo:{name}")
-        told = {
-            "model": workload.profile.name,
-            "machine": workload.cluster.name,
-            "num_devices": len(workload.cluster.devices),
-            "num_layers": len(workload.profile.layers),
-        }
+        profile, cluster = workload.profile, workload.cluster
+        assert cluster is not None
+        told = {"model": profile.name, "machine": cluster.name, "num_devices": len(cluster.devices)}
+        told["num_layers"] = len(profile.layers)
         found.append({"name": name, "href": f"/v1/demo-profiles/{name}", **told})
     return found
 

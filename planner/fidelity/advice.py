@@ -187,29 +187,33 @@ def _remedies(step: RunStep, *, blocks_per_stage: int) -> Iterator[Remedy]:
         makespan_ns=replay_ns(anew),
         lower_bound_ns=bound_dealings(everything, len(hands)),
     )
-    yield from _cut_anew(step, everything, blocks_per_stage=blocks_per_stage)
-
-
-def _cut_anew(step: RunStep, microbatches: Sequence[Durations], *, blocks_per_stage: int) -> Iterator[Remedy]:
-    """The best number of blocks to leave on the last stage, if it is another than now."""
-    found: dict[int, int] = {}
-    pipelines, transfer_ns = len({pipeline for pipeline, _ in step.actions}), transfer_of(step)
-    if len(microbatches[0].forward_ns) < 2:
-        return
-    for kept in range(blocks_per_stage + 1):
-        cut = [recut(one, kept=kept, blocks_per_stage=blocks_per_stage) for one in microbatches]
-        dealing = deal_durations(cut, pipelines, transfer_ns=transfer_ns)
-        found[kept] = replay_ns(as_step(step, dealing, microbatches=cut, transfer_ns=transfer_ns))
-    kept = min(found, key=lambda each: found[each])
-    if kept != blocks_per_stage:
-        work = sum(sum(one.forward_ns) + sum(one.backward_ns) for one in microbatches)
-        rounded = 2 * len(microbatches) * len(microbatches[0].forward_ns)
+    found = cut_anew(step, blocks_per_stage=blocks_per_stage)
+    if found is not None:
+        kept, cut = found
+        work = sum(sum(one.forward_ns) + sum(one.backward_ns) for one in everything)
+        rounded = 2 * len(everything) * len(everything[0].forward_ns)
         yield Remedy(
             what=f"cut anew: {kept} of {blocks_per_stage} blocks left on the last stage, and dealt anew (1F1B; assumes "
             f"that a stage is {blocks_per_stage} equal blocks; what the last takes longer stays there)",
-            makespan_ns=found[kept],
+            makespan_ns=replay_ns(cut),
             lower_bound_ns=(work - rounded) // len(step.actions),
         )
+
+
+def cut_anew(step: RunStep, *, blocks_per_stage: int) -> tuple[int, RunStep] | None:
+    """The best number of blocks to leave on the last stage, and the step with them; None if it is that of now."""
+    hands = microbatches_of(step)
+    microbatches = [one for hand in hands.values() for one in hand]
+    if len(microbatches[0].forward_ns) < 2:
+        return None
+    steps: dict[int, RunStep] = {}
+    transfer_ns = transfer_of(step)
+    for kept in range(blocks_per_stage + 1):
+        cut = [recut(one, kept=kept, blocks_per_stage=blocks_per_stage) for one in microbatches]
+        dealing = deal_durations(cut, len(hands), transfer_ns=transfer_ns)
+        steps[kept] = as_step(step, dealing, microbatches=cut, transfer_ns=transfer_ns)
+    kept = min(steps, key=lambda each: replay_ns(steps[each]))
+    return None if kept == blocks_per_stage else (kept, steps[kept])
 
 
 def recut(one: Durations, *, kept: int, blocks_per_stage: int) -> Durations:
