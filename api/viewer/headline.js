@@ -19,10 +19,12 @@ export function objectiveOf(content, figures) { return content.objective === "sp
 function rivalOf(content, plan) {
   const known = plan.baselines.filter((row) => row.fits && isNumber(objectiveOf(content, row)));
   const best = (rows) => rows.reduce((a, b) => (objectiveOf(content, b) < objectiveOf(content, a) ? b : a));
-  const usual = known.filter((row) => row.family === RIVAL && row.name.startsWith(RIVAL));
+  const isUsual = (row) => row.family === RIVAL && row.name.startsWith(RIVAL);
+  const usual = known.filter(isUsual);
   if (usual.length) return { name: RIVAL, ns: objectiveOf(content, best(usual)) };
   if (!known.length) return null;
-  return { name: methodOf(best(known).name), ns: objectiveOf(content, best(known)) };
+  const why = plan.baselines.some((row) => isUsual(row) && row.fits === false) ? ` (no ${RIVAL} fits)` : "";
+  return { name: `${methodOf(best(known).name)}${why}`, ns: objectiveOf(content, best(known)) };
 }
 
 export function methodOf(name) { return name.split(" (")[0]; }
