@@ -1,4 +1,4 @@
-"""A production step as the viewer draws plans: as it ran, as the contract replays it, and dealt anew."""
+"""A production step as the viewer draws plans: as it ran, as the contract replays it, dealt anew, and cut anew."""
 
 import base64
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.actions import KINDS
-from planner.fidelity.advice import advise
+from planner.fidelity.advice import advise, cut_anew
 from planner.fidelity.redealt import deal_anew
 from planner.fidelity.run_replay import Key, replay_ends_ns
 from profiles.importers.straggler import RunStep, read_straggler_trace
@@ -32,7 +32,7 @@ def read_trace_text(data: str) -> tuple[RunStep, ...]:
 
 
 def summarise_trace(data: str) -> dict[str, Any]:
-    """The advice on a trace, and the median step as it ran beside its replay and beside its best remedy."""
+    """The advice on a trace, and the median step as it ran beside its replay and its remedies."""
     steps = read_trace_text(data)
     step = sorted(steps, key=lambda each: each.measured_ns)[(len(steps) - 1) // 2]
     anew, _ = deal_anew(step)
@@ -44,6 +44,9 @@ def summarise_trace(data: str) -> dict[str, Any]:
     }
     drawn = {"run": _drawn(step, as_run), "replay": _drawn(step, replay_ends_ns(step))}
     drawn["dealt"] = _drawn(anew, replay_ends_ns(anew))
+    other = cut_anew(step, blocks_per_stage=BLOCKS_PER_STAGE)
+    if other is not None:
+        drawn["cut"] = _drawn(other.step, replay_ends_ns(other.step))
     advice = asdict(advise(steps, blocks_per_stage=BLOCKS_PER_STAGE))
     return {"advice": advice, "num_steps": len(steps), "step": step.number, "content": _content((step, anew), drawn)}
 

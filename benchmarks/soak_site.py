@@ -47,6 +47,8 @@ class SoakSite:
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     """By role and number, e.g. `worker-1`."""
     num_starts: int = 0
+    limits: tuple[str, ...] = ("hourly_jobs=1000000",)
+    """As `--limit` takes them."""
 
     @property
     def url(self) -> str:
@@ -63,7 +65,8 @@ class SoakSite:
         database = () if self.database_url is None else ("--database-url", self.database_url)
         if name == SERVICE:
             days = self.retention_s / 86400
-            limits = ("--retention-days", f"{days:.6f}", "--limit", "hourly_jobs=1000000", "--log-format", "text")
+            set_limits = [part for limit in self.limits for part in ("--limit", limit)]
+            limits = ("--retention-days", f"{days:.6f}", *set_limits, "--log-format", "text")
             door = ("--port", str(self.port), "--data", str(self.folder / "data"), "--memory-gib", str(SOLVER_GIB))
             command: Sequence[str] = ("serve", *door, *limits, *database)
         else:

@@ -33,6 +33,9 @@ QUICK = (200, 20_000)
 LOOKS = 200
 """How often each question is asked of a full store."""
 
+MOST_ROUNDS = 60
+"""Of housekeeping, an hour of them."""
+
 ROOM = Quota(unfinished_jobs=10**9, hourly_jobs=10**9, stored_bytes=2**50)
 
 
@@ -43,6 +46,8 @@ class Timings(threading.local):
 
     def __init__(self, seconds: dict[str, list[float]]) -> None:
         self.seconds = seconds
+        self.worked_s: dict[str, list[float]] = {}
+        """Of that, processor time of the thread; with PostgreSQL its server works besides."""
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
@@ -59,16 +64,17 @@ class Timings(threading.local):
 
         @contextmanager
         def timed(*, is_writing: bool = True) -> Iterator[Cursor]:
-            begin = time.perf_counter()
+            begin, worked = time.perf_counter(), time.thread_time()
             with plain(is_writing=is_writing) as cursor:
                 yield cursor
+            self.worked_s.setdefault(self.now_doing, []).append(time.thread_time() - worked)
             self.seconds.setdefault(self.now_doing, []).append(time.perf_counter() - begin)
 
         database.transaction = timed  # type: ignore[method-assign]
 
-    def percentiles(self, what: str) -> str:
+    def percentiles(self, what: str, *, of: dict[str, list[float]] | None = None) -> str:
         """Median, 99th percentile and the longest, in milliseconds."""
-        times = sorted(self.seconds[what])
+        times = sorted((of or self.seconds)[what])
         chosen = (times[len(times) // 2], times[int(0.99 * (len(times) - 1))], times[-1])
         return " / ".join(f"{1000 * value:.1f}" for value in chosen)
 
@@ -141,6 +147,16 @@ def keep_submitting(store: SqlStore, timings: Timings, is_over: threading.Event)
     store.close()
 
 
+def keep_house(store: SqlStore, timings: Timings) -> int:
+    """What the service does once a minute, until nothing comes back any more; the answer is how often."""
+    rounds, before = 0, 0
+    while before != (before := size_of(store.database)) and rounds < MOST_ROUNDS:
+        with timings.doing("expire"):
+            store.expire(older_than_s=-3600.0)
+        rounds += 1
+    return rounds
+
+
 def size_of(database: Database) -> int:
     """Bytes that the store takes on the disk."""
     if isinstance(database, SqliteDatabase):
@@ -160,6 +176,8 @@ def measure(database: Database, *, count: int, size: int) -> Iterator[tuple[str,
     asked = ("list", "count", "look for an answer", "claim", "finish")
     for what in ("submit", "submit to a full store", *asked):
         yield what, timings.percentiles(what)
+    for what in ("submit", "submit to a full store", "list"):
+        yield f"{what}, processor time", timings.percentiles(what, of=timings.worked_s)
     full = size_of(database)
     begin, is_over = time.perf_counter(), threading.Event()
     other = threading.Thread(target=keep_submitting, args=(store, timings, is_over))
@@ -177,6 +195,8 @@ def measure(database: Database, *, count: int, size: int) -> Iterator[tuple[str,
         with psycopg.connect(database.url, autocommit=True) as connection:
             connection.execute("VACUUM")  # what autovacuum does sooner or later
     yield "GB on the disk afterwards", f"{size_of(database) / 1e9:.2f}"
+    rounds = keep_house(store, timings)
+    yield f"GB on the disk after {rounds} rounds of housekeeping more", f"{size_of(database) / 1e9:.2f}"
     submitted = timings.seconds["submit"]
     source = texts(size)
     for _ in range(count // 10):

@@ -28,6 +28,7 @@ from api.service import (
 from api.service.core import Service
 from api.service.openapi import allowed_methods, make_document
 from api.service.problem_json import ServiceError
+from api.service.request_body import busy
 from api.service.responses import render_json
 from api.service.settings import Settings
 from api.service.warmup import build_everything
@@ -133,10 +134,9 @@ PROBES = ("/livez", "/readyz")
 
 def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
     """Times every request, puts the common headers on its answer, and refuses what is too much at once."""
-    under_way = 0
+    under_way = service.under_way
 
     async def handle(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        nonlocal under_way
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
@@ -153,12 +153,13 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
                 message = {**message, "headers": [*message.get("headers", []), *HEADERS, known]}
             await send(message)
 
-        is_too_much = under_way >= service.settings.traffic.requests and scope["path"] not in PROBES
-        under_way += 1
+        is_too_much = under_way.num_served >= under_way.traffic.requests and scope["path"] not in PROBES
+        under_way.num_requests += 1
         try:
             await (_refuse(tell) if is_too_much else app(scope, receive, tell))
         finally:
-            under_way -= 1
+            under_way.num_requests -= 1
+            under_way.let_go(scope.get("state", {}).get("body_bytes", 0))
             route = getattr(scope.get("route"), "path", "unknown")
             known = method if method in ("GET", "POST", "DELETE", "HEAD") else "other"
             seconds = time.monotonic() - begin
@@ -178,8 +179,7 @@ def _request_id(scope: MutableMapping[str, Any]) -> str:
 
 async def _refuse(send: Send) -> None:
     """503 before anything is looked at."""
-    busy = ServiceError(503, "busy", detail="too many requests are under way", headers={"Retry-After": "1"})
-    body = render_json(busy.document())
+    body = render_json(busy("too many requests are under way").document())
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),

@@ -21,6 +21,7 @@ from api.service.keys import KeyRing
 from api.service.metrics import Metrics
 from api.service.notifier import Executor, Hub
 from api.service.problem_json import ServiceError
+from api.service.request_body import UnderWay
 from api.service.settings import Settings
 from api.service.webhooks import Courier, Webhooks
 from planner.progress import Limits
@@ -59,6 +60,7 @@ class Service:
         self.engine = self._make_engine()
         self.executor = Executor(16)
         self.gallery = Gallery(self.store, self.executor)
+        self.under_way = UnderWay(settings.traffic)
         self.hub = Hub(self.store.versions, self.executor)
         self._streams: Counter[str] = Counter()
         self.in_flight: set[tuple[str, str]] = set()

@@ -152,11 +152,10 @@ async def list_projects(request: Request, caller: Reader) -> Response:
 
 
 @router.get("/v1/demo-profiles")
-async def list_demos(caller: Reader) -> Response:
-    """The workloads that come along."""
+async def list_demos(request: Request, caller: Reader) -> Response:
+    """The workloads that come along: what they are, and where."""
     del caller
-    links = [{"name": name, "href": f"/v1/demo-profiles/{name}"} for name in demo_names()]
-    return answer({"demo_profiles": links})
+    return answer({"demo_profiles": await service_of(request).executor.call(_demos)})
 
 
 @router.get("/v1/demo-profiles/{name}")
@@ -167,6 +166,19 @@ async def get_demo(request: Request, caller: Reader) -> Response:
     if name not in demo_names():
         raise not_found()
     return Response(await service_of(request).executor.call(_demo, name), media_type="application/json")
+
+
+@cache
+def _demos() -> list[dict[str, Any]]:
+    found = []
+    for name in demo_names():
+        workload = load_workload(f"demo:{name}")
+        profile, cluster = workload.profile, workload.cluster
+        assert cluster is not None
+        told = {"model": profile.name, "machine": cluster.name, "num_devices": len(cluster.devices)}
+        told["num_layers"] = len(profile.layers)
+        found.append({"name": name, "href": f"/v1/demo-profiles/{name}", **told})
+    return found
 
 
 @cache

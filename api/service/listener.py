@@ -2,10 +2,13 @@
 
 A connection *waits* while the server has no whole request of it to answer: its header is not complete, its body is
 still coming, or it is kept alive without a request. Headers and bodies have deadlines, and when too many connections
-wait, the one that has waited longest is dropped. What the parser refuses is a problem document like all others.
+wait, the one that has waited longest is dropped. Who is dropped comes again at once, and that costs more than to let
+it wait: hence many may, and the deadlines of those who came together are not the same. What the parser refuses is a
+problem document like all others.
 """
 
 import asyncio
+import random
 import resource
 import sys
 import time
@@ -31,7 +34,15 @@ LEAST_S = 1.0
 BURST = 4
 """Times as many as may wait, that many within `LEAST_S` are too many all the same."""
 
+SPREAD = 1.5
+"""The latest deadline by the earliest one."""
+
 _CODES = {400: "not_http", 408: "too_slow", 431: "header_too_large", 501: "not_http", 503: "busy"}
+
+
+def spread(seconds: float) -> float:
+    """A deadline of so many seconds, or of up to half as many more."""
+    return random.uniform(seconds, SPREAD * seconds)
 
 
 class WaitingConnections:
@@ -68,6 +79,8 @@ class DeadlineProtocol(H11Protocol):
     """uvicorn's connection, with deadlines; `make_protocol` gives it its limits."""
 
     waiting: WaitingConnections
+    """For the header of a request."""
+    waiting_bodies: WaitingConnections
     traffic: ClientLimits
 
     _deadline: asyncio.TimerHandle | None = None
@@ -96,7 +109,9 @@ class DeadlineProtocol(H11Protocol):
         if self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY):
             self._expect_nothing()
         elif state is h11.SEND_BODY and not self._is_in_body:
-            self._expect(self.traffic.body_timeout_s + BODY_GRACE_S)
+            self._expect_nothing()
+            self.waiting_bodies.add(self)
+            self._set_deadline(SPREAD * self.traffic.body_timeout_s + BODY_GRACE_S)
             self._is_in_body = True
 
     def on_response_complete(self) -> None:
@@ -108,12 +123,16 @@ class DeadlineProtocol(H11Protocol):
     def _expect(self, seconds: float) -> None:
         self._expect_nothing()
         self.waiting.add(self)
+        self._set_deadline(spread(seconds))
+
+    def _set_deadline(self, seconds: float) -> None:
         if not self.transport.is_closing():
             self._deadline = self.loop.call_later(seconds, self._on_deadline)
 
     def _expect_nothing(self) -> None:
         self._is_in_body = False
         self.waiting.remove(self)
+        self.waiting_bodies.remove(self)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -156,13 +175,13 @@ class DeadlineProtocol(H11Protocol):
 
 
 def make_protocol(traffic: ClientLimits) -> type[asyncio.Protocol]:
-    """The protocol of one server, whose connections know each other.
-
-    A body that is still coming is a request under way: half of those may wait, so that the others are answered.
-    """
+    """The protocol of one server, whose connections know each other."""
     files = max(64, (raise_file_limit() - RESERVED_FILES) // 3)
-    most = min(traffic.waiting_connections, max(1, traffic.requests // 2), files)
-    attributes: dict[str, Any] = {"waiting": WaitingConnections(most), "traffic": traffic}
+    attributes: dict[str, Any] = {
+        "waiting": WaitingConnections(min(traffic.waiting_connections, files)),
+        "waiting_bodies": WaitingConnections(min(traffic.waiting_bodies, files)),
+        "traffic": traffic,
+    }
     return type("ServerProtocol", (DeadlineProtocol,), attributes)
 
 

@@ -120,7 +120,7 @@ async def look_at_trace(request: Request, caller: Writer) -> Response:
     """A production job by its trace: as it ran, replayed, dealt anew, and what is slow; nothing is stored."""
     del caller
     service = service_of(request)
-    body = await read_body(request, service.settings.traffic, is_json=False)
+    body = await read_body(request, service.under_way, is_json=False)
     data = await service.executor.call(base64.b64encode, body)
     made = await service.inspector.ask(what="job_trace", data=data.decode())
     return answer(made["trace"], headers={"Cache-Control": "no-store"})
@@ -130,7 +130,7 @@ async def look_at_trace(request: Request, caller: Writer) -> Response:
 async def find_ranges(request: Request, caller: Writer) -> Response:
     """Between what the best plan of each change lies, for certain and at once."""
     service = service_of(request)
-    body = await read_body(request, service.settings.traffic)
+    body = await read_body(request, service.under_way)
     order: RangeOrder = await service.executor.call(read_order, RangeOrder, body)
     if len(order.changes) > MOST_CHANGES:
         complaint = Complaint(pointer="/changes", code="limit", detail=f"give at most {MOST_CHANGES} changes")

@@ -86,7 +86,7 @@ async def verify_plan(request: Request, caller: Writer) -> Response:
     """Check a plan against every rule."""
     del caller
     service = service_of(request)
-    body = await read_body(request, service.settings.traffic)
+    body = await read_body(request, service.under_way)
     order = await service.executor.call(read_order, Verification, body)
     made = await _inspect(service, order, what="verdict", certificate=order.certificate)
     return answer(made["verdict"])
@@ -97,7 +97,7 @@ async def play_plan(request: Request, caller: Writer) -> Response:
     """Play a plan and make something of it."""
     del caller
     service = service_of(request)
-    body = await read_body(request, service.settings.traffic)
+    body = await read_body(request, service.under_way)
     order = await service.executor.call(read_order, Playback, body)
     other = None if order.other is None else json.dumps(order.other)
     made = await _inspect(service, order, what=order.what, other=other)
@@ -120,7 +120,7 @@ async def _inspect(service: Service, order: Any, *, what: str, **more: Any) -> d
 async def ask_what_if(request: Request, caller: Writer) -> Response:
     """The same question with a change; the answer is a plan that says how far the objective moved."""
     service = service_of(request)
-    body = await read_body(request, service.settings.traffic)
+    body = await read_body(request, service.under_way)
     key = idempotency_key(request)
     with service.only_one(caller.tenant, key):
         return await _ask_what_if(service, request, caller=caller, body=body, key=key)

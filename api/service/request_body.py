@@ -1,27 +1,81 @@
 """Bodies, read with a limit on their size and their time, in the one form that is accepted."""
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from api.service.listener import spread
 from api.service.problem_json import ServiceError
 from api.service.settings import ClientLimits
 
 
-async def read_body(request: Request, traffic: ClientLimits, *, is_json: bool = True) -> bytes:
-    """The bytes of a body, of a JSON one unless said otherwise; raises ServiceError 400, 408, 413 or 415."""
+class UnderWay:
+    """The requests of a service at this moment, and the bodies that they brought."""
+
+    def __init__(self, traffic: ClientLimits) -> None:
+        self.traffic = traffic
+        self.num_requests = 0
+        self._num_arriving = 0
+        self._num_bytes = 0
+
+    @property
+    def num_served(self) -> int:
+        """Requests that have come whole."""
+        return self.num_requests - self._num_arriving
+
+    @contextlib.contextmanager
+    def arriving(self) -> Iterator[None]:
+        """A body comes for as long as the context lasts."""
+        self._num_arriving += 1
+        try:
+            yield
+        finally:
+            self._num_arriving -= 1
+
+    def hold(self, request: Request, size: int) -> None:
+        """So many bytes more, until the request ends; raises ServiceError 503 for too many."""
+        if self._num_bytes + size > self.traffic.body_bytes:
+            raise busy("the bodies of the requests under way are too large together")
+        self._num_bytes += size
+        request.state.body_bytes = getattr(request.state, "body_bytes", 0) + size
+
+    def let_go(self, size: int) -> None:
+        """Bytes of a request that has ended."""
+        self._num_bytes -= size
+
+
+def busy(detail: str) -> ServiceError:
+    """Not now."""
+    return ServiceError(503, "busy", detail=detail, headers={"Retry-After": "1"})
+
+
+async def read_body(request: Request, under_way: UnderWay, *, is_json: bool = True) -> bytes:
+    """The bytes of a body, of a JSON one unless said otherwise; raises ServiceError 400, 408, 413, 415 or 503."""
+    traffic = under_way.traffic
     if is_json:
         _require_form(request)
     _require_length(request, traffic.max_body_bytes)
+    with under_way.arriving():
+        body = await _read(request, under_way)
+    if under_way.num_served > traffic.requests:
+        raise busy("too many requests are under way")
+    return body
+
+
+async def _read(request: Request, under_way: UnderWay) -> bytes:
+    traffic = under_way.traffic
     chunks: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(traffic.body_timeout_s):
+        async with asyncio.timeout(spread(traffic.body_timeout_s)):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > traffic.max_body_bytes:
                     raise _too_large(traffic.max_body_bytes)
+                under_way.hold(request, len(chunk))
                 chunks.append(chunk)
     except TimeoutError:
         detail = f"the body took more than {traffic.body_timeout_s:g} s"

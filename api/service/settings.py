@@ -17,14 +17,17 @@ class ClientLimits:
     max_body_bytes: int = 8 * 2**20
     """Largest body."""
     body_timeout_s: float = 10.0
-    """How long a body may take to arrive."""
+    """How long a body may take to arrive, or up to half as long again."""
+    body_bytes: int = 256 * 2**20
+    """Bytes of the bodies of all requests under way, together."""
     header_timeout_s: float = 10.0
-    """How long the header of a request may take to arrive."""
-    waiting_connections: int = 1024
-    """Connections without a whole request, at most half of `requests`; beyond it the one that has waited longest is
-    dropped."""
+    """How long the header of a request may take to arrive, or up to half as long again."""
+    waiting_connections: int = 8192
+    """Connections without the whole header of a request; beyond it the one that has waited longest is dropped."""
+    waiting_bodies: int = 4096
+    """Requests whose body has not come whole; beyond it the same."""
     requests: int = 1000
-    """Requests that may be under way at once."""
+    """Requests that may be under way at once, without those whose body is still coming."""
     requests_per_s: float = 50.0
     """Requests per key, on average; twenty times as many at once."""
     burst: int = 1000

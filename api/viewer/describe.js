@@ -18,12 +18,15 @@ export function inMs(ns) {
 }
 
 export function inPercent(fraction, digits = 1) {
-  return isNumber(fraction) ? `${(100 * fraction).toFixed(digits)} %` : "–";
+  if (!isNumber(fraction)) return "–";
+  const text = (100 * fraction).toFixed(digits);
+  return `${Number(text) === 0 ? text.replace("-", "") : text} %`;
 }
 
 export function inBytes(bytes) {
   if (!isNumber(bytes)) return "–";
-  const power = Math.min(5, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(bytes))) / 10)));
+  const ofSize = Math.min(5, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(bytes))) / 10)));
+  const power = ofSize && ofSize < 5 && Math.round(Math.abs(bytes) / 1024 ** ofSize) === 1024 ? ofSize + 1 : ofSize; // 1.00 GiB, not 1024 MiB
   const value = bytes / 1024 ** power;
   return `${power ? value.toPrecision(Math.abs(value) >= 1000 ? 4 : 3) : value} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][power]}`;
 }

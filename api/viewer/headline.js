@@ -19,10 +19,12 @@ export function objectiveOf(content, figures) { return content.objective === "sp
 function rivalOf(content, plan) {
   const known = plan.baselines.filter((row) => row.fits && isNumber(objectiveOf(content, row)));
   const best = (rows) => rows.reduce((a, b) => (objectiveOf(content, b) < objectiveOf(content, a) ? b : a));
-  const usual = known.filter((row) => row.family === RIVAL && row.name.startsWith(RIVAL));
+  const isUsual = (row) => row.family === RIVAL && row.name.startsWith(RIVAL);
+  const usual = known.filter(isUsual);
   if (usual.length) return { name: RIVAL, ns: objectiveOf(content, best(usual)) };
   if (!known.length) return null;
-  return { name: methodOf(best(known).name), ns: objectiveOf(content, best(known)) };
+  const why = plan.baselines.some((row) => isUsual(row) && row.fits === false) ? ` (no ${RIVAL} fits)` : "";
+  return { name: `${methodOf(best(known).name)}${why}`, ns: objectiveOf(content, best(known)) };
 }
 
 export function methodOf(name) { return name.split(" (")[0]; }
@@ -40,7 +42,8 @@ function distanceInWords(content, plan, own) {
   if (plan.figures.solutionStatus === "optimal") return "proved to be the fastest there is";
   if (!isNumber(content.lowerBoundNs)) return "";
   const gap = (own - content.lowerBoundNs) / own;
-  return gap <= 0 ? "proved to be the fastest there is" : `at most ${inPercent(gap, gap < 0.0995 ? 1 : 0)} from perfect`;
+  if (gap <= 0) return "proved to be the fastest there is";
+  return gap < 0.0005 ? "less than 0.1 % from perfect" : `at most ${inPercent(gap, gap < 0.0995 ? 1 : 0)} from perfect`;
 }
 
 function roomInWords(plan) {

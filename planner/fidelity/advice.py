@@ -193,40 +193,54 @@ def _remedies(step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParam
         makespan_ns=replay_ns(anew),
         lower_bound_ns=bound_dealings(everything, len(hands), transfer_ns=transfer_ns),
     )
-    yield from _cut_anew(step, everything, blocks_per_stage=blocks_per_stage, annealing=annealing)
+    other = cut_anew(step, blocks_per_stage=blocks_per_stage, annealing=annealing)
+    if other is not None:
+        yield Remedy(
+            what=f"cut anew: {other.kept} of {blocks_per_stage} blocks left on the last stage, and dealt anew (1F1B, "
+            f"one stage per device; assumes that a stage is {blocks_per_stage} equal blocks; what the last takes longer "
+            "stays there; the others share the rest evenly)",
+            makespan_ns=replay_ns(other.step),
+            lower_bound_ns=other.lower_bound_ns,
+        )
 
 
-def _cut_anew(
-    step: RunStep, microbatches: Sequence[Durations], *, blocks_per_stage: int, annealing: AnnealingParams | None
-) -> Iterator[Remedy]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherCut:
+    """A step with another number of blocks on its last stage, dealt anew."""
+
+    kept: int
+    """Blocks left on the last stage."""
+    step: RunStep
+    lower_bound_ns: int
+    """No cut of this kind, dealt in whatever way, is faster under 1F1B."""
+
+
+def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParams | None = None) -> OtherCut | None:
     """The best number of blocks to leave on the last stage, if it is another than now.
 
     Every number has its bound; they are dealt in that order until the next bound reaches the best.
     """
-    pipelines, transfer_ns = len({pipeline for pipeline, _ in step.actions}), transfer_of(step)
-    num_stages = len(microbatches[0].forward_ns)
+    hands = microbatches_of(step)
+    microbatches = [one for hand in hands.values() for one in hand]
+    num_stages, transfer_ns = len(microbatches[0].forward_ns), transfer_of(step)
     if num_stages < 2:
-        return
+        return None
     cuts = {
         kept: [recut(one, kept=kept, blocks_per_stage=blocks_per_stage) for one in microbatches]
         for kept in range(num_stages * blocks_per_stage + 1)
     }
-    bounds = {kept: bound_dealings(cut, pipelines, transfer_ns=transfer_ns, is_1f1b=True) for kept, cut in cuts.items()}
-    found: dict[int, int] = {}
+    bounds = {
+        kept: bound_dealings(cut, len(hands), transfer_ns=transfer_ns, is_1f1b=True) for kept, cut in cuts.items()
+    }
+    found: dict[int, RunStep] = {}
     for kept in sorted(cuts, key=lambda each: bounds[each]):
-        if not found or bounds[kept] < min(found.values()):
-            cut = cuts[kept]
-            dealing = deal_durations(cut, pipelines, transfer_ns=transfer_ns, annealing=annealing)
-            found[kept] = replay_ns(as_step(step, dealing, microbatches=cut, transfer_ns=transfer_ns))
-    kept = min(found, key=lambda each: found[each])
-    if kept != blocks_per_stage:
-        yield Remedy(
-            what=f"cut anew: {kept} of {blocks_per_stage} blocks left on the last stage, and dealt anew (1F1B, one "
-            f"stage per device; assumes that a stage is {blocks_per_stage} equal blocks; what the last takes longer "
-            "stays there; the others share the rest evenly)",
-            makespan_ns=found[kept],
-            lower_bound_ns=min(bounds.values()),
-        )
+        if not found or bounds[kept] < min(map(replay_ns, found.values())):
+            dealing = deal_durations(cuts[kept], len(hands), transfer_ns=transfer_ns, annealing=annealing)
+            found[kept] = as_step(step, dealing, microbatches=cuts[kept], transfer_ns=transfer_ns)
+    kept = min(found, key=lambda each: replay_ns(found[each]))
+    if kept == blocks_per_stage:
+        return None
+    return OtherCut(kept=kept, step=found[kept], lower_bound_ns=min(bounds.values()))
 
 
 def recut(one: Durations, *, kept: int, blocks_per_stage: int) -> Durations:

@@ -26,6 +26,7 @@ from planner.launch.launch_job import rank_arguments
 from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
+from tests.api.listening import listening
 from tests.integration.forked_ranks import Rank, start_rank
 from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
 from tests.integration.test_execute_command import environment, losses, start_ranks
@@ -351,13 +352,22 @@ def test_a_program_that_is_killed_again_and_again_is_given_up(tmp_path: Path, pl
     assert "lost after 0 heals, the most that --heals allows" in again.reason
 
 
-def test_torchrun_is_healed_by_the_command(tmp_path: Path, plan_text: str, capfd: pytest.CaptureFixture[str]):
-    """Tests that --heal starts torchrun anew without the killed rank, and says in JSON what happened."""
+def test_torchrun_is_healed_by_the_command(
+    tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    """Tests that --heal starts torchrun anew without the killed rank, and says in JSON what happened.
+
+    Tests that the service whose plan it is hears what was lost.
+    """
     (tmp_path / "plan.json").write_text(plan_text)
     lost, left = parse_plan(plan_text.encode()).devices
     words = ["launch", "torchrun", "plan.json", "--here", "--heal", "--heal-time-limit", "1", "--json"]
     program = ["--folder", "job", "--processors", "--", str(tmp_path / "pretend.py"), "once"]
-    assert main([*words, *program]) == 0
+    with listening() as service:
+        monkeypatch.setenv("PIPEPLAN_NOTIFY", f"http://127.0.0.1:{service.port}/v1/plans/{'0' * 32}")
+        assert main([*words, *program]) == 0
+    (notice,) = (json.loads(body) for _, body in service.heard)
+    assert (notice["event"], list(notice["detail"]["lost"])) == ("device_lost", [lost])
     said = capfd.readouterr()
     told = json.loads(said.out)
     assert (told["exit_code"], told["reason"], len(told["heals"])) == (0, "", 1)
@@ -477,7 +487,10 @@ def test_slurm_is_healed_by_the_command(
 def test_pods_are_healed_by_hand(
     tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """Tests that `job heal` deletes the job and applies one without the lost host, with recipe and plan beside it."""
+    """Tests that `job heal` deletes the job and applies one without the lost host, with recipe and plan beside it.
+
+    Tests that the service whose plan it is hears what was lost.
+    """
     (tmp_path / "plan.json").write_text(plan_text)
     kubectl = tmp_path / "bin" / "kubectl"
     kubectl.parent.mkdir()
@@ -492,7 +505,10 @@ def test_pods_are_healed_by_hand(
     assert "with --resume in the program" in capsys.readouterr().err
     assert main([*words[:-1], "job 2", *hosts, "--", *program, "--resume"]) == 0
     (tmp_path / "calls").unlink()
-    assert main(["job", "heal", "job 2", "--lost", "n0", "--heal-time-limit", "1"]) == 0
+    with listening() as service:
+        monkeypatch.setenv("PIPEPLAN_NOTIFY", f"http://127.0.0.1:{service.port}/?plan={'0' * 32}")
+        assert main(["job", "heal", "job 2", "--lost", "n0", "--heal-time-limit", "1"]) == 0
+    assert [json.loads(body) for _, body in service.heard] == [{"event": "device_lost", "detail": {"lost": ["d0"]}}]
     assert (tmp_path / "calls").read_text().split() == ["delete", "apply"]
     assert "goes on from the newest checkpoint that the job finds on 1 devices" in capsys.readouterr().out
     config, job = json.loads((tmp_path / "job 2" / "job.json").read_text())["items"]

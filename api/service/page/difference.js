@@ -14,28 +14,41 @@ const FIGURES = [
 export async function differenceOf(id, against, options) {
   const found = await call("GET", `v1/plans/${id}/difference?to=${against}`, undefined, options);
   const parts = [element("p", { className: "answer", text: inWords(found) }), wideTable("Figures of both plans", figureTable(found.figures))];
-  if (found.devices.length) parts.push(wideTable("Devices that differ", deviceTable(found.devices)));
-  if (found.stages.length) parts.push(wideTable("Stages that differ", stageTable(found.stages)));
+  if (found.devices.length) parts.push(...titled("Devices that differ", deviceTable(found.devices)));
+  if (found.stages.length) parts.push(...titled("Stages that differ", stageTable(found.stages)));
   return parts;
 }
 
+function titled(text, table) { return [element("h3", { text }), wideTable(text, table)]; }
+
 function inWords({ figures, layers, stages, devices, profile, cluster }) {
-  const { before, after } = figures.makespan_ns, ratio = before / after;
-  const speed = Math.abs(ratio - 1) < 0.0005 ? "B takes as long as A" : ratio > 1 ? `B is ${inPercent(ratio - 1)} faster than A` : `B is ${inPercent(1 / ratio - 1)} slower than A`;
+  const speed = speedInWords(figures);
   const other = [profile.is_same ? "" : "another profile", cluster.is_same ? "" : "another machine"].filter(Boolean).join(" and ");
   if (!layers.length && !stages.length && !devices.length) return `${speed}; the plans are the same${other ? `, made for ${other}` : ""}.`;
-  return `${speed}; ${plural(layers.length, "layer")} elsewhere, ${plural(stages.length, "stage")} and ${plural(devices.length, "device")} differ${other ? `; B was made for ${other}` : ""}.`;
+  const elsewhere = layers.length ? `${plural(layers.length, "layer")} elsewhere` : "";
+  const parts = [stages.length ? plural(stages.length, "stage") : "", devices.length ? plural(devices.length, "device") : ""].filter(Boolean).join(" and ");
+  const differ = parts && `${parts} ${stages.length + devices.length === 1 ? "differs" : "differ"}`;
+  return `${speed}; ${[elsewhere, differ].filter(Boolean).join(", ")}${other ? `; B was made for ${other}` : ""}.`;
+}
+
+// With other numbers of microbatches, by the microbatch.
+function speedInWords({ makespan_ns: makespan, num_microbatches: count }) {
+  const isSameCount = count.before === count.after, each = isSameCount ? "" : " per microbatch";
+  const ratio = (makespan.before / count.before) / (makespan.after / count.after), slower = 1 / ratio;
+  if (Math.abs(ratio - 1) < 0.0005) return isSameCount ? "B takes as long as A" : "B is as fast as A per microbatch";
+  if (ratio > 1) return `B is ${ratio < 1.995 ? inPercent(ratio - 1) : `${ratio.toFixed(1)} ×`} faster than A${each}`;
+  return slower < 1.995 ? `B is ${inPercent(slower - 1)} slower than A${each}` : `B takes ${slower.toFixed(1)} × as long as A${each}`;
 }
 
 function moved(value, write) {
   if (!isNumber(value)) return "–";
-  return value === 0 ? "same" : value < 0 ? `−${write(-value)}` : `+${write(value)}`;
+  return value === 0 || /^0[.0]* %$/.test(write(Math.abs(value))) ? "same" : value < 0 ? `−${write(-value)}` : `+${write(value)}`;
 }
 
 function shown(value, write) { return isNumber(value) ? write(value) : "–"; }
 
 function figureTable(figures) {
-  const columns = [{ name: "" }, { name: "A", number: true }, { name: "B", number: true }, { name: "B − A", number: true }];
+  const columns = [{ name: "figure" }, { name: "A", number: true }, { name: "B", number: true }, { name: "B − A", number: true }];
   return makeTable(columns, FIGURES.map(([name, words, write]) => ({ cells: [words, shown(figures[name].before, write), shown(figures[name].after, write), moved(figures[name].moved, write)] })));
 }
 

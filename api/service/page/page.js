@@ -97,7 +97,13 @@ async function submitDemo(name) {
 async function listDemos() {
   try {
     const { demo_profiles: demos } = await call("GET", "v1/demo-profiles");
-    byId("demos").replaceChildren(...demos.map(({ name }) => element("li", {}, [button(name, { onClick: () => submitDemo(name), attributes: { "data-demo": name } })])));
+    const ask = (text, name) => button(text, { onClick: () => submitDemo(name), attributes: { "data-demo": name } });
+    byId("demos").replaceChildren(...demos.map(({ name }) => element("li", {}, [ask(name, name)])));
+    byId("welcome-demos").replaceChildren(...demos.map((demo) => {
+      const card = ask("", demo.name), figures = `${plural(demo.num_layers, "layer")}, ${plural(demo.num_devices, "device")}`;
+      card.append(element("strong", { text: demo.model }), element("span", { text: demo.machine }), element("small", { text: figures }));
+      return element("li", {}, [card]);
+    }));
   } catch (error) {
     say(error.message);
   }
@@ -144,6 +150,7 @@ function leave() {
 function lost(error) {
   if (!error.status) console.error(error);
   document.body.dataset.view = "lost";
+  byId("subtitle").textContent = "";
   byId("headline").textContent = error.status === 404 ? "There is no such plan any more." : error.message;
 }
 
@@ -222,6 +229,7 @@ function complete(content, job) {
 
 function fillHead() {
   const { job } = state;
+  document.body.dataset.plan = job.incumbent_ns ? "found" : isLive(job) ? "awaited" : "none";
   byId("plan-name").textContent = job.name;
   byId("plan-state").textContent = job.state === "running" ? job.phase ?? "searching" : job.state;
   byId("plan-state").className = `state ${job.state}`;
@@ -230,6 +238,7 @@ function fillHead() {
   byId("again").disabled = job.state !== "succeeded";
   for (const link of byId("downloads").querySelectorAll("button")) link.disabled = job.state !== "succeeded";
   if (!job.incumbent_ns) byId("headline").textContent = job.error ? `No plan: ${job.error.detail}` : "Searching for a first plan …";
+  if (!job.incumbent_ns) byId("subtitle").textContent = isLive(job) ? "" : "There is nothing to draw.";
   byId("what-if-of").replaceChildren();
   if (job.what_if) byId("what-if-of").append(`What if: ${changeInWords(job.what_if.change)} · `, element("a", { text: "the plan it started from", attributes: { href: addressOf(job.what_if.base) } }));
   state.jobs = state.jobs.map((other) => (other.id === job.id ? job : other));
@@ -310,7 +319,7 @@ async function lookAtTrace(file) {
     byId("headline").textContent = traceHeadline(trace);
     byId("subtitle").textContent = `${file.name}: step ${trace.step}, the median of ${plural(trace.num_steps, "step")}. A: as it ran. Traces are not kept: drop it again after a reload.`;
     byId("trace-body").replaceChildren(...traceTables(trace));
-    byId("trace-beside").replaceChildren(...besideChoices().map(([value, text]) => element("option", { text, attributes: { value } })));
+    byId("trace-beside").replaceChildren(...besideChoices(trace).map(([value, text]) => element("option", { text, attributes: { value } })));
     byId("trace-beside").onchange = () => showTimeline(traceContent(trace, byId("trace-beside").value));
     byId("trace-beside").onchange();
     say("");

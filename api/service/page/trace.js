@@ -5,7 +5,8 @@ import { element } from "../viewer/dom.js";
 import { unpackContent } from "../viewer/model.js";
 import { makeTable, wideTable } from "../viewer/tables.js";
 
-const BESIDE = { dealt: "the same microbatches, dealt anew", replay: "its replay by the rules of plans" };
+// The first that there is stands beside the step when it is dropped.
+const BESIDE = { cut: "its layers cut anew, and dealt anew", dealt: "the same microbatches, dealt anew", replay: "its replay by the rules of plans" };
 
 export function isTrace(file) { return file.name.endsWith(".parquet"); }
 
@@ -38,4 +39,4 @@ export function traceTables({ advice }) {
   return [facts, ...tables];
 }
 
-export function besideChoices() { return Object.entries(BESIDE); }
+export function besideChoices({ content }) { return Object.entries(BESIDE).filter(([name]) => content.plans[name]); }

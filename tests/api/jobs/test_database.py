@@ -62,3 +62,17 @@ def test_clocks_are_held_against_each_other_again(postgres: PostgresServer, monk
     monkeypatch.setattr("api.jobs.postgres.time.monotonic", lambda: passed() + EVEN_S)
     assert abs(database.now() - begin) < 900.0
     database.close_all()
+
+
+def test_texts_are_compressed_quickly(postgres: PostgresServer):
+    """Tests that large texts are compressed by the quick method, where the server knows it."""
+    database = PostgresDatabase(postgres.fresh_database())
+    with database.transaction() as cursor:
+        cursor.execute("SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'")
+        row = cursor.fetchone()
+        assert row is not None
+        cursor.execute("CREATE TABLE texts (text TEXT)")
+        cursor.execute("INSERT INTO texts SELECT string_agg(n::text, ',') FROM generate_series(1, 20000) n")
+        cursor.execute("SELECT pg_column_compression(text) FROM texts")
+        assert cursor.fetchone() == ("lz4" if row[0] else "pglz",)
+    database.close_all()

@@ -148,6 +148,28 @@ def test_too_many_requests_at_once(tmp_path: Path):
         assert request(running, "GET", "/livez")[0] == 200
 
 
+def test_large_bodies_share_what_there_is(tmp_path: Path):
+    """Tests that bodies that are too large together are refused for now, and that their room comes back."""
+    padded = json.dumps(example_submission()).encode() + b" " * 60_000
+    with serving(tmp_path, traffic=ClientLimits(body_bytes=100_000), num_workers=0) as running:
+        started = post("/v1/plans", b"", Content_Length=str(len(padded)), Connection="") + padded[:-1]
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", running.port), timeout=30) as first:
+                first.sendall(started)
+                until = time.monotonic() + 30
+                while running.service.under_way._num_bytes < len(padded) - 1:
+                    assert time.monotonic() < until
+                    time.sleep(0.01)
+                status, headers, text = request(running, "POST", "/v1/plans", padded)
+                assert (status, json.loads(text)["code"], headers["retry-after"]) == (503, "busy", "1")
+                first.sendall(padded[-1:])
+                assert first.recv(100).startswith(b"HTTP/1.1 20")
+        until = time.monotonic() + 30
+        while running.service.under_way._num_bytes:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
 def test_the_longest_wait_ends_first():
     """Tests that of too many that wait the one that has waited longest goes, and one that moves on begins anew.
 

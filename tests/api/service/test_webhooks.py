@@ -1,11 +1,8 @@
 """Webhooks: what is written down with the end of a job is said, signed, until it is heard."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,52 +12,18 @@ from api.jobs.sql_store import Database, SqlStore
 from api.jobs.sqlite import SqliteDatabase
 from api.notices import notify_service
 from api.service.webhooks import MOST_ATTEMPTS, MOST_PER_TENANT, Courier, Webhooks
-from api.signatures import AGE_S, HEADER, is_signed, sign
+from api.signatures import AGE_S, is_signed, sign
 from tests.api.jobs.test_store import DONE, claim, submit
+from tests.api.listening import Listener, listening
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import request
 from tests.api.worlds import Shell
 
 
-@dataclass
-class Listener:
-    """Somebody who hears webhooks."""
-
-    port: int = 0
-    status: int = 200
-    """What it answers."""
-    heard: list[tuple[str, bytes]] = field(default_factory=list)
-    """Signatures and bodies."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hook?a=b"
-
-
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    made = Listener()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            made.heard.append((self.headers[HEADER], body))
-            self.send_response(made.status)
-            self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield made
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listening() as made:
+        yield made
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
