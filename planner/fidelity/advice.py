@@ -197,8 +197,8 @@ def _remedies(step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParam
     if other is not None:
         yield Remedy(
             what=f"cut anew: {other.kept} of {blocks_per_stage} blocks left on the last stage, and dealt anew (1F1B, "
-            f"one stage per device; assumes that a stage is {blocks_per_stage} equal blocks; what the last takes longer "
-            "stays there; the others share the rest evenly)",
+            f"one stage per device; assumes that a stage is {blocks_per_stage} equal blocks; what the last takes "
+            "longer stays there; the others share the rest evenly)",
             makespan_ns=replay_ns(other.step),
             lower_bound_ns=other.lower_bound_ns,
         )
