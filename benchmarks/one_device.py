@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from planner.execute.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.deferred import WeightGrad, WeightGradStore, defer_weight_grads
 
 RATE, MOMENTUM, BATCH, SIZE, CLASSES = 0.01, 0.9, 4, 32, 10
 
@@ -150,10 +150,10 @@ class PutOff(WeightGradStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.by_weight: dict[int, Callable[[], None]] = {}
+        self.by_weight: dict[int, WeightGrad] = {}
 
-    def put(self, call: Callable[[], None]) -> None:
-        self.by_weight[id(call.keywords["weight"])] = call  # type: ignore[attr-defined]
+    def put(self, call: WeightGrad) -> None:
+        self.by_weight[id(call.weight)] = call
 
 
 class Momentum:

@@ -223,6 +223,8 @@ def bound(run: SearchState) -> None:
     else:
         limit_s = run.num_runs * run.limits.time_limit_s
         seconds = min(params.max_s, max(params.min_s, limit_s / params.limit_parts)) / run.num_runs
+        if run.limits.max_rounds is not None:
+            params = replace(params, packing_per_s=max(1, params.packing_per_s // run.params.pace.counted_part))
         run.lower_bound = make_bound(
             run.problem,
             run.costs,

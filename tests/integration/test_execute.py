@@ -5,7 +5,6 @@ import os
 import random
 import re
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -425,8 +424,6 @@ FOUR = methods(4, 6, 8) | {
 }
 
 FOUR |= {f"anywhere, seed {seed}": anywhere(seed) for seed in range(shortened(6, whole=12))}
-
-FOUR = shortened(dict(islice(FOUR.items(), 0, None, 2)), whole=FOUR)
 
 CASES = {f"2 processes: {name}": case for name, case in TWO.items()} | {
     f"4 processes: {name}": case for name, case in FOUR.items()

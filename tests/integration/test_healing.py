@@ -320,7 +320,7 @@ def test_a_program_that_fails_is_not_healed(tmp_path: Path, plan_text: str):
     healed, told = heal(tmp_path, plan_text, executor("failing", tmp_path))
     assert (healed.code, healed.heals, told) == (1, (), [])
     assert "that is the program's failure" in healed.reason
-    assert "rank 1 (" in healed.reason
+    assert healed.reason.startswith(("rank 0 (", "rank 1 ("))  # rank 0 may notice that rank 1 ends, and be the first
 
 
 def test_a_recipe_for_another_plan_is_refused(tmp_path: Path, plan_text: str):

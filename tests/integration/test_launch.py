@@ -193,7 +193,8 @@ def free_port() -> int:
 def test_a_detached_job_is_asked_about_and_read(tmp_path: Path, monkeypatch, capsys):
     """Tests that agents go on by themselves, that their exit code is kept, and that their log can be read."""
     given = write(TWO, tmp_path, monkeypatch, d0="a", d1="a")
-    (tmp_path / "fails.py").write_text("import os, sys\nprint('says', os.environ['PIPEPLAN_DEVICE'])\nsys.exit(3)\n")
+    said = "f'says {os.environ[\"PIPEPLAN_DEVICE\"]}\\n'"  # at once: another rank says something, too
+    (tmp_path / "fails.py").write_text(f"import os, sys\nsys.stdout.write({said})\nsys.exit(3)\n")
     folder = tmp_path / "job"
     launch = ["launch", "torchrun", *given, "--detach", "--folder", str(folder), "--", str(tmp_path / "fails.py")]
     assert main(launch) == 0

@@ -281,7 +281,7 @@ def test_a_plan_is_proved_and_repeated(made: tuple[BatchProblem, Plan]):
     rows = rows_of(plan)
     assert {row.seconds for row in rows.values()} == {None}
     assert max(row.rounds for row in rows.values()) == ROUND.max_rounds
-    assert [row.state for row in rows.values()] == ["closed", "best", "open"]
+    assert [row.state for row in rows.values()] == ["closed", "best", "closed"]
     assert "" not in {row.baseline for row in rows.values()}
 
 
