@@ -12,8 +12,8 @@ from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
 from planner.replanning.observations import read_observations
-from tests.integration.test_execute import SKIPS, TOLERANCES, Case, run_ranks
-from tests.integration.test_execute_widths import train, write_case
+from tests.integration.test_execute import SKIPS, Case, run_ranks
+from tests.integration.test_execute_widths import assert_trained_as_one_process, train, write_case
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.execute.split_orders import make_split_plan
 from tests.planner.export import chains
@@ -94,20 +94,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
 def test_losses_and_gradients_equal_those_of_one_process(outcomes, name: str):
     """Tests that losses, gradients and weights are those of a single process, and every action runs where it should."""
     case, answers = CASES[name], outcomes[name]
-    tolerance = TOLERANCES[case.dtype]
-    for number in range(case.steps):
-        told = [answer for answer in answers if answer["losses"][number]]
-        plan = case.plan if case.then is None or number == 0 else case.then
-        assert len(told) == len(plan.stages[-1].replicas)
-        for answer in told:
-            assert answer["losses"][number] == pytest.approx(answer["expected_losses"][number], rel=tolerance, abs=0)
-    for answer in answers:
-        assert answer["missing"] == []
-        assert answer["gradients"] <= tolerance * answer["largest"]
-        assert answer["weights"] <= 10 * tolerance * max(answer["largest"], 1)
-        assert answer["kept"] == 0
-        assert answer["executed"][case.then is not None :] == [answer["row"]] * (case.steps - (case.then is not None))
-    assert sum(answer["count"] for answer in answers) > 0
+    assert_trained_as_one_process(case, answers, tell=lambda plan: len(plan.stages[-1].replicas))
 
 
 @pytest.mark.parametrize("name", REFUSED)

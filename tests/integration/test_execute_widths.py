@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -179,15 +180,15 @@ def write_case(folder: Path, number: int, *, name: str, case: Case) -> None:
     (folder / f"{number:03}.case.json").write_text(json.dumps(document))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_losses_and_gradients_equal_those_of_one_process(outcomes, name: str):
-    """Tests that losses, gradients and weights are those of a single process, and that every member knows the loss."""
-    case, answers = CASES[name], outcomes[name]
+def assert_trained_as_one_process(case: Case, answers: list[dict[str, Any]], *, tell: Callable[[Plan], int]) -> None:
+    """Losses, gradients and weights are those of a single process, and every rank ran its row; `tell`: how many ranks
+    know a plan's losses.
+    """
     tolerance = TOLERANCES[case.dtype]
     for number in range(case.steps):
         plan = case.plan if case.then is None or number == 0 else case.then
         told = [answer for answer in answers if answer["losses"][number]]
-        assert len(told) == len({device for group in plan.stages[-1].replicas for device in group})
+        assert len(told) == tell(plan)
         for answer in told:
             assert answer["losses"][number] == pytest.approx(answer["expected_losses"][number], rel=tolerance, abs=0)
     for answer in answers:
@@ -197,6 +198,15 @@ def test_losses_and_gradients_equal_those_of_one_process(outcomes, name: str):
         assert answer["kept"] == 0
         assert answer["executed"][case.then is not None :] == [answer["row"]] * (case.steps - (case.then is not None))
     assert sum(answer["count"] for answer in answers) > 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_gradients_equal_those_of_one_process(outcomes, name: str):
+    """Tests that losses, gradients and weights are those of a single process, and that every member knows the loss."""
+    case, answers = CASES[name], outcomes[name]
+    assert_trained_as_one_process(
+        case, answers, tell=lambda plan: len({device for group in plan.stages[-1].replicas for device in group})
+    )
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *REFUSED_BY_FOUR])
