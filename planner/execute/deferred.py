@@ -24,6 +24,9 @@ class WeightGradStore:
 
     def __init__(self) -> None:
         self.is_deferring = False
+        self.is_noting = True
+        """Whether what runs forward now may have its weight gradients put off; if not, layers run as they are: a
+        backward of Python functions takes longer than torch's own."""
         self.is_open = True
         """Whether a backward that comes by is the stage's own; any other must not leave gradients behind."""
         self._waiting: list[WeightGrad] = []
@@ -118,7 +121,8 @@ def _make_forward(layer: Any, store: WeightGradStore, *, name: str) -> Callable[
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         weight = layer.weight
-        if not (torch.is_grad_enabled() and isinstance(weight, nn.Parameter) and weight.requires_grad):
+        is_trained = isinstance(weight, nn.Parameter) and weight.requires_grad
+        if not (store.is_noting and is_trained and torch.is_grad_enabled()):
             return cast(torch.Tensor, type(layer).forward(layer, x))
         bias = getattr(layer, "bias", None)
         return cast(torch.Tensor, _Deferred.apply(x, weight, bias, rule, store))  # type: ignore[no-untyped-call]
@@ -305,7 +309,7 @@ class _LinearCalls:
         own = {id(parameter) for parameter in self.layer.parameters() if parameter.requires_grad}
 
         def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-            if torch.is_grad_enabled() and id(_whole(weight)) in own:
+            if self.store.is_noting and torch.is_grad_enabled() and id(_whole(weight)) in own:
                 found = _Deferred.apply(x, weight, bias, self.rule, self.store)  # type: ignore[no-untyped-call]
                 return cast(torch.Tensor, found)
             return _LINEAR(x, weight, bias)

@@ -55,6 +55,8 @@ class PlanStage(PipelineStage):
         self.log, self.store, self.outputs = log, WeightGradStore(), shape.outputs
         self.is_deferring, self.is_sending = is_deferring, True
         """Whether outputs have to wait in the stage until they are sent."""
+        self.split: frozenset[int] = frozenset()
+        """The microbatches whose backward is I and W; all others run as torch would run them."""
         self.reduction: StageReduction | None = None
         self.weight_stream: WeightStream | None = None
         """Where W runs, if not where everything else does."""
@@ -82,6 +84,7 @@ class PlanStage(PipelineStage):
         """F; raises RuntimeError if it gives something else than was made room for where it is sent to."""
         if self.moment is not None:
             cast(StageModule, self.submod).moment = replace(self.moment, microbatch=args[0])
+        self.store.is_noting = args[0] in self.split
         with self.log.computing():
             output = super().forward_one_chunk(*args, **kwargs)
         self.require_planned(as_tuple(output))
@@ -110,7 +113,7 @@ class PlanStage(PipelineStage):
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
         """B, or I: then weight gradients wait."""
         is_whole = kwargs.get("full_backward", True)
-        self.store.is_deferring = not is_whole
+        self.store.is_deferring = self.store.is_noting = not is_whole
         if self.weight_stream is not None and is_whole:
             self.weight_stream.settle()  # B adds to the same gradients
         before = self._grad_versions()
@@ -243,6 +246,7 @@ class StepRuntime(_PipelineScheduleRuntime):
 
     def __init__(self, stages: Sequence[PlanStage], *, num_microbatches: int, loss: Any) -> None:
         super().__init__(list(stages), num_microbatches, loss_fn=loss, scale_grads=False)  # type: ignore[no-untyped-call]
+        self._here = list(stages)
         self._pending: dict[int, torch.Tensor] = {}
         self._losses: dict[int, torch.Tensor] = {}
         self.row = WatchedRow([], stages[0].log)
@@ -252,6 +256,12 @@ class StepRuntime(_PipelineScheduleRuntime):
 
     def watch(self, cells: Sequence[Any], log: ActionLog) -> None:
         """Take these as the cells of this process, and note each as it is taken up."""
+        for stage in self._here:
+            stage.split = frozenset(
+                cell.microbatch_index
+                for cell in cells
+                if cell.stage_index == stage.stage_index and cell.computation_type == _ComputationType.BACKWARD_INPUT
+            )
         self.row = WatchedRow(cells, log)
         self.pipeline_order_with_comms[self.rank] = self.row
 
@@ -299,16 +309,15 @@ class PlanRuntime(StepRuntime):
         if faults:
             raise ValueError(f"torch lowers the plan to a table that cannot be trusted: {'; '.join(faults[:3])}")
         self.watch(self.pipeline_order_with_comms[self.rank], stages[0].log)
-        here = {stage.stage_index: stage for stage in stages}
-        for number, stage in here.items():
-            stage.is_sending = not (stage.is_last or number + 1 in here)
-        self._here = here
+        self._by_number = {stage.stage_index: stage for stage in stages}
+        for number, stage in self._by_number.items():
+            stage.is_sending = not (stage.is_last or number + 1 in self._by_number)
         for kind in (_ComputationType.SEND_F, _ComputationType.SEND_B):
             self._comp_type_to_function_map[kind] = self._send
 
     def _send(self, action: _Action, context: Any) -> None:  # noqa: ARG002
         """Torch holds on to everything it sent until the iteration is over."""
-        stage, microbatch = self._here[action.stage_index], action.microbatch_index
+        stage, microbatch = self._by_number[action.stage_index], action.microbatch_index
         assert microbatch is not None
         if action.computation_type == _ComputationType.SEND_B:
             self.sending.add(_batch_p2p(stage.get_bwd_send_ops(microbatch)))

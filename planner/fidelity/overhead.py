@@ -113,7 +113,7 @@ def find_overheads(
 
     `has_idle_cores`: threads that serve messages run beside the actions; otherwise actions pay for them.
     """
-    inside = _lengths(ranks, clock="wall" if by_wall else "thread")
+    inside = _lengths(ranks, plan=plan, clock="wall" if by_wall else "thread")
     layers = _as_run(problem, plan, inside=inside, device_type=device_type)
     problem = replace(problem, profile=replace(problem.profile, layers=layers))
     serving = 0.0 if has_idle_cores else _middle([each for rank in ranks for each in rank["serving"]])
@@ -154,13 +154,21 @@ def _predict(problem: Problem, plan: Plan, *, action: ActionOverhead, message_ns
     return simulate(replace(problem, profile=profile, cluster=cluster), plan).makespan_ns
 
 
-def _lengths(ranks: Sequence[Mapping[str, Any]], *, clock: str) -> dict[tuple[int, str], list[int]]:
-    """How long actions took, by stage and kind."""
+def _lengths(ranks: Sequence[Mapping[str, Any]], *, plan: Plan, clock: str) -> dict[tuple[int, str], list[int]]:
+    """How long actions took, by stage and kind; what F takes longer before an I is counted with I, as profiles do."""
     found = defaultdict[tuple[int, str], list[int]](list)
+    split = {(each.stage, each.microbatch) for row in plan.schedule.values() for each in row if each.kind == "I"}
+    noting = defaultdict[int, list[int]](list)
     for entry in (entry for rank in ranks for entry in rank[clock]):
         for name, start, end in entry["actions"]:
             action = parse_action(name)
-            found[action.stage, action.kind].append(end - start)
+            is_noting = action.kind == "F" and (action.stage, action.microbatch) in split
+            lengths = noting[action.stage] if is_noting else found[action.stage, action.kind]
+            lengths.append(end - start)
+    for stage, lengths in noting.items():
+        plain = found[stage, "F"] = found.get((stage, "F")) or lengths
+        longer = max(0, round(_middle(lengths) - _middle(plain)))
+        found[stage, "I"] = [each + longer for each in found[stage, "I"]]
     return found
 
 

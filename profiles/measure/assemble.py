@@ -127,8 +127,12 @@ def _ceil(number: int, parts: int) -> int:
 
 
 def _cost(record: LayerRecord, *, asked: Asked, size: int, width: int) -> LayerCost:
-    """A layer without weights to train has no W: what its empty W took belongs to I. Its step stands with one size."""
-    times = {phase: _time(record, phase, asked=asked, width=width) for phase in "FIWBR"}
+    """A layer without weights to train has no W: what its empty W took belongs to I. Its step stands with one size.
+
+    What its forward takes longer where the backward will be split (N) belongs to I as well: it comes and goes with I.
+    """
+    times = {phase: _time(record, phase, asked=asked, width=width) for phase in "FNIWBR"}
+    times["I"] += max(0, times["N"] - times["F"]) if times["N"] else 0
     is_trained = record.sizes.trained > 0
     split = times["I"] + times["W"]
     whole = min(times["B"], split)

@@ -125,6 +125,7 @@ class Anatomy:
             for tensor, wanted in zip(self._inputs, self.segment.wants, strict=True):
                 tensor.requires_grad_(wanted)
             self._base = self.live.mark()
+            self.segment.waiting.is_noting = True
             with self.saved.watching():
                 self._watch("F", self._call)
         self.stash = self.saved.total()

@@ -40,9 +40,10 @@ FIELDS = ("layers", "loss", "batch", "optimizer", "inputs", "tied", "loss_is_sum
 
 
 class Waiting(Protocol):
-    """Holds weight gradients that are put off while `is_deferring`."""
+    """Holds weight gradients that are put off while `is_deferring`, of what ran forward while `is_noting`."""
 
     is_deferring: bool
+    is_noting: bool
 
     def take(self) -> Callable[[], None]:
         """A function that computes all that waits: W."""

@@ -16,8 +16,8 @@ _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 Clock = Literal["wall", "thread"]
 """`wall`: what passes for everyone. `thread`: what the calling thread worked, whoever else wanted its core."""
 
-PHASES = "FIWBRO"
-"""Forward, input gradient, weight gradient, whole backward, whole backward with recomputation, optimizer step."""
+PHASES = "FNIWBRO"
+"""Forward, forward whose weight gradients may be put off, input gradient, weight gradient, whole backward, whole backward with recomputation, optimizer step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,10 @@ from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sourc
 from profiles.measure.segment import Segment
 
 
+_FORWARD = {"I": "N", "B": "F"}
+"""What the forward before each of these is called."""
+
+
 class RepeatedRuns:
     """A model on one device at one microbatch size, ready to be run round after round."""
 
@@ -57,7 +61,7 @@ class RepeatedRuns:
         return self._loss(output, self._target)
 
     def repeat(self, times: int, *, recomputes: bool = False) -> dict[str, Samples]:
-        """Samples of F, I, W and B (and R) of all layers: each round goes through the model two (three) times."""
+        """Samples of F, N, I, W and B (and R) of all layers, as `time_segment` takes them: each round goes through the model two (three) times."""
         for _ in range(times):
             for phase in ("I", "B", "R") if recomputes else ("I", "B"):
                 self._go_through(phase)
@@ -78,7 +82,8 @@ class RepeatedRuns:
             given[name] = tuple(
                 tensor.detach().requires_grad_(wanted) for tensor, wanted in zip(arriving, segment.wants, strict=True)
             )
-            with self.clocks[name].span("F") if phase != "R" else nullcontext():
+            segment.waiting.is_noting = phase == "I"
+            with self.clocks[name].span(_FORWARD[phase]) if phase in _FORWARD else nullcontext():
                 values[name] = segment.call(given[name], recomputes=phase == "R")
         grads: dict[str, list[torch.Tensor | None]] = {}
         for name in reversed(self.segments):

@@ -91,7 +91,7 @@ def time_segment(
     recomputes: bool,
     pause: Callable[[], None] | None = None,
 ) -> None:
-    """Leave samples of F, I, W, B (and R) with the clock; `pause` is called between repetitions."""
+    """Leave samples of F, N, I, W, B (and R) with the clock; `pause` is called between repetitions."""
     segment.make_grads()
     calls = _num_calls(segment)
     for _ in range(effort.warm_up):
@@ -118,11 +118,16 @@ def _num_calls(segment: Segment) -> int:
 
 
 def _repeat(segment: Segment, clock: HostClock | CudaClock, *, calls: int, recomputes: bool) -> None:
-    """F, I and W one after the other, then F and B in one, and the latter with recomputation."""
-    waiting, is_differentiable = segment.waiting, segment.is_differentiable()
-    runs = _forward(segment, clock, calls=calls, phase="F")
-    if not is_differentiable:
+    """N, I and W one after the other, then F and B in one, and the latter with recomputation.
+
+    N is a forward whose weight gradients may be put off: a little longer than F, after which a whole backward comes.
+    """
+    waiting = segment.waiting
+    waiting.is_noting = segment.is_differentiable()
+    if not waiting.is_noting:
+        _forward(segment, clock, calls=calls, phase="F")
         return
+    runs = _forward(segment, clock, calls=calls, phase="N")
     waiting.is_deferring = True
     later = []
     with clock.span("I", calls=calls):
@@ -132,7 +137,7 @@ def _repeat(segment: Segment, clock: HostClock | CudaClock, *, calls: int, recom
     with clock.span("W", calls=calls):
         for compute in later:
             compute()
-    waiting.is_deferring = False
+    waiting.is_deferring = waiting.is_noting = False
     runs = _forward(segment, clock, calls=calls, phase="F")
     _whole_backward(segment, clock, runs=runs, phase="B")
     if recomputes:
