@@ -141,7 +141,7 @@ def find_overheads(
         message_ns=message_ns,
         iteration_ns=iteration_ns,
         reserved_bytes=_find_reserve(problem, plan, ranks=ranks),
-        num_actions=sum(map(len, inside.values())),
+        num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
         predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
         measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
     )

@@ -1,5 +1,6 @@
 """What a short run says that actions and messages cost."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -153,6 +154,23 @@ def test_layers_take_what_they_took_in_the_run():
             assert 7 <= longer <= 7 + len(stage.layers)  # each rounded up
         whole = costs.stage_cost(stage, 0).backward_ns - before.stage_cost(stage, 0).backward_ns
         assert 7 <= whole <= 7 + len(stage.layers)
+
+
+def test_what_forwards_note_for_split_backwards_is_counted_with_these():
+    """Tests that of forwards that are 10 ns longer where an I follows, F knows nothing, and I has it on top."""
+    problem, plan = make_case(6)
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    split = {str(each)[:1] + "F" + str(each)[2:] for word in plan.schedule.values() for each in word if each.kind == "I"}
+    noting = json.loads(json.dumps(ranks))
+    for entry in (entry for rank in noting for entry in rank["thread"]):
+        entry["actions"] = [[name, start - 10 * (name in split), end] for name, start, end in entry["actions"]]
+    where: dict[str, Any] = {"device_type": "gpu", "by_wall": False}
+    plain, longer = (find_overheads(problem, plan, ranks=each, **where).layers for each in (ranks, noting))
+    costs = [CostModel(replace(problem, profile=replace(problem.profile, layers=each))) for each in (plain, longer)]
+    for stage in plan.stages:
+        before, after = (each.stage_cost(stage, 0) for each in costs)
+        assert (after.forward_ns, after.weight_grad_ns) == (before.forward_ns, before.weight_grad_ns)
+        assert abs(after.input_grad_ns - before.input_grad_ns - 10) <= len(stage.layers)  # each rounded up
 
 
 def test_layers_without_weights_have_no_split():
