@@ -25,8 +25,8 @@ ShardChoice = Literal["never", "together", "allow", "always"]
 """Whether replicas shard the optimizer's state: nowhere; in every replicated stage or in none; in any; in all."""
 
 OrderChoice = Literal["any", "looped"]
-"""`any`: stages and orders as the rules allow; `looped`: P ranks hold stages p, P + p, 2 P + p ..., equally many each, and
-run 1F1B, interleaved where they are several: what Megatron-LM and DeepSpeed run."""
+"""`any`: stages and orders as the rules allow; `looped`: rank p of P holds stages p, P + p, 2 P + p ..., and runs 1F1B,
+interleaved where these are several: what Megatron-LM and DeepSpeed run."""
 
 Synchronisation = Literal["after", "bucketed"]
 """`after`: a stage synchronises once its last W has ended, beside the transfers; `bucketed`: it queues on the links."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from planner.bounds.counting import best_of, counted_work, holds_all, lost_at_ends, proposals, read_counted
-from planner.bounds.minimum_costs import Integers, Least
+from planner.bounds.minimum_costs import Least
 
 MAX_CELLS = 400_000
 """Ways to put special layers on ranks, times the ranks, over all loops that there are."""
@@ -52,10 +52,12 @@ class LoopCounting:
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan ends within `deadline` (without the optimizer)."""
         return deadline < 0 or all(
-            self._is_shape_out(shape, ranks, deadline) for shape, ranks in zip(self.shapes, self.open, strict=True)
+            self._is_shape_out(shape, ranks, deadline=deadline)
+            for shape, ranks in zip(self.shapes, self.open, strict=True)
         )
 
-    def _is_shape_out(self, shape: LoopShape, ranks: Sequence[range], deadline: int) -> bool:
+    def _is_shape_out(self, shape: LoopShape, ranks: Sequence[range], *, deadline: int) -> bool:
+        """Whether no plan of this shape does; `ranks`: those that may hold each special layer."""
         count = self.least.problem.num_microbatches
         room = (shape.replicas * deadline - self.lost[: shape.ranks]) // count - shape.replicas * self.overhead
         if room.min() < 0 or room.sum() < self.work:

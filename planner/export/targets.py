@@ -168,7 +168,7 @@ def with_chunks(options: Options, target: Target) -> Options:
 
 
 def _narrower(given: Any, limit: Any) -> Any:
-    """The smaller one; None stands for no limit, False for the lack of an ability, `allow` and `any` for all there is."""
+    """The smaller one; None stands for no limit, False for the lack of an ability, `allow` and `any` for everything."""
     if isinstance(limit, str):
         return limit if given in ("allow", "any") else given
     return limit if given is None else min(given, limit)

@@ -27,7 +27,7 @@ def loop_order(case: Case) -> Findings:
     orders, count = case.reading.orders, case.problem.num_microbatches
     chunks = len(case.plan.stages) // len(ranks)
     if chunks > 1 and count % len(ranks):
-        message = f"{count} microbatches are no multiple of {len(ranks)} ranks with several stages each, as a loop asks."
+        message = f"{count} microbatches are no multiple of the {len(ranks)} ranks, which have several stages each."
         yield Finding("the microbatches", f"a multiple of {len(ranks)}", count, message)
         return
     rank_of = {group[0]: rank for rank, groups in enumerate(ranks) for group in groups}
@@ -37,9 +37,10 @@ def loop_order(case: Case) -> Findings:
         wanted = _wanted(rank, ranks=len(ranks), chunks=chunks, count=count)
         is_forward = orders.kind[begin:end] == KINDS.index("F")
         found = numpy.stack([~is_forward, orders.stage[begin:end], orders.microbatch[begin:end]])
-        differing = numpy.flatnonzero((found != wanted).any(axis=0)) if found.shape == wanted.shape else numpy.array([0])
-        if len(differing):
-            place = int(differing[0])
+        size = min(found.shape[1], wanted.shape[1])
+        differs = (found[:, :size] != wanted[:, :size]).any(axis=0)
+        if differs.any() or found.shape != wanted.shape:
+            place = int(differs.argmax())
             text = f"{'FB'[wanted[0, place]]} of stage {wanted[1, place]}, microbatch {wanted[2, place]}"
             actual = str(orders.action(int(begin) + place))
             message = f"{device} runs {actual} as action {place}, where 1F1B in a loop has {text}."

