@@ -29,13 +29,14 @@ class LoopCounting:
 
     Proof. A plan has P ranks of r devices; stage s is on rank s mod P, and the layers of a chain, numbered from 0, are
     cut into stages in their order, none empty. So layer i is in stage i at the latest, and rank p waits for the F of
-    the layers before layer p at least, and after its last B follow theirs, as far as gradients flow. A device of it
-    runs M times its layers, for the r-th part of a microbatch: r T >= those F + M x (their work + r x the overhead of
-    an F and a B) + those B, since times on a replica are sums divided by r and rounded up. That gives every rank a
-    time per microbatch, all of which must be filled with whole layers as in `counting`, except that not all ranks are
-    open to a special layer: of n layers, layer i < P is in one of the first i + 1 stages, so on rank i or before; a
-    layer with k < P behind it is in one of the last k + 1 stages, and as the last one is on rank P - 1, on rank
-    P - 1 - k or after. If that is impossible for all P and r there are, no plan ends by T.
+    the layers before layer p at least, and after its last B follow theirs, as far as gradients flow; between stages lie
+    p transfers, between different devices, of an r-th of some edge's bytes at least, and p of gradients if all edges
+    have some. A device of it runs M times its layers, for the r-th part of a microbatch: r T >= those F + those B + r x
+    those transfers + M x (their work + r x the overhead of an F and a B), since times on a replica are sums divided by
+    r and rounded up. That gives every rank a time per microbatch for whole layers, which are counted as in `counting`,
+    except that not all ranks are open to a special layer: layer i < P is in one of the first i + 1 stages, so on rank i
+    or before; a layer with k < P behind it is in one of the last k + 1 stages, and as the last one is on rank P - 1, on
+    rank P - 1 - k or after. If that is impossible for all P and r there are, no plan ends by T.
     """
 
     def __init__(self, least: Least, *, unit: int, special: Sequence[int]) -> None:
@@ -59,7 +60,9 @@ class LoopCounting:
     def _is_shape_out(self, shape: LoopShape, ranks: Sequence[range], *, deadline: int) -> bool:
         """Whether no plan of this shape does; `ranks`: those that may hold each special layer."""
         count = self.least.problem.num_microbatches
-        room = (shape.replicas * deadline - self.lost[: shape.ranks]) // count - shape.replicas * self.overhead
+        travel = shape.replicas * _hop_ns(self.least, shape.replicas) * numpy.arange(shape.ranks)
+        lost = self.lost[: shape.ranks] + travel
+        room = (shape.replicas * deadline - lost) // count - shape.replicas * self.overhead
         if room.min() < 0 or room.sum() < self.work:
             return True
         ways = list(product(*ranks))
@@ -89,6 +92,16 @@ def shapes_of(least: Least) -> list[LoopShape]:
         for ranks in range(1, min(devices // replicas, len(least.layers)) + 1)
         if least.problem.options.idle_devices or ranks * replicas == devices
     ]
+
+
+def _hop_ns(least: Least, replicas: int) -> int:
+    """What an activation takes to the next stage, and a gradient back if there always is one, at the least."""
+    edges = least.problem.profile.edges
+    there = min((edge.bytes for edge in edges), default=0)
+    back = min((edge.backward_bytes for edge in edges), default=0)
+    has_gradients = all(edge.has_gradient for edge in edges)
+    returning = least.transfer_ns(back // replicas) if has_gradients else 0
+    return least.transfer_ns(there // replicas) + returning
 
 
 def open_ranks(num_layers: int, special: Sequence[int], *, ranks: int) -> list[range]:

@@ -101,7 +101,7 @@ def begin_run(problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> Sear
 
 def _fitted(problem: Problem, plan: Plan, *, target: Target | None) -> Plan | None:
     """The plan as the options and the target want it, or None if there is none."""
-    if problem.options.order == "looped":
+    if problem.options.order == "looped" and (target is None or not target.is_looped):
         try:
             plan = as_looped(problem, plan)
         except ValueError:
