@@ -8,6 +8,7 @@ from planner.batch_problem import BatchProblem, batch_problem_of
 from planner.bounds import (
     classes_bound,
     counting,
+    loop_bound,
     memory,
     packing,
     packing_search,
@@ -99,7 +100,8 @@ def make_bound(
     if _is_placed(problem):
         certificates.append({"kind": "schedule"})
     bounds = [_make(least, certificate) for certificate in certificates]
-    best = _count(least, max(bounds, key=lambda bound: bound.value_ns), reached=reached)
+    best = _count(least, max(bounds, key=lambda bound: bound.value_ns), way=counting, reached=reached)
+    best = _count(least, best, way=loop_bound, reached=reached)
     if shared_layers.shared_layers(problem):
         best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
     if reached is not None and best.value_ns >= reached:
@@ -165,17 +167,17 @@ def _share(
     )
 
 
-def _count(least: Least, best: Bound, *, reached: int | None) -> Bound:
-    """The counting bound, if it is above the best so far."""
-    optimizer = least.optimizer_ns
-    if not counting.applies_to(least):
+def _count(least: Least, best: Bound, *, way: Any, reached: int | None) -> Bound:
+    """The counting bound, or that of a loop, if it is above the best so far."""
+    optimizer, kind = least.optimizer_ns, "counting" if way is counting else "loop"
+    if not way.applies_to(least):
         return best
     limit = None if reached is None else reached - optimizer
-    found = counting.climb(least, max(best.value_ns - optimizer, 0), reached=limit)
+    found = way.climb(least, max(best.value_ns - optimizer, 0), reached=limit)
     if found is None:
         return best
     value = found[0] + optimizer
-    return Bound(kind="counting", value_ns=value, certificate={"kind": "counting", "value_ns": value, **found[1]})
+    return Bound(kind=kind, value_ns=value, certificate={"kind": kind, "value_ns": value, **found[1]})
 
 
 def _pack(
@@ -481,12 +483,13 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
 
 
 def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
-    """The stated value, if devices cannot hold all layers and end before it."""
-    stated = _positive(certificate)
-    if not counting.applies_to(least):
-        raise ValueError("certificate: a bound of kind 'counting' does not hold for this problem; make the bound again")
+    """The stated value, if devices, or the ranks of a loop, cannot hold all layers and end before it."""
+    stated, kind = _positive(certificate), str(certificate["kind"])
+    way = {"counting": counting, "loop": loop_bound}[kind]
+    if not way.applies_to(least):
+        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold for this problem; make the bound again")
     deadline = stated - 1 - least.optimizer_ns
-    is_out = deadline < 0 or counting.read(least, certificate).is_out_of_reach(deadline)
+    is_out = deadline < 0 or way.read(least, certificate).is_out_of_reach(deadline)
     _require_ruled_out(stated, is_out=is_out)
     return stated
 
@@ -566,6 +569,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "classes": _classes,
     "packing": _packing,
     "counting": _counting,
+    "loop": _counting,
     "refutation": _refutation,
     "shared": _shared,
 }
@@ -580,6 +584,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "classes": ("classes",),
     "packing": ("cases",),
     "counting": ("unit", "special"),
+    "loop": ("unit", "special"),
     "refutation": refutation.FIELDS,
     "shared": ("rest",),
 }

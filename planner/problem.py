@@ -24,6 +24,10 @@ the prices of the devices used."""
 ShardChoice = Literal["never", "together", "allow", "always"]
 """Whether replicas shard the optimizer's state: nowhere; in every replicated stage or in none; in any; in all."""
 
+OrderChoice = Literal["any", "looped"]
+"""`any`: stages and orders as the rules allow; `looped`: rank p of P holds stages p, P + p, 2 P + p ..., and runs 1F1B,
+interleaved where these are several: what Megatron-LM and DeepSpeed run."""
+
 Synchronisation = Literal["after", "bucketed"]
 """`after`: a stage synchronises once its last W has ended, beside the transfers; `bucketed`: it queues on the links."""
 
@@ -69,6 +73,9 @@ class Options:
     """Devices may stay without a stage."""
     receive_buffers: Annotated[int, Whole("buffers", most=2**20)] = 2
     """Receive buffers per edge that enters a stage from another device; 0 ignores them."""
+    order: OrderChoice = "any"
+    """Which stages and orders there are: any, or those of programs that run stages in a loop (1F1B, interleaved or
+    not)."""
     keep_workspace: bool = False
     """I keeps its workspace until the W of the same stage and microbatch has ended, which runs in it."""
     split_placement: bool = False
@@ -98,6 +105,11 @@ class Options:
             raise ValueError(
                 "options: recompute_layers = true, but recompute = false; set recompute to true as well, or leave "
                 "recompute_layers out"
+            )
+        if self.order == "looped" and self.split_backward:
+            raise ValueError(
+                "options: order = looped with split_backward = true; programs that run stages in a loop have whole "
+                "backward passes only: set split_backward to false"
             )
         self._require_cost()
         if self.placement is not None:

@@ -1,8 +1,8 @@
 """The counting bound: layers are whole, so that a device holds so many of them, and all devices together too few."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise, product
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
 
@@ -34,7 +34,7 @@ class Counting:
         self.special = [int(work[number]) for number in special]
         chosen = set(special)
         self.units = sum(int(time) // unit for number, time in enumerate(work) if number not in chosen)
-        self.lost = _lost_at_ends(least)
+        self.lost = lost_at_ends(least)
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan ends within `deadline` (without the optimizer)."""
@@ -43,16 +43,24 @@ class Counting:
         if deadline < 0 or room.max() < 0:
             return True
         seats = numpy.array(list(product(range(devices), repeat=len(self.special))), dtype=numpy.int64)
-        left = numpy.broadcast_to(room, (len(seats), devices)).copy()
-        rows = numpy.arange(len(seats))
-        for place, time in enumerate(self.special):
-            left[rows, seats[:, place]] -= time
-        occupied = numpy.zeros((len(seats), devices), dtype=bool)
-        for place in range(len(self.special)):
-            occupied[rows, seats[:, place]] = True
-        is_possible = ~(occupied & (left < 0)).any(axis=1)
-        units = numpy.maximum(left, 0) // self.unit
-        return not bool((is_possible & (units.sum(axis=1) >= self.units)).any())
+        return not holds_all(room, seats, special=self.special, unit=self.unit, units=self.units)
+
+
+def holds_all(room: Integers, seats: Integers, *, special: Sequence[int], unit: int, units: int) -> bool:
+    """Whether devices with so much `room` each hold so many units beside special layers that take so long.
+
+    `seats`: [ways, special layers] the device of each, for every way to put them on devices.
+    """
+    left = numpy.broadcast_to(room, (len(seats), len(room))).copy()
+    rows = numpy.arange(len(seats))
+    for place, time in enumerate(special):
+        left[rows, seats[:, place]] -= time
+    occupied = numpy.zeros(left.shape, dtype=bool)
+    for place in range(len(special)):
+        occupied[rows, seats[:, place]] = True
+    is_possible = ~(occupied & (left < 0)).any(axis=1)
+    held = numpy.maximum(left, 0) // unit
+    return bool((is_possible & (held.sum(axis=1) >= units)).any())
 
 
 def applies_to(least: Least) -> bool:
@@ -76,12 +84,28 @@ def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int,
 
     `reached`: what a plan takes.
     """
+    few = (pair for pair in proposals(least) if least.num_devices ** len(pair[1]) <= MAX_SEATS)
+    made = ((unit, special, Counting(least, unit=unit, special=special)) for unit, special in few)
+    return best_of(least, made, start=start, reached=reached)
+
+
+class Refutes(Protocol):
+    """A way to count."""
+
+    def is_out_of_reach(self, deadline: int) -> bool:
+        """Whether no plan ends within `deadline` (without the optimizer)."""
+        ...
+
+
+def best_of(
+    least: Least, choices: Iterable[tuple[int, tuple[int, ...], Refutes]], *, start: int, reached: int | None
+) -> tuple[int, dict[str, Any]] | None:
+    """The same for these ways to count: units, special layers, and what refutes by them."""
     best, found = start, None
-    for unit, special in _proposals(least):
-        counting = Counting(least, unit=unit, special=special)
+    for unit, special, counting in choices:
         if not counting.is_out_of_reach(best):
             continue
-        low, high = best, 2 * max(best, least.problem.num_microbatches) if reached is None else max(reached, best + 1)
+        low, high = best, max(best + 1, 2 * max(best, least.problem.num_microbatches) if reached is None else reached)
         while reached is None and counting.is_out_of_reach(high):
             low, high = high, 2 * high
         while high - low > 1:
@@ -92,37 +116,42 @@ def climb(least: Least, start: int, *, reached: int | None = None) -> tuple[int,
     return None if found is None else (best, found)
 
 
-def _proposals(least: Least) -> list[tuple[int, tuple[int, ...]]]:
+def proposals(least: Least) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Units: times of layers, and their halves; special: up to three of those with most beyond whole units."""
     work = counted_work(least)
     sizes = sorted({int(time) for time in work if time > 0}, reverse=True)
     if len(sizes) > MAX_UNITS:
         picks = numpy.linspace(0, len(work) - 1, MAX_UNITS).astype(int)
         sizes = sorted({int(numpy.sort(work)[pick]) for pick in picks if work.max() and numpy.sort(work)[pick] > 0})
-    proposals: list[tuple[int, tuple[int, ...]]] = []
     for unit in sizes:
         beyond = numpy.where(work >= unit // 4, work % unit, 0)
         order = [int(number) for number in numpy.argsort(-beyond, kind="stable")[:MAX_SPECIAL] if beyond[number] > 0]
         for size in range(len(order) + 1):
-            if least.num_devices**size <= MAX_SEATS:
-                proposals += [(unit, chosen) for chosen in combinations(order, size)]
-    return proposals
+            yield from ((unit, chosen) for chosen in combinations(order, size))
 
 
 def read(least: Least, certificate: Mapping[str, Any]) -> Counting:
     """The counting that a certificate names; raises ValueError if it is none."""
+    unit, special = read_counted(least, certificate)
+    if least.num_devices ** len(special) > MAX_SEATS:
+        raise ValueError(
+            f"certificate: {len(special)} special layers are too many for the devices; make the bound again"
+        )
+    return Counting(least, unit=unit, special=special)
+
+
+def read_counted(least: Least, certificate: Mapping[str, Any]) -> tuple[int, tuple[int, ...]]:
+    """The unit and the special layers that a certificate names; raises ValueError if it does not."""
     unit, names = certificate["unit"], certificate["special"]
     if type(unit) is not int or not 0 < unit < 1 << 60:
         raise ValueError("certificate: unit is no integer from 1; make the bound again")
     known = isinstance(names, list) and all(isinstance(name, str) and name in least.index for name in names)
     if not known or len(set(names)) < len(names) or len(names) > MAX_SPECIAL:
         raise ValueError(f"certificate: special = {str(names)[:60]!r} is no short list of layers; make the bound again")
-    if least.num_devices ** len(names) > MAX_SEATS:
-        raise ValueError(f"certificate: {len(names)} special layers are too many for the devices; make the bound again")
-    return Counting(least, unit=unit, special=[least.index[name] for name in names])
+    return unit, tuple(least.index[name] for name in names)
 
 
-def _lost_at_ends(least: Least) -> Integers:
+def lost_at_ends(least: Least) -> Integers:
     """[devices] what the k-th device in the order of first layers waits for at the beginning and at the end.
 
     Nothing where the layers are no chain. A gradient that does not flow ends what follows a B.

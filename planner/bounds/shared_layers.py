@@ -68,6 +68,7 @@ def _remaining_options(options: Options, names: tuple[str, ...], *, chunks: int)
         uneven_replication=True,
         skip_edges=True,
         idle_devices=True,
+        order="any",
         pinned=pinned,
         partition=None,
         placement=None,

@@ -80,6 +80,7 @@ MOST_CHUNKS = 12
 
 _SINGLE = {"max_width": 1, "split_placement": False, "skip_edges": False}
 _KEPT = {"recompute": False, "recompute_layers": False}
+_LOOPED = {"split_backward": False, "uneven_replication": False, "shard_optimizer": "together", "order": "looped"}
 
 TARGETS = {
     target.name: target
@@ -108,7 +109,7 @@ TARGETS = {
             name="megatron",
             runs="any cut of a chain; chunks in a loop; 1F1B or interleaved; whole backward; replicas of whole "
             "pipelines; recomputation, and sharded optimizer state, in all stages or none",
-            limits={**_SINGLE, "split_backward": False, "uneven_replication": False, "shard_optimizer": "together"},
+            limits={**_SINGLE, **_LOOPED},
             fit=_fit_megatron,
             is_looped=True,
             most_chunks=MOST_CHUNKS,
@@ -117,14 +118,7 @@ TARGETS = {
             name="deepspeed",
             runs="any cut of a chain; one stage per device; 1F1B; whole backward; replicas of whole pipelines; "
             "recomputation, and sharded optimizer state, in all stages or none",
-            limits={
-                **_SINGLE,
-                "max_stages_per_device": 1,
-                "recompute_layers": False,
-                "split_backward": False,
-                "uneven_replication": False,
-                "shard_optimizer": "together",
-            },
+            limits={**_SINGLE, **_LOOPED, "max_stages_per_device": 1, "recompute_layers": False},
             fit=_fit_deepspeed,
             is_looped=True,
         ),
@@ -174,7 +168,7 @@ def with_chunks(options: Options, target: Target) -> Options:
 
 
 def _narrower(given: Any, limit: Any) -> Any:
-    """The smaller one; None stands for no limit, False for the lack of an ability, `allow` for any of its kind."""
+    """The smaller one; None stands for no limit, False for the lack of an ability, `allow` and `any` for everything."""
     if isinstance(limit, str):
-        return limit if given == "allow" else given
+        return limit if given in ("allow", "any") else given
     return limit if given is None else min(given, limit)

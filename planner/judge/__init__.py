@@ -19,5 +19,5 @@ order:
     reading           the pages above, applied to one plan
 
 and on top of them the rules of a valid plan, one function each: `shape`, `reference`, `partition`, `groups`,
-`split_placement`, `options`, `lists`, `orders`, `agreement` (of the judge with the core), `evidence`.
+`split_placement`, `options`, `lists`, `loops`, `orders`, `agreement` (of the judge with the core), `evidence`.
 """

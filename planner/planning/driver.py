@@ -13,6 +13,7 @@ from planner.baselines.registry import make_baselines, play_baseline
 from planner.certificate import make_bound, prove_infeasible, refute
 from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
+from planner.export.looped_pipelines import as_looped
 from planner.export.targets import Target, fitted
 from planner.plan import Plan
 from planner.planning.archive import Archive
@@ -86,16 +87,26 @@ def make_plans(problem: Problem, *, top: int, **how: Unpack[PlanningOptions]) ->
 
 def begin_run(problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> SearchState:
     """A planning run whose clock begins now."""
-    target = how["target"]
+    target, is_looped = how["target"], problem.options.order == "looped"
     return SearchState(
         problem,
         limits,
         on_progress=how["on_progress"],
         should_stop=how["should_stop"],
-        fit=None if target is None else partial(fitted, problem, target=target),
-        fits_stages=target is not None and target.is_looped,
+        fit=partial(_fitted, problem, target=target) if is_looped or target is not None else None,
+        fits_stages=is_looped or (target is not None and target.is_looped),
         params=how["params"],
     )
+
+
+def _fitted(problem: Problem, plan: Plan, *, target: Target | None) -> Plan | None:
+    """The plan as the options and the target want it, or None if there is none."""
+    if problem.options.order == "looped" and (target is None or not target.is_looped):
+        try:
+            plan = as_looped(problem, plan)
+        except ValueError:
+            return None
+    return plan if target is None else fitted(problem, plan, target=target)
 
 
 def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | None:

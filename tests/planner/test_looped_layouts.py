@@ -78,6 +78,23 @@ def test_order_and_memory_are_those_of_the_simulator(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_judge_knows_the_order(seed: int):
+    """Tests that the judge passes every shape's order, and none with two neighbouring actions exchanged."""
+    rng = Random(seed)
+    problem = random_loop(rng, num_layers=7)
+    for shape in search_of(problem).shapes:
+        plan = plan_with(problem, rng.choice(every_cut(7, len(shape.cut) - 1)))
+        assert verify(problem, plan).passed
+        device = rng.choice(list(plan.schedule))
+        order = list(plan.schedule[device])
+        place = rng.randrange(len(order) - 1)
+        order[place : place + 2] = order[place + 1], order[place]
+        other = replace(plan, schedule={**plan.schedule, device: tuple(order)})
+        found = [violation for violation in verify(problem, other).violations if violation.rule == "loop-order"]
+        assert [violation.subject for violation in found] == [f"{device}: action {place}"]
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_search_finds_the_best_layout(seed: int):
     """Tests that on small chains the search ends with the best of all chunks and all cuts."""
     problem = random_loop(Random(seed), num_layers=8)

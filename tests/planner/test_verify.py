@@ -127,6 +127,16 @@ def two_stages_on_one_device() -> tuple[Problem, Plan]:
     return problem, make_plan(problem, ["w x @ a", "y z @ a"], {"a": "0F0 1F0 1B0 0B0 0F1 1F1 1B1 0B1"})
 
 
+def in_a_loop(*stages: str, **words: str) -> Callable[[], tuple[Problem, Plan]]:
+    """A plan of whole backward passes where stages have to stand in a loop."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = base_problem(order="looped", split_backward=False)
+        return problem, make_plan(problem, list(stages), words)
+
+    return make
+
+
 def cut_sample() -> tuple[Problem, Plan]:
     """Two replicas of three samples."""
     problem = base_problem(microbatch_size=3)
@@ -320,6 +330,8 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "backward-mixed": with_words(a="0F0 0F1 0I0 0B0 0W0 0B1"),
     "weight-grad-foreign": frozen_stage,
     "group-order": disordered_group,
+    "loop-stages": in_a_loop("w @ a", "x @ b", "y z @ b", a="0F0 0F1 0B0 0B1", b="1F0 2F0 2B0 1B0 1F1 2F1 2B1 1B1"),
+    "loop-order": in_a_loop("w x @ a", "y z @ b", a="0F0 0B0 0F1 0B1", b="1F0 1B0 1F1 1B1"),
     "forward-first": with_words(b="1I0 1F0 1W0 1F1 1B1"),
     "input-grad-first": with_words(a="0F0 0F1 0W0 0I0 0B1"),
     "deadlock": with_words(a="0F0 0I0 0W0 0F1 0B1", b="1F1 1B1 1F0 1I0 1W0"),

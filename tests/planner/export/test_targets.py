@@ -306,7 +306,9 @@ def test_targets_never_widen_what_was_asked_for():
     given = Options(max_stages_per_device=1, max_replicas=1, split_backward=True, recompute=True)
     narrowed = restrict(given, TARGETS["megatron"])
     assert (narrowed.max_stages_per_device, narrowed.max_replicas, narrowed.recompute) == (1, 1, True)
-    assert (narrowed.split_backward, narrowed.skip_edges) == (False, False)
+    assert (narrowed.split_backward, narrowed.skip_edges, narrowed.order) == (False, False, "looped")
+    assert [restrict(Options(), TARGETS[name]).order for name in ("torch", "deepspeed")] == ["any", "looped"]
+    assert restrict(narrowed, TARGETS["torch"]).order == "looped"
     assert restrict(Options(max_replicas=None), TARGETS["torch"]).max_replicas == 1
 
 

@@ -18,6 +18,7 @@ from planner.judge import (
     evidence,
     groups,
     lists,
+    loops,
     options,
     partition,
     reference,
@@ -318,6 +319,8 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "sharding replicas have no room for what comes": put(planner.judge.traffic, "is_sharded", lambda *_: False),
     "anybody may shard": silent(options.shard_option),
     "one replica may shard": silent(groups.shard_alone),
+    "stages may stand anywhere in a loop": silent(loops.loop_stages),
+    "a loop may have any order": silent(loops.loop_order),
     "anything may be called the proof": silent(evidence.evidence_proof),
     "the gap may be anything": lambda patch: patch.setattr(evidence, "TOLERANCE", 1.0),
 }
