@@ -164,7 +164,7 @@ def test_made_up_certificates_are_refused(change, message):
 
 def test_the_hand_layout_with_a_block_of_its_own():
     """Tests that a recipe whose second head takes three blocks has a bound above counting by what it waits for."""
-    problem = read_problem(RECIPES[1].name)
+    problem = read_problem(RECIPES[1].problem, ranks=RECIPES[1].ranks)
     assert proved(problem) == 16_550_473_248 > proved(problem, way=counting)
 
 
