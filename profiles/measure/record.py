@@ -17,7 +17,8 @@ Clock = Literal["wall", "thread"]
 """`wall`: what passes for everyone. `thread`: what the calling thread worked, whoever else wanted its core."""
 
 PHASES = "FNIWBRO"
-"""Forward, forward whose weight gradients may be put off, input gradient, weight gradient, whole backward, whole backward with recomputation, optimizer step."""
+"""Forward, forward whose weight gradients may be put off, input gradient, weight gradient, whole backward, whole
+backward with recomputation, optimizer step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

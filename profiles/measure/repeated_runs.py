@@ -15,7 +15,6 @@ from profiles.measure.materialise import cast, make_layer
 from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
 from profiles.measure.segment import Segment
 
-
 _FORWARD = {"I": "N", "B": "F"}
 """What the forward before each of these is called."""
 
@@ -61,7 +60,9 @@ class RepeatedRuns:
         return self._loss(output, self._target)
 
     def repeat(self, times: int, *, recomputes: bool = False) -> dict[str, Samples]:
-        """Samples of F, N, I, W and B (and R) of all layers, as `time_segment` takes them: each round goes through the model two (three) times."""
+        """Samples of F, N, I, W and B (and R) of all layers, as `time_segment` takes them: each round goes through the
+        model two (three) times.
+        """
         for _ in range(times):
             for phase in ("I", "B", "R") if recomputes else ("I", "B"):
                 self._go_through(phase)

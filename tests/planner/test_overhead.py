@@ -160,7 +160,9 @@ def test_what_forwards_note_for_split_backwards_is_counted_with_these():
     """Tests that of forwards that are 10 ns longer where an I follows, F knows nothing, and I has it on top."""
     problem, plan = make_case(6)
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
-    split = {str(each)[:1] + "F" + str(each)[2:] for word in plan.schedule.values() for each in word if each.kind == "I"}
+    split = {
+        str(each)[:1] + "F" + str(each)[2:] for word in plan.schedule.values() for each in word if each.kind == "I"
+    }
     noting = json.loads(json.dumps(ranks))
     for entry in (entry for rank in noting for entry in rank["thread"]):
         entry["actions"] = [[name, start - 10 * (name in split), end] for name, start, end in entry["actions"]]
