@@ -9,7 +9,7 @@ HasTime = Callable[[], bool]
 Item = TypeVar("Item")
 
 
-class OutOfTimeError(Exception):
+class InterruptedStepError(Exception):
     """A step was left half-way since time is over; nothing is known of what it would have shown."""
 
 
@@ -19,9 +19,9 @@ def always() -> bool:
 
 
 def require_time(has_time: HasTime) -> None:
-    """Raise OutOfTimeError unless there is time."""
+    """Raise InterruptedStepError unless there is time."""
     if not has_time():
-        raise OutOfTimeError
+        raise InterruptedStepError
 
 
 def while_time(items: Iterable[Item], *, has_time: HasTime) -> Iterator[Item]:

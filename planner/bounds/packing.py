@@ -79,7 +79,7 @@ def applies_to(least: Least) -> bool:
 class Packing:
     """One case: stages that are possible until a deadline, narrowed down by prices.
 
-    `loads`: what the devices could hold before a split. Its methods raise OutOfTimeError once `has_time` denies.
+    `loads`: what the devices could hold before a split. Its methods raise InterruptedStepError once `has_time` denies.
     """
 
     def __init__(

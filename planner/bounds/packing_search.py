@@ -22,7 +22,7 @@ from planner.bounds.packing import (
     Split,
 )
 from planner.bounds.seated_stages import MAX_STEPS
-from planner.clock import HasTime, OutOfTimeError, always
+from planner.clock import HasTime, InterruptedStepError, always
 from planner.plan import Stage
 
 WIDE_PART, WIDE_EFFORT = 10, 3
@@ -219,7 +219,7 @@ class Refutation:
         self.cases, self.seatings, self.is_hopeless, self.closed = [], MAX_SEATINGS, False, 0.0
         try:
             return self.cases if self._refute(Packing(self.boundaries, deadline, has_time=self.has_time)) else None
-        except OutOfTimeError:
+        except InterruptedStepError:
             return None
 
     def _is_slow(self) -> bool:

@@ -92,7 +92,7 @@ class Ways:
     def narrow(self, *, has_time: HasTime = always) -> bool:
         """Close the stages on no way within the slack, and raise the heads of the others; whether a way is left.
 
-        Raises OutOfTimeError without time.
+        Raises InterruptedStepError without time.
         """
         stages, size = self.stages, self.boundaries.size
         self.ahead = self._ahead()

@@ -23,7 +23,7 @@ class Trips:
         self.step = -(-(2 * int(stages.trip[stages.is_open].max(initial=0)) + 1) // BUCKETS)
 
     def raise_trips(self, *, has_time: HasTime = always) -> None:
-        """Raise the trips of all open stages. Raises OutOfTimeError without time."""
+        """Raise the trips of all open stages. Raises InterruptedStepError without time."""
         stages, b = self.stages, self.boundaries
         self.before = self._before()
         self.waste = numpy.full((b.size + 1, b.replicas + 1, self.slots + 1, BUCKETS), NO_COST)

@@ -123,11 +123,12 @@ class Residence:
         If nested, as many of the first at least; if inside, one of the second at least.
         """
         first, second = sizes
-        inside = numpy.broadcast_to(inside, self.free.shape)
-        numbers = numpy.where(first > 0, (self.free - inside * second) // numpy.maximum(first, 1), self.count)
-        numbers = numpy.where(self.free >= inside * second, numpy.minimum(numbers, self.count), -1)
+        ones = numpy.broadcast_to(inside, self.free.shape)
+        numbers = numpy.where(first > 0, (self.free - ones * second) // numpy.maximum(first, 1), self.count)
+        numbers = numpy.where(self.free >= ones * second, numpy.minimum(numbers, self.count), -1)
         order = numpy.argsort(-numbers, kind="stable")
-        first, second, nested, inside, free = (part[order] for part in (first, second, nested, inside, self.free))
+        first, second, free = (part[order] for part in (first, second, self.free))
+        nested, ones = nested[order], ones[order]
         of_first, of_second = worth[0][order], worth[1][order]
         active = numpy.searchsorted(-numbers[order], -numpy.arange(self.count + 1), side="right").tolist()
         is_free, divisor = second == 0, numpy.maximum(second, 1)
@@ -135,9 +136,9 @@ class Residence:
         for number, end in enumerate(active):
             if not end:
                 break
-            left = free[:end] - number * first[:end] - inside[:end] * second[:end]
+            left = free[:end] - number * first[:end] - ones[:end] * second[:end]
             beside: Integers = numpy.where(is_free[:end], self.count, left // divisor[:end])
-            beside = numpy.minimum(beside + inside[:end], self.count)
+            beside = numpy.minimum(beside + ones[:end], self.count)
             beside = numpy.minimum(beside, numpy.where(nested[:end], number, self.count))
             found: Integers = number * of_first[:end] + beside * of_second[:end]
             numpy.maximum(most[:end], found, out=most[:end])

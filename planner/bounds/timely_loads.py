@@ -12,7 +12,10 @@ from planner.clock import HasTime, always, require_time
 
 
 def list_loads(stages: OpenStages, *, has_time: HasTime = always) -> DeviceLoads:
-    """All loads of open stages with which a device of some kind is done in time. Raises OutOfTimeError without time."""
+    """All loads of open stages with which a device of some kind is done in time.
+
+    Raises InterruptedStepError without time.
+    """
     found = list[DeviceLoads]()
     for number in range(len(stages.boundaries.kinds)):
         timely = TimelyLoads(stages, number)
@@ -27,7 +30,7 @@ def list_loads(stages: OpenStages, *, has_time: HasTime = always) -> DeviceLoads
 def narrow_loads(stages: OpenStages, loads: DeviceLoads, *, has_time: HasTime = always) -> DeviceLoads:
     """Those of the loads whose stages are open and with which a device of their kind is still done in time.
 
-    Raises OutOfTimeError without time.
+    Raises InterruptedStepError without time.
     """
     is_open = stages.is_open[loads.first] & ((loads.second < 0) | stages.is_open[loads.second])
     found = list[DeviceLoads]()
