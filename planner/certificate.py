@@ -354,7 +354,11 @@ def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
     if problem.options.split_placement:
         return None
-    return memory.prove_infeasible(Least(problem, costs))
+    least = Least(problem, costs)
+    reason = memory.prove_infeasible(least)
+    if reason is None and _is_placed(problem):
+        reason = memory.prove_overfull(least, _given_stages(problem))
+    return reason
 
 
 def _is_placed(problem: Problem) -> bool:

@@ -9,9 +9,19 @@ HasTime = Callable[[], bool]
 Item = TypeVar("Item")
 
 
+class InterruptedStepError(Exception):
+    """A step was left half-way since time is over; nothing is known of what it would have shown."""
+
+
 def always() -> bool:
     """There is time."""
     return True
+
+
+def require_time(has_time: HasTime) -> None:
+    """Raise InterruptedStepError unless there is time."""
+    if not has_time():
+        raise InterruptedStepError
 
 
 def while_time(items: Iterable[Item], *, has_time: HasTime) -> Iterator[Item]:

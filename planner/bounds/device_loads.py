@@ -4,7 +4,7 @@ A stage is an interval of keys on r replicas. Heads say when a replica of it can
 nothing of the stage before, `soonest` whatever its device holds. docs/bounds.md has the rules and their proofs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,12 @@ Mask = NDArray[numpy.bool_]
 
 PAIRS_AT_ONCE = 1 << 16
 """About so many pairs of stages are looked at together."""
+
+FULL = 1 << 20
+"""Parts of the largest device's memory, and of the time until the deadline."""
+
+MOST_BITS = 40
+"""Of numbers that are counted in such parts, so that 64 bits hold the product."""
 
 LATE = NEVER // 2
 """Times from here on are never."""
@@ -41,6 +47,9 @@ class DeviceLoads:
     """Whether the second stage begins where the first ends."""
     kind: Integers
     """The kind of device, as a number."""
+    room: Integers
+    """Bytes x time that microbatches between F and I can have there at most, in parts of `FULL` of the largest device's
+    memory until the deadline."""
 
     def keep(self, which: Mask) -> "DeviceLoads":
         """Those of them."""
@@ -51,7 +60,36 @@ class DeviceLoads:
             second_latest=self.second_latest[which],
             follows=self.follows[which],
             kind=self.kind[which],
+            room=self.room[which],
         )
+
+
+def parts_up(numbers: Integers, whole: int) -> Integers:
+    """Numbers from 0 to `whole` in parts of `FULL` of it, rounded up."""
+    shift = max(0, whole.bit_length() - MOST_BITS)
+    below = (-numbers) >> shift
+    found: Integers = -(below * FULL // max(whole >> shift, 1))
+    return found
+
+
+def parts_down(numbers: Integers, whole: int) -> Integers:
+    """The same rounded down."""
+    shift = max(0, whole.bit_length() - MOST_BITS)
+    found: Integers = (numbers >> shift) * FULL // max((whole >> shift) + (shift > 0), 1)
+    return found
+
+
+def join_loads(parts: Sequence[DeviceLoads]) -> DeviceLoads:
+    """All of them, in order."""
+    return DeviceLoads(
+        first=numpy.concatenate([loads.first for loads in parts]),
+        second=numpy.concatenate([loads.second for loads in parts]),
+        first_latest=numpy.concatenate([loads.first_latest for loads in parts]),
+        second_latest=numpy.concatenate([loads.second_latest for loads in parts]),
+        follows=numpy.concatenate([loads.follows for loads in parts]),
+        kind=numpy.concatenate([loads.kind for loads in parts]),
+        room=numpy.concatenate([loads.room for loads in parts]),
+    )
 
 
 class OpenStages:

@@ -1,15 +1,40 @@
 """Proofs that no plan fits into memory."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from fractions import Fraction
 
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
+from planner.bounds.schedule import overfull
+from planner.bounds.stage_replicas import make_lanes
+from planner.plan import Stage
 
 
 def prove_infeasible(least: Least) -> str | None:
     """A sentence that names the limit that rules out every plan, or None if none was found."""
     return _largest_layer(least) or _everything(least) or _too_many_stages(least)
+
+
+def prove_overfull(least: Least, stages: Sequence[Stage]) -> str | None:
+    """The same where stages and devices are given, none recomputes and none shards: one device at a time.
+
+    What a stage leaves of a microbatch for its backward is its stash then.
+    """
+    problem = least.problem
+    lanes = make_lanes(problem, tuple(stages), costs=least.costs)
+    found = overfull(lanes)
+    if found is None:
+        return None
+    number, device, excess = found
+    has = problem.cluster.by_name[device].usable_bytes
+    stage = [number for number, stage in enumerate(stages) for _ in stage.replicas][number]
+    return (
+        f"device {device!r} needs {has + excess:,} bytes when stage {stage} has one microbatch (the states and receive "
+        "buffers of all its stages, workspace, and the stash of that microbatch in the stage and in those that wait "
+        f"for its gradient), but it has {has:,}; change partition or placement, or use a larger device, smaller "
+        "microbatches or recomputation"
+    )
 
 
 def _footprint(least: Least, number: int) -> Fraction:

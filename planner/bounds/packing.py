@@ -13,12 +13,13 @@ from typing import Any
 import numpy
 
 from planner.bounds.boundaries import Boundaries
-from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
+from planner.bounds.device_loads import FULL, DeviceLoads, Mask, OpenStages, parts_down
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
 from planner.bounds.packing_trips import Trips
 from planner.bounds.seated_stages import MAX_STEPS, Seating, Seatings
-from planner.bounds.timely_loads import list_loads
+from planner.bounds.timely_loads import list_loads, narrow_loads
+from planner.clock import HasTime, always, require_time
 from planner.plan import Stage
 
 PRICE = 1 << 14
@@ -30,8 +31,11 @@ MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 MAX_SEATINGS = 400
 """Whole plans that the cases of a certificate may leave to the schedule bound."""
 
+MOST_WAITING = 1 << 30
+"""Parts of a device's memory that wait, at most, so that 64 bits hold all sums."""
+
 Prices = list[int]
-"""One per key, and that of idle time."""
+"""One per key, that of idle time, and that of memory x time, which is 0 where it is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,27 +77,42 @@ def applies_to(least: Least) -> bool:
 
 
 class Packing:
-    """One case: stages that are possible until a deadline, narrowed down by prices."""
+    """One case: stages that are possible until a deadline, narrowed down by prices.
 
-    def __init__(self, boundaries: Boundaries, deadline: int, *, stages: OpenStages | None = None) -> None:
-        self.boundaries, self.deadline = boundaries, deadline
+    `loads`: what the devices could hold before a split. Its methods raise InterruptedStepError once `has_time` denies.
+    """
+
+    def __init__(
+        self,
+        boundaries: Boundaries,
+        deadline: int,
+        *,
+        stages: OpenStages | None = None,
+        loads: DeviceLoads | None = None,
+        has_time: HasTime = always,
+    ) -> None:
+        self.boundaries, self.deadline, self.has_time = boundaries, deadline, has_time
         self.stages = OpenStages(boundaries, deadline) if stages is None else stages
         self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
         kinds = range(len(boundaries.kinds))
         self.busy = numpy.array([self.stages.on(kind).work for kind in kinds]) * self.unit // max(deadline, 1)
+        self.charged = self._charge()
         self.needed = boundaries.beside * self.unit // max(deadline, 1)
-        self.loads = self._list()
+        self.loads = self._narrow(loads)
 
     def part(self, split: Split, *, first: bool) -> "Packing":
         """The first or the second case of a split: what was shown for both holds for either."""
         stages = self.stages.copy()
         stages.is_open &= split.allows(stages, first=first)
-        return Packing(self.boundaries, self.deadline, stages=stages)
+        return Packing(self.boundaries, self.deadline, stages=stages, loads=self.loads, has_time=self.has_time)
 
-    def _list(self) -> DeviceLoads:
+    def _narrow(self, loads: DeviceLoads | None) -> DeviceLoads:
+        """What is left of the loads, or of all that there are."""
         self.stages.tighten()
         self.stages.tighten()
-        return list_loads(self.stages)
+        if loads is None:
+            return list_loads(self.stages, has_time=self.has_time)
+        return narrow_loads(self.stages, loads, has_time=self.has_time)
 
     @property
     def is_empty(self) -> bool:
@@ -104,21 +123,45 @@ class Packing:
         """Nothing is possible."""
         self.loads = self.loads.keep(numpy.zeros(len(self.loads.first), dtype=numpy.bool_))
 
+    def _charge(self) -> Integers:
+        """[kind, stage]: memory x time of all keys up to the end of a stage during a replica's share of its F and I."""
+        b, memory = self.boundaries, max(self.boundaries.memory, 1)
+        shares = [min(held * FULL // memory, MOST_WAITING) for held in b.held.tolist()]
+        waiting = numpy.array(shares, dtype=numpy.int64)[self.stages.end]
+        found = []
+        for kind in range(len(b.kinds)):
+            own = self.stages.on(kind)
+            time = b.count * (own.forward + own.returning) // own.replicas
+            parts = parts_down(numpy.minimum(time, self.deadline), self.deadline)
+            found.append(parts * waiting // FULL * self.unit // FULL)
+        charged: Integers = numpy.array(found)
+        return charged
+
+    def _rates(self, prices: Prices) -> tuple[int, int]:
+        """The prices of idle time, and of memory x time."""
+        size = self.boundaries.size
+        return prices[size], prices[size + 1] if len(prices) > size + 1 else 0
+
     def values(self, prices: Prices) -> Integers:
-        """Per load: the worth of its layers, shared by the replicas, and of the time that it leaves for others."""
-        sums = prefix_sums(prices[:-1])
-        stages, loads, idle = self.stages, self.loads, prices[-1]
+        """Per load: the worth of its layers, shared by the replicas, of the time that it leaves for others, and of the
+        memory x time that it offers beyond what it makes microbatches further up wait.
+        """
+        sums, (idle, memory) = prefix_sums(prices[: self.boundaries.size]), self._rates(prices)
+        stages, loads = self.stages, self.loads
         worth = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.replicas) - idle * self.busy
+        worth -= memory * self.charged
         second = numpy.where(loads.second >= 0, worth[loads.kind, loads.second], 0)
-        found: Integers = worth[loads.kind, loads.first] + second + idle * self.unit
+        found: Integers = (
+            worth[loads.kind, loads.first] + second + idle * self.unit - memory * (-loads.room * self.unit // FULL)
+        )
         return found
 
     def is_refuted(self, prices: Prices) -> bool:
         """Whether these prices show that the devices are worth too little; if not, what wastes too much is closed."""
-        values, kinds = self.values(prices), self.boundaries.kinds
-        most = numpy.full(len(kinds), prices[-1] * self.unit)
+        values, kinds, (idle, _) = self.values(prices), self.boundaries.kinds, self._rates(prices)
+        most = numpy.full(len(kinds), idle * self.unit)
         numpy.maximum.at(most, self.loads.kind, values)
-        worth = sum(prices[:-1]) * self.unit + prices[-1] * self.needed
+        worth = sum(prices[: self.boundaries.size]) * self.unit + idle * self.needed
         slack = sum(kind.count * value for kind, value in zip(kinds, most.tolist(), strict=True)) - worth
         if slack < 0:
             return True
@@ -130,10 +173,10 @@ class Packing:
         if slack >= NO_COST:
             return False
         ways = Ways(self.stages, priced)
-        if not ways.narrow():
+        if not ways.narrow(has_time=self.has_time):
             return True
-        Trips(self.stages, ways).raise_trips()
-        self.loads = self._list()
+        Trips(self.stages, ways).raise_trips(has_time=self.has_time)
+        self.loads = self._narrow(loads)
         return self.is_empty
 
     def seatings(self, *, most: int, steps: int = MAX_STEPS) -> list[Seating] | None:
@@ -142,6 +185,7 @@ class Packing:
 
     def is_late(self, seating: Seating) -> bool:
         """Whether the schedule bound shows that such a plan is not done in time."""
+        require_time(self.has_time)
         return Seatings(self.stages, self.loads).is_late(seating)
 
     def write(self, seating: Seating) -> tuple[Stage, ...]:
@@ -206,10 +250,11 @@ def _read_case(plain: object, boundaries: Boundaries) -> PackingCertificate:
     if not isinstance(plain, list) or len(plain) != 2 or not all(isinstance(part, list) for part in plain):
         raise ValueError(f"certificate: the case {str(plain)[:60]!r} is no pair of lists; make the bound again")
     rounds, split = plain
-    if len(rounds) > MAX_ROUNDS or not all(_is_numbers(r, [PRICE] * (boundaries.size + 1)) for r in rounds):
+    lengths = (boundaries.size + 1, boundaries.size + 2)
+    if len(rounds) > MAX_ROUNDS or not all(any(_is_numbers(r, [PRICE] * n) for n in lengths) for r in rounds):
         raise ValueError(
-            f"certificate: the prices {str(rounds)[:60]!r} are no lists of {boundaries.size + 1} integers from 0 to "
-            f"{PRICE}; make the bound again"
+            f"certificate: the prices {str(rounds)[:60]!r} are no lists of {lengths[0]} or {lengths[1]} integers from "
+            f"0 to {PRICE}; make the bound again"
         )
     if split and not _is_numbers(split, [boundaries.size - 1, boundaries.replicas]):
         raise ValueError(f"certificate: the split {str(split)[:60]!r} is none of this problem; make the bound again")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
-from planner.bounds.device_loads import OpenStages
+from planner.bounds.device_loads import FULL, OpenStages
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.packing import (
     MAX_CASES,
@@ -22,7 +22,7 @@ from planner.bounds.packing import (
     Split,
 )
 from planner.bounds.seated_stages import MAX_STEPS
-from planner.clock import HasTime, always
+from planner.clock import HasTime, InterruptedStepError, always
 from planner.plan import Stage
 
 WIDE_PART, WIDE_EFFORT = 10, 3
@@ -35,6 +35,13 @@ EFFORT_PER_STAGE = 200
 
 EFFORT_PER_SEATING = 15_000
 """Loads of devices that a whole plan counts for which the schedule bound looks at."""
+
+DEADLINE_PARTS = 3, 4
+"""The part of the effort left that a deadline may take."""
+
+SLOW_AFTER, SLOW_PART = 0.5, 0.25
+"""A deadline is given up once more than the first part of its effort is spent, if the part of the cases that is closed
+(every split counts half) is less than so much of the part that is spent."""
 
 FEW_SEATINGS, FEW_STEPS = 12, 400
 """Whole plans that are looked at, and steps until they are known, where a case could as well be split."""
@@ -74,7 +81,7 @@ class Relaxation:
 
     def solve(self) -> tuple[Prices, Floats]:
         """Prices in whole numbers, and how much of every load is taken, if as few devices of each kind as can be do."""
-        first, kinds = self.packing.boundaries.size + 1, self.packing.boundaries.kinds
+        first, kinds = self.packing.boundaries.size + 2, self.packing.boundaries.kinds
         self.covering.add(
             [first + number for number in range(len(kinds))],
             [float(kind.count) for kind in kinds],
@@ -111,12 +118,14 @@ class Relaxation:
         stages, size = packing.stages, packing.boundaries.size
         for load in chosen.tolist():
             kind = int(packing.loads.kind[load])
-            parts: dict[int, float] = {size: 1.0, size + 1 + kind: -1.0}
+            room = int(packing.loads.room[load]) / FULL
+            parts: dict[int, float] = {size: 1.0, size + 1: room, size + 2 + kind: -1.0}
             for stage in (int(packing.loads.first[load]), int(packing.loads.second[load])):
                 if stage >= 0:
                     for key in range(int(stages.start[stage]), int(stages.end[stage])):
                         parts[key] = 1 / int(stages.replicas[stage])
                     parts[size] -= int(packing.busy[kind, stage]) / packing.unit
+                    parts[size + 1] -= int(packing.charged[kind, stage]) / packing.unit
             self.covering.add(list(parts), list(parts.values()), cost=0.0)
             self.columns.append(load)
             self.known.add(load)
@@ -193,6 +202,8 @@ class Refutation:
     ) -> None:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
         self.has_time, self.params = has_time, params
+        self.budget, self.closed = max(effort, 1), 0.0
+        """All effort, and the part of the cases that is closed, every split counting half."""
         self.largest = 2 * effort
         """Effort that no single round of prices may take."""
         self.cases: list[PackingCertificate] = []
@@ -204,12 +215,20 @@ class Refutation:
         """The stages of that one, if they are all layers."""
 
     def find(self, deadline: int) -> list[PackingCertificate] | None:
-        """The cases in preorder, or None."""
-        self.cases, self.seatings, self.is_hopeless = [], MAX_SEATINGS, False
-        return self.cases if self._refute(Packing(self.boundaries, deadline)) else None
+        """The cases in preorder, or None, also if time was over in between."""
+        self.cases, self.seatings, self.is_hopeless, self.closed = [], MAX_SEATINGS, False, 0.0
+        try:
+            return self.cases if self._refute(Packing(self.boundaries, deadline, has_time=self.has_time)) else None
+        except InterruptedStepError:
+            return None
 
-    def _refute(self, packing: Packing) -> bool:
-        if self.is_hopeless or len(self.cases) >= self.most or self.effort <= 0 or not self.has_time():
+    def _is_slow(self) -> bool:
+        """Whether the effort will not do, by what it has closed so far."""
+        spent = 1 - self.effort / self.budget
+        return spent >= 1 or (spent > SLOW_AFTER and self.closed < SLOW_PART * spent)
+
+    def _refute(self, packing: Packing, *, weight: float = 1.0) -> bool:
+        if self.is_hopeless or len(self.cases) >= self.most or self._is_slow() or not self.has_time():
             return False
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
@@ -217,8 +236,9 @@ class Refutation:
         is_closed = packing.is_empty or self._is_late(packing, is_last=split is None)
         self.cases[place] = PackingCertificate(tuple(rounds), None if is_closed else split)
         if is_closed or split is None:
+            self.closed += weight if is_closed else 0.0
             return is_closed
-        return all(self._refute(packing.part(split, first=first)) for first in (True, False))
+        return all(self._refute(packing.part(split, first=first), weight=weight / 2) for first in (True, False))
 
     def _is_late(self, packing: Packing, *, is_last: bool) -> bool:
         """Whether few whole plans are left (many, where no split is left), and all are late by the schedule bound."""
@@ -246,7 +266,8 @@ class Refutation:
             self.effort -= needed
             if needed > self.largest:
                 break
-            needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit] + [0.0] * len(self.boundaries.kinds)
+            needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit, 0.0]
+            needs += [0.0] * len(self.boundaries.kinds)
             relaxation = Relaxation(packing, self.make(needs), self.params, self.has_time)
             prices, taken = relaxation.solve()
             split = relaxation.split(taken)
@@ -280,25 +301,25 @@ class Climb:
         """Stages that the bound lets pass, those for the shortest deadlines first."""
 
     def go_on(self, reached: int | None) -> None:
-        """Quarters of the way to what a plan has reached, or doubled strides, then halves."""
+        """A quarter of the way that is left to what a plan has reached, or doubled strides, then halves."""
         stride, high = max(self.low // 64, 1), reached
-        if reached is not None:
-            stride = max(stride, (reached - self.low) // 4)
         for _ in range(self.params.packing_steps):
+            if reached is not None:
+                stride = max(self.low // 64, (reached - self.low) // 4, 1)
             middle = self.low + stride if high is None else min(self.low + stride, (self.low + high) // 2)
             if self.effort <= 0 or not self.has_time() or (high is not None and high - self.low <= self.precise):
                 break
-            half = self.effort // 2
+            most = self.effort * DEADLINE_PARTS[0] // DEADLINE_PARTS[1]
             refutation = Refutation(
-                self.boundaries, self.make, most=MAX_CASES, effort=half, has_time=self.has_time, params=self.params
+                self.boundaries, self.make, most=MAX_CASES, effort=most, has_time=self.has_time, params=self.params
             )
             cases = refutation.find(middle)
-            self.effort -= half - refutation.effort
+            self.effort -= most - refutation.effort
             if cases is None:
                 high = middle
                 self.timely[:0] = [refutation.timely] if refutation.timely else []
             else:
-                self.low, self.cases, stride = middle, cases, stride if reached is not None else 2 * stride
+                self.low, self.cases, stride = middle, cases, 2 * stride
 
 
 @dataclass(frozen=True, slots=True)

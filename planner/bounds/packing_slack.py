@@ -12,6 +12,7 @@ import numpy
 from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
+from planner.clock import HasTime, always, require_time
 
 NO_COST = 1 << 50
 """More waste than any plan can have."""
@@ -69,32 +70,41 @@ class Ways:
         stages, size = self.stages, self.boundaries.size
         found = numpy.full((size + 1, self.slots + 1), NO_COST)
         found[size] = 0
-        for stage in self.in_order(backwards=True):
-            start, used = int(stages.start[stage]), int(stages.replicas[stage])
+        for group in self.groups(backwards=True):
+            start, used = int(stages.start[group[0]]), int(stages.replicas[group[0]])
             place = found[start, : self.slots + 1 - used]
-            beyond = found[stages.end[stage], used:] + min(int(self.least[stage]) * used, NO_COST)
-            numpy.minimum(place, beyond, out=place)
+            own = numpy.minimum(self.least[group] * used, NO_COST)
+            beyond = found[stages.end[group], used:] + own[:, None]
+            numpy.minimum(place, beyond.min(axis=0), out=place)
         least: Integers = numpy.minimum(found, NO_COST)
         return least
 
-    def in_order(self, *, backwards: bool = False) -> list[int]:
-        """Open stages that the slots can hold, by their start."""
+    def groups(self, *, backwards: bool = False) -> list[Integers]:
+        """Open stages that the slots can hold, by their start, those of one start and number of replicas together."""
         stages = self.stages
         chosen = numpy.flatnonzero(stages.is_open & (stages.replicas <= self.slots) & (self.least < NO_COST))
-        order = numpy.argsort(stages.start[chosen], kind="stable")
-        return [int(stage) for stage in chosen[order[::-1] if backwards else order]]
+        key = stages.start[chosen] * (self.boundaries.replicas + 1) + stages.replicas[chosen]
+        order = numpy.argsort(key, kind="stable")
+        chosen, key = chosen[order], key[order]
+        found = numpy.split(chosen, numpy.flatnonzero(numpy.diff(key)) + 1) if len(chosen) else []
+        return found[::-1] if backwards else found
 
-    def narrow(self) -> bool:
-        """Close the stages on no way within the slack, and raise the heads of the others; whether a way is left."""
+    def narrow(self, *, has_time: HasTime = always) -> bool:
+        """Close the stages on no way within the slack, and raise the heads of the others; whether a way is left.
+
+        Raises InterruptedStepError without time.
+        """
         stages, size = self.stages, self.boundaries.size
         self.ahead = self._ahead()
         self.waste = numpy.full((size + 1, self.boundaries.replicas + 1, 2, self.slots + 1, BUCKETS), NO_COST)
         self.heads, self.soonest = (numpy.full(len(stages.start), NEVER) for _ in range(2))
-        for stage in self.in_order():
-            if stages.start[stage] == 0:
-                self._begin(stage)
+        for group in self.groups():
+            require_time(has_time)
+            if stages.start[group[0]] == 0:
+                for stage in group.tolist():
+                    self._begin(stage)
             else:
-                self._go_on(stage)
+                self._go_on(group)
         stages.is_open &= self.heads < NEVER
         for raised, found in ((stages.head, self.heads), (stages.soonest, self.soonest)):
             numpy.maximum(raised, numpy.where(stages.is_open, found, 0), out=raised)
@@ -111,37 +121,80 @@ class Ways:
         bucket = min(int(stages.forward[stage]) // self.step, BUCKETS - 1)
         place[bucket] = min(place[bucket], waste)
 
-    def _go_on(self, stage: int) -> None:
+    def _go_on(self, group: Integers) -> None:
         """After every last stage: by its replicas, and whether the transfer to it was avoided (`late` by that much)."""
-        start = int(self.stages.start[stage])
-        for last in range(1, self.boundaries.replicas + 1):
+        start = int(self.stages.start[group[0]])
+        for last in self.boundaries.allowed:
+            stays = self.may_follow[group, last]
             for late in (0, 1):
                 before = self.waste[start, last, late]
                 if before.min() < NO_COST:
-                    self._append(stage, before, last=last, late=late)
+                    for may_stay in (False, True):
+                        if (stays == may_stay).any():
+                            way = _Way(last=last, late=late, stays=may_stay)
+                            self._append(group[stays == may_stay], before, way=way)
 
-    def _append(self, stage: int, before: Integers, *, last: int, late: int) -> None:
-        """Add the stage to all ways that end where it starts. F of a sample avoids no two transfers in a row."""
-        stages = self.stages
-        end, used, forward = int(stages.end[stage]), int(stages.replicas[stage]), int(stages.forward[stage])
-        hop = int(self.boundaries.forward_hops[int(stages.start[stage]), last, used])
-        stays = bool(self.may_follow[stage, last])
-        delay = hop if not stays else min(hop, int(self.boundaries.least_hops[last])) if late else 0
-        ended = numpy.arange(BUCKETS) * self.step
-        cost = self.costs[stage][numpy.minimum((ended + hop) // self.step, BUCKETS - 1)]
-        if stays:
-            cost = numpy.minimum(cost, self.following[stage])
-        waste = before[: self.slots + 1 - used] + (cost * used)[None, :]
-        waste = numpy.where(waste + self.ahead[end, used:][:, None] <= self.priced.slack, waste, NO_COST)
-        buckets = numpy.flatnonzero(waste.min(axis=0) < NO_COST)
-        if not len(buckets):
+    def _append(self, group: Integers, before: Integers, *, way: "_Way") -> None:
+        """Add each of the stages to all ways that end where they start, if their devices are as `way` says.
+
+        F of a sample avoids no two transfers in a row.
+        """
+        stages, b = self.stages, self.boundaries
+        start, used = int(stages.start[group[0]]), int(stages.replicas[group[0]])
+        hop = int(b.forward_hops[start, way.last, used])
+        delay = hop if not way.stays else min(hop, int(b.least_hops[way.last])) if way.late else 0
+        rows, columns = _box(before[: self.slots + 1 - used] < NO_COST)
+        if not len(rows):
             return
-        first = int(ended[buckets[0]])
-        self.heads[stage] = min(self.heads[stage], first + hop)
-        self.soonest[stage] = min(self.soonest[stage], first + delay)
-        target = numpy.minimum((ended[buckets] + delay + forward) // self.step, BUCKETS - 1)
-        place = self.waste[end, used, int(stays and not late), used:]
-        numpy.minimum.at(place.T, target, waste[:, buckets].T)
+        ended = columns * self.step
+        cost = self.costs[group[:, None], numpy.minimum((ended + hop) // self.step, BUCKETS - 1)]
+        if way.stays:
+            cost = numpy.minimum(cost, self.following[group][:, None])
+        ends = stages.end[group]
+        waste = before[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] + (cost * used)[:, None, :]
+        waste[waste + self.ahead[ends[:, None], rows + used][:, :, None] > self.priced.slack] = NO_COST
+        is_way = (waste < NO_COST).any(axis=1)
+        found = is_way.any(axis=1)
+        if not found.any():
+            return
+        group, ends, waste = group[found], ends[found], waste[found]
+        first = ended[is_way[found].argmax(axis=1)]
+        self.heads[group] = numpy.minimum(self.heads[group], first + hop)
+        self.soonest[group] = numpy.minimum(self.soonest[group], first + delay)
+        shift = columns[0] + (delay + stages.forward[group]) // self.step
+        table = self.waste[:, used, int(way.stays and not way.late), used + rows[0] : used + rows[-1] + 1]
+        for end, moved, own in zip(ends.tolist(), shift.tolist(), waste, strict=True):
+            merge(table[end], own, shift=moved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """What goes before a stage."""
+
+    last: int
+    """Replicas of the last stage."""
+    late: int
+    """Whether the transfer to that one was avoided."""
+    stays: bool
+    """Whether the stage may be on a device of the last one."""
+
+
+def _box(chosen: Mask) -> tuple[Integers, Integers]:
+    """The rows and the columns from the first to the last that has any of the chosen."""
+    rows, columns = numpy.flatnonzero(chosen.any(axis=1)), numpy.flatnonzero(chosen.any(axis=0))
+    if not len(rows):
+        return rows, columns
+    return numpy.arange(rows[0], rows[-1] + 1), numpy.arange(columns[0], columns[-1] + 1)
+
+
+def merge(place: Integers, waste: Integers, *, shift: int) -> None:
+    """[slots, BUCKETS]: the least of what is there and of waste moved by so many buckets, nothing beyond the last."""
+    width = waste.shape[1]
+    inside = max(min(width, BUCKETS - 1 - shift), 0)
+    target = place[:, shift : shift + inside]
+    numpy.minimum(target, waste[:, :inside], out=target)
+    if inside < width:
+        numpy.minimum(place[:, -1], waste[:, inside:].min(axis=1), out=place[:, -1])
 
 
 def slack_mask(stages: OpenStages, priced: Priced) -> Mask:

@@ -5,7 +5,8 @@ import numpy
 from planner.bounds.device_loads import OpenStages
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
-from planner.bounds.packing_slack import BUCKETS, NO_COST, Ways
+from planner.bounds.packing_slack import BUCKETS, NO_COST, Ways, merge
+from planner.clock import HasTime, always, require_time
 
 
 class Trips:
@@ -21,14 +22,15 @@ class Trips:
         self.boundaries, self.slots = ways.boundaries, ways.slots
         self.step = -(-(2 * int(stages.trip[stages.is_open].max(initial=0)) + 1) // BUCKETS)
 
-    def raise_trips(self) -> None:
-        """Raise the trips of all open stages."""
+    def raise_trips(self, *, has_time: HasTime = always) -> None:
+        """Raise the trips of all open stages. Raises InterruptedStepError without time."""
         stages, b = self.stages, self.boundaries
         self.before = self._before()
         self.waste = numpy.full((b.size + 1, b.replicas + 1, self.slots + 1, BUCKETS), NO_COST)
         over, anywhere = stages.trip.copy(), stages.trip_anywhere.copy()
-        for stage in self.ways.in_order(backwards=True):
-            over[stage], anywhere[stage] = self._go_on(stage)
+        for group in self.ways.groups(backwards=True):
+            require_time(has_time)
+            over[group], anywhere[group] = self._go_on(group)
         for raised, found in ((stages.trip, over), (stages.trip_anywhere, anywhere)):
             numpy.maximum(raised, found, out=raised)
         stages.is_open &= stages.trip_anywhere < NEVER
@@ -38,42 +40,50 @@ class Trips:
         stages, ways = self.stages, self.ways
         found = numpy.full((self.boundaries.size + 1, self.slots + 1), NO_COST)
         found[0] = 0
-        for stage in ways.in_order():
-            start, end, used = (int(column[stage]) for column in (stages.start, stages.end, stages.replicas))
-            beyond = found[start, : self.slots + 1 - used] + min(int(ways.least[stage]) * used, NO_COST)
-            numpy.minimum(found[end, used:], beyond, out=found[end, used:])
+        for group in ways.groups():
+            start, used, ends = int(stages.start[group[0]]), int(stages.replicas[group[0]]), stages.end[group]
+            own = numpy.minimum(ways.least[group] * used, NO_COST)
+            beyond = found[start, : self.slots + 1 - used][None, :] + own[:, None]
+            found[ends, used:] = numpy.minimum(found[ends, used:], beyond)
         least: Integers = numpy.minimum.accumulate(numpy.minimum(found, NO_COST), axis=1)
         return least
 
-    def _go_on(self, stage: int) -> tuple[int, int]:
-        """The least trips of a stage, if the next is on other devices, or anywhere; and the ways that begin with it."""
+    def _go_on(self, group: Integers) -> tuple[Integers, Integers]:
+        """The least trips of stages, if the next is on other devices, or anywhere; and the ways that begin with them.
+
+        The stages have one start and number of replicas.
+        """
         stages, b = self.stages, self.boundaries
-        start, end, used = (int(column[stage]) for column in (stages.start, stages.end, stages.replicas))
-        own = min(int(self.ways.least[stage]) * used, NO_COST)
-        left = self.before[start, : self.slots + 1 - used]
-        inside = int(stages.forward[stage] + stages.returning[stage])
-        if end == b.size:
-            alone = numpy.full((self.slots + 1 - used, 1), NO_COST)
-            alone[0] = own
-            self._put(stage, numpy.array([inside]), waste=alone, may_share=True)
-            return 0, 0
-        over, anywhere = NEVER, NEVER
+        start, used, ends = int(stages.start[group[0]]), int(stages.replicas[group[0]]), stages.end[group]
+        own = numpy.minimum(self.ways.least[group] * used, NO_COST)
+        left = self.before[start, : self.slots + 1 - used][::-1]
+        inside = stages.forward[group] + stages.returning[group]
+        over, anywhere = numpy.full(len(group), NEVER), numpy.full(len(group), NEVER)
+        over[ends == b.size] = anywhere[ends == b.size] = 0
+        for place in numpy.flatnonzero(ends == b.size).tolist():
+            alone = numpy.full((1, self.slots + 1 - used, 1), NO_COST)
+            alone[0, 0] = own[place]
+            self._put(group[0], alone, shift=inside[place : place + 1] // self.step, may_share=True)
         for behind in (*b.allowed, 0):
-            hop = int(b.returning_hops[end, used, behind]) if behind else 0
-            waste = self.waste[end, behind, : self.slots + 1 - used] + own
-            waste = numpy.where(waste + left[::-1][:, None] <= self.slack, waste, NO_COST)
-            buckets = numpy.flatnonzero(waste.min(axis=0) < NO_COST)
-            if not len(buckets):
+            hops = b.returning_hops[ends, used, behind] if behind else numpy.zeros(len(group), dtype=numpy.int64)
+            waste = self.waste[ends, behind, : self.slots + 1 - used] + own[:, None, None]
+            waste[waste + left[None, :, None] > self.slack] = NO_COST
+            waste[ends == b.size] = NO_COST
+            is_way = (waste < NO_COST).any(axis=1)
+            found = is_way.any(axis=1)
+            if not found.any():
                 continue
-            trips = buckets * self.step + hop
-            anywhere = min(anywhere, int(trips[0]))
-            over = min(over, int(trips[0])) if behind else over
-            self._put(stage, trips + inside, waste=waste[:, buckets], may_share=behind > 0)
+            trips = is_way[found].argmax(axis=1) * self.step + hops[found]
+            anywhere[found] = numpy.minimum(anywhere[found], trips)
+            if behind:
+                over[found] = numpy.minimum(over[found], trips)
+            self._put(group[0], waste[found], shift=(hops + inside)[found] // self.step, may_share=behind > 0)
         return over, anywhere
 
-    def _put(self, stage: int, times: Integers, *, waste: Integers, may_share: bool) -> None:
-        """Ways that begin with the stage: on other devices than the stage before, or on its device."""
+    def _put(self, stage: int, waste: Integers, *, shift: Integers, may_share: bool) -> None:
+        """Ways that begin with such a stage: on other devices than the stage before, or on its device."""
         start, used = int(self.stages.start[stage]), int(self.stages.replicas[stage])
-        target = numpy.minimum(times // self.step, BUCKETS - 1)
         for place in (used, 0) if may_share and self.boundaries.chunks > 1 else (used,):
-            numpy.minimum.at(self.waste[start, place, used:].T, target, waste.T)
+            target = self.waste[start, place, used:]
+            for own, moved in zip(waste, shift.tolist(), strict=True):
+                merge(target, own, shift=moved)

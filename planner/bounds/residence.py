@@ -79,15 +79,15 @@ class Residence:
         flight = in_flight(self.free, held, count=self.count)
         return turns(self.count, flight, stay=self.second.stay, forward=self.second.forward)
 
-    def area(self, *, tail: Integers, last: Integers) -> Integers:
+    def area(self, filled: Integers, *, tail: Integers, last: Integers) -> Integers:
         """The time that bytes x time of all microbatches take, if as many bytes as possible are held all along.
 
-        `tail` follows the last I, `last` the last W.
+        `filled`: the most between F and I. `tail` follows the last I, `last` the last W.
         """
         first, second = self.first, self.second
         largest = int(self.free.max(initial=0)) * (self.deadline + 1) * 4 * (self.count + 1)
         shift = max(0, largest.bit_length() - MAX_AREA.bit_length() + 1)
-        filled, free = -(-self._filled() >> shift), -(-self.free >> shift)
+        filled, free = -(-filled >> shift), -(-self.free >> shift)
         staying = self.count * ((first.held >> shift) * first.stay + (second.held >> shift) * second.stay)
         after = self.count * ((first.kept >> shift) * first.rest + (second.kept >> shift) * second.rest)
         until_tail = -(-staying // numpy.maximum(filled, 1)) + tail
@@ -95,7 +95,7 @@ class Residence:
         found: Integers = numpy.where(self.fits, numpy.maximum(until_tail, until_end), 0)
         return found
 
-    def _filled(self) -> Integers:
+    def filled(self) -> Integers:
         """The most bytes that microbatches between F and I can hold."""
         first, second = self.first.held, self.second.held
         return self._most((first, second), worth=(first, second), nested=self.nested)
@@ -123,17 +123,28 @@ class Residence:
         If nested, as many of the first at least; if inside, one of the second at least.
         """
         first, second = sizes
+        ones = numpy.broadcast_to(inside, self.free.shape)
+        numbers = numpy.where(first > 0, (self.free - ones * second) // numpy.maximum(first, 1), self.count)
+        numbers = numpy.where(self.free >= ones * second, numpy.minimum(numbers, self.count), -1)
+        order = numpy.argsort(-numbers, kind="stable")
+        first, second, free = (part[order] for part in (first, second, self.free))
+        nested, ones = nested[order], ones[order]
+        of_first, of_second = worth[0][order], worth[1][order]
+        active = numpy.searchsorted(-numbers[order], -numpy.arange(self.count + 1), side="right").tolist()
+        is_free, divisor = second == 0, numpy.maximum(second, 1)
         most: Integers = numpy.zeros(len(first), dtype=numpy.int64)
-        for number in range(self.count + 1):
-            left = self.free - number * first - numpy.where(inside, second, 0)
-            if not (left >= 0).any():
+        for number, end in enumerate(active):
+            if not end:
                 break
-            beside: Integers = numpy.where(second > 0, left // numpy.maximum(second, 1), self.count)
-            beside = numpy.minimum(beside + inside, self.count)
-            beside = numpy.minimum(beside, numpy.where(nested, number, self.count))
-            found: Integers = number * worth[0] + beside * worth[1]
-            numpy.maximum(most, found, out=most, where=left >= 0)
-        return most
+            left = free[:end] - number * first[:end] - ones[:end] * second[:end]
+            beside: Integers = numpy.where(is_free[:end], self.count, left // divisor[:end])
+            beside = numpy.minimum(beside + ones[:end], self.count)
+            beside = numpy.minimum(beside, numpy.where(nested[:end], number, self.count))
+            found: Integers = number * of_first[:end] + beside * of_second[:end]
+            numpy.maximum(most[:end], found, out=most[:end])
+        placed = numpy.empty_like(most)
+        placed[order] = most
+        return placed
 
 
 def in_flight(free: Integers, held: Integers, *, count: int) -> Integers:

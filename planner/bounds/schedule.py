@@ -303,6 +303,22 @@ class HeadsAndTails:
             yield from group
 
 
+def overfull(lanes: Lanes) -> tuple[int, str, int] | None:
+    """A lane, a device of its group and how many bytes too many it needs there for one microbatch; None if none does.
+
+    When the I of the lane runs, its whole stash is there, and lanes on the device that wait for its gradient hold the
+    same microbatch.
+    """
+    partners = _Partners(lanes, anchor=None)
+    for number, lane in enumerate(lanes.lanes):
+        for device, budget in zip(lane.devices, lane.budgets, strict=True):
+            others = (lanes.lanes[other] for other in partners.holders(number, device) if other != number)
+            needed = lane.held + sum(other.held for other in others)
+            if needed > budget:
+                return number, device, needed - budget
+    return None
+
+
 def _in_line(ready: Integers, time: int) -> Integers:
     """End of the k-th of equal jobs that one device runs one after the other."""
     rank = numpy.arange(len(ready), dtype=numpy.int64)

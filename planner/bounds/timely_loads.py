@@ -4,28 +4,46 @@ from dataclasses import replace
 
 import numpy
 
-from planner.bounds.device_loads import DeviceLoads, Mask, OpenStages
+from planner.bounds.device_loads import FULL, PAIRS_AT_ONCE, DeviceLoads, Mask, OpenStages, join_loads
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
 from planner.bounds.residence import Residence, StayTimes, in_flight, turns
+from planner.clock import HasTime, always, require_time
 
 
-def list_loads(stages: OpenStages) -> DeviceLoads:
-    """All loads of open stages with which a device of some kind is done in time."""
+def list_loads(stages: OpenStages, *, has_time: HasTime = always) -> DeviceLoads:
+    """All loads of open stages with which a device of some kind is done in time.
+
+    Raises InterruptedStepError without time.
+    """
     found = list[DeviceLoads]()
     for number in range(len(stages.boundaries.kinds)):
         timely = TimelyLoads(stages, number)
         found.append(timely.alone(numpy.flatnonzero(stages.is_open)))
         if stages.boundaries.chunks > 1:
-            found += [timely.beside(k, j) for k, j in stages.pairs()]
-    return DeviceLoads(
-        first=numpy.concatenate([loads.first for loads in found]),
-        second=numpy.concatenate([loads.second for loads in found]),
-        first_latest=numpy.concatenate([loads.first_latest for loads in found]),
-        second_latest=numpy.concatenate([loads.second_latest for loads in found]),
-        follows=numpy.concatenate([loads.follows for loads in found]),
-        kind=numpy.concatenate([loads.kind for loads in found]),
-    )
+            for k, j in stages.pairs():
+                require_time(has_time)
+                found.append(timely.beside(k, j))
+    return join_loads(found)
+
+
+def narrow_loads(stages: OpenStages, loads: DeviceLoads, *, has_time: HasTime = always) -> DeviceLoads:
+    """Those of the loads whose stages are open and with which a device of their kind is still done in time.
+
+    Raises InterruptedStepError without time.
+    """
+    is_open = stages.is_open[loads.first] & ((loads.second < 0) | stages.is_open[loads.second])
+    found = list[DeviceLoads]()
+    for number in range(len(stages.boundaries.kinds)):
+        timely = TimelyLoads(stages, number)
+        own = numpy.flatnonzero(is_open & (loads.kind == number))
+        pairs = own[loads.second[own] >= 0]
+        found.append(timely.alone(loads.first[own[loads.second[own] < 0]]))
+        for begin in range(0, len(pairs), PAIRS_AT_ONCE):
+            require_time(has_time)
+            part = pairs[begin : begin + PAIRS_AT_ONCE]
+            found.append(timely.beside(loads.first[part], loads.second[part]))
+    return join_loads(found)
 
 
 class TimelyLoads:
@@ -38,6 +56,8 @@ class TimelyLoads:
     def alone(self, chosen: Integers) -> DeviceLoads:
         """Devices with one stage."""
         own = self.own
+        free = self.memory - own.static
+        filled = in_flight(free, own.held, count=self.count) * (own.held + (own.replicas > 1))
         turn = own.forward + own.trip + own.all_backward
         busy = numpy.maximum(own.work, turn) + own.synchronisation
         latest = (self.deadline - numpy.maximum(busy, self._in_turn()))[chosen]
@@ -48,6 +68,7 @@ class TimelyLoads:
             second_latest=latest,
             follows=numpy.zeros(len(chosen), dtype=numpy.bool_),
             kind=numpy.full(len(chosen), self.number),
+            room=self._room(numpy.minimum(filled, free), since=own.head, until=own.tail)[chosen],
         )
         fits = (own.static + own.stash)[chosen] <= self.memory
         return loads.keep(fits & (own.head[chosen] <= latest))
@@ -76,6 +97,7 @@ class TimelyLoads:
             second_latest=self._second_latest(k, j),
             follows=follows,
             kind=numpy.full(len(k), self.number),
+            room=numpy.zeros(len(k), dtype=numpy.int64),
         )
         loads = loads.keep((self.own.head[k] <= loads.first_latest) & (head <= loads.second_latest))
         return self._in_memory(loads, self._residence(loads.first, loads.second, follows=loads.follows))
@@ -95,7 +117,8 @@ class TimelyLoads:
         end = numpy.maximum(last, tail - residence.pending())
         turned = own.all_forward[k] + own.all_returning[k] + own.all_forward[j] + own.all_returning[j]
         busy = numpy.maximum(turned + tail, own.work[k] + own.work[j] + end)
-        busy = numpy.maximum(busy, residence.area(tail=tail, last=last))
+        filled = residence.filled()
+        busy = numpy.maximum(busy, residence.area(filled, tail=tail, last=last))
         holds = (head + busy > self.deadline) | (own.replicas[k] == 1)
         first_latest = numpy.minimum(loads.first_latest, self.deadline - residence.first_in_turn() - first.tail)
         first_latest = numpy.where(holds, numpy.minimum(first_latest, self.deadline - busy), first_latest)
@@ -106,7 +129,20 @@ class TimelyLoads:
         near = loads.follows & (own.replicas[k] == 1)
         first_latest = numpy.where(near, numpy.minimum(first_latest, second_latest - own.forward[k]), first_latest)
         kept = residence.fits & (own.head[k] <= first_latest) & (head <= second_latest)
-        return replace(loads, first_latest=first_latest, second_latest=second_latest).keep(kept)
+        # bytes of replicas are rounded down, by less than one per microbatch
+        rounded = self.count * ((own.replicas[k] > 1).astype(numpy.int64) + (own.replicas[j] > 1))
+        room = self._room(
+            numpy.minimum(filled + rounded, residence.free), since=numpy.minimum(own.head[k], head), until=tail
+        )
+        return replace(loads, first_latest=first_latest, second_latest=second_latest, room=room).keep(kept)
+
+    def _room(self, filled: Integers, *, since: Integers, until: Integers) -> Integers:
+        """So many bytes from a head to what follows the last I, rounded up."""
+        most, deadline = max(self.anywhere.boundaries.memory, 1), max(self.deadline, 1)
+        part = -(-numpy.clip(filled, 0, most) * FULL // most)
+        time = -(-numpy.clip(self.deadline - since - until, 0, deadline) * FULL // deadline)
+        room: Integers = -(-part * time // FULL)
+        return room
 
     def _elsewhere(self, j: Integers) -> Integers:
         """When an I of j may have ended on any device: from then on I of the first stage may run."""

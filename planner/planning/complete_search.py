@@ -10,6 +10,7 @@ from itertools import permutations
 
 from planner.batch_problem import BatchProblem, Question
 from planner.costs import CostModel
+from planner.errors import NoPlanFoundError
 from planner.lowering import make_plan_from_words, make_schedule_instance, make_words
 from planner.plan import Plan, Stage
 from planner.planning.complete_question import make_complete_instance, require_covered
@@ -45,6 +46,13 @@ class CompleteQuestion:
     """What the solver gets."""
     ticks: int
     """Nanoseconds that the model counts as one."""
+    units: int
+    """Bytes that it counts as one."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether what fits in the model fits; with figures rounded down that is not said."""
+        return self.ticks == self.units == 1
 
     def plan(self, values: Sequence[int]) -> Plan:
         """The plan that values of the model's variables stand for; nothing has checked it."""
@@ -123,7 +131,7 @@ def ask(
     ticks = max(1, -(-horizon // MOST_ILP_TICKS)) if is_coarse else 1
     units = max(1, -(-max(instance.capacity) // MOST_ILP_UNITS)) if is_coarse else 1
     model = CompleteModel(coarsened(instance, ticks=ticks, units=units), least=least // ticks)
-    return CompleteQuestion(problem=problem, model=model, ticks=ticks)
+    return CompleteQuestion(problem=problem, model=model, ticks=ticks, units=units)
 
 
 def longest(problem: Problem) -> int:
@@ -163,7 +171,14 @@ def search_completely(run: SearchState) -> Generator[None, None, None]:
         outcome = _solve(run, question)
         run.solvers[MODEL] = outcome.solver
         if outcome.values is not None:
+            rejected = run.rejected
             run.propose(question.plan(outcome.values), source=MODEL)
+            run.rejected = run.rejected if question.is_exact else rejected
+        if outcome.status == "infeasible" and run.plan is None:
+            raise NoPlanFoundError(
+                f"{outcome.solver} claims that no plan fits into memory: give more memory, fewer receive buffers, "
+                "recomputation, or more stages per device, or change the stages or devices that are given"
+            )
         _note_claim(run, outcome, ticks=question.ticks)
     yield
 

@@ -33,7 +33,11 @@ class MemoryRows:
     def add(self) -> None:
         """All rows, unless nothing that the device could hold is too much."""
         static = [self._state(number) for number in self.own] + [self._bucket()]
-        static += [self._buffers(a, b, is_backward=way) for (a, b), way in product(self._pairs(), (False, True))]
+        static += [
+            self._buffers(a, b, is_backward=way)
+            for (a, b), way in product(self.timetable.traffic, (False, True))
+            if (a if way else b) in self.own
+        ]
         for number, kind in product(self.own, "FGW"):
             for m in self.timetable.microbatches:
                 self._cover((number, kind, m), static)
@@ -56,16 +60,11 @@ class MemoryRows:
             self.programme.precede(slot.sizes["bucket"], units, given=(slot.on_device[self.device],))
         return units
 
-    def _pairs(self) -> list[tuple[int, int]]:
-        return [pair for pair in self.timetable.traffic if self.device in self.slots.slots[pair[0]].on_device]
-
     def _buffers(self, a: int, b: int, *, is_backward: bool) -> int:
         """Receive buffers for what comes from a stage that is not on this device alone."""
         receiver, sender = (self.slots.slots[s] for s in ((a, b) if is_backward else (b, a)))
         units = self._units(f"buffer_{a}_{b}_{int(is_backward)}")
         alone = [switch for k, switch in sender.seats.items() if self.instance.seats[k] == (self.device,)]
-        if self.device not in receiver.on_device:
-            return units
         for traffic, switch in self.timetable.traffic[a, b].items():
             for count, replicas in receiver.replicas.items():
                 given = (switch, replicas, receiver.on_device[self.device], *(~each for each in alone))

@@ -162,6 +162,10 @@ def test_no_order_is_below_the_schedule_bound(rng):
     problem = random_problem(rng)
     for tight, plan, value in plans_of(rng, problem, tries=3):
         assert schedule_bound(tight, plan.stages, costs=CostModel(tight)) <= value
+        if not any(stage.recompute for stage in plan.stages):
+            partition, placement = (tuple(getattr(s, name) for s in plan.stages) for name in ("layers", "replicas"))
+            options = replace(tight.options, partition=partition, placement=placement, recompute=False)
+            assert prove_infeasible(replace(tight, options=options), CostModel(tight)) is None
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -13,12 +14,12 @@ from ortools.sat.python import cp_model
 
 from planner.baselines.registry import make_baselines, play_baseline
 from planner.costs import CostModel
-from planner.errors import InfeasibleProblemError
+from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Plan
-from planner.planning import make_plan
+from planner.planning import driver, make_plan
 from planner.planning.complete_files import read_solution, write_model
 from planner.planning.complete_search import MODEL, ask, longest
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulate import simulate
 from planner.verify import verify
@@ -27,15 +28,31 @@ from solver_models.complete.with_pulp import linear, solve_with_pulp
 from tests.long_runs import shortened
 from tests.planner.oracle import brute_force
 from tests.planner.test_branch_and_check import chain_of, exact_tiny_problem
+from tests.planner.test_certificate import make_chain
 from tests.strategies import random_chain
 
-KINDS = ("one stage", "replicas", "chunks", "both", "graphs")
+KINDS = ("one stage", "replicas", "chunks", "both", "graphs", "given")
 
 
 def problem_of(kind: str, seed: int) -> Problem:
-    """A random small problem, the even chains with tight memory."""
+    """A random small problem, the even chains with tight memory, and all whose stages and devices are given."""
+    if kind == "given":
+        return given_stages(chain_of("chunks", 2 * seed), Random(seed))
     problem = exact_tiny_problem(seed) if kind == "graphs" else chain_of(kind, seed)
     return replace(problem, options=replace(problem.options, objective="makespan"))
+
+
+def given_stages(problem: Problem, rng: Random) -> Problem:
+    """The chain cut and seated at random, at most two stages on a device."""
+    names, devices = problem.profile.topological_order, [device.name for device in problem.cluster.devices]
+    seats = rng.sample(2 * devices, rng.randint(1, min(len(names), 2 * len(devices))))
+    cuts = [0, *sorted(rng.sample(range(1, len(names)), len(seats) - 1)), len(names)]
+    options = replace(
+        problem.options,
+        partition=tuple(tuple(names[a:b]) for a, b in pairwise(cuts)),
+        placement=tuple(((device,),) for device in seats),
+    )
+    return replace(problem, options=options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,12 +82,50 @@ def test_integer_programming_agrees_with_brute_force(kind: str):
         best = brute_force(problem)
         try:
             evidence = make_plan(problem, limits=Limits(time_limit_s=60, method="ilp")).evidence
-        except InfeasibleProblemError:
-            assert best is None
+        except (InfeasibleProblemError, NoPlanFoundError):
+            assert best is None, f"seed {seed}"
             continue
         assert evidence is not None
         assert evidence.makespan_ns == best, f"seed {seed}"
         assert evidence.solver_bound_ns is None or evidence.solver_bound_ns <= evidence.makespan_ns
+
+
+def two_stages_on_a_device(*, memory: int) -> Problem:
+    """Three stages of 10 bytes that leave 10 of a microbatch, the first and last on d0, with buffers for 2 x 2 x 5."""
+    options = Options(
+        max_replicas=1,
+        partition=(("l0",), ("l1",), ("l2",)),
+        placement=((("d0",),), (("d1",),), (("d0",),)),
+    )
+    return make_chain(
+        [(1, 1, 1)] * 3, num_devices=2, num_microbatches=2, memory=memory, stash=(10, 0), state=10, edge_bytes=5,
+        options=options,
+    )  # fmt: skip
+
+
+def test_given_stages_have_receive_buffers_on_every_device():
+    """Tests that the model counts what d0 receives for its last stage, which no stage on d0 sends."""
+    for memory, status in ((59, "infeasible"), (60, "optimal")):
+        problem = two_stages_on_a_device(memory=memory)
+        outcome = solve_with_cp_sat(
+            ask(problem, CostModel(problem)).model.programme, time_limit_s=60, seed=0, threads=1
+        )
+        assert outcome.status == status
+
+
+@pytest.mark.parametrize("method", ["cp-sat", "ilp"])
+def test_what_cannot_fit_is_said_with_its_limit(method: str):
+    """Tests that a device that its given stages overfill is named, whoever is asked for a plan."""
+    with pytest.raises(InfeasibleProblemError, match=r"device 'd0' needs 60 bytes when stage 2 .* but it has 59"):
+        make_plan(two_stages_on_a_device(memory=59), limits=Limits(time_limit_s=60, method=method))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["cp-sat", "ilp"])
+def test_a_claim_that_nothing_fits_is_called_one(method: str, monkeypatch: pytest.MonkeyPatch):
+    """Tests that where no limit of ours is proved, what the solver claims is said, and nothing of a rejected plan."""
+    monkeypatch.setattr(driver, "prove_infeasible", lambda *_: None)
+    with pytest.raises(NoPlanFoundError, match=r"claims that no plan fits into memory"):
+        make_plan(two_stages_on_a_device(memory=59), limits=Limits(time_limit_s=60, method=method))  # type: ignore[arg-type]
 
 
 def open_problem() -> Problem:

@@ -18,6 +18,7 @@ from planner.bounds.packing import PRICE, PackingCertificate, Split, applies_to,
 from planner.bounds.packing_search import Packed, Refutation, climb
 from planner.certificate import Bound, check_certificate, make_bound, schedule_bound
 from planner.costs import CostModel
+from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
@@ -71,6 +72,35 @@ def test_the_best_plan_is_never_ruled_out(rng):
         assert not is_ruled_out(problem, best)
 
 
+def fits(problem: Problem, plan: Plan) -> bool:
+    """Whether every device has what the plan holds at most."""
+    peaks = simulate(problem, plan).peak_bytes
+    return all(problem.cluster.by_name[device].usable_bytes >= peak for device, peak in peaks.items())
+
+
+def priced_at_random(rng: Random, boundaries: Boundaries) -> list[PackingCertificate]:
+    """One case without a split whose rounds of prices ask for memory most of all."""
+    works = numpy.diff(boundaries.forward + boundaries.backward).tolist()
+    most = PRICE // max(*works, 1)
+    rounds = tuple(
+        [rng.randint(most // 2, most) * work for work in works] + [rng.choice([0, PRICE // 4]), rng.randint(0, PRICE)]
+        for _ in range(3)
+    )
+    return [PackingCertificate(rounds, None)]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_no_price_of_memory_rules_out_a_plan(rng):
+    """Tests that whatever memory x time costs, no random plan of starved problems is denied."""
+    for tight, plan, value in plans_of(rng, timed(rng.choice([random_problem, starved])(rng)), tries=3):
+        least = Least(tight, CostModel(tight))
+        if applies_to(least) and fits(tight, plan):
+            boundaries = Boundaries(least)
+            cases = priced_at_random(rng, boundaries)
+            assert not is_out_of_reach(boundaries, value - least.optimizer_ns, cases=cases)
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_no_plan_is_ruled_out(rng):
@@ -87,8 +117,7 @@ def test_plans_survive_every_rule(rng):
     if not applies_to(Least(problem, CostModel(problem))):
         return
     for tight, plan, value in plans_of(rng, problem, tries=2):
-        peaks = simulate(tight, plan).peak_bytes
-        if all(tight.cluster.by_name[device].usable_bytes >= peak for device, peak in peaks.items()):
+        if fits(tight, plan):
             follow(tight, plan, value=value, depth=4)
 
 
@@ -238,6 +267,36 @@ def test_nothing_is_begun_without_time():
     assert found.value == start or is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
 
 
+def test_a_case_can_be_left_half_way():
+    """Tests that time may be over at any step of a case, which then proves nothing, and that more time proves it."""
+    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
+    found = list[bool]()
+    for most in range(0, 200, 7):
+        asked: list[bool] = []
+
+        def has_time(asked: list[bool] = asked, most: int = most) -> bool:
+            asked.append(True)
+            return len(asked) <= most
+
+        refutation = Refutation(boundaries, Covering, most=7, effort=10**6, has_time=has_time)
+        found.append(refutation.find(200) is not None)
+        assert found[-1] or len(asked) <= most + 2
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (False, True)
+
+
+def test_memory_times_time_has_a_price():
+    """Tests that certificates price what waits in memory, and that those without that price, as they were, are read."""
+    problem = timed(starved(Random(109)))
+    bound = packed(problem)
+    cases = bound.certificate["cases"]
+    assert any(prices[-1] > 0 for rounds, _ in cases for prices in rounds)
+    assert check_certificate(problem, json.loads(json.dumps(bound.certificate))) == bound.value_ns
+    without = packed(heavy(5, 3)).certificate
+    earlier = [[[prices[:-1] for prices in rounds], split] for rounds, split in without["cases"]]
+    assert check_certificate(heavy(5, 3), {**without, "cases": earlier}) == without["value_ns"]
+
+
 def test_too_many_pairs_are_not_begun():
     """Tests that with too little effort nothing is claimed, and with enough the same as ever."""
     boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
@@ -312,7 +371,7 @@ def test_made_up_prices_prove_no_more_than_is_true(number, best, data):
     """Tests that whatever prices and splits are made up, a makespan that a plan has is not ruled out."""
     problem = (heavy(), few_in_flight())[number]
     boundaries = Boundaries(Least(problem, CostModel(problem)))
-    prices = st.lists(st.integers(0, PRICE), min_size=boundaries.size + 1, max_size=boundaries.size + 1)
+    prices = st.lists(st.integers(0, PRICE), min_size=boundaries.size + 1, max_size=boundaries.size + 2)
     split = st.one_of(st.none(), st.builds(Split, st.integers(0, boundaries.size - 1), st.integers(0, 2)))
     case = st.builds(PackingCertificate, st.lists(prices, max_size=3).map(tuple), split)
     cases = data.draw(st.lists(case, min_size=1, max_size=7))
