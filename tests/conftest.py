@@ -1,6 +1,8 @@
 """What every test shares: where the repository is, how long hypothesis may think, that Ctrl+C is heard, and a width."""
 
+import gc
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -49,6 +51,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if is_listed(names[item], listed) != (wish == "only")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if is_listed(names[item], listed) == (wish == "only")]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of which no test is wanted are not even imported: some of them import torch."""
+    if config.getoption("--quick") != "never" or not collection_path.match("test_*.py"):
+        return None
+    file, listed = collection_path.relative_to(ROOT).as_posix(), set(QUICK_TESTS.read_text(encoding="utf-8").split())
+    names = re.findall(r"^def (test_\w+)", collection_path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return True if names and all(is_listed(f"{file}::{name}", listed) for name in names) else None
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are no garbage, and nobody need look through them again and again: a tenth of all time."""
+    gc.collect()
+    gc.freeze()
 
 
 def is_listed(name: str, listed: set[str]) -> bool:
