@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what `--quick` says."""
+    """Leaves out what `--quick` says; README and tutorial come first: at the end one process would run them alone."""
     wish = config.getoption("--quick")
     if wish is None:
         return
@@ -51,6 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if is_listed(names[item], listed) != (wish == "only")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if is_listed(names[item], listed) == (wish == "only")]
+    items.sort(key=lambda item: item.path.parent != QUICK_TESTS.parent)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

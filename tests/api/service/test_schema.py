@@ -50,11 +50,9 @@ def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield started
 
 
-OPERATIONS = [
-    f"{method.upper()} {path}" for path, methods in make_document()["paths"].items() for method in methods
-]
-"""Each is a test with a name of its own. Those that `schema.parametrize()` makes share one, and pytest-xdist runs one test
-of a name; it also generates what is sent while tests are collected, in every process."""
+OPERATIONS = [f"{method.upper()} {path}" for path, methods in make_document()["paths"].items() for method in methods]
+"""Each is a test with a name of its own. Those that `schema.parametrize()` makes share one, and pytest-xdist runs one
+test of a name; it also generates what is sent while tests are collected, in every process."""
 
 
 @pytest.fixture(scope="module")
