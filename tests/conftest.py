@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.forking import share_forkers
 from tests.long_runs import examples
 
 QUICK_TESTS = Path(__file__).with_name("quick_tests.txt")
@@ -39,6 +40,13 @@ os.environ.pop("COLUMNS", None)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`make quick` runs the tests that tests/quick_tests.txt names, `make test` those first and then all others."""
     parser.addoption("--quick", choices=("only", "never"), help="of the tests in quick_tests.txt: these only, or never")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All processes of `make test` take their forks from the same two."""
+    is_first = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
+    if is_first and config.getoption("--quick") == "never":
+        share_forkers()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
