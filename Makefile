@@ -11,6 +11,7 @@ STAMP := $(VENV)/.stamp
 PLANNER := $(VENV)/.planner
 TESTED := $(VENV)/.tested
 KERNELS := $(VENV)/.kernels
+COLLECTED := $(VENV)/.collected
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # The tests start hundreds of processes: with modules compiled anew in each, a quarter of the time goes there.
@@ -75,14 +76,19 @@ quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, cos
 
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
 # tests/api and tests/integration; by the number of tests, which is the default, some of them would come last. Many wait for other
-# processes, for leases and timeouts: with three at a time two cores have something to do.
+# processes, for leases and timeouts: with four at a time two cores have something to do.
 BY_FILE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# Compiled once: four processes that collect all tests at the same moment would each compile all that they import.
+$(COLLECTED): $(STAMP)
+	@$(BIN)/python -m pytest --collect-only --quick never tests >/dev/null 2>&1 || true
+	@touch $@
 
 # Debian's packages come while the environment is set up, the checks run while kernels compile. The quick tests come first and are
 # watched, with the processes that they start; watching all would take a quarter of an hour.
-test: ## every check and every test, three files at a time
+test: ## every check and every test, four files at a time
 	@$(MAKE) --no-print-directory --jobs 2 packages $(STAMP)
-	@$(MAKE) --no-print-directory --jobs 3 $(KERNELS) lint parsers
+	@$(MAKE) --no-print-directory --jobs 3 $(KERNELS) lint parsers $(COLLECTED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
 	@$(BIN)/python -m tests.branch_floor quick_branch_floor_percent
 	$(BIN)/python -m pytest $(BY_FILE) --quick never tests

@@ -7,8 +7,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated
 
-import networkx
-
 from profiles.field_rules import (
     MAX_WIDTH,
     Bytes,
@@ -222,7 +220,12 @@ class Cluster:
         self._require_connected(owner)
 
     def _require_connected(self, owner: str) -> None:
-        reached = networkx.node_connected_component(self._undirected, self.devices[0].name)
+        first = self.devices[0].name
+        reached, reachable = {first}, [first]
+        while reachable:
+            new = self._neighbours[reachable.pop()] - reached
+            reached |= new
+            reachable += new
         for device in self.devices:
             if device.name not in reached:
                 raise ValueError(
@@ -231,11 +234,13 @@ class Cluster:
                 )
 
     @cached_property
-    def _undirected(self) -> "networkx.Graph[str]":
-        graph: networkx.Graph[str] = networkx.Graph()
-        graph.add_nodes_from(device.name for device in self.devices)
-        graph.add_edges_from((link.a, link.b) for link in self.links)
-        return graph
+    def _neighbours(self) -> dict[str, set[str]]:
+        """What is joined by a link with every device and every other end of a link, in that order."""
+        found: dict[str, set[str]] = {device.name: set() for device in self.devices}
+        for link in self.links:
+            found.setdefault(link.a, set()).add(link.b)
+            found.setdefault(link.b, set()).add(link.a)
+        return found
 
     @cached_property
     def by_name(self) -> dict[str, Device]:
@@ -255,7 +260,7 @@ class Cluster:
     @cached_property
     def _nodes(self) -> list[str]:
         """Devices first, then the other ends of links."""
-        return list(self._undirected)
+        return list(self._neighbours)
 
     @cached_property
     def _node_of(self) -> dict[str, int]:

@@ -1,12 +1,15 @@
 """What every test shares: where the repository is, how long hypothesis may think, that Ctrl+C is heard, and a width."""
 
+import gc
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.forking import share_forkers
 from tests.long_runs import examples
 
 QUICK_TESTS = Path(__file__).with_name("quick_tests.txt")
@@ -39,8 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", choices=("only", "never"), help="of the tests in quick_tests.txt: these only, or never")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """All processes of `make test` take their forks from the same two."""
+    is_first = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
+    if is_first and config.getoption("--quick") == "never":
+        share_forkers()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what `--quick` says."""
+    """Leaves out what `--quick` says; README and tutorial come first: at the end one process would run them alone."""
     wish = config.getoption("--quick")
     if wish is None:
         return
@@ -49,6 +59,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if is_listed(names[item], listed) != (wish == "only")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if is_listed(names[item], listed) == (wish == "only")]
+    items.sort(key=lambda item: item.path.parent != QUICK_TESTS.parent)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of which no test is wanted are not even imported: some of them import torch."""
+    if config.getoption("--quick") != "never" or not collection_path.match("test_*.py"):
+        return None
+    file, listed = collection_path.relative_to(ROOT).as_posix(), set(QUICK_TESTS.read_text(encoding="utf-8").split())
+    names = re.findall(r"^def (test_\w+)", collection_path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return True if names and all(is_listed(f"{file}::{name}", listed) for name in names) else None
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are no garbage, and nobody need look through them again and again: a tenth of all time."""
+    gc.collect()
+    gc.freeze()
 
 
 def is_listed(name: str, listed: set[str]) -> bool:

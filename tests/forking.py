@@ -27,6 +27,9 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
+SOLVERS, RANKS = "PIPEPLAN_TESTS_FORKER", "PIPEPLAN_TESTS_RANKS_FORKER"
+"""The environment variables by which processes know where their forks come from."""
+SHARED = {SOLVERS: "tests.api.forked_solvers:load", RANKS: "tests.integration.forked_ranks:load"}
 MESSAGE_BYTES = 2**17
 """Orders and answers are shorter."""
 
@@ -149,6 +152,18 @@ def start_forker(load: str) -> Forker:
 
     atexit.register(end)
     return forker
+
+
+def find_forker(variable: str, load: str) -> Forker:
+    """The one that the variable names, which all processes of a run have in common; otherwise one of this process."""
+    address = os.environ.get(variable)
+    return start_forker(load) if address is None else Forker(address)
+
+
+def share_forkers() -> None:
+    """Start, for this process and all that it starts, those that are worth it where many tests run."""
+    for variable, load in SHARED.items():
+        os.environ[variable] = start_forker(load).address
 
 
 def become(order: dict[str, Any], files: Sequence[int]) -> None:

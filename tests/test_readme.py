@@ -68,7 +68,7 @@ def test_dry_runs_are_as_printed(monkeypatch):
 def test_the_python_example_runs(capsys):
     """Tests that the README's Python example runs as printed and ends with a certified gap."""
     (example,) = (block for block in blocks("python") if "Client(" not in block)
-    exec(compile(example.replace("time_limit_s=5", "time_limit_s=2"), "README.md", "exec"), {})
+    exec(compile(example.replace("time_limit_s=5", "time_limit_s=1"), "README.md", "exec"), {})
     makespan, bound, gap = capsys.readouterr().out.split()
     assert 0 < int(bound) <= int(makespan)
     assert 0 <= float(gap) < 1
@@ -105,13 +105,13 @@ def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
         job = json.loads(answer)
         assert (job["state"], job["verdict"]) == ("succeeded", {"passed": True})
         assert 0 <= job["gap"] < 1
-        hasty = python.replace("on_event=", "limits=Limits(time_limit_s=2), on_event=")
+        hasty = python.replace("on_event=", "limits=Limits(time_limit_s=1), on_event=")
         exec(compile(hasty.replace("8765", port), "README.md", "exec"), {"Limits": Limits})
         makespan, bound, _ = capsys.readouterr().out.split()
         assert int(bound) <= int(makespan)
         demo = subprocess.run([*cli, "import", "demo:vgg16-ethernet"], capture_output=True, check=True, cwd=root).stdout
         (tmp_path / "workload.json").write_bytes(demo)
-        words = [*cli, *plan.split()[1:], "--time-limit", "2"]
+        words = [*cli, *plan.split()[1:], "--time-limit", "1"]
         subprocess.run(words, check=True, cwd=tmp_path, env=environment, capture_output=True)
         assert (tmp_path / "plan.json").read_text().startswith('{"format": "pipeline-plan/1"')
     finally:

@@ -111,7 +111,9 @@ class StageShape:
 def make_layer(training: Training, name: str, *, device: torch.device) -> nn.Module:
     """A layer on its device, with the same weights wherever it is made."""
     position = list(training.layers).index(name)
-    torch.manual_seed(training.seed * 1_000_003 + position)
+    # without accelerators `torch.manual_seed` keeps three tracebacks of every call, for when one is there
+    seed = torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed
+    seed(training.seed * 1_000_003 + position)
     with torch.device(device), calling(f"the factory of layer {name!r}"):
         module = training.layers[name]()
     if not isinstance(module, nn.Module):

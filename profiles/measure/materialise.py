@@ -20,7 +20,9 @@ def make_layer(model: Model, name: str, *, device: torch.device, dtype: torch.dt
     Raises ValueError that names the layer where its factory fails or gives no module.
     """
     position = list(model.layers).index(name)
-    torch.manual_seed(model.seed * 1_000_003 + position)
+    # without accelerators `torch.manual_seed` keeps three tracebacks of every call, for when one is there
+    seed = torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed
+    seed(model.seed * 1_000_003 + position)
     try:
         with torch.device(device):
             module = model.layers[name]()

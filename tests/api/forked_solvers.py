@@ -11,13 +11,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from api.jobs.process import Child
-from tests.forking import ForkedProcess, Forker, Program, start_forker
+from tests.forking import SHARED, SOLVERS, ForkedProcess, Forker, Program, find_forker
 
 if TYPE_CHECKING:
     from subprocess import Popen
-
-ADDRESS = "PIPEPLAN_TESTS_FORKER"
-"""The environment variable by which a fork knows where others come from."""
 
 LOADED = (
     "api.cli",
@@ -55,12 +52,11 @@ def load() -> None:
 
 @cache
 def _forker() -> Forker:
-    address = os.environ.get(ADDRESS)
-    return start_forker(f"{__name__}:{load.__name__}") if address is None else Forker(address)
+    return find_forker(SOLVERS, SHARED[SOLVERS])
 
 
 def forker() -> Forker:
-    """The one of this test process, which a fork of it has in common with it."""
+    """The one of this test run or of this process, which a fork of it has in common with it."""
     with _LOCK:
         return _forker()
 
@@ -85,7 +81,7 @@ def fork_command(*arguments: str, log: int = 2) -> ForkedProcess:
 
 def fork_program(program: str, *arguments: str, log: int = 2) -> ForkedProcess:
     """A module that begins with `join_forks`."""
-    environment = {**os.environ, ADDRESS: forker().address}
+    environment = {**os.environ, SOLVERS: forker().address}
     asked = Program(program=program, arguments=arguments, environment=environment)
     with open(os.devnull, "rb") as nothing:
         return forker().start(asked, files=[nothing.fileno(), 1, log])

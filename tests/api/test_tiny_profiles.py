@@ -1,5 +1,6 @@
 """`pipeplan profile` on a model so small that it takes a second, in this process."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from api.cli import main
 from profiles.load import load_workload
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 TINY = "gpt:layers=2,width=8,heads=2,sequence=4,vocabulary=16"
 

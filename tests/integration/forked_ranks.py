@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.forking import ROOT, ForkedProcess, Forker, Program, start_forker
+from tests.forking import RANKS, ROOT, SHARED, ForkedProcess, Forker, Program, find_forker
 
 EXECUTOR = "planner.execute"
 
@@ -40,8 +40,8 @@ def load() -> None:
 
 @cache
 def forker() -> Forker:
-    """The one of this test process."""
-    return start_forker(f"{__name__}:{load.__name__}")
+    """The one of this test run, or of this process."""
+    return find_forker(RANKS, SHARED[RANKS])
 
 
 def start_rank(rank: Rank) -> ForkedProcess:

@@ -23,7 +23,7 @@ from planner.planning import make_plan as planner_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulate import simulate
-from tests.integration.forked_ranks import Rank, run_forked
+from tests.integration.forked_ranks import EXECUTOR, Rank, run_forked
 from tests.long_runs import long_only
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
@@ -58,7 +58,7 @@ def free_port() -> int:
 
 
 def start_ranks(
-    commands: Sequence[Sequence[object]], *, folder: Path = ROOT, **each: Sequence[str]
+    commands: Sequence[Sequence[object]], *, program: str = EXECUTOR, folder: Path = ROOT, **each: Sequence[str]
 ) -> list[tuple[int, str]]:
     """Exit code and standard error of every rank, started without a launcher; `each`: variables that differ."""
     port = free_port()
@@ -71,6 +71,7 @@ def start_ranks(
                 | {key: values[rank] for key, values in each.items()},
                 folder=folder,
                 log=Path(logs) / f"{rank}.log",
+                program=program,
             )
             for rank, command in enumerate(commands)
         ]

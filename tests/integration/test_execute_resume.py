@@ -1,18 +1,13 @@
-"""Checkpoints on the command line, and a loop of one's own with several optimizers, which torchrun starts."""
+"""Checkpoints on the command line, and a loop of one's own with several optimizers."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.test_execute import shard
 from tests.integration.test_execute_command import (
-    LIMIT_S,
     PLAN,
-    ROOT,
-    environment,
     losses,
     messages,
     start_ranks,
@@ -88,12 +83,8 @@ def test_a_loop_of_ones_own_with_several_optimizers(tmp_path: Path):
     command = start_ranks(
         [[plan, "--model", "models_of_a_loop:one", "--steps", 3, "--losses", tmp_path / "command"]] * 2
     )
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    own = subprocess.run(
-        [*launcher, str(tmp_path / "loop.py"), str(plan), str(tmp_path / "own")],
-        env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S,
-    )  # fmt: skip
-    for code, said in (*command, (own.returncode, own.stderr)):
+    own = start_ranks([[plan, tmp_path / "own"]] * 2, program=str(tmp_path / "loop.py"))
+    for code, said in (*command, *own):
         require_clean_end(code, said)
     assert losses(tmp_path / "own") == losses(tmp_path / "command")
 

@@ -30,6 +30,7 @@ from tests.api.listening import listening
 from tests.integration.forked_ranks import Rank, start_rank
 from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
 from tests.integration.test_execute_command import environment, losses, start_ranks
+from tests.long_runs import shortened
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export.chains import make_chain
 
@@ -214,7 +215,7 @@ def start_by_hand(tmp_path: Path, *, iteration: int, model: str) -> list[object]
     return found
 
 
-@pytest.mark.parametrize("kind", ["replicas", "sharded replicas", "no replica"])
+@pytest.mark.parametrize("kind", ["sharded replicas", "no replica", *shortened([], whole=["replicas"])])
 def test_live_copies_take_the_place_of_a_checkpoint(
     kind: str, tmp_path: Path, plan_text: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -19,7 +19,7 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.cluster import Link
-from tests.long_runs import examples
+from tests.long_runs import examples, shortened
 from tests.planner.oracle import brute_force, brute_force_plan
 from tests.planner.test_certificate import (
     bound_of,
@@ -47,7 +47,7 @@ def is_ruled_out(problem: Problem, stages: tuple[Any, ...], value: int) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=shortened(8, whole=100), deadline=None)
 @given(problem=tiny_problems())
 def test_brute_force_is_not_below_any_bound(problem):
     """Tests that the best of all plans is not below the bound, with replicas, chunks, recomputation and branches."""

@@ -23,7 +23,7 @@ from tests.planner.oracle import brute_force
 from tests.solver_models.nets import random_exact_cluster, random_exact_problem
 from tests.strategies import AMPLE, random_chain, random_edges, random_layer, scaled_overheads, tiny_problem
 
-BATCH = shortened(4, whole=10)
+BATCH = shortened(2, whole=10)
 """Seeds per test; the odd ones have ample memory."""
 
 NUM_RANDOM = int(os.environ.get("PIPEPLAN_EXACT_CASES", shortened("6", whole="12")))
@@ -49,19 +49,19 @@ def assert_optimal(seeds: range, *, sizes: tuple[int, int, int], **options: obje
         assert planned(problem) == brute_force(problem), f"seed {seed}"
 
 
-@pytest.mark.parametrize("first", range(0, shortened(4, whole=60), BATCH))
+@pytest.mark.parametrize("first", range(0, shortened(2, whole=60), BATCH))
 def test_one_stage_per_device(first: int):
     """Tests that nothing beats the plan for a chain on at most three devices with one stage each."""
     assert_optimal(range(first, first + BATCH), sizes=(6, 3, 3))
 
 
-@pytest.mark.parametrize("first", range(100, shortened(104, whole=140), BATCH))
+@pytest.mark.parametrize("first", range(100, shortened(102, whole=140), BATCH))
 def test_replication(first: int):
     """Tests that nothing beats the plan where stages may be replicated."""
     assert_optimal(range(first, first + BATCH), sizes=(6, 3, 3), max_replicas=None)
 
 
-@pytest.mark.parametrize("first", range(200, shortened(204, whole=240), BATCH))
+@pytest.mark.parametrize("first", range(200, shortened(202, whole=240), BATCH))
 def test_several_stages_per_device(first: int):
     """Tests that nothing beats the plan where a device may hold two stages."""
     assert_optimal(range(first, first + BATCH), sizes=(3, 2, 2), max_stages_per_device=2)
@@ -242,7 +242,7 @@ def metamorphic_problem(seed: int) -> Problem:
     return chain_of(("one stage", "replicas", "chunks", "both")[seed % 4], seed)
 
 
-@pytest.mark.parametrize("seed", range(3000, shortened(3006, whole=3012)))
+@pytest.mark.parametrize("seed", range(3000, shortened(3004, whole=3012)))
 def test_scaled_times_scale_the_optimum(seed: int):
     """Tests that with all times twice as long the optimum is twice as long.
 
@@ -294,7 +294,7 @@ def with_slower_links(problem: Problem, factor: int) -> Problem:
     return replace(problem, cluster=replace(problem.cluster, links=links))
 
 
-@pytest.mark.parametrize("seed", range(3100, shortened(3106, whole=3112)))
+@pytest.mark.parametrize("seed", range(3100, shortened(3104, whole=3112)))
 def test_more_memory_never_hurts(seed: int):
     """Tests that the optimum with more memory on every device is no larger."""
     problem = metamorphic_problem(seed)
@@ -306,7 +306,7 @@ def test_more_memory_never_hurts(seed: int):
     assert before is None or (after is not None and after <= before)
 
 
-@pytest.mark.parametrize("seed", range(3200, shortened(3206, whole=3212)))
+@pytest.mark.parametrize("seed", range(3200, shortened(3204, whole=3212)))
 def test_an_idle_device_never_hurts(seed: int):
     """Tests that one more device, with links to all others, makes the optimum no larger."""
     problem = metamorphic_problem(seed)
@@ -330,7 +330,7 @@ def have_links(devices, links) -> bool:
     return all(frozenset((a.name, b.name)) in pairs for a in devices for b in devices if a != b)
 
 
-@pytest.mark.parametrize("seed", range(3300, shortened(3306, whole=3312)))
+@pytest.mark.parametrize("seed", range(3300, shortened(3304, whole=3312)))
 def test_names_and_their_order_do_not_matter(seed: int):
     """Tests that renamed layers, and devices listed and named the other way round, have the same optimum."""
     problem = metamorphic_problem(seed)

@@ -176,7 +176,7 @@ def disordered_group() -> tuple[Problem, Plan]:
 def unlinked_devices() -> tuple[Problem, Plan]:
     problem = base_problem()
     object.__setattr__(problem.cluster, "links", ())
-    for name in ("_directed", "_undirected", "_routes", "_network", "_nodes", "_node_of"):
+    for name in ("_directed", "_neighbours", "_routes", "_network", "_nodes", "_node_of"):
         problem.cluster.__dict__.pop(name, None)
     return problem, base_plan(problem)
 

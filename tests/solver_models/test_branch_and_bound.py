@@ -65,7 +65,7 @@ def test_the_best_order_is_found_and_proved(rng: Random):
 
 
 @pytest.mark.slow
-@settings(max_examples=shortened(10, whole=100))
+@settings(max_examples=shortened(5, whole=100))
 @given(randoms)
 def test_narrowing_and_shaving_keep_the_best_order(rng: Random):
     """Tests that windows just above the optimum, narrowed and shaved, leave the best order on every device."""

@@ -17,12 +17,13 @@ from solver_models.evaluator import FAR, Policy, peak_excess, play
 from solver_models.list_policies import Tuning, play_filled, tune
 from solver_models.order_search import OrderSearch, v_positions
 from solver_models.search import Searcher, encode
+from tests.long_runs import shortened
 from tests.solver_models.nets import Case, random_case, random_policy_params
 
 NONE = Policy(*(np.zeros(1, np.int64) for _ in range(3)))
 
 
-@pytest.fixture(params=range(40))
+@pytest.fixture(params=range(shortened(20, whole=40)))
 def case(request: pytest.FixtureRequest) -> Case:
     """A small net, with links of its own for every pair of devices or shared ones, with little memory or much."""
     rng = Random(request.param)

@@ -1,12 +1,12 @@
 """The order in which SPP lines up the devices: the bandwidth graph is cut at its minimum cut, again and again."""
 
 from itertools import combinations
-
-import networkx
+from typing import TYPE_CHECKING
 
 from profiles.cluster import Cluster
 
-Graph = networkx.Graph
+if TYPE_CHECKING:
+    from networkx import Graph
 
 
 def order_devices(cluster: Cluster, *, num_bytes: int) -> tuple[str, ...]:
@@ -30,6 +30,8 @@ def _rate(cluster: Cluster, ends: tuple[str, str], *, num_bytes: int) -> float:
 
 def bandwidth_graph(cluster: Cluster, rates: dict[tuple[str, str], float]) -> "Graph[str]":
     """Devices joined by their direct links, if those connect them all; otherwise every pair, by its route."""
+    import networkx
+
     names = [device.name for device in cluster.devices]
     graph: Graph[str] = networkx.Graph()
     graph.add_nodes_from(names)
@@ -58,6 +60,8 @@ def minimum_cut(graph: "Graph[str]", names: list[str]) -> tuple[list[str], list[
 
     Stoer and Wagner find one cut among equals; a graph that falls apart is cut between its first part and the rest.
     """
+    import networkx
+
     own = _part(graph, names)
     if networkx.is_connected(own):
         _, (side, _) = networkx.stoer_wagner(own)
@@ -70,6 +74,8 @@ def minimum_cut(graph: "Graph[str]", names: list[str]) -> tuple[list[str], list[
 
 def _part(graph: "Graph[str]", names: list[str]) -> "Graph[str]":
     """The graph on `names`, in their order: a view of networkx has that of their hashes, other in every process."""
+    import networkx
+
     own: Graph[str] = networkx.Graph()
     own.add_nodes_from(names)
     own.add_weighted_edges_from(

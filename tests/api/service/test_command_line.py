@@ -20,8 +20,10 @@ from api.service_commands import read_limits
 from planner.document import parse_plan
 from planner.verify import verify
 from profiles.load import load_workload
+from tests.api.forked_solvers import fork_command
 from tests.api.service.servers import Running
 from tests.api.worlds import Shell, make_problem
+from tests.forking import ForkedProcess
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAN = ("plan", "workload.json", "--time-limit", "20", "--max-rounds", "1", "--seed", "5")
@@ -149,11 +151,17 @@ def test_limits_come_from_the_command_line_and_the_environment():
         read_limits([], {"PIPEPLAN_LIMIT_BURST": "-1"})
 
 
-def start(folder: Path, *more: str) -> tuple[subprocess.Popen[bytes], Client]:
+def start(
+    folder: Path, *more: str, is_forked: bool = False
+) -> tuple["subprocess.Popen[bytes] | ForkedProcess", Client]:
     """A service process that answers."""
     port = free_port()
-    command = [sys.executable, "-m", "api", "serve", "--port", str(port), "--data", str(folder / "data"), *more]
-    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    words = ["serve", "--port", str(port), "--data", str(folder / "data"), *more]
+    process: subprocess.Popen[bytes] | ForkedProcess
+    if is_forked:
+        process = fork_command(*words)
+    else:
+        process = subprocess.Popen([sys.executable, "-m", "api", *words], cwd=ROOT, start_new_session=True)
     client = Client(f"http://127.0.0.1:{port}", num_tries=8)
     until = time.monotonic() + 60
     while True:
@@ -184,7 +192,7 @@ def test_sigterm_loses_nothing(tmp_path: Path):
             break
     process.send_signal(signal.SIGTERM)
     assert process.wait(GRACE_S) == 0
-    process, client = start(tmp_path)
+    process, client = start(tmp_path, is_forked=True)
     again = client.job(job["id"])
     assert again["incumbent_ns"] is not None
     client.stop(job["id"])

@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from hypothesis.errors import FlakyStrategyDefinition
 from schemathesis.config import SchemathesisConfig
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
 
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
@@ -22,7 +24,7 @@ from api.service.settings import ClientLimits
 from planner.progress import Limits
 from tests.api.jobs.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
-from tests.long_runs import examples
+from tests.long_runs import IS_LONG, examples
 
 EXAMPLES = int(os.environ.get("PIPEPLAN_SCHEMA_EXAMPLES", "3"))
 """Requests per operation; the long run takes more."""
@@ -34,10 +36,10 @@ FEW = hypothesis.settings(
 ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "422", "429"]
 """A body that has the right shape may still ask for something impossible: names that refer to nothing, no plan."""
 
-schema = schemathesis.openapi.from_dict(
-    copy.deepcopy(make_document()),  # schemathesis writes links of its own into it
-    config=SchemathesisConfig.from_dict({"checks": {"positive_data_acceptance": {"expected-statuses": ACCEPTED}}}),
-)
+CONFIGURATION = {
+    "checks": {"positive_data_acceptance": {"expected-statuses": ACCEPTED}},
+    "phases": {"coverage": {"enabled": IS_LONG}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +50,37 @@ def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield started
 
 
-@schema.parametrize()
-@FEW
-def test_every_operation(case: Any, roomy: Running):
+OPERATIONS = [f"{method.upper()} {path}" for path, methods in make_document()["paths"].items() for method in methods]
+"""Each is a test with a name of its own. Those that `schema.parametrize()` makes share one, and pytest-xdist runs one
+test of a name; it also generates what is sent while tests are collected, in every process."""
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    """What schemathesis reads in the document; reading and generating take seconds, which not every process spends."""
+    document = copy.deepcopy(make_document())  # schemathesis writes links of its own into it
+    return schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict(CONFIGURATION))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation(operation: str, schema: Any, roomy: Running):
     """Tests that every answer to a generated request, valid or not, is as the document says, and none is a 5xx."""
-    case.call_and_validate(base_url=roomy.url, headers={"Prefer": "wait=0"}, timeout=120)
+    method, path = operation.split(" ")
+
+    def call(case: Any) -> None:
+        case.call_and_validate(base_url=roomy.url, headers={"Prefer": "wait=0"}, timeout=120)
+
+    build_operation_test(
+        config=schema.config,
+        operation=schema[path][method],
+        test_func=call,
+        given_kwargs={},
+        feedback=FeedbackSources(),
+        explicit_settings=FEW,
+    )()
 
 
-def test_sequences(roomy: Running):
+def test_sequences(schema: Any, roomy: Running):
     """Tests that the same holds for sequences: what is submitted is looked at, stopped, pinned, fetched and deleted."""
     machine, seen, sequences = schema.as_state_machine(), set[str](), []
     failures: list[Exception] = []

@@ -21,7 +21,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "judge.md"
 
 def is_wrong() -> bool:
     """Whether the judge refuses a valid plan, lets pass one that breaks a rule, or believes a forged timeline."""
-    return is_blind() or is_credulous() or any(not verify(problem, plan).passed for problem, plan in corpus())
+    return any(not verify(problem, plan).passed for problem, plan in corpus()) or is_credulous() or is_blind()
 
 
 def is_blind() -> bool:
