@@ -120,6 +120,11 @@ def summarise_traces(paths: Sequence[Path]) -> TraceSummary:
             f"{paths[0]}: holds no traces; give a .parquet file, a trace of torch's profiler per rank, or "
             "the folder that the executor's --trace wrote"
         )
+    if chakra := [file for file in files if file.suffix == ".et"]:
+        raise ValueError(
+            f"{chakra[0]}: is an execution trace of Chakra's, which is not read: those made from PyTorch's keep durations "
+            "and dependencies, but no start times; give the profiler's traces from which it was linked"
+        )
     if any(file.suffix == ".parquet" for file in files):
         if len(files) != 1:
             raise ValueError(f"{files[0]}: one parquet file holds all ranks; give one file at a time")
