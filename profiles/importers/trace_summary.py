@@ -122,8 +122,8 @@ def summarise_traces(paths: Sequence[Path]) -> TraceSummary:
         )
     if chakra := [file for file in files if file.suffix == ".et"]:
         raise ValueError(
-            f"{chakra[0]}: is an execution trace of Chakra's, which is not read: those made from PyTorch's keep durations "
-            "and dependencies, but no start times; give the profiler's traces from which it was linked"
+            f"{chakra[0]}: is an execution trace of Chakra's, which is not read: those made from PyTorch's keep "
+            "durations and dependencies, but no start times; give the profiler's traces from which it was linked"
         )
     if any(file.suffix == ".parquet" for file in files):
         if len(files) != 1:

@@ -319,7 +319,8 @@ def find_stages(ranks: Mapping[int, UnmarkedRank]) -> dict[int, int]:
     else:
         stages = _along(before, behind) or _within_groups(before, behind)
     counts = [list(stages.values()).count(stage) for stage in range(max(stages.values(), default=0) + 1)]
-    if len(stages) != len(ranks) or len(set(counts)) != 1 or len(counts) < 2:
+    is_whole = all((behind[rank] is None) == (stage == len(counts) - 1) for rank, stage in stages.items())
+    if len(stages) != len(ranks) or len(set(counts)) != 1 or len(counts) < 2 or not is_whole:
         raise ValueError(
             f"{source}: the messages of {len(ranks)} ranks make no whole pipelines; give the traces of all ranks, "
             f"profiled with record_shapes=True so that they name their peers, or {REMEDY}"

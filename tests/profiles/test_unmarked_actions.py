@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from profiles.importers.trace_summary import TraceSummary, make_traced_workload, summarise_traces
+from profiles.importers.unmarked_actions import UnmarkedRank, find_stages
 
 Events = list[dict[str, Any]]
 ORDERS = ("F0 F1 B0 B1", "F0 B0 F1 B1")
@@ -135,3 +136,31 @@ def test_other_pipelines_are_refused(tmp_path: Path):
         summarise_traces([folder])
     with pytest.raises(ValueError, match="make no whole pipelines"):
         summarise_traces([trace(tmp_path) / "0.json"])
+
+
+def ends(*pairs: tuple[int | None, int | None]) -> dict[int, UnmarkedRank]:
+    """Ranks with who is before and behind each."""
+    sets = [tuple(frozenset(() if each is None else (each,)) for each in pair) for pair in pairs]
+    return {
+        rank: UnmarkedRank(source="t.json", iterations=(), before=before, behind=behind)
+        for rank, (before, behind) in enumerate(sets)
+    }
+
+
+def test_stages_come_from_peers():
+    """Tests ranks of the job (two pipelines side by side), ranks of groups, and ranks that name no peers."""
+    job = ends((None, 2), (None, 3), (0, 4), (1, 5), (2, None), (3, None))
+    assert find_stages(job) == dict(enumerate((0, 0, 1, 1, 2, 2)))
+    groups = ends((None, 1), (None, 1), (0, 2), (0, 2), (1, None), (1, None))
+    assert find_stages(groups) == dict(enumerate((0, 0, 1, 1, 2, 2)))
+    assert find_stages(ends((None, -1), (-1, -1), (-1, None))) == {0: 0, 1: 1, 2: 2}
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [((None, 1), (0, 2)), ((1, 2), (2, 0), (0, 1)), ((None, -1), (-1, -1), (-1, -1), (-1, None)), ((None, 1), (0, 1))],
+)
+def test_no_stages_come_from_parts_and_rings(pairs: tuple[tuple[int | None, int | None], ...]):
+    """Tests that a missing last stage, a ring, and middles that nobody can order are refused."""
+    with pytest.raises(ValueError, match=r"t\.json: the messages of . ranks make no whole pipelines"):
+        find_stages(ends(*pairs))
