@@ -148,7 +148,7 @@ def ends(*pairs: tuple[int | None, int | None]) -> dict[int, UnmarkedRank]:
 
 
 def test_stages_come_from_peers():
-    """Tests ranks of the job (two pipelines side by side), ranks of groups, and ranks that name no peers."""
+    """Tests that ranks of the job, ranks of groups, and ranks that name no peers give the stages."""
     job = ends((None, 2), (None, 3), (0, 4), (1, 5), (2, None), (3, None))
     assert find_stages(job) == dict(enumerate((0, 0, 1, 1, 2, 2)))
     groups = ends((None, 1), (None, 1), (0, 2), (0, 2), (1, None), (1, None))
