@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from profiles.importers.unmarked_actions import REMEDY, EventColumns, UnmarkedRank, find_actions
+
 CHUNK_CHARACTERS = 2**20
 """Read at once."""
 
@@ -34,21 +36,27 @@ class ProfiledRank:
     """Start, end, kind, stage and microbatch, in nanoseconds; sorted."""
     categories: Counter[str] = field(default_factory=Counter)
     """How many events of each category there are."""
+    unmarked: UnmarkedRank | None = None
+    """Where no event is marked: the actions that are told all the same."""
 
 
 def read_profiled_rank(path: Path) -> ProfiledRank:
-    """The marked actions of one rank; times on the GPU where the trace has both, the host's and the GPU's.
+    """The marked actions of one rank, or what is told without marks; times on the GPU where the trace has both.
 
-    Raises ValueError with one message if the file is cut off or no such trace, or if no event is marked as an action.
+    Raises ValueError with one message if the file is cut off or no such trace, or if no action can be told.
     """
     found: dict[bool, list[tuple[int, int, str, int, int]]] = {True: [], False: []}
     result = ProfiledRank(rank=None)
+    columns: EventColumns | None = EventColumns()
     for event in stream_events(path, head=result):
         category = str(event.get("cat", "none"))
         result.categories[category] += 1
         match = ACTION_NAME.fullmatch(str(event.get("name", "")))
         if match is None or event.get("ph") != "X":
+            if columns is not None:
+                columns.take(event)
             continue
+        columns = None
         try:
             start, length = float(event["ts"]), float(event["dur"])
         except (KeyError, TypeError, ValueError):
@@ -60,12 +68,13 @@ def read_profiled_rank(path: Path) -> ProfiledRank:
         spans.append((begin, begin + round(length * 1000), match[2], int(match[1]), int(match[3])))
     result.actions = sorted(found[True] or found[False])
     if not result.actions:
-        kinds = ", ".join(f"{count:,} {name}" for name, count in result.categories.most_common(4)) or "no events"
-        raise ValueError(
-            f"{path}: holds {kinds}, but none is marked as an action of a pipeline (PP:0F3 = forward of stage 0, "
-            "microbatch 3); profile torch's pipelining runtime, or wrap every forward and backward in "
-            'torch.profiler.record_function("PP:0F3") with its stage, kind (F, B, I, W) and microbatch'
-        )
+        if columns is None or not len(columns.rows[0]):
+            kinds = ", ".join(f"{count:,} {name}" for name, count in result.categories.most_common(4)) or "no events"
+            raise ValueError(
+                f"{path}: holds {kinds}, but none is marked as an action of a pipeline (PP:0F3 = forward of stage 0, "
+                f"microbatch 3); profile torch's pipelining runtime, or {REMEDY}"
+            )
+        result.unmarked = find_actions(columns, source=path)
     return result
 
 

@@ -15,6 +15,7 @@ from profiles.field_rules import MAX_BYTES
 from profiles.importers.megatron_timers import read_megatron_timers
 from profiles.importers.profiler_events import ACTION_NAME, ProfiledRank, read_profiled_rank
 from profiles.importers.straggler import RunStep, stream_straggler_trace
+from profiles.importers.unmarked_actions import UnmarkedRank, find_stages, require_one_clock
 from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile
 from profiles.workload import Workload
 
@@ -119,6 +120,11 @@ def summarise_traces(paths: Sequence[Path]) -> TraceSummary:
             f"{paths[0]}: holds no traces; give a .parquet file, a trace of torch's profiler per rank, or "
             "the folder that the executor's --trace wrote"
         )
+    if chakra := [file for file in files if file.suffix == ".et"]:
+        raise ValueError(
+            f"{chakra[0]}: is an execution trace of Chakra's, which is not read: those made from PyTorch's keep "
+            "durations and dependencies, but no start times; give the profiler's traces from which it was linked"
+        )
     if any(file.suffix == ".parquet" for file in files):
         if len(files) != 1:
             raise ValueError(f"{files[0]}: one parquet file holds all ranks; give one file at a time")
@@ -172,13 +178,18 @@ def _take_step(summary: TraceSummary, step: RunStep) -> None:
 def _of_ranks(files: Sequence[Path]) -> TraceSummary:
     summary = TraceSummary(source=str(files[0]), form="")
     ranks: dict[str, list[list[_Entry]]] = {}
+    unmarked: dict[str, UnmarkedRank] = {}
     for file in files:
         form, device, rows = _read_rank(file)
         if device in ranks:
             raise ValueError(f"{file}: {device!r} was read already; give every rank's trace once")
         if summary.form not in ("", form):
             raise ValueError(f"{file}: is of another form than {files[0]}; give the traces of one run")
-        summary.form, ranks[device] = form, rows
+        summary.form, ranks[device] = form, rows if isinstance(rows, list) else []
+        if isinstance(rows, UnmarkedRank):
+            unmarked[device] = rows
+    if unmarked:
+        ranks = _unmarked_rows(unmarked)
     counts = {device: len(rows) for device, rows in ranks.items()}
     if len(set(counts.values())) != 1:
         few, many = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
@@ -200,13 +211,17 @@ def _take_iteration(summary: TraceSummary, rows: Mapping[str, list[_Entry]]) -> 
     summary.iterations_ns.append(max(max(e[1] for e in row) - row[0][0] for row in rows.values() if row))
 
 
-def _read_rank(path: Path) -> tuple[str, str, list[list[_Entry]]]:
-    """Form, device and iterations of one rank's document."""
+def _read_rank(path: Path) -> tuple[str, str, list[list[_Entry]] | UnmarkedRank]:
+    """Form, device and iterations of one rank's document; its stage is not known where nothing is marked."""
     name = path.name.removesuffix(".gz").removesuffix(".json")
     if (document := _own_document(path)) is not None:
         return "executor (--trace)", str(document.get("device") or name), _own_rows(document, path=path)
     profiled = read_profiled_rank(path)
     device = name if profiled.rank is None else f"rank{profiled.rank}"
+    if profiled.unmarked is not None:
+        if profiled.rank is None:
+            raise ValueError(f"{path}: has no distributedInfo.rank; export the trace after init_process_group")
+        return "torch's profiler, actions not marked", device, profiled.unmarked
     return "torch's profiler", device, _profiled_rows(profiled)
 
 
@@ -240,6 +255,21 @@ def _own_rows(document: Mapping[str, Any], *, path: Path) -> list[list[_Entry]]:
     if not any(rows):
         raise ValueError(f"{path}: holds no iteration; run with --trace again")
     return rows
+
+
+def _unmarked_rows(ranks: Mapping[str, UnmarkedRank]) -> dict[str, list[list[_Entry]]]:
+    """Actions with the stages that the messages of all ranks tell."""
+    numbers = {int(device.removeprefix("rank")): device for device in ranks}
+    stages = find_stages({number: ranks[device] for number, device in numbers.items()})
+    rows = {
+        number: [
+            [(each.start_ns, each.end_ns, each.kind, stages[number], each.microbatch) for each in row]
+            for row in ranks[device].iterations
+        ]
+        for number, device in numbers.items()
+    }
+    require_one_clock(rows, source=next(iter(ranks.values())).source)
+    return {numbers[number]: row for number, row in rows.items()}
 
 
 def _profiled_rows(rank: ProfiledRank) -> list[list[_Entry]]:

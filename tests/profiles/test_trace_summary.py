@@ -123,6 +123,8 @@ def test_traces_of_several_runs_are_refused(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no traces"):
         summarise_traces([tmp_path / "empty"])
+    with pytest.raises(ValueError, match=r"rank0\.et: is an execution trace of Chakra's, which is not read"):
+        summarise_traces([tmp_path / "rank0.et"])
 
 
 def test_spreads_take_constant_room():

@@ -1,0 +1,389 @@
+"""Actions of a pipeline in traces of torch's profiler that nobody marked: what autograd and the messages tell of them.
+
+Every backward names the operators of the forward that it belongs to (sequence numbers), so that forwards, backwards
+and microbatches are known; who sends what to whom after a forward tells the stages.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+MAX_SKEW_NS = 10_000_000
+"""So much earlier than its input was made an action may start by the clocks of two hosts."""
+
+REMEDY = (
+    'wrap every forward and backward in torch.profiler.record_function("PP:0F3") with its stage, kind (F, B, I, W) '
+    "and microbatch"
+)
+"""What always helps."""
+
+_BACKWARD = "autograd::engine::evaluate_function"
+_MESSAGES = {"c10d::send": ("S", "Dst Rank"), "c10d::recv_": ("R", "Src Rank")}
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+_NONE = -1
+_CODES = "FBSR"
+
+Entry = tuple[int, int, str, int, int]
+"""Start, end, kind, stage and microbatch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundAction:
+    """A forward or the whole backward of a microbatch."""
+
+    kind: str
+    """F or B."""
+    microbatch: int
+    """Counted from the iteration's first forward on."""
+    start_ns: int
+    """On the trace's clock."""
+    end_ns: int
+    """On the trace's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmarkedRank:
+    """What one rank's trace tells without marks."""
+
+    source: str
+    """Its file."""
+    iterations: tuple[tuple[FoundAction, ...], ...]
+    """Actions in the order as run."""
+    before: frozenset[int]
+    """Ranks that its forwards got something from; -1: some rank."""
+    behind: frozenset[int]
+    """Ranks that its forwards gave something to; -1: some rank."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Span:
+    """A forward or backward under way."""
+
+    start: int
+    end: int
+    tid: int
+    kind: str
+    forward: int
+    """Which forward it is, or belongs to."""
+
+
+@dataclass(slots=True)
+class EventColumns:
+    """What is kept of events until all are read: whole numbers, 48 bytes for each operator that counts."""
+
+    rows: "tuple[array[int], ...]" = field(default_factory=lambda: tuple(array("q") for _ in range(6)))
+    """Start, end, thread, what it is (an index of FBSR), sequence number, and the other rank of a message."""
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    """Begins and ends of the profiler's steps."""
+    optimizer: list[tuple[int, int]] = field(default_factory=list)
+    """Begins and ends of the optimizer's."""
+    launches: "tuple[array[int], ...]" = field(default_factory=lambda: tuple(array("q") for _ in range(3)))
+    """Thread, begin and correlation of what was started on a GPU."""
+    on_gpu: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Begin and end there, by correlation."""
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Keep what counts of an event; whatever has no times counts for nothing."""
+        category, name, told = event.get("cat"), str(event.get("name", "")), event.get("args")
+        told = told if isinstance(told, dict) else {}
+        if event.get("ph") != "X" or category not in ("cpu_op", "user_annotation", *_LAUNCHES, *_ON_GPU):
+            return
+        try:
+            start = round(float(event["ts"]) * 1000)
+            end = start + round(float(event["dur"]) * 1000)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return
+        if category == "cpu_op":
+            self._take_operator(name, told, span=(start, end), thread=event.get("tid"))
+        elif category == "user_annotation":
+            if name.startswith("ProfilerStep#"):
+                self.steps.append((start, end))
+            elif name.startswith("Optimizer.step#"):
+                self.optimizer.append((start, end))
+        elif isinstance(number := told.get("correlation"), int):
+            if category in _LAUNCHES:
+                for column, value in zip(self.launches, (_thread(event.get("tid")), start, number), strict=True):
+                    column.append(value)
+            elif "nccl" not in name:
+                low, high = self.on_gpu.get(number, (start, end))
+                self.on_gpu[number] = min(low, start), max(high, end)
+
+    def _take_operator(self, name: str, told: Mapping[str, Any], *, span: tuple[int, int], thread: object) -> None:
+        number, peer = told.get("Sequence number", _NONE), _NONE
+        number = number if isinstance(number, int) and number >= 0 else _NONE
+        if name in _MESSAGES:
+            code, key = _MESSAGES[name]
+            peer = _peer(told, key=key)
+        elif name.startswith(_BACKWARD):
+            code = "B"
+        elif number != _NONE and not told.get("Fwd thread id"):
+            code = "F"
+        else:
+            return
+        row = (*span, _thread(thread), _CODES.index(code), number, peer)
+        for column, value in zip(self.rows, row, strict=True):
+            column.append(value)
+
+
+def _thread(name: object) -> int:
+    return name if isinstance(name, int) else hash(str(name)) >> 1
+
+
+def _peer(told: Mapping[str, Any], *, key: str) -> int:
+    """The other end of a message, from NCCL's record or from what the operator was given."""
+    if isinstance(told.get(key), int):
+        return int(told[key])
+    given = told.get("Concrete Inputs")
+    if isinstance(given, list) and len(given) > 2 and str(given[2]).isdecimal():
+        return int(given[2])
+    return _NONE
+
+
+def find_actions(columns: EventColumns, *, source: Path) -> UnmarkedRank:
+    """Forwards and backwards by iteration, and who is before and behind this rank.
+
+    Raises ValueError with one message where they cannot be told: no backward, no steps, a backward in pieces.
+    """
+    rows = list(_outermost(columns))
+    firsts = _first_numbers(rows)
+    if not any(code == "B" for _, _, _, code, _, _ in rows) or not firsts:
+        raise ValueError(f"{source}: tells of no backward by sequence numbers; {REMEDY}")
+    spans, messages = _cut(rows, firsts=firsts)
+    windows = sorted(columns.steps) or _between(sorted(columns.optimizer))
+    if not windows:
+        raise ValueError(
+            f"{source}: tells of no iteration; call the profiler's step() after every iteration, or {REMEDY}"
+        )
+    before, behind = _ends(spans, messages)
+    begun = [[span for span in spans if low <= span.start < high] for low, high in windows]
+    if columns.on_gpu:
+        _move_to_gpu(spans, columns, source=source)
+    iterations = [_iteration(mine, source=source) for mine in begun]
+    if len(counts := {len(row) // 2 for row in iterations if row}) > 1:
+        raise ValueError(
+            f"{source}: iterations with {min(counts)} to {max(counts)} forwards that have a backward; the trace is cut "
+            f"off: give whole iterations, or {REMEDY}"
+        )
+    return UnmarkedRank(
+        source=str(source),
+        iterations=tuple(row for row in iterations if row),
+        before=frozenset(before),
+        behind=frozenset(behind),
+    )
+
+
+_Row = tuple[int, int, int, str, int, int]
+
+
+def _outermost(columns: EventColumns) -> Iterator[_Row]:
+    """In the order of their begins, without what runs inside another of its thread."""
+    starts, ends, threads, codes, numbers, peers = columns.rows
+    until: dict[int, int] = {}
+    for place in sorted(range(len(starts)), key=lambda place: (starts[place], -ends[place])):
+        if starts[place] >= until.get(threads[place], starts[place]):
+            until[threads[place]] = ends[place]
+            code = _CODES[codes[place]]
+            yield starts[place], ends[place], threads[place], code, numbers[place], peers[place]
+
+
+def _first_numbers(rows: list[_Row]) -> list[int]:
+    """The first sequence number of every run of forward operators that no message or backward interrupts."""
+    firsts, is_open = [], False
+    for _, _, _, code, number, _ in rows:
+        if code == "F" and not is_open:
+            firsts.append(number)
+        is_open = code == "F"
+    return firsts
+
+
+def _cut(rows: list[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[tuple[int, str, int]]]:
+    """Forwards as far as backwards need them, backwards by the forward that they belong to; and messages."""
+    wanted: dict[int, list[int]] = defaultdict(list)
+    for _, _, _, code, number, _ in rows:
+        if code == "B" and number != _NONE:
+            wanted[bisect_right(firsts, number) - 1].append(number)
+    spans: list[_Span] = []
+    messages: list[tuple[int, str, int]] = []
+    run, is_open = _NONE, False
+    operators: dict[int, list[_Row]] = defaultdict(list)
+    for row in rows:
+        start, end, tid, code, number, peer = row
+        if code in "SR":
+            messages.append((start, code, peer))
+        if code == "F":
+            run += not is_open
+            operators[run].append(row)
+        is_open = code == "F"
+        if code == "B":
+            last = spans[-1] if spans else None
+            place = last.forward if number == _NONE and last else bisect_right(firsts, number) - 1
+            if last is not None and last.forward == place and not _apart(messages, before=last.end, after=start):
+                last.end = max(last.end, end)
+            elif number != _NONE:
+                spans.append(_Span(start=start, end=end, tid=tid, kind="B", forward=place))
+    for place, numbers in wanted.items():
+        if place in operators:
+            mine = operators[place]
+            told = [number for *_, number, _ in mine]
+            first = mine[max(0, bisect_right(told, min(numbers)) - 1)]
+            last_one = mine[max(0, bisect_right(told, max(numbers)) - 1)]
+            spans.append(_Span(start=first[0], end=last_one[1], tid=first[2], kind="F", forward=place))
+    return sorted(spans, key=lambda span: span.start), messages
+
+
+def _apart(messages: list[tuple[int, str, int]], *, before: int, after: int) -> bool:
+    """Whether a message began between two times, of which the later one is the present."""
+    return bool(messages) and before <= messages[-1][0] <= after
+
+
+def _between(optimizer: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What ends with every step of the optimizer."""
+    if not optimizer:
+        return []
+    return [(-(2**62), optimizer[0][1]), *((a, b) for (_, a), (_, b) in pairwise(optimizer))]
+
+
+def _move_to_gpu(spans: list[_Span], columns: EventColumns, *, source: Path) -> None:
+    """Times of what was launched within each action, messages aside, in place of the host's."""
+    threads: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for tid, start, number in zip(*columns.launches, strict=True):
+        threads[tid].append((start, number))
+    for row in threads.values():
+        row.sort()
+    for span in spans:
+        row = threads[span.tid]
+        inside = row[bisect_left(row, (span.start, _NONE)) : bisect_left(row, (span.end, _NONE))]
+        found = [columns.on_gpu[number] for _, number in inside if number in columns.on_gpu]
+        if not found:
+            raise ValueError(
+                f"{source}: a {'forward' if span.kind == 'F' else 'backward'} without a kernel of the GPU; profile "
+                f"with ProfilerActivity.CUDA and whole iterations, or {REMEDY}"
+            )
+        span.start, span.end = min(low for low, _ in found), max(high for _, high in found)
+
+
+def _ends(spans: list[_Span], messages: list[tuple[int, str, int]]) -> tuple[set[int], set[int]]:
+    """Ranks before and behind: a message is sent for the action before it, and received for the one after it."""
+    starts = [span.start for span in spans]
+    before, behind = set[int](), set[int]()
+    for start, code, peer in messages:
+        place = bisect_right(starts, start) - (1 if code == "S" else 0)
+        if 0 <= place < len(spans):
+            is_forward = spans[place].kind == "F"
+            (behind if is_forward == (code == "S") else before).add(peer)
+    return before, behind
+
+
+def _iteration(mine: list[_Span], *, source: Path) -> tuple[FoundAction, ...]:
+    """The actions of an iteration; ValueError where a forward has not exactly one backward."""
+    forwards = [span.forward for span in mine if span.kind == "F"]
+    backwards = [span.forward for span in mine if span.kind == "B"]
+    if sorted(forwards) != sorted(backwards):
+        raise ValueError(
+            f"{source}: an iteration with {len(forwards)} forwards and {len(backwards)} backwards that belong to "
+            f"{len(set(backwards) & set(forwards))} of them (split, cut off or messages inside); {REMEDY}"
+        )
+    numbers = {forward: number for number, forward in enumerate(forwards)}
+    return tuple(
+        FoundAction(kind=span.kind, microbatch=numbers[span.forward], start_ns=span.start, end_ns=span.end)
+        for span in mine
+    )
+
+
+def find_stages(ranks: Mapping[int, UnmarkedRank]) -> dict[int, int]:
+    """The stage of every rank, from who is before and behind it.
+
+    Peers are ranks of the job, or of the rank's own pipeline; where the traces have none, first, middle and last.
+    Raises ValueError with one message where the ranks make no plain pipelines of one stage per device.
+    """
+    for rank, told in sorted(ranks.items()):
+        if len(told.before) > 1 or len(told.behind) > 1 or (told.before & told.behind) - {_NONE}:
+            raise ValueError(
+                f"{told.source}: rank {rank} gets inputs of forwards from ranks {sorted(told.before)} and sends outputs"
+                f" to {sorted(told.behind)}; several stages of a device are not told apart without marks: {REMEDY}"
+            )
+    before = {rank: min(told.before, default=None) for rank, told in ranks.items()}
+    behind = {rank: min(told.behind, default=None) for rank, told in ranks.items()}
+    peers = {each for each in (*before.values(), *behind.values()) if each is not None}
+    source = next(iter(ranks.values())).source
+    if not peers:
+        raise ValueError(f"{source}: tells of no message between stages; give the traces of all ranks, or {REMEDY}")
+    if _NONE in peers:
+        stages = _by_position(before, behind)
+    else:
+        stages = _along(before, behind) or _within_groups(before, behind)
+    counts = [list(stages.values()).count(stage) for stage in range(max(stages.values(), default=0) + 1)]
+    is_whole = all((behind[rank] is None) == (stage == len(counts) - 1) for rank, stage in stages.items())
+    if len(stages) != len(ranks) or len(set(counts)) != 1 or len(counts) < 2 or not is_whole:
+        raise ValueError(
+            f"{source}: the messages of {len(ranks)} ranks make no whole pipelines; give the traces of all ranks, "
+            f"profiled with record_shapes=True so that they name their peers, or {REMEDY}"
+        )
+    return stages
+
+
+_Peers = Mapping[int, int | None]
+
+
+def _by_position(before: _Peers, behind: _Peers) -> dict[int, int]:
+    """Without peers: the first, the last, and at most one between them."""
+    has_middle = any(before[rank] is not None and behind[rank] is not None for rank in before)
+    return {rank: 0 if before[rank] is None else 1 + (has_middle and behind[rank] is None) for rank in before}
+
+
+def _along(before: _Peers, behind: _Peers) -> dict[int, int]:
+    """Peers are ranks of the job: the way from a rank that has none before it; empty if they are not."""
+    if any(each is not None and behind.get(each) != rank for rank, each in before.items()):
+        return {}
+    if any(each is not None and before.get(each) != rank for rank, each in behind.items()):
+        return {}
+    stages: dict[int, int] = {}
+    for rank, each in before.items():
+        here: int | None = rank if each is None else None
+        while here is not None:
+            stages[here] = len([*_back(here, before)])
+            here = behind[here]
+    return stages
+
+
+def _back(rank: int, before: _Peers) -> Iterator[int]:
+    here = before[rank]
+    while here is not None:
+        yield here
+        here = before[here]
+
+
+def _within_groups(before: _Peers, behind: _Peers) -> dict[int, int]:
+    """Peers are ranks of a pipeline's group, which are its stages; empty if they are not."""
+    stages = {}
+    for rank in before:
+        low, high = before[rank], behind[rank]
+        told = {*([] if low is None else [low + 1]), *([] if high is None else [high - 1])}
+        if len(told) != 1 or (low is None and told != {0}):
+            return {}
+        stages[rank] = told.pop()
+    return stages
+
+
+def require_one_clock(rows: Mapping[int, list[list[Entry]]], *, source: str) -> None:
+    """ValueError where a forward ends its stage before any device of the stage before has ended that forward."""
+    for number in range(min(len(row) for row in rows.values())):
+        ends: dict[tuple[int, int], int] = {}
+        for row in rows.values():
+            for _, end, kind, stage, microbatch in row[number]:
+                if kind == "F":
+                    ends[stage, microbatch] = min(end, ends.get((stage, microbatch), end))
+        for row in rows.values():
+            for start, _, kind, stage, microbatch in row[number]:
+                early = ends.get((stage - 1, microbatch), start) - start if kind == "F" else 0
+                if early > MAX_SKEW_NS:
+                    raise ValueError(
+                        f"{source}: forward {microbatch} of stage {stage} starts {early / 1e6:.1f} ms before stage "
+                        f"{stage - 1} has made its input; set the ranks' clocks right and export the traces again"
+                    )
