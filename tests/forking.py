@@ -157,7 +157,11 @@ def start_forker(load: str) -> Forker:
 def find_forker(variable: str, load: str) -> Forker:
     """The one that the variable names, which all processes of a run have in common; otherwise one of this process."""
     address = os.environ.get(variable)
-    return start_forker(load) if address is None else Forker(address)
+    if address is None:
+        return start_forker(load)
+    forker = Forker(address)
+    atexit.register(forker.close)
+    return forker
 
 
 def share_forkers() -> None:

@@ -111,7 +111,7 @@ def test_search_finds_the_best_layout(seed: int):
 
 def test_hand_layouts_are_beaten():
     """Tests that plans for Megatron are below the layouts of public recipes, and are written as layouts of its own."""
-    for recipe in shortened(RECIPES[:2], whole=RECIPES):
+    for recipe in shortened(RECIPES[:1], whole=RECIPES):
         problem = read_problem(recipe.problem, ranks=recipe.ranks)
         hand_ns = simulate(problem, hand_plan(problem, recipe.layout)).makespan_ns
         *_, plan = LoopedSearch(
