@@ -93,7 +93,7 @@ def render_row(row: Row) -> list[str]:
         ms(best["makespan_ns"]) if best else "–",
         ms(ours),
         f"{ours / best['makespan_ns']:.3f}" if best else "–",
-        ms(evidence["schedule_bound_ns"]),
+        ms(evidence["schedule_bound_ns"]) if evidence["schedule_bound_ns"] else "–",
         ms(evidence["lower_bound_ns"]),
         evidence["certificate"]["kind"],
         f"{100 * evidence['gap']:.2f} %",
