@@ -86,9 +86,17 @@ class WholeModelData:
         (shape,) = trace_stages(self.training, wirings, batch=tuple(t[:1] for t in as_tuple(inputs)))
         layers = {name: make_layer(self.training, name, device=torch.device("cpu")) for name in names}
         module: nn.Module = StageModule(wirings[0], layers, counts=shape.counts)
-        self.module = DistributedDataParallel(module) if self.count > 1 else module
+        self.module = self._distribute(module) if self.count > 1 else module
         made = self.training.optimizer([p for p in self.module.parameters() if p.requires_grad])
         self.optimizers: Sequence[torch.optim.Optimizer] = [made] if isinstance(made, torch.optim.Optimizer) else made
+
+    def _distribute(self, module: nn.Module) -> DistributedDataParallel:
+        """DDP wants to be told of parameters that the loss does not depend on, as BERT's pooler."""
+        inputs, target = self.training.batch(0)
+        self.training.loss(module(*(tensor[:2] for tensor in as_tuple(inputs))), target[:2]).backward()
+        has_unused = any(each.requires_grad and each.grad is None for each in module.parameters())
+        module.zero_grad(set_to_none=True)
+        return DistributedDataParallel(module, find_unused_parameters=has_unused)
 
     def step(self, number: int) -> None:
         """As a training loop does it."""
