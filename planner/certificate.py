@@ -100,8 +100,9 @@ def make_bound(
     if _is_placed(problem):
         certificates.append({"kind": "schedule"})
     bounds = [_make(least, certificate) for certificate in certificates]
-    best = _count(least, max(bounds, key=lambda bound: bound.value_ns), way=counting, reached=reached)
-    best = _count(least, best, way=loop_bound, reached=reached)
+    best = max(bounds, key=lambda bound: bound.value_ns)
+    for kind in _COUNTED:
+        best = _count(least, best, kind=kind, reached=reached)
     if shared_layers.shared_layers(problem):
         best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
     if reached is not None and best.value_ns >= reached:
@@ -167,9 +168,13 @@ def _share(
     )
 
 
-def _count(least: Least, best: Bound, *, way: Any, reached: int | None) -> Bound:
+_COUNTED: dict[str, Any] = {"counting": counting, "loop": loop_bound}
+"""By their kinds the modules whose bounds count whole layers."""
+
+
+def _count(least: Least, best: Bound, *, kind: str, reached: int | None) -> Bound:
     """The counting bound, or that of a loop, if it is above the best so far."""
-    optimizer, kind = least.optimizer_ns, "counting" if way is counting else "loop"
+    optimizer, way = least.optimizer_ns, _COUNTED[kind]
     if not way.applies_to(least):
         return best
     limit = None if reached is None else reached - optimizer
@@ -489,7 +494,7 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
 def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if devices, or the ranks of a loop, cannot hold all layers and end before it."""
     stated, kind = _positive(certificate), str(certificate["kind"])
-    way = {"counting": counting, "loop": loop_bound}[kind]
+    way = _COUNTED[kind]
     if not way.applies_to(least):
         raise ValueError(f"certificate: a bound of kind {kind!r} does not hold for this problem; make the bound again")
     deadline = stated - 1 - least.optimizer_ns

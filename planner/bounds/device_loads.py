@@ -72,10 +72,10 @@ def parts_up(numbers: Integers, whole: int) -> Integers:
     return found
 
 
-def parts_down(numbers: Integers, whole: int) -> Integers:
-    """The same rounded down."""
+def parts_down(numbers: Integers, whole: int, *, parts: int = FULL) -> Integers:
+    """The same rounded down, in `parts` of it, at most `FULL`."""
     shift = max(0, whole.bit_length() - MOST_BITS)
-    found: Integers = (numbers >> shift) * FULL // max((whole >> shift) + (shift > 0), 1)
+    found: Integers = (numbers >> shift) * parts // max((whole >> shift) + (shift > 0), 1)
     return found
 
 

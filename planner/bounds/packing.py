@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from planner.bounds.boundaries import Boundaries
-from planner.bounds.device_loads import FULL, MOST_BITS, DeviceLoads, Mask, OpenStages, parts_down
+from planner.bounds.device_loads import FULL, DeviceLoads, Mask, OpenStages, parts_down
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.bounds.packing_slack import NO_COST, Priced, Ways, slack_mask
 from planner.bounds.packing_trips import Trips
@@ -95,16 +95,11 @@ class Packing:
         self.stages = OpenStages(boundaries, deadline) if stages is None else stages
         self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
         kinds = range(len(boundaries.kinds))
-        self.busy = self._share_of_deadline(numpy.array([self.stages.on(kind).work for kind in kinds]))
+        work = numpy.minimum([self.stages.on(kind).work for kind in kinds], deadline)
+        self.busy = parts_down(work, deadline, parts=self.unit)
         self.charged = self._charge()
         self.needed = boundaries.beside * self.unit // max(deadline, 1)
         self.loads = self._narrow(loads)
-
-    def _share_of_deadline(self, work: Integers) -> Integers:
-        """In units, rounded down; long deadlines are measured more coarsely, so that 64 bits hold the products."""
-        shift = max(0, self.deadline.bit_length() - MOST_BITS)
-        found: Integers = (numpy.minimum(work, self.deadline) >> shift) * self.unit
-        return found // max((self.deadline >> shift) + (shift > 0), 1)
 
     def part(self, split: Split, *, first: bool) -> "Packing":
         """The first or the second case of a split: what was shown for both holds for either."""
