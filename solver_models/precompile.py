@@ -18,14 +18,17 @@ from pathlib import Path
 import numpy as np
 
 from solver_models.annealing import Cooling, longest_word
+from solver_models.capped_play import DEEPEST, CapRule, play_capped
 from solver_models.critical_path_search import TabuSearch, follows_words, improve, polish
 from solver_models.evaluator import Net
 from solver_models.instance import Instance, Integers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
 from solver_models.list_policies import Tuning, play_filled, tune
 from solver_models.neighbourhood import neighbour
+from solver_models.placed_stages import PlacedStages
 from solver_models.recorded_play import Game, play_game
 from solver_models.search import Candidate, Searcher, encode, solution_of
+from solver_models.weight_filling import FillHabit, fill_orders
 
 SHARE = "--share"
 """The switch of a process that compiles with others."""
@@ -101,6 +104,24 @@ def _recorded_plays(searcher: Searcher, candidate: Candidate) -> None:
             microbatch=nothing,
         )
     )
+
+
+def _published_orders(searcher: Searcher, candidate: Candidate) -> None:
+    """What baselines order their actions by: one stage, one microbatch, F and I."""
+    del searcher, candidate
+    placed = PlacedStages(
+        num_microbatches=1,
+        table=np.array([[1, 1, 1, 2, 0, 1, 1, 1, 1]], np.int64),
+        first=np.array([0, 1], np.int64),
+        stages=np.zeros(1, np.int64),
+        budget=np.ones(1, np.int64),
+        leg_start=np.zeros(3, np.int64),
+        legs=np.zeros((0, 2), np.int64),
+    )
+    fill_orders(
+        placed, np.array([0, 1], np.int64), np.array([0, 2], np.int64), FillHabit(4, False, False), placed.budget
+    )
+    play_capped(placed, CapRule(caps=np.ones(1, np.int64), chunks=DEEPEST, splits=True, most_pending=1))
 
 
 def _moves(searcher: Searcher, candidate: Candidate) -> None:
@@ -216,6 +237,7 @@ def _enumeration(searcher: Searcher, candidate: Candidate) -> None:
 
 JOINT: dict[str, Callable[[Searcher, Candidate], None]] = {
     "recorded-plays": _recorded_plays,
+    "published-orders": _published_orders,
     "moves": _moves,
     "nets": _nets,
     "plays": _plays,
