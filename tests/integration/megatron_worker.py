@@ -5,37 +5,19 @@ in an environment that has Megatron-LM; what a machine without an accelerator la
 the architecture of a device, tensors on it, and the messages between ranks.
 """
 
-import importlib.util
 import json
 import os
 import sys
-import types
 import typing
 from pathlib import Path
 from typing import Any
 
 import torch
-
-
-class Lacking(types.ModuleType):
-    """A module that is not here: its decorators give back what they are given."""
-
-    __path__ = ()
-    __version__ = "3.5.0"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *given, **_: given[0] if given and callable(given[0]) else lambda function: function
-
+from lacking_triton import stand_in  # type: ignore[import-not-found]
 
 if not hasattr(typing, "override"):  # Python 3.12 has it, which Megatron-LM asks for
     typing.override = lambda method: method  # type: ignore[attr-defined]
-if importlib.util.find_spec("triton") is None:  # modules name its types and decorate kernels by it; none is run
-    import torch._inductor.compile_fx  # asks whether it is there, and must be told that it is not
-
-    sys.modules["triton"] = triton = Lacking("triton")
-    sys.modules["triton.language"] = triton.language = Lacking("triton.language")  # type: ignore[attr-defined]
+stand_in()
 
 from megatron.core.parallel_state import RankGenerator  # type: ignore[import-not-found]  # noqa: E402
 from megatron.core.pipeline_parallel import schedules  # type: ignore[import-not-found]  # noqa: E402
