@@ -15,7 +15,7 @@ from api.cli import main
 from planner.document import parse_plan
 from planner.execute.table_check import parse_cell
 from planner.export.deepspeed import render_deepspeed
-from planner.export.torch_table import torch_ranks
+from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.export.torchtitan import find_map
 from planner.plan import Plan
 from planner.problem import Problem
@@ -131,6 +131,35 @@ def test_torchtitan_maps_stages_as_planned(devices: str, tmp_path: Path):
         for device in torch_ranks(plan)
     ]
     assert run_script(code, tmp_path / "theirs.py").strip() == str(held)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_split", [False, True])
+def test_stages_of_an_exported_table_may_be_fully_sharded(is_split: bool, tmp_path: Path):
+    """Tests that torch's runtime takes an exported table for stages under fully_shard, with one process' gradients."""
+    problem = make_chain("wwww", num_devices=2, num_microbatches=4)
+    whole = "d0: 0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3\nd1: 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3"
+    split = "d0: 0F0 0F1 0I0 0F2 0I1 0F3 0I2 0I3 0W0 0W1 0W2 0W3\nd1: 1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1F3 1I3 1W2 1W3"
+    plan = make_plan(problem, split if is_split else whole, stages="0,1@d0 2,3@d1")
+    table = tmp_path / "table.csv"
+    table.write_text(render_torch_table(problem, plan, merges_backward=False))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
+            *(str(HERE / "fully_sharded_worker.py"), str(table), str(tmp_path), "4"),
+        ],
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in range(4):
+        found = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert found["apart"] < 1e-14
+        assert found["held"] == found["whole"] // 2
 
 
 def test_torchs_profiler_is_read(tmp_path: Path):
