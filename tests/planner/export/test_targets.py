@@ -385,6 +385,17 @@ def test_renumbering_is_by_the_last_stage():
     assert [str(action) for action in again.schedule["d0"]] == ["0F1", "0F0", "0B0", "0B1"]
 
 
+def test_what_megatron_does_not_recompute_is_said():
+    """Tests that a plan whose stages recompute embedding and head too is told that Megatron holds their stash."""
+    problem = language_model(num_devices=4)
+    plan = cut(problem, [4, 5], "0 1")
+    assert megatron.make_megatron_job(problem, plan).notes == ()
+    again = replace(plan, stages=tuple(replace(stage, recompute=True) for stage in plan.stages))
+    first, second = megatron.make_megatron_job(problem, again).notes
+    assert "recomputes 'embedding' too, and Megatron does not: each device holds up to 10 bytes m" in first
+    assert "recomputes 'norm', 'head' too, and Megatron does not: each device holds up to 20 bytes m" in second
+
+
 def test_megatron_has_no_chunks_on_one_rank():
     """Tests that stages which share the only rank are refused, as Megatron's own checks do."""
     problem = language_model(num_devices=1)
