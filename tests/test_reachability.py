@@ -12,9 +12,10 @@ ENTRY_POINTS = (
     "planner.execute.__main__",
     "planner.execute.session",
     "planner.execute.transformers_trainer.__main__",
+    "planner.export.torchtitan_recipe",
 )
 """`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, the loop of one's own, and a
-script with a Trainer of transformers."""
+script with a Trainer of transformers, torchtitan's program."""
 
 
 @cache

@@ -96,6 +96,8 @@ def export_megatron_command(*, source: PlanSource, output: arg.Output = None) ->
         job = make_megatron_job(problem, plan)
     write_document(render_megatron(job), output)
     _tell_ranks(job.ranks)
+    for note in job.notes:
+        print(note, file=sys.stderr)
 
 
 @commands.command("torchtitan", epilog="Example: pipeplan export torchtitan plan.json -o folder")

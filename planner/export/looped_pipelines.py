@@ -12,11 +12,16 @@ from planner.plan import Plan, Stage
 from planner.problem import Problem
 
 
-def looped_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
-    """The devices of every rank of the pipeline, a device per replica; raises ValueError if they are no loop."""
+def looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, ...], ...]:
+    """The devices of every rank of the pipeline, replica by replica; raises ValueError if they are no loop.
+
+    `has_widths`: a replica may be a group of devices, all groups of one width.
+    """
+    width = len(plan.stages[0].replicas[0]) if has_widths else 1
     for number, stage in enumerate(plan.stages):
-        if stage.is_split or any(len(group) != 1 for group in stage.replicas):
-            raise ValueError(f"stage {number} is not on whole single devices; plan with max_width = 1")
+        if stage.is_split or any(len(group) != width for group in stage.replicas):
+            wanted = "whole single devices" if width == 1 else f"whole groups of {width} devices, as stage 0 is"
+            raise ValueError(f"stage {number} is not on {wanted}; plan with max_width = 1")
         if len(stage.replicas) != len(plan.stages[0].replicas):
             raise ValueError(
                 f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
@@ -31,10 +36,11 @@ def looped_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
             )
     if len(plan.stages) % len(ranks):
         raise ValueError(f"{len(plan.stages)} stages are not a multiple of {len(ranks)} ranks")
-    devices = [group[0] for rank in ranks for group in rank]
+    held = tuple(tuple(device for group in rank for device in group) for rank in ranks)
+    devices = [device for rank in held for device in rank]
     if len(set(devices)) < len(devices):
         raise ValueError("a device is a replica of several ranks; plan with max_stages_per_device = 1")
-    return tuple(tuple(group[0] for group in rank) for rank in ranks)
+    return held
 
 
 def looped_orders(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int) -> list[tuple[Action, ...]]:
@@ -67,18 +73,18 @@ def looped_orders(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int
     return orders
 
 
-def as_looped(problem: Problem, plan: Plan) -> Plan:
+def as_looped(problem: Problem, plan: Plan, *, has_widths: bool = False) -> Plan:
     """The same stages in the only order that there is; raises ValueError if the stages are no loop."""
-    ranks = looped_ranks(plan)
+    ranks = looped_ranks(plan, has_widths=has_widths)
     orders = looped_orders(problem, plan.stages, num_ranks=len(ranks))
     schedule = {device: orders[number] for number, rank in enumerate(ranks) for device in rank}
     return replace(plan, schedule=schedule, evidence=None)
 
 
-def require_looped(problem: Problem, plan: Plan, *, what: str) -> tuple[tuple[str, ...], ...]:
+def require_looped(problem: Problem, plan: Plan, *, what: str, has_widths: bool = False) -> tuple[tuple[str, ...], ...]:
     """The ranks of a plan that is run as it is written; raises ValueError that names the first difference."""
-    ranks = looped_ranks(plan)
-    wanted = as_looped(problem, plan).schedule
+    ranks = looped_ranks(plan, has_widths=has_widths)
+    wanted = as_looped(problem, plan, has_widths=has_widths).schedule
     for number, rank in enumerate(ranks):
         for device in rank:
             if tuple(plan.schedule[device]) != wanted[device]:

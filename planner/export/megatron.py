@@ -1,12 +1,13 @@
 """A plan for Megatron-LM: its pipeline layout and the flags around it, one argument per line.
 
-Written for `--pipeline-model-parallel-layout` as Megatron core 0.16 to 0.19 read it (`PipelineParallelLayerLayout`).
+Written for `--pipeline-model-parallel-layout` as Megatron core 0.16 to 0.20 read it (`PipelineParallelLayerLayout`);
+what its own parser, checks and schedules make of it: docs/benchmarks/foreign_programs.md.
 """
 
 import itertools
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -28,15 +29,18 @@ class MegatronJob:
     arguments: tuple[tuple[str, ...], ...]
     """Flags, each with its values."""
     ranks: tuple[str, ...]
-    """The device of every global rank: replicas first, then along the pipeline (tp-cp-ep-dp-pp, tp = cp = ep = 1)."""
+    """The device of every global rank: those of a group first, then replicas, then along the pipeline (Megatron's order
+    tp-cp-ep-dp-pp, with cp = ep = 1)."""
+    notes: tuple[str, ...] = ()
+    """Where Megatron does something else than the plan counts on, for people."""
 
 
 def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
     """Raises ValueError with the reason why Megatron cannot run the plan exactly."""
     require_expressible(problem, plan)
-    ranks = require_looped(problem, plan, what="Megatron-LM")
+    ranks = require_looped(problem, plan, what="Megatron-LM", has_widths=True)
     letters = letters_of(problem, plan)
-    replicas = len(ranks[0])
+    replicas, width = len(plan.stages[0].replicas), len(plan.stages[0].replicas[0])
     per_replica = require_samples(problem, what="Megatron-LM") // replicas
     arguments: list[tuple[str, ...]] = [
         ("--pipeline-model-parallel-size", str(len(ranks))),
@@ -45,12 +49,18 @@ def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
         ("--micro-batch-size", str(per_replica)),
         ("--global-batch-size", str(per_replica * replicas * problem.num_microbatches)),
     ]
+    if width > 1:
+        arguments.append(("--tensor-model-parallel-size", str(width)))
     if "m" in "".join(letters):
         arguments.append(("--mtp-num-layers", str("".join(letters).count("m"))))
     arguments += _recomputation(plan)
     if is_sharded(plan, what="Megatron"):
         arguments.append(("--use-distributed-optimizer",))
-    return MegatronJob(arguments=tuple(arguments), ranks=tuple(itertools.chain.from_iterable(ranks)))
+    return MegatronJob(
+        arguments=tuple(arguments),
+        ranks=tuple(itertools.chain.from_iterable(ranks)),
+        notes=tuple(_notes(problem, plan)),
+    )
 
 
 def require_expressible(problem: Problem, plan: Plan) -> None:
@@ -59,6 +69,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     for letter, what in (("E", "embedding"), ("L", "head")):
         if sum(letter in stage for stage in letters) > 1:
             raise ValueError(f"the layers of the {what} are in several stages, and Megatron has one {what}; merge them")
+    _require_interleaved(plan, letters)
     _recomputation(plan)
     is_sharded(plan, what="Megatron")
     require_known_shares(problem, plan, what="Megatron-LM")
@@ -67,6 +78,26 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
         raise ValueError(
             f"microbatches of {problem.profile.microbatch_size} samples cannot be cut for {replicas} replicas; plan "
             "with max_replicas = 1, or profile another size"
+        )
+
+
+def _require_interleaved(plan: Plan, letters: Sequence[str]) -> None:
+    """Raise ValueError for stages that Megatron does not have: several on one rank of one, or two that predict tokens.
+
+    It also wants multi-token prediction in the last stage of a rank. Behind it is one stage at most, that of the head,
+    and there are two ranks or more, so that it is.
+    """
+    num_ranks = len({stage.replicas for stage in plan.stages})
+    if num_ranks == 1 < len(plan.stages):
+        raise ValueError(
+            f"one rank holds {len(plan.stages)} stages, and Megatron interleaves on two ranks or more; plan with "
+            "max_stages_per_device = 1"
+        )
+    predicting = [number for number, stage in enumerate(letters) if "m" in stage]
+    if len(predicting) > 1:
+        raise ValueError(
+            f"stages {predicting[0]} and {predicting[1]} have layers of multi-token prediction, and Megatron has all "
+            "of them in one stage; merge them in the profile"
         )
 
 
@@ -96,6 +127,19 @@ def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
         "Megatron recomputes the first blocks of every stage fully, equally many of each, or all selectively, and this "
         "plan others; plan with recompute_layers = false"
     )
+
+
+def _notes(problem: Problem, plan: Plan) -> Iterator[str]:
+    """Megatron recomputes blocks alone, where a plan that says `recompute = true` means all layers of its stages."""
+    for number, stage in enumerate(plan.stages):
+        layers = [problem.profile.by_name[name] for name in stage.layers if not _is_block(name)]
+        saved = -(-sum(layer.stash_bytes - layer.checkpoint_bytes for layer in layers) // len(stage.replicas))
+        if stage.recompute is True and saved > 0:
+            yield (
+                f"stage {number}: the plan recomputes {', '.join(repr(layer.name) for layer in layers)} too, and "
+                f"Megatron does not: each device holds up to {saved:,} bytes more per microbatch, and takes less time; "
+                "plan with recompute_layers = true for blocks alone"
+            )
 
 
 def _full(method: str, num_layers: int) -> list[tuple[str, ...]]:

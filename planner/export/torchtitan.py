@@ -28,7 +28,8 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
     require_whole_state(plan)
     table = render_torch_table(problem, plan)
     samples = require_samples(problem, what="torchtitan") * problem.num_microbatches
-    config = {"training": {"local_batch_size": samples}, "parallelism": make_parallelism(problem, plan)}
+    training = {"local_batch_size": samples, "disable_cuda_graphs": True}  # it has none for pipelines, and says so
+    config = {"training": training, "parallelism": make_parallelism(problem, plan)}
     return {
         "config.json": json.dumps(config, indent=1) + "\n",
         SCHEDULE_FILE: table,

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from api.cli import main
 from planner.document import parse_plan
 from planner.execute.table_check import parse_cell
 from planner.export.deepspeed import render_deepspeed
-from planner.export.torch_table import torch_ranks
+from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.export.torchtitan import find_map
+from planner.plan import Plan
+from planner.problem import Problem
 from planner.replanning.observations import read_observations
 from planner.simulate import simulate
 from planner.verify import verify
@@ -29,22 +32,32 @@ ROOT = HERE.parents[1]
 EXAMPLE = ROOT / "examples" / "two-ranks.json"
 
 
-@pytest.mark.skipif(not (PARSERS / "dependencies").exists(), reason="DeepSpeed was not unpacked (make parsers)")
-def test_deepspeed_itself_cuts_as_planned(tmp_path: Path):
-    """Tests that DeepSpeed's own PipelineModule, on two ranks, builds exactly the layers of the plan's stages."""
+def sharded_and_recomputed() -> tuple[Problem, Plan]:
+    """Two stages of two replicas each."""
+    problem = language_model(num_devices=4)
+    plan = replicated(problem, "optimizer", "optimizer")
+    return problem, replace(plan, stages=tuple(replace(stage, recompute=True) for stage in plan.stages))
+
+
+def in_a_row() -> tuple[Problem, Plan]:
+    """Two stages on a device each, in the order of the second one's name."""
     problem = language_model()
-    (tmp_path / "planned.py").write_text(render_deepspeed(problem, cut(problem, [4, 5], "0 1")))
-    wider = language_model(num_devices=4)
-    (tmp_path / "sharded.py").write_text(render_deepspeed(wider, replicated(wider, "optimizer", "optimizer")))
+    return problem, cut(problem, [4, 5], "1 0")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (PARSERS / "dependencies").exists(), reason="DeepSpeed was not unpacked (make parsers)")
+@pytest.mark.parametrize("make", [in_a_row, sharded_and_recomputed])
+def test_deepspeeds_engine_trains_as_planned(make: Callable[[], tuple[Problem, Plan]], tmp_path: Path):
+    """Tests that DeepSpeed's own engine builds the plan's stages, runs its orders, and trains as one process does."""
+    problem, plan = make()
+    (tmp_path / "planned.py").write_text(render_deepspeed(problem, plan))
     paths = os.pathsep.join([str(PARSERS / "dependencies"), str(PARSERS)])
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    size = sum(len(stage.replicas) for stage in plan.stages)
     done = subprocess.run(
         [
-            *launcher,
-            str(HERE / "deepspeed_worker.py"),
-            str(tmp_path / "planned.py"),
-            str(tmp_path),
-            str(tmp_path / "sharded.py"),
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)),
+            *(str(HERE / "deepspeed_worker.py"), str(tmp_path / "planned.py"), str(tmp_path)),
         ],
         env=environment() | {"PYTHONPATH": paths, "DS_ACCELERATOR": "cpu", "HOME": str(tmp_path)},
         cwd=tmp_path,
@@ -54,11 +67,15 @@ def test_deepspeed_itself_cuts_as_planned(tmp_path: Path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
-    assert found == [
-        {"stage": 0, "bounds": [0, 4], "parts": [0, 4, 9], "zero": [0, 1]},
-        {"stage": 1, "bounds": [4, 9], "parts": [0, 4, 9], "zero": [0, 1]},
-    ]
+    for rank in range(size):
+        found = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        stage = plan.stages[found["stage"]]
+        assert (found["parts"], found["bounds"]) == ([0, 4, 9], [0, 4] if found["stage"] == 0 else [4, 9])
+        assert found["order"] == [str(action) for action in plan.schedule[stage.replicas[found["replica"]][0]]]
+        assert (found["zero"], found["checkpoints"]) == (stage.shard == "optimizer", stage.recompute)
+        assert found["losses"] == pytest.approx(found["alone"], rel=1e-5)
+        for ours, alone in zip(found["weights"], found["alone_weights"], strict=True):
+            assert ours == pytest.approx(alone, abs=1e-5)
 
 
 def test_torch_lowers_the_table_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -114,6 +131,35 @@ def test_torchtitan_maps_stages_as_planned(devices: str, tmp_path: Path):
         for device in torch_ranks(plan)
     ]
     assert run_script(code, tmp_path / "theirs.py").strip() == str(held)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_split", [False, True])
+def test_stages_of_an_exported_table_may_be_fully_sharded(is_split: bool, tmp_path: Path):
+    """Tests that torch's runtime takes an exported table for stages under fully_shard, with one process' gradients."""
+    problem = make_chain("wwww", num_devices=2, num_microbatches=4)
+    whole = "d0: 0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3\nd1: 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3"
+    split = "d0: 0F0 0F1 0I0 0F2 0I1 0F3 0I2 0I3 0W0 0W1 0W2 0W3\nd1: 1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1F3 1I3 1W2 1W3"
+    plan = make_plan(problem, split if is_split else whole, stages="0,1@d0 2,3@d1")
+    table = tmp_path / "table.csv"
+    table.write_text(render_torch_table(problem, plan, merges_backward=False))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
+            *(str(HERE / "fully_sharded_worker.py"), str(table), str(tmp_path), "4"),
+        ],
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in range(4):
+        found = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert found["apart"] < 1e-14
+        assert found["held"] == found["whole"] // 2
 
 
 def test_torchs_profiler_is_read(tmp_path: Path):

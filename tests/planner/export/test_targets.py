@@ -24,7 +24,7 @@ from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify
-from profiles.model_profile import RecomputeBytes, RecomputeTime
+from profiles.model_profile import RecomputeBytes, RecomputeTime, WidthBytes
 from tests.long_runs import shortened
 from tests.planner.export.chains import make_chain
 from tests.planner.export.chains import make_plan as draw_plan
@@ -383,3 +383,76 @@ def test_renumbering_is_by_the_last_stage():
     again = renumbered(plan)
     assert [str(action) for action in again.schedule["d1"]] == ["1F0", "1B0", "1F1", "1B1"]
     assert [str(action) for action in again.schedule["d0"]] == ["0F1", "0F0", "0B0", "0B1"]
+
+
+def test_what_megatron_does_not_recompute_is_said():
+    """Tests that a plan whose stages recompute embedding and head too is told that Megatron holds their stash."""
+    problem = language_model(num_devices=4)
+    plan = cut(problem, [4, 5], "0 1")
+    assert megatron.make_megatron_job(problem, plan).notes == ()
+    again = replace(plan, stages=tuple(replace(stage, recompute=True) for stage in plan.stages))
+    first, second = megatron.make_megatron_job(problem, again).notes
+    assert "recomputes 'embedding' too, and Megatron does not: each device holds up to 10 bytes m" in first
+    assert "recomputes 'norm', 'head' too, and Megatron does not: each device holds up to 20 bytes m" in second
+
+
+def test_megatron_has_no_chunks_on_one_rank():
+    """Tests that stages which share the only rank are refused, as Megatron's own checks do."""
+    problem = language_model(num_devices=1)
+    with pytest.raises(ValueError, match="one rank holds 2 stages, and Megatron interleaves on two ranks or more"):
+        megatron.make_megatron_job(problem, cut(problem, [4, 5], "0 0"))
+
+
+def predicting_tokens(*names: str) -> Problem:
+    """A language model of which these blocks predict several tokens."""
+    problem = language_model(num_devices=4)
+    new = {name: f"mtp.{name}" for name in names}
+    profile = problem.profile
+    layers = tuple(replace(layer, name=new.get(layer.name, layer.name)) for layer in profile.layers)
+    edges = tuple(
+        replace(edge, producer=new.get(edge.producer, edge.producer), consumer=new.get(edge.consumer, edge.consumer))
+        for edge in profile.edges
+    )
+    return replace(problem, profile=replace(profile, layers=layers, edges=edges))
+
+
+def test_multi_token_prediction_is_in_one_stage():
+    """Tests that its layers are written as m with their number, and refused in two stages."""
+    problem = predicting_tokens("layers.5")
+    job = megatron.make_megatron_job(problem, cut(problem, [2, 2, 2, 3], "0 1 0 1"))
+    flags = dict(words[:2] for words in job.arguments)
+    assert (flags["--pipeline-model-parallel-layout"], flags["--mtp-num-layers"]) == ("Et|tt|tt|mL", "1")
+    problem = predicting_tokens("layers.4", "layers.5")
+    with pytest.raises(ValueError, match="stages 2 and 3 have layers of multi-token prediction"):
+        megatron.make_megatron_job(problem, cut(problem, [2, 2, 2, 3], "0 1 0 1"))
+
+
+def on_two_devices(problem: Problem) -> Problem:
+    """Layers that groups of two devices share as well."""
+    layers = tuple(
+        replace(
+            layer,
+            costs=(layer.costs[0], replace(layer.costs[0], width=2)),
+            wider=(WidthBytes(width=2, parameter_bytes=20, state_bytes=60, stash_bytes=5),),
+        )
+        for layer in problem.profile.layers
+    )
+    return replace(problem, profile=replace(problem.profile, layers=layers))
+
+
+def test_megatrons_groups_of_devices_have_one_width():
+    """Tests that groups of two devices become a flag and ranks side by side, and that groups of unlike size do not."""
+    problem = on_two_devices(language_model(num_devices=4))
+    plan = cut(problem, [4, 5], "0 1")
+    wide = replace(
+        plan,
+        stages=(replace(plan.stages[0], replicas=(("d3", "d0"),)), replace(plan.stages[1], replicas=(("d1", "d2"),))),
+    )
+    job = megatron.make_megatron_job(problem, as_looped(problem, wide, has_widths=True))
+    assert ("--tensor-model-parallel-size", "2") in job.arguments
+    assert job.ranks == ("d3", "d0", "d1", "d2")
+    mixed = replace(wide, stages=(wide.stages[0], replace(wide.stages[1], replicas=(("d1",),))))
+    with pytest.raises(ValueError, match="stage 1 is not on whole groups of 2 devices, as stage 0 is"):
+        megatron.make_megatron_job(problem, mixed)
+    with pytest.raises(ValueError, match="stage 0 is not on whole single devices; plan with max_width = 1"):
+        deepspeed.render_deepspeed(problem, wide)

@@ -1,0 +1,114 @@
+"""The recipe for torchtitan, on configurations made here: what it sets, and what it does not take."""
+
+import sys
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from planner.export.torchtitan import make_torchtitan_files
+from planner.export.torchtitan_recipe import CONFIG, FOLDER, planned
+from tests.planner.export.test_targets import cut, language_model
+
+
+@dataclass
+class Training:
+    local_batch_size: int = 8
+    disable_cuda_graphs: bool = False
+
+
+@dataclass
+class NewTraining:
+    num_tokens_per_microbatch_per_dp_rank: int = 0
+    max_context_length: int = 2048
+    disable_cuda_graphs: bool = False
+
+
+@dataclass
+class Common:
+    pipeline_parallel_degree: int = 1
+    module_fqns_per_model_part: list[list[str]] | None = None
+    pipeline_parallel_schedule: str = "1F1B"
+    pipeline_parallel_schedule_csv: str | None = ""
+    tensor_parallel_degree: int = 7
+
+
+@dataclass
+class Parallelism(Common):
+    pipeline_parallel_microbatch_size: int = 1
+
+
+@dataclass
+class NewParallelism(Common):
+    num_pp_microbatches: int = 1
+
+
+@dataclass
+class Config:
+    """Of a model of so many blocks."""
+
+    num_blocks: int = 6
+    training: Training | NewTraining = field(default_factory=Training)
+    parallelism: Parallelism | NewParallelism = field(default_factory=Parallelism)
+
+    @property
+    def model_spec(self) -> types.SimpleNamespace:
+        return types.SimpleNamespace(model=types.SimpleNamespace(layers=[None] * self.num_blocks))
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A module with a configuration, and the folder that is exported for a plan of four stages."""
+    problem = language_model()
+    for name, text in make_torchtitan_files(problem, cut(problem, [2, 2, 2, 3], "0 1 0 1")).items():
+        (tmp_path / name).write_text(text)
+    made = types.ModuleType("some_configurations")
+    made.small = Config  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "some_configurations", made)
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setenv(CONFIG, "some_configurations:small")
+    return made
+
+
+def test_the_recipe_sets_what_the_plan_says(module: types.ModuleType, tmp_path: Path):
+    """Tests that fields of the plan are set, the table is found from any folder, and other fields stay."""
+    config = planned()
+    assert (config.training.local_batch_size, config.training.disable_cuda_graphs) == (16, True)
+    assert config.parallelism.pipeline_parallel_microbatch_size == 4
+    assert config.parallelism.module_fqns_per_model_part[3] == ["layers.5", "norm", "lm_head"]
+    assert config.parallelism.pipeline_parallel_schedule_csv == str(tmp_path.resolve() / "schedule.csv")
+    assert (config.parallelism.pipeline_parallel_degree, config.parallelism.tensor_parallel_degree) == (2, 7)
+
+
+def test_the_recipe_knows_the_names_of_the_main_branch(module: types.ModuleType):
+    """Tests that a torchtitan that counts microbatches is told their number, and their size in tokens."""
+    module.small = lambda: Config(training=NewTraining(), parallelism=NewParallelism())  # type: ignore[attr-defined]
+    config = planned()
+    assert config.parallelism.num_pp_microbatches == 4
+    assert config.training.num_tokens_per_microbatch_per_dp_rank == 4 * 2048
+    assert config.training.disable_cuda_graphs
+
+
+def test_the_recipe_refuses_another_model(module: types.ModuleType):
+    """Tests that blocks which torchtitan would leave out without a word are counted."""
+    module.small = lambda: Config(num_blocks=32)  # type: ignore[attr-defined]
+    with pytest.raises(
+        ValueError, match="the plan is for 6 blocks, and the model of PIPEPLAN_TORCHTITAN_CONFIG has 32"
+    ):
+        planned()
+
+
+def test_the_recipe_names_what_is_missing(module: types.ModuleType, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a field that torchtitan lacks, a variable that is not set and one of another form are named."""
+    module.small = lambda: Config(parallelism=Common())  # type: ignore[attr-defined,arg-type]
+    with pytest.raises(
+        ValueError, match=r"has no parallelism\.pipeline_parallel_microbatch_size, which the plan needs"
+    ):
+        planned()
+    monkeypatch.setenv(CONFIG, "some_configurations")
+    with pytest.raises(ValueError, match="name a module and its function"):
+        planned()
+    monkeypatch.delenv(FOLDER)
+    with pytest.raises(ValueError, match="PIPEPLAN_TORCHTITAN is not set"):
+        planned()
