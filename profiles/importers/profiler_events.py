@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from profiles.importers.chakra_nodes import rank_of_name, read_nodes
 from profiles.importers.rank_clocks import Entry
 from profiles.importers.rank_messages import MessageColumns, MessageEnd, begin_with_input
 from profiles.importers.unmarked_actions import REMEDY, EventColumns, UnmarkedRank, find_actions, thread_number
@@ -23,7 +24,7 @@ MAX_CHARACTERS = 2**26
 ACTION_NAME = re.compile(r"(?:PP:)?([0-9]+)([FIWB])([0-9]+)")
 """`0F3`, or as torch's pipelining runtime marks it for its profiler, `PP:0F3`."""
 
-_ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
+_ARRAY = re.compile(r'"(traceEvents|nodes)"\s*:\s*\[')
 
 _RANK = re.compile(r'"rank"\s*:\s*([0-9]+)')
 
@@ -33,7 +34,9 @@ class ProfiledRank:
     """What one rank's trace says about actions."""
 
     rank: int | None
-    """As the trace states it."""
+    """As the trace states it; of Chakra's, as the file is named."""
+    is_chakra: bool = False
+    """Whether it is a linked trace of Chakra's."""
     actions: list[Entry] = field(default_factory=list)
     """Start, end, kind, stage and microbatch, in nanoseconds; sorted."""
     categories: Counter[str] = field(default_factory=Counter)
@@ -118,9 +121,13 @@ def stream_events(path: Path, *, head: ProfiledRank | None = None) -> Iterator[d
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             text, place = _find_array(file, path=path)
             rank = _RANK.search(text, 0, place)
-            if head is not None and rank is not None:
-                head.rank = int(rank[1])
-            yield from _events(file, text=text[place:], path=path)
+            events = _events(file, text=text[place:], path=path)
+            is_chakra = _ARRAY.match(text, max(0, text.rfind('"nodes"', 0, place))) is not None
+            if head is not None:
+                head.rank, head.is_chakra = None if rank is None else int(rank[1]), is_chakra
+                if is_chakra:
+                    head.rank = rank_of_name(path)
+            yield from read_nodes(events, path=path) if is_chakra else events
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ValueError(f"{path}: cannot be read ({str(error)[:80]}); export the trace again") from None
 

@@ -125,8 +125,9 @@ def summarise_traces(paths: Sequence[Path]) -> TraceSummary:
         )
     if chakra := [file for file in files if file.suffix == ".et"]:
         raise ValueError(
-            f"{chakra[0]}: is an execution trace of Chakra's, which is not read: those made from PyTorch's keep "
-            "durations and dependencies, but no start times; give the profiler's traces from which it was linked"
+            f"{chakra[0]}: is an execution trace of Chakra's in protobuf, not read: its converter leaves out when "
+            "operators began and what streams wait for, and cuts durations to whole microseconds; give the linked "
+            "traces (JSON, what chakra_trace_link writes) from which it was converted, or the profiler's"
         )
     if any(file.suffix == ".parquet" for file in files):
         if len(files) != 1:
@@ -209,7 +210,7 @@ def _of_ranks(files: Sequence[Path]) -> TraceSummary:
             f"{files[0]}: {few!r} has {counts[few]} iterations and {many!r} {counts[many]}; give whole traces"
         )
     form, count = next(iter(ranks.values())).form, next(iter(counts.values()))
-    rules = ClockRules(source=str(files[0]), starts_with_input=form in (_OWN, _UNMARKED), pairs=pairs)
+    rules = ClockRules(source=str(files[0]), starts_with_input=form == _OWN or form.endswith(_NOT_MARKED), pairs=pairs)
     iterations, clocks = set_clocks(
         [{device: rank.rows[number] for device, rank in ranks.items()} for number in range(count)], rules=rules
     )
@@ -269,7 +270,13 @@ def _take_iteration(summary: TraceSummary, rows: Mapping[str, Sequence[Entry]]) 
     summary.iterations_ns.append(max(entry[1] for entry in entries) - min(entry[0] for entry in entries))
 
 
-_OWN, _MARKED, _UNMARKED = "executor (--trace)", "torch's profiler", "torch's profiler, actions not marked"
+_NOT_MARKED = ", actions not marked"
+_OWN, _MARKED, _UNMARKED = "executor (--trace)", "torch's profiler", "torch's profiler" + _NOT_MARKED
+
+
+def _form(profiled: ProfiledRank) -> str:
+    form = _MARKED if profiled.unmarked is None else _UNMARKED
+    return form.replace("torch's profiler", "Chakra's linked traces") if profiled.is_chakra else form
 
 
 def _read_rank(path: Path) -> tuple[str, _Rank]:
@@ -281,10 +288,14 @@ def _read_rank(path: Path) -> tuple[str, _Rank]:
     profiled = read_profiled_rank(path)
     device = name if profiled.rank is None else f"rank{profiled.rank}"
     if profiled.unmarked is not None and profiled.rank is None:
-        raise ValueError(f"{path}: has no distributedInfo.rank; export the trace after init_process_group")
+        raise ValueError(
+            f"{path}: is Chakra's, whose traces state no rank; name the file by it, e.g. linked_0.json"
+            if profiled.is_chakra
+            else f"{path}: has no distributedInfo.rank; export the trace after init_process_group"
+        )
     return device, _Rank(
         source=str(path),
-        form=_MARKED if profiled.unmarked is None else _UNMARKED,
+        form=_form(profiled),
         number=profiled.rank,
         rows=_profiled_rows(profiled),
         unmarked=profiled.unmarked,
