@@ -7,7 +7,7 @@ and microbatches are known; who sends what to whom after a forward tells the sta
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -151,7 +151,7 @@ def find_actions(columns: EventColumns, *, messages: Sequence[MessageEnd], sourc
 
     Raises ValueError with one message where they cannot be told: no backward, no steps, a backward in pieces.
     """
-    rows = list(_outermost(columns))
+    rows = _Rows(columns)
     firsts = _first_numbers(rows)
     if not any(code == "B" for _, _, _, code, _, _ in rows) or not firsts:
         raise ValueError(f"{source}: tells of no backward by sequence numbers; {REMEDY}")
@@ -164,7 +164,8 @@ def find_actions(columns: EventColumns, *, messages: Sequence[MessageEnd], sourc
     waited = [(each.start_ns, "S", each.peer) if each.is_send else (each.end_ns, "R", each.peer) for each in messages]
     on_host = bool(messages) and not any(each.on_gpu for each in messages)
     before, behind = _ends(spans, waited if on_host else posted)
-    begun = [[span for span in spans if low <= span.start < high] for low, high in windows]
+    starts = [span.start for span in spans]
+    begun = [spans[bisect_left(starts, low) : bisect_left(starts, high)] for low, high in windows]
     if columns.on_gpu:
         _move_to_gpu(spans, columns, source=source)
     iterations = [_iteration(mine, source=source) for mine in begun]
@@ -184,18 +185,25 @@ def find_actions(columns: EventColumns, *, messages: Sequence[MessageEnd], sourc
 _Row = tuple[int, int, int, str, int, int]
 
 
-def _outermost(columns: EventColumns) -> Iterator[_Row]:
-    """In the order of their begins, without what runs inside another of its thread."""
-    starts, ends, threads, codes, numbers, peers = columns.rows
-    until: dict[int, int] = {}
-    for place in sorted(range(len(starts)), key=lambda place: (starts[place], -ends[place])):
-        if starts[place] >= until.get(threads[place], starts[place]):
-            until[threads[place]] = ends[place]
-            code = _CODES[codes[place]]
-            yield starts[place], ends[place], threads[place], code, numbers[place], peers[place]
+class _Rows:
+    """In the order of their begins, without what runs inside another of its thread; made when asked for."""
+
+    def __init__(self, columns: EventColumns) -> None:
+        self._columns, self._places = columns.rows, array("q")
+        starts, ends, threads, *_ = columns.rows
+        until: dict[int, int] = {}
+        for place in sorted(range(len(starts)), key=lambda place: (starts[place], -ends[place])):
+            if starts[place] >= until.get(threads[place], starts[place]):
+                until[threads[place]] = ends[place]
+                self._places.append(place)
+
+    def __iter__(self) -> Iterator[_Row]:
+        starts, ends, threads, codes, numbers, peers = self._columns
+        for place in self._places:
+            yield starts[place], ends[place], threads[place], _CODES[codes[place]], numbers[place], peers[place]
 
 
-def _first_numbers(rows: list[_Row]) -> list[int]:
+def _first_numbers(rows: Iterable[_Row]) -> list[int]:
     """The first sequence number of every run of forward operators that no message or backward interrupts."""
     firsts, is_open = [], False
     for _, _, _, code, number, _ in rows:
@@ -205,7 +213,7 @@ def _first_numbers(rows: list[_Row]) -> list[int]:
     return firsts
 
 
-def _cut(rows: list[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[tuple[int, str, int]]]:
+def _cut(rows: Iterable[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[tuple[int, str, int]]]:
     """Forwards as far as backwards need them, backwards by the forward that they belong to; and messages."""
     wanted: dict[int, list[int]] = defaultdict(list)
     for _, _, _, code, number, _ in rows:
@@ -215,14 +223,15 @@ def _cut(rows: list[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[tupl
     messages: list[tuple[int, str, int]] = []
     run, is_open = _NONE, False
     gone: dict[int, set[int]] = defaultdict(set)
-    operators: dict[int, list[_Row]] = defaultdict(list)
+    operators: dict[int, tuple[array[int], ...]] = defaultdict(lambda: tuple(array("q") for _ in range(4)))
     for row in rows:
         start, end, tid, code, number, peer = row
         if code in "SR":
             messages.append((start, code, peer))
         if code == "F":
             run += not is_open
-            operators[run].append(row)
+            for column, value in zip(operators[run], (start, end, tid, number), strict=True):
+                column.append(value)
         is_open = code == "F"
         if code == "B":
             last = spans[-1] if spans else None
@@ -239,11 +248,10 @@ def _cut(rows: list[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[tupl
             gone[place].add(number)
     for place, numbers in wanted.items():
         if place in operators:
-            mine = operators[place]
-            told = [number for *_, number, _ in mine]
-            first = mine[max(0, bisect_right(told, min(numbers)) - 1)]
-            last_one = mine[max(0, bisect_right(told, max(numbers)) - 1)]
-            spans.append(_Span(start=first[0], end=last_one[1], tid=first[2], kind="F", forward=place))
+            starts, ends, threads, told = operators[place]
+            first = max(0, bisect_right(told, min(numbers)) - 1)
+            last_one = max(0, bisect_right(told, max(numbers)) - 1)
+            spans.append(_Span(start=starts[first], end=ends[last_one], tid=threads[first], kind="F", forward=place))
     return sorted(spans, key=lambda span: span.start), messages
 
 
