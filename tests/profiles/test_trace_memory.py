@@ -77,7 +77,7 @@ def test_marked_traces_take_little_room(tmp_path: Path):
 
 
 def test_unmarked_traces_take_little_more_than_half_of_themselves(tmp_path: Path):
-    """Tests that what is kept of operators is at most 0.55 bytes for one of the file, so that a gigabyte fits in one."""
+    """Tests that what is kept of operators is at most 0.55 bytes per byte of the file."""
     number = write_trace(tmp_path / "t.json", is_marked=False)
     before, after, found = read(tmp_path / "t.json")
     assert found == 2 * number
