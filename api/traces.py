@@ -21,7 +21,11 @@ def summarise_trace(summary: TraceSummary) -> dict[str, Any]:
             {"device": device, "stage": stage, "kind": kind, **_spread(each)}
             for (device, stage, kind), each in sorted(summary.cells.items())
         ],
-        "transfers": [{"from": a, "to": b, **_spread(each)} for (a, b), each in sorted(summary.transfers.items())],
+        "transfers": [
+            {"from": a, "to": b, **_spread(each), "mean_bytes": summary.transfer_bytes.get((a, b))}
+            for (a, b), each in sorted(summary.transfers.items())
+        ],
+        "clocks": {device: window._asdict() for device, window in sorted(summary.clocks.items())},
         "orders": {device: list(order) for device, order in sorted(summary.orders.items())},
         "iterations_in_another_order": summary.num_other_orders,
     }
@@ -54,11 +58,18 @@ def describe_trace(summary: TraceSummary) -> list[str]:
                     f"{those[fast].mean_ns / 1e6:,.3f} to {those[slow].mean_ns / 1e6:,.3f} ({slow})"
                 )
     for (a, b), each in sorted(summary.transfers.items()):
+        size = summary.transfer_bytes.get((a, b))
+        told = "bytes not in the trace" if size is None else f"{size:,} bytes each"
         lines.append(
-            f"  transfer {a} -> {b}         {each.quartiles_ns[1] / 1e6:10,.3f} ms median, {each.count} of them"
+            f"  transfer {a} -> {b}         {each.quartiles_ns[1] / 1e6:10,.3f} ms median, {each.count} of them, {told}"
         )
     if not summary.transfers:
         lines.append("  transfers: not in the trace")
+    for device, (low, high, offset) in sorted(summary.clocks.items()):
+        lines.append(
+            f"  clock of {device} set by {offset / 1e6:+,.3f} ms: inputs came before they were made; "
+            f"{low / 1e6:+,.3f} to {high / 1e6:+,.3f} contradicts nothing"
+        )
     if not summary.orders:
         return [*lines, "  order: not in the trace"]
     lines.append(

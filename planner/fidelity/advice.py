@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from planner.annealed_dealing import AnnealingParams
 from planner.dealing import Durations, bound_dealings, deal_durations
+from planner.fidelity.placed_anew import NOTABLE, place_anew
 from planner.fidelity.redealt import as_step, deal_anew, transfer_of
 from planner.fidelity.run_replay import Key, replay_ns
 from profiles.cluster import Cluster, Device, Link
@@ -14,9 +15,6 @@ from profiles.field_rules import MAX_BYTES
 from profiles.importers.straggler import RunStep
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from profiles.workload import Workload
-
-NOTABLE = 1.02
-"""A device or link that takes this much longer than its peers is named."""
 
 LEAST_EFFECT = 1000
 """A device or link whose slowness costs less than this fraction (1 / 1000) of the step is not named."""
@@ -64,7 +62,7 @@ class Advice:
     slow: tuple[Slow, ...]
     """Largest effect first."""
     remedies: tuple[Remedy, ...]
-    """Other order, other dealing, other cut."""
+    """Other order, other dealing, other placing, other cut."""
     is_alike: bool
     """Whether all microbatches take the same, so that a plan for identical ones can be made."""
 
@@ -85,7 +83,7 @@ def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: Anneal
         busiest_stage=seat[1],
         busy=busy[seat] / step.measured_ns,
         slow=tuple(sorted(_slow(steps, step), key=lambda each: -each.effect_ns)),
-        remedies=tuple(_remedies(step, blocks_per_stage=blocks_per_stage, annealing=annealing)),
+        remedies=tuple(_remedies(steps, step, blocks_per_stage=blocks_per_stage, annealing=annealing)),
         is_alike=is_alike,
     )
 
@@ -177,7 +175,9 @@ def microbatches_of(step: RunStep) -> dict[int, list[Durations]]:
     return found
 
 
-def _remedies(step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParams | None) -> Iterator[Remedy]:
+def _remedies(
+    steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParams | None
+) -> Iterator[Remedy]:
     transfer_ns = transfer_of(step)
     hands = microbatches_of(step)
     each = [deal_durations(hand, 1, transfer_ns=transfer_ns) for hand in hands.values()]
@@ -193,6 +193,15 @@ def _remedies(step: RunStep, *, blocks_per_stage: int, annealing: AnnealingParam
         makespan_ns=replay_ns(anew),
         lower_bound_ns=bound_dealings(everything, len(hands), transfer_ns=transfer_ns),
     )
+    placed = place_anew(steps, step, hands=hands)
+    if placed is not None:
+        moved = f"{placed.num_moved or 'none'} of {len(placed.device_of)} devices elsewhere"
+        yield Remedy(
+            what=f"placed anew: {moved} (order as run; assumes "
+            "that what a device takes longer than the others of its stage over all steps is its own; links alike)",
+            makespan_ns=placed.makespan_ns,
+            lower_bound_ns=placed.lower_bound_ns,
+        )
     other = cut_anew(step, blocks_per_stage=blocks_per_stage, annealing=annealing)
     if other is not None:
         yield Remedy(

@@ -27,7 +27,10 @@ _KEEPER = (
     "end = lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM)\n"
     "sys.exit(subprocess.Popen(sys.argv[1:], preexec_fn=end).wait())\n"
 )
-"""Ray kills what a worker started without leaving it time: so this is killed, and the agent told to end its ranks."""
+"""Ray kills a worker's whole process group without leaving it time, and an agent killed so leaves its ranks behind.
+
+So this, in a session of its own, dies with the worker, and the agent is then told to end its ranks.
+"""
 
 
 def main() -> None:
@@ -91,6 +94,7 @@ def run_agent(job: dict[str, Any]) -> None:
             env=os.environ | {job["variable"]: job["hosts"][number]},
             cwd=job["folder"] if Path(job["folder"]).is_dir() else None,
             preexec_fn=_end_with_worker,
+            start_new_session=True,
         )
         code = agent.wait()
     if code:

@@ -12,6 +12,7 @@ from typing import Any
 from planner.actions import Kind, parse_action
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.plan import Plan
+from profiles.importers.profiler_events import MarkedActions
 
 ACTION_NAME = re.compile(r"(?:PP:)?([0-9]+[FIWB][0-9]+)")
 """`0F3`, or as torch's pipelining runtime marks it for its profiler, `PP:0F3`."""
@@ -105,7 +106,7 @@ def _parse(text: str | bytes, *, source: str) -> _Document:
         if isinstance(plain, dict) and "iterations" in plain:
             return _of_rank(plain, source=source)
         events = plain["traceEvents"] if isinstance(plain, dict) else plain
-        return _Document(source=source, device="", rows=_of_trace(events), times=())
+        return _Document(source=source, device="", rows=_of_trace(events, source=source), times=())
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ValueError(
             f"{source}: neither the executor's timings (rankN.json) nor a trace of torch's profiler"
@@ -128,19 +129,15 @@ def _of_rank(plain: dict[str, Any], *, source: str) -> _Document:
     )
 
 
-def _of_trace(events: list[dict[str, Any]]) -> tuple[tuple[_Entry, ...], ...]:
-    """Complete events whose name is an action, in microseconds; an action's n-th event is of iteration n."""
+def _of_trace(events: list[dict[str, Any]], *, source: str) -> tuple[tuple[_Entry, ...], ...]:
+    """As the importer reads them: without waits for messages, on the GPU if there; the n-th event is of iteration n."""
+    marked = MarkedActions(source)
+    for event in events:
+        marked.take(event)
     rows: list[list[_Entry]] = []
     seen: dict[str, int] = {}
-    found = []
-    for event in events:
-        match = ACTION_NAME.fullmatch(str(event.get("name", "")))
-        if event.get("ph") == "X" and match is not None:
-            start, length = float(event.get("ts", 0)), float(event["dur"])
-            if length < 0:
-                raise ValueError("an event has a negative duration")
-            found.append((match[1], round(start * 1000), round(start * 1000) + round(length * 1000)))
-    for name, start, end in sorted(found, key=lambda entry: entry[1]):
+    for start, end, kind, stage, microbatch in marked.finish()[0]:
+        name = f"{stage}{kind}{microbatch}"
         number = seen[name] = seen.get(name, -1) + 1
         while len(rows) <= number:
             rows.append([])

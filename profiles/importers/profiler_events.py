@@ -5,12 +5,15 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from profiles.importers.unmarked_actions import REMEDY, EventColumns, UnmarkedRank, find_actions
+from profiles.importers.chakra_nodes import rank_of_name, read_nodes
+from profiles.importers.rank_clocks import Entry
+from profiles.importers.rank_messages import MessageColumns, MessageEnd, begin_with_input
+from profiles.importers.unmarked_actions import REMEDY, EventColumns, UnmarkedRank, find_actions, thread_number
 
 CHUNK_CHARACTERS = 2**20
 """Read at once."""
@@ -21,7 +24,7 @@ MAX_CHARACTERS = 2**26
 ACTION_NAME = re.compile(r"(?:PP:)?([0-9]+)([FIWB])([0-9]+)")
 """`0F3`, or as torch's pipelining runtime marks it for its profiler, `PP:0F3`."""
 
-_ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
+_ARRAY = re.compile(r'"(traceEvents|nodes)"\s*:\s*\[')
 
 _RANK = re.compile(r'"rank"\s*:\s*([0-9]+)')
 
@@ -31,13 +34,60 @@ class ProfiledRank:
     """What one rank's trace says about actions."""
 
     rank: int | None
-    """As the trace states it."""
-    actions: list[tuple[int, int, str, int, int]] = field(default_factory=list)
+    """As the trace states it; of Chakra's, as the file is named."""
+    is_chakra: bool = False
+    """Whether it is a linked trace of Chakra's."""
+    actions: list[Entry] = field(default_factory=list)
     """Start, end, kind, stage and microbatch, in nanoseconds; sorted."""
     categories: Counter[str] = field(default_factory=Counter)
     """How many events of each category there are."""
+    messages: list[MessageEnd] = field(default_factory=list)
+    """Sends and receives, in the order of their begins."""
     unmarked: UnmarkedRank | None = None
     """Where no event is marked: the actions that are told all the same."""
+
+
+class MarkedActions:
+    """What a trace's events tell of actions that are marked, and of messages; times on the GPU where it has both."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._found: dict[bool, list[Entry]] = {True: [], False: []}
+        self._messages = MessageColumns()
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        """Whether the event is an action; ValueError for one without times that can be."""
+        match = ACTION_NAME.fullmatch(str(event.get("name", "")))
+        if match is None or event.get("ph") != "X":
+            self._messages.take(event, thread=thread_number(event.get("tid")))
+            return False
+        try:
+            start, length = float(event["ts"]), float(event["dur"])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"{self._source}: action {event['name']} has no times; export the trace again") from None
+        if not (length >= 0 and abs(start) < 1e18):
+            raise ValueError(
+                f"{self._source}: action {event['name']} takes {length} us from {start}; export the trace again"
+            )
+        begin = round(start * 1000)
+        entry = begin, begin + round(length * 1000), match[2], int(match[1]), int(match[3])
+        self._found[event.get("cat") == "gpu_user_annotation"].append(entry)
+        return True
+
+    def finish(self) -> tuple[list[Entry], list[MessageEnd]]:
+        """Actions, sorted, and messages in the order of their begins.
+
+        A host's actions begin when the last message that they waited for was there: torch's runtime waits within them.
+        """
+        messages = self._messages.finish()
+        if self._found[True]:
+            return sorted(self._found[True]), messages
+        arrivals = sorted(each.end_ns for each in messages if not (each.is_send or each.on_gpu))
+        computing = [
+            (begin_with_input(start, end, arrivals=arrivals), end, kind, stage, number)
+            for start, end, kind, stage, number in self._found[False]
+        ]
+        return sorted(computing), messages
 
 
 def read_profiled_rank(path: Path) -> ProfiledRank:
@@ -45,28 +95,15 @@ def read_profiled_rank(path: Path) -> ProfiledRank:
 
     Raises ValueError with one message if the file is cut off or no such trace, or if no action can be told.
     """
-    found: dict[bool, list[tuple[int, int, str, int, int]]] = {True: [], False: []}
-    result = ProfiledRank(rank=None)
+    result, marked = ProfiledRank(rank=None), MarkedActions(str(path))
     columns: EventColumns | None = EventColumns()
     for event in stream_events(path, head=result):
-        category = str(event.get("cat", "none"))
-        result.categories[category] += 1
-        match = ACTION_NAME.fullmatch(str(event.get("name", "")))
-        if match is None or event.get("ph") != "X":
-            if columns is not None:
-                columns.take(event)
-            continue
-        columns = None
-        try:
-            start, length = float(event["ts"]), float(event["dur"])
-        except (KeyError, TypeError, ValueError):
-            raise ValueError(f"{path}: action {event['name']} has no times; export the trace again") from None
-        if not (length >= 0 and abs(start) < 1e18):
-            raise ValueError(f"{path}: action {event['name']} takes {length} us from {start}; export the trace again")
-        begin = round(start * 1000)
-        spans = found[category == "gpu_user_annotation"]
-        spans.append((begin, begin + round(length * 1000), match[2], int(match[1]), int(match[3])))
-    result.actions = sorted(found[True] or found[False])
+        result.categories[str(event.get("cat", "none"))] += 1
+        if marked.take(event):
+            columns = None
+        elif columns is not None:
+            columns.take(event)
+    result.actions, result.messages = marked.finish()
     if not result.actions:
         if columns is None or not len(columns.rows[0]):
             kinds = ", ".join(f"{count:,} {name}" for name, count in result.categories.most_common(4)) or "no events"
@@ -74,7 +111,7 @@ def read_profiled_rank(path: Path) -> ProfiledRank:
                 f"{path}: holds {kinds}, but none is marked as an action of a pipeline (PP:0F3 = forward of stage 0, "
                 f"microbatch 3); profile torch's pipelining runtime, or {REMEDY}"
             )
-        result.unmarked = find_actions(columns, source=path)
+        result.unmarked = find_actions(columns, messages=result.messages, source=path)
     return result
 
 
@@ -84,9 +121,13 @@ def stream_events(path: Path, *, head: ProfiledRank | None = None) -> Iterator[d
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             text, place = _find_array(file, path=path)
             rank = _RANK.search(text, 0, place)
-            if head is not None and rank is not None:
-                head.rank = int(rank[1])
-            yield from _events(file, text=text[place:], path=path)
+            events = _events(file, text=text[place:], path=path)
+            is_chakra = _ARRAY.match(text, max(0, text.rfind('"nodes"', 0, place))) is not None
+            if head is not None:
+                head.rank, head.is_chakra = None if rank is None else int(rank[1]), is_chakra
+                if is_chakra:
+                    head.rank = rank_of_name(path)
+            yield from read_nodes(events, path=path) if is_chakra else events
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ValueError(f"{path}: cannot be read ({str(error)[:80]}); export the trace again") from None
 

@@ -14,8 +14,10 @@ from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import MAX_BYTES
 from profiles.importers.megatron_timers import read_megatron_timers
 from profiles.importers.profiler_events import ACTION_NAME, ProfiledRank, read_profiled_rank
+from profiles.importers.rank_clocks import ClockRules, ClockWindow, Entry, set_clocks
+from profiles.importers.rank_messages import MessageEnd, pair_messages
 from profiles.importers.straggler import RunStep, stream_straggler_trace
-from profiles.importers.unmarked_actions import UnmarkedRank, find_stages, require_one_clock
+from profiles.importers.unmarked_actions import UnmarkedRank, find_stages
 from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile
 from profiles.workload import Workload
 
@@ -27,9 +29,6 @@ LOGS = (".log", ".txt", ".out")
 
 Cell = tuple[str, int, str]
 """A device, a stage and a kind of action (F, B, I or W)."""
-
-_Entry = tuple[int, int, str, int, int]
-"""Start, end, kind, stage and microbatch."""
 
 
 @dataclass(slots=True)
@@ -76,6 +75,10 @@ class TraceSummary:
     """Durations of actions."""
     transfers: dict[tuple[int, int], Spread] = field(default_factory=lambda: defaultdict(Spread))
     """From stage to stage; empty where the trace has none."""
+    transfer_bytes: dict[tuple[int, int], int] = field(default_factory=dict)
+    """How much one transfer brings on average, where the trace says it."""
+    clocks: dict[str, ClockWindow] = field(default_factory=dict)
+    """Of devices whose clock was set: by how much."""
     orders: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The order as run of every device in the first iteration."""
     num_other_orders: int = 0
@@ -122,8 +125,9 @@ def summarise_traces(paths: Sequence[Path]) -> TraceSummary:
         )
     if chakra := [file for file in files if file.suffix == ".et"]:
         raise ValueError(
-            f"{chakra[0]}: is an execution trace of Chakra's, which is not read: those made from PyTorch's keep "
-            "durations and dependencies, but no start times; give the profiler's traces from which it was linked"
+            f"{chakra[0]}: is an execution trace of Chakra's in protobuf, not read: its converter leaves out when "
+            "operators began and what streams wait for, and cuts durations to whole microseconds; give the linked "
+            "traces (JSON, what chakra_trace_link writes) from which it was converted, or the profiler's"
         )
     if any(file.suffix == ".parquet" for file in files):
         if len(files) != 1:
@@ -175,54 +179,128 @@ def _take_step(summary: TraceSummary, step: RunStep) -> None:
     summary.iterations_ns.append(step.measured_ns)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Rank:
+    """One rank's document."""
+
+    source: str
+    form: str
+    number: int | None
+    """Its rank, if the document says it."""
+    rows: list[list[Entry]] = field(default_factory=list)
+    """Per iteration; empty as long as its stage is not known."""
+    unmarked: UnmarkedRank | None = None
+    messages: list[MessageEnd] = field(default_factory=list)
+
+
 def _of_ranks(files: Sequence[Path]) -> TraceSummary:
-    summary = TraceSummary(source=str(files[0]), form="")
-    ranks: dict[str, list[list[_Entry]]] = {}
-    unmarked: dict[str, UnmarkedRank] = {}
+    ranks: dict[str, _Rank] = {}
     for file in files:
-        form, device, rows = _read_rank(file)
+        device, rank = _read_rank(file)
         if device in ranks:
             raise ValueError(f"{file}: {device!r} was read already; give every rank's trace once")
-        if summary.form not in ("", form):
-            raise ValueError(f"{file}: is of another form than {files[0]}; give the traces of one run")
-        summary.form, ranks[device] = form, rows if isinstance(rows, list) else []
-        if isinstance(rows, UnmarkedRank):
-            unmarked[device] = rows
-    if unmarked:
-        ranks = _unmarked_rows(unmarked)
-    counts = {device: len(rows) for device, rows in ranks.items()}
+        if ranks and rank.form != (form := next(iter(ranks.values())).form):
+            raise ValueError(f"{file}: is {rank.form}, {files[0]} is {form}; give the traces of one run in one form")
+        ranks[device] = rank
+    pairs = _find_rows(ranks)
+    counts = {device: len(rank.rows) for device, rank in ranks.items()}
     if len(set(counts.values())) != 1:
         few, many = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
         raise ValueError(
             f"{files[0]}: {few!r} has {counts[few]} iterations and {many!r} {counts[many]}; give whole traces"
         )
-    count = next(iter(counts.values()))
-    for number in range(min(1, count - 1), count):
-        _take_iteration(summary, {device: rows[number] for device, rows in ranks.items()})
+    form, count = next(iter(ranks.values())).form, next(iter(counts.values()))
+    rules = ClockRules(source=str(files[0]), starts_with_input=form == _OWN or form.endswith(_NOT_MARKED), pairs=pairs)
+    iterations, clocks = set_clocks(
+        [{device: rank.rows[number] for device, rank in ranks.items()} for number in range(count)], rules=rules
+    )
+    summary = TraceSummary(source=str(files[0]), form=form, clocks=clocks)
+    for rows in iterations[min(1, count - 1) :]:
+        _take_iteration(summary, rows)
+    _take_messages(summary, ranks, iterations=iterations)
     return summary
 
 
-def _take_iteration(summary: TraceSummary, rows: Mapping[str, list[_Entry]]) -> None:
+def _find_rows(ranks: Mapping[str, _Rank]) -> frozenset[tuple[str, str]] | None:
+    """Fill in the rows of ranks whose stages only the messages of all tell; devices that follow each other, if told."""
+    unmarked = {rank.number: rank.unmarked for rank in ranks.values() if rank.unmarked and rank.number is not None}
+    if not unmarked:
+        return None
+    stages = find_stages(unmarked)
+    for rank in ranks.values():
+        if rank.unmarked is not None and rank.number is not None:
+            rank.rows = [
+                [(each.start_ns, each.end_ns, each.kind, stages[rank.number], each.microbatch) for each in row]
+                for row in rank.unmarked.iterations
+            ]
+    names = {rank.number: device for device, rank in ranks.items()}
+    behind = {(number, peer) for number, told in unmarked.items() for peer in told.behind}
+    if any(stages.get(peer) != stages[number] + 1 for number, peer in behind):
+        return None
+    return frozenset((names[number], names[peer]) for number, peer in behind)
+
+
+def _take_messages(
+    summary: TraceSummary, ranks: Mapping[str, _Rank], *, iterations: Sequence[Mapping[str, Sequence[Entry]]]
+) -> None:
+    """Transfers between devices of one stage each: of others, messages do not tell which stage they are for."""
+    stages = {device: {entry[3] for entry in iterations[0][device]} for device in ranks}
+    sizes: dict[tuple[int, int], list[int]] = defaultdict(list)
+    known = {rank.number: (device, rank.messages) for device, rank in ranks.items() if rank.number is not None}
+    for one in pair_messages(
+        known,
+        offsets={device: window.offset_ns for device, window in summary.clocks.items()},
+        busy={device: sorted(entry[:2] for rows in iterations for entry in rows[device]) for device in ranks},
+        num_iterations=len(iterations),
+    ):
+        ends = stages[one.source], stages[one.target]
+        if all(len(each) == 1 for each in ends) and abs((a := min(ends[0])) - (b := min(ends[1]))) == 1:
+            summary.transfers[a, b].add(one.duration_ns)
+            sizes[a, b].append(one.num_bytes)
+    summary.transfer_bytes = {way: round(statistics.fmean(told)) for way, told in sizes.items() if min(told) >= 0}
+
+
+def _take_iteration(summary: TraceSummary, rows: Mapping[str, Sequence[Entry]]) -> None:
     for device, row in rows.items():
         for start, end, kind, stage, _ in row:
             summary.cells[device, stage, kind].add(end - start)
     summary.num_microbatches = len({entry[4] for row in rows.values() for entry in row})
     summary.take({device: tuple(f"{s}{kind}{m}" for _, _, kind, s, m in row) for device, row in rows.items()})
-    summary.iterations_ns.append(max(max(e[1] for e in row) - row[0][0] for row in rows.values() if row))
+    entries = [entry for row in rows.values() for entry in row]
+    summary.iterations_ns.append(max(entry[1] for entry in entries) - min(entry[0] for entry in entries))
 
 
-def _read_rank(path: Path) -> tuple[str, str, list[list[_Entry]] | UnmarkedRank]:
-    """Form, device and iterations of one rank's document; its stage is not known where nothing is marked."""
+_NOT_MARKED = ", actions not marked"
+_OWN, _MARKED, _UNMARKED = "executor (--trace)", "torch's profiler", "torch's profiler" + _NOT_MARKED
+
+
+def _form(profiled: ProfiledRank) -> str:
+    form = _MARKED if profiled.unmarked is None else _UNMARKED
+    return form.replace("torch's profiler", "Chakra's linked traces") if profiled.is_chakra else form
+
+
+def _read_rank(path: Path) -> tuple[str, _Rank]:
+    """Device and document of one rank; its stage is not known where nothing is marked."""
     name = path.name.removesuffix(".gz").removesuffix(".json")
     if (document := _own_document(path)) is not None:
-        return "executor (--trace)", str(document.get("device") or name), _own_rows(document, path=path)
+        rows = _own_rows(document, path=path)
+        return str(document.get("device") or name), _Rank(source=str(path), form=_OWN, number=None, rows=rows)
     profiled = read_profiled_rank(path)
     device = name if profiled.rank is None else f"rank{profiled.rank}"
-    if profiled.unmarked is not None:
-        if profiled.rank is None:
-            raise ValueError(f"{path}: has no distributedInfo.rank; export the trace after init_process_group")
-        return "torch's profiler, actions not marked", device, profiled.unmarked
-    return "torch's profiler", device, _profiled_rows(profiled)
+    if profiled.unmarked is not None and profiled.rank is None:
+        raise ValueError(
+            f"{path}: is Chakra's, whose traces state no rank; name the file by it, e.g. linked_0.json"
+            if profiled.is_chakra
+            else f"{path}: has no distributedInfo.rank; export the trace after init_process_group"
+        )
+    return device, _Rank(
+        source=str(path),
+        form=_form(profiled),
+        number=profiled.rank,
+        rows=_profiled_rows(profiled),
+        unmarked=profiled.unmarked,
+        messages=profiled.messages,
+    )
 
 
 def _own_document(path: Path) -> dict[str, Any] | None:
@@ -239,7 +317,7 @@ def _own_document(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and "iterations" in document else None
 
 
-def _own_rows(document: Mapping[str, Any], *, path: Path) -> list[list[_Entry]]:
+def _own_rows(document: Mapping[str, Any], *, path: Path) -> list[list[Entry]]:
     rows = []
     try:
         for iteration in document["iterations"]:
@@ -257,24 +335,9 @@ def _own_rows(document: Mapping[str, Any], *, path: Path) -> list[list[_Entry]]:
     return rows
 
 
-def _unmarked_rows(ranks: Mapping[str, UnmarkedRank]) -> dict[str, list[list[_Entry]]]:
-    """Actions with the stages that the messages of all ranks tell."""
-    numbers = {int(device.removeprefix("rank")): device for device in ranks}
-    stages = find_stages({number: ranks[device] for number, device in numbers.items()})
-    rows = {
-        number: [
-            [(each.start_ns, each.end_ns, each.kind, stages[number], each.microbatch) for each in row]
-            for row in ranks[device].iterations
-        ]
-        for number, device in numbers.items()
-    }
-    require_one_clock(rows, source=next(iter(ranks.values())).source)
-    return {numbers[number]: row for number, row in rows.items()}
-
-
-def _profiled_rows(rank: ProfiledRank) -> list[list[_Entry]]:
+def _profiled_rows(rank: ProfiledRank) -> list[list[Entry]]:
     """An action's n-th event is of iteration n."""
-    rows: list[list[_Entry]] = []
+    rows: list[list[Entry]] = []
     seen: dict[tuple[str, int, int], int] = defaultdict(int)
     for entry in rank.actions:
         key = entry[2:]
@@ -296,25 +359,52 @@ def make_traced_workload(summary: TraceSummary) -> Workload:
     layers = tuple(_layer(summary, stage, kind=kind, has_halves=has_halves) for stage in summary.stages)
     holders = {stage: min(d for d, number, _ in summary.cells if number == stage) for stage in summary.stages}
     devices = list(dict.fromkeys(holders[stage] for stage in summary.stages))
-    lag = statistics.fmean(each.quartiles_ns[1] for each in summary.transfers.values()) if summary.transfers else 0
+    lags = [_lag(summary, pair) for pair in pairwise(summary.stages)]
     return Workload(
         profile=ModelProfile(
             name=Path(summary.source).name,
             layers=layers,
-            edges=tuple(Edge(producer=a.name, consumer=b.name, bytes=0) for a, b in pairwise(layers)),
+            edges=tuple(
+                Edge(producer=a.name, consumer=b.name, bytes=size)
+                for (a, b), (_, size) in zip(pairwise(layers), lags, strict=True)
+            ),
             provenance=_provenance(summary, has_halves=has_halves),
             measurements=tuple(_measurements(summary)),
         ),
         cluster=Cluster(
             name=f"devices of {Path(summary.source).name}, one pipeline",
             devices=tuple(Device(name=name, type=kind, memory_bytes=MAX_BYTES) for name in devices),
-            links=tuple(
-                Link(a=a, b=b, bandwidth_bytes_per_s=10**12, latency_ns=round(lag)) for a, b in pairwise(devices)
-            ),
+            links=_links(summary, holders),
         ),
         num_microbatches=max(1, summary.num_microbatches),
         options={} if has_halves else {"split_backward": False},
     )
+
+
+def _lag(summary: TraceSummary, pair: tuple[int, int]) -> tuple[int, int]:
+    """Between two stages: mean of both ways' medians in nanoseconds, and bytes on the way forward (0: not told).
+
+    Where these two have no transfers, all others' medians.
+    """
+    found = [summary.transfers[way] for way in (pair, pair[::-1]) if way in summary.transfers]
+    medians = [each.quartiles_ns[1] for each in found or summary.transfers.values()]
+    size = summary.transfer_bytes.get(pair, 0)
+    return round(statistics.fmean(medians)) if medians else 0, size
+
+
+def _links(summary: TraceSummary, holders: Mapping[int, str]) -> tuple[Link, ...]:
+    """Between devices of neighbouring stages: of one size the time is all bandwidth, of unknown sizes all latency."""
+    links = {}
+    for pair in pairwise(summary.stages):
+        (lag, size), (a, b) = _lag(summary, pair), (holders[stage] for stage in pair)
+        is_timed = size > 0 and lag > 0
+        links[frozenset((a, b))] = Link(
+            a=a,
+            b=b,
+            bandwidth_bytes_per_s=max(1, round(size * 10**9 / lag)) if is_timed else 10**12,
+            latency_ns=0 if is_timed else lag,
+        )
+    return tuple(link for ends, link in links.items() if len(ends) == 2)
 
 
 def _layer(summary: TraceSummary, stage: int, *, kind: str, has_halves: bool) -> Layer:
@@ -331,12 +421,16 @@ def _layer(summary: TraceSummary, stage: int, *, kind: str, has_halves: bool) ->
 
 def _provenance(summary: TraceSummary, *, has_halves: bool) -> str:
     split = "" if has_halves else " Backwards are fused: no weight gradient is told apart."
-    lag = "" if summary.transfers else " The trace has no transfers: they take no time here."
+    if summary.transfer_bytes:
+        lag = "Memory is unknown: transfers are bandwidth alone (mean of both ways' medians, for their size)"
+    else:
+        lag = "Bytes and memory are unknown: transfers are latency alone (mean of the medians)"
+    none = "" if summary.transfers else " The trace has no transfers: they take no time here."
+    clocks = f" Clocks set: {', '.join(sorted(summary.clocks))}." if summary.clocks else ""
     return (
         f"Imported from {summary.form}, {len(summary.iterations_ns)} iterations. Mean of {summary.num_pipelines} "
-        "pipelines; a layer is a whole stage as run, so that it cannot be cut anew. Bytes and memory are unknown: "
-        f"transfers are latency alone (mean of the medians), devices have no limit, gradients "
-        f"are not synchronised.{split}{lag}"
+        "pipelines; a layer is a whole stage as run, so that it cannot be cut anew. "
+        f"{lag}, devices have no limit, gradients are not synchronised.{split}{none}{clocks}"
     )
 
 

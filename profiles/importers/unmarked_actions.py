@@ -7,14 +7,13 @@ and microbatches are known; who sends what to whom after a forward tells the sta
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-MAX_SKEW_NS = 10_000_000
-"""So much earlier than its input was made an action may start by the clocks of two hosts."""
+from profiles.importers.rank_messages import MessageEnd
 
 REMEDY = (
     'wrap every forward and backward in torch.profiler.record_function("PP:0F3") with its stage, kind (F, B, I, W) '
@@ -28,17 +27,16 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _NONE = -1
 _CODES = "FBSR"
-
-Entry = tuple[int, int, str, int, int]
-"""Start, end, kind, stage and microbatch."""
+_BACKWARDS = ([False], [False, True])
+"""Of a forward: whole, or first through all of it and then once more for the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundAction:
-    """A forward or the whole backward of a microbatch."""
+    """A forward or a backward of a microbatch, whole or a half."""
 
     kind: str
-    """F or B."""
+    """F, B, or I and W."""
     microbatch: int
     """Counted from the iteration's first forward on."""
     start_ns: int
@@ -71,6 +69,8 @@ class _Span:
     kind: str
     forward: int
     """Which forward it is, or belongs to."""
+    is_again: bool = False
+    """Whether it goes through a part of the forward for the second time: gradients of weights."""
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class EventColumns:
                 self.optimizer.append((start, end))
         elif isinstance(number := told.get("correlation"), int):
             if category in _LAUNCHES:
-                for column, value in zip(self.launches, (_thread(event.get("tid")), start, number), strict=True):
+                for column, value in zip(self.launches, (thread_number(event.get("tid")), start, number), strict=True):
                     column.append(value)
             elif "nccl" not in name:
                 low, high = self.on_gpu.get(number, (start, end))
@@ -126,12 +126,13 @@ class EventColumns:
             code = "F"
         else:
             return
-        row = (*span, _thread(thread), _CODES.index(code), number, peer)
+        row = (*span, thread_number(thread), _CODES.index(code), number, peer)
         for column, value in zip(self.rows, row, strict=True):
             column.append(value)
 
 
-def _thread(name: object) -> int:
+def thread_number(name: object) -> int:
+    """Of an event, whose thread may have a name."""
     return name if isinstance(name, int) else hash(str(name)) >> 1
 
 
@@ -145,27 +146,30 @@ def _peer(told: Mapping[str, Any], *, key: str) -> int:
     return _NONE
 
 
-def find_actions(columns: EventColumns, *, source: Path) -> UnmarkedRank:
+def find_actions(columns: EventColumns, *, messages: Sequence[MessageEnd], source: Path) -> UnmarkedRank:
     """Forwards and backwards by iteration, and who is before and behind this rank.
 
     Raises ValueError with one message where they cannot be told: no backward, no steps, a backward in pieces.
     """
-    rows = list(_outermost(columns))
+    rows = _Rows(columns)
     firsts = _first_numbers(rows)
     if not any(code == "B" for _, _, _, code, _, _ in rows) or not firsts:
         raise ValueError(f"{source}: tells of no backward by sequence numbers; {REMEDY}")
-    spans, messages = _cut(rows, firsts=firsts)
+    spans, posted = _cut(rows, firsts=firsts)
     windows = sorted(columns.steps) or _between(sorted(columns.optimizer))
     if not windows:
         raise ValueError(
             f"{source}: tells of no iteration; call the profiler's step() after every iteration, or {REMEDY}"
         )
-    before, behind = _ends(spans, messages)
-    begun = [[span for span in spans if low <= span.start < high] for low, high in windows]
+    waited = [(each.start_ns, "S", each.peer) if each.is_send else (each.end_ns, "R", each.peer) for each in messages]
+    on_host = bool(messages) and not any(each.on_gpu for each in messages)
+    before, behind = _ends(spans, waited if on_host else posted)
+    starts = [span.start for span in spans]
+    begun = [spans[bisect_left(starts, low) : bisect_left(starts, high)] for low, high in windows]
     if columns.on_gpu:
         _move_to_gpu(spans, columns, source=source)
     iterations = [_iteration(mine, source=source) for mine in begun]
-    if len(counts := {len(row) // 2 for row in iterations if row}) > 1:
+    if len(counts := {sum(each.kind == "F" for each in row) for row in iterations if row}) > 1:
         raise ValueError(
             f"{source}: iterations with {min(counts)} to {max(counts)} forwards that have a backward; the trace is cut "
             f"off: give whole iterations, or {REMEDY}"
@@ -181,18 +185,25 @@ def find_actions(columns: EventColumns, *, source: Path) -> UnmarkedRank:
 _Row = tuple[int, int, int, str, int, int]
 
 
-def _outermost(columns: EventColumns) -> Iterator[_Row]:
-    """In the order of their begins, without what runs inside another of its thread."""
-    starts, ends, threads, codes, numbers, peers = columns.rows
-    until: dict[int, int] = {}
-    for place in sorted(range(len(starts)), key=lambda place: (starts[place], -ends[place])):
-        if starts[place] >= until.get(threads[place], starts[place]):
-            until[threads[place]] = ends[place]
-            code = _CODES[codes[place]]
-            yield starts[place], ends[place], threads[place], code, numbers[place], peers[place]
+class _Rows:
+    """In the order of their begins, without what runs inside another of its thread; made when asked for."""
+
+    def __init__(self, columns: EventColumns) -> None:
+        self._columns, self._places = columns.rows, array("q")
+        starts, ends, threads, *_ = columns.rows
+        until: dict[int, int] = {}
+        for place in sorted(range(len(starts)), key=lambda place: (starts[place], -ends[place])):
+            if starts[place] >= until.get(threads[place], starts[place]):
+                until[threads[place]] = ends[place]
+                self._places.append(place)
+
+    def __iter__(self) -> Iterator[_Row]:
+        starts, ends, threads, codes, numbers, peers = self._columns
+        for place in self._places:
+            yield starts[place], ends[place], threads[place], _CODES[codes[place]], numbers[place], peers[place]
 
 
-def _first_numbers(rows: list[_Row]) -> list[int]:
+def _first_numbers(rows: Iterable[_Row]) -> list[int]:
     """The first sequence number of every run of forward operators that no message or backward interrupts."""
     firsts, is_open = [], False
     for _, _, _, code, number, _ in rows:
@@ -202,7 +213,7 @@ def _first_numbers(rows: list[_Row]) -> list[int]:
     return firsts
 
 
-def _cut(rows: list[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[tuple[int, str, int]]]:
+def _cut(rows: Iterable[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[tuple[int, str, int]]]:
     """Forwards as far as backwards need them, backwards by the forward that they belong to; and messages."""
     wanted: dict[int, list[int]] = defaultdict(list)
     for _, _, _, code, number, _ in rows:
@@ -211,29 +222,36 @@ def _cut(rows: list[_Row], *, firsts: list[int]) -> tuple[list[_Span], list[tupl
     spans: list[_Span] = []
     messages: list[tuple[int, str, int]] = []
     run, is_open = _NONE, False
-    operators: dict[int, list[_Row]] = defaultdict(list)
+    gone: dict[int, set[int]] = defaultdict(set)
+    operators: dict[int, tuple[array[int], ...]] = defaultdict(lambda: tuple(array("q") for _ in range(4)))
     for row in rows:
         start, end, tid, code, number, peer = row
         if code in "SR":
             messages.append((start, code, peer))
         if code == "F":
             run += not is_open
-            operators[run].append(row)
+            for column, value in zip(operators[run], (start, end, tid, number), strict=True):
+                column.append(value)
         is_open = code == "F"
         if code == "B":
             last = spans[-1] if spans else None
             place = last.forward if number == _NONE and last else bisect_right(firsts, number) - 1
-            if last is not None and last.forward == place and not _apart(messages, before=last.end, after=start):
+            again = number != _NONE and number in gone[place]
+            if (
+                last is not None
+                and (last.forward, last.is_again) == (place, again or last.is_again)
+                and not _apart(messages, before=last.end, after=start)
+            ):
                 last.end = max(last.end, end)
             elif number != _NONE:
-                spans.append(_Span(start=start, end=end, tid=tid, kind="B", forward=place))
+                spans.append(_Span(start=start, end=end, tid=tid, kind="B", forward=place, is_again=again))
+            gone[place].add(number)
     for place, numbers in wanted.items():
         if place in operators:
-            mine = operators[place]
-            told = [number for *_, number, _ in mine]
-            first = mine[max(0, bisect_right(told, min(numbers)) - 1)]
-            last_one = mine[max(0, bisect_right(told, max(numbers)) - 1)]
-            spans.append(_Span(start=first[0], end=last_one[1], tid=first[2], kind="F", forward=place))
+            starts, ends, threads, told = operators[place]
+            first = max(0, bisect_right(told, min(numbers)) - 1)
+            last_one = max(0, bisect_right(told, max(numbers)) - 1)
+            spans.append(_Span(start=starts[first], end=ends[last_one], tid=threads[first], kind="F", forward=place))
     return sorted(spans, key=lambda span: span.start), messages
 
 
@@ -269,7 +287,11 @@ def _move_to_gpu(spans: list[_Span], columns: EventColumns, *, source: Path) -> 
 
 
 def _ends(spans: list[_Span], messages: list[tuple[int, str, int]]) -> tuple[set[int], set[int]]:
-    """Ranks before and behind: a message is sent for the action before it, and received for the one after it."""
+    """Ranks before and behind: a message is sent for the action before it, and received for the one after it.
+
+    Gradients of weights send and receive nothing.
+    """
+    spans = [span for span in spans if not span.is_again]
     starts = [span.start for span in spans]
     before, behind = set[int](), set[int]()
     for start, code, peer in messages:
@@ -281,17 +303,26 @@ def _ends(spans: list[_Span], messages: list[tuple[int, str, int]]) -> tuple[set
 
 
 def _iteration(mine: list[_Span], *, source: Path) -> tuple[FoundAction, ...]:
-    """The actions of an iteration; ValueError where a forward has not exactly one backward."""
+    """The actions of an iteration; ValueError where a forward has neither one backward nor its two halves."""
     forwards = [span.forward for span in mine if span.kind == "F"]
-    backwards = [span.forward for span in mine if span.kind == "B"]
-    if sorted(forwards) != sorted(backwards):
+    backwards: dict[int, list[bool]] = defaultdict(list)
+    for span in mine:
+        if span.kind == "B":
+            backwards[span.forward].append(span.is_again)
+    if sorted(forwards) != sorted(backwards) or any(each not in _BACKWARDS for each in backwards.values()):
+        whole = [forward for forward in forwards if backwards.get(forward) in _BACKWARDS]
         raise ValueError(
-            f"{source}: an iteration with {len(forwards)} forwards and {len(backwards)} backwards that belong to "
-            f"{len(set(backwards) & set(forwards))} of them (split, cut off or messages inside); {REMEDY}"
+            f"{source}: an iteration with {len(forwards)} forwards, of which {len(whole)} have one backward or its two "
+            f"halves, in {sum(map(len, backwards.values()))} pieces (cut off, or messages inside a stage); {REMEDY}"
         )
     numbers = {forward: number for number, forward in enumerate(forwards)}
     return tuple(
-        FoundAction(kind=span.kind, microbatch=numbers[span.forward], start_ns=span.start, end_ns=span.end)
+        FoundAction(
+            kind=span.kind if len(backwards[span.forward]) == 1 or span.kind == "F" else "IW"[span.is_again],
+            microbatch=numbers[span.forward],
+            start_ns=span.start,
+            end_ns=span.end,
+        )
         for span in mine
     )
 
@@ -369,21 +400,3 @@ def _within_groups(before: _Peers, behind: _Peers) -> dict[int, int]:
             return {}
         stages[rank] = told.pop()
     return stages
-
-
-def require_one_clock(rows: Mapping[int, list[list[Entry]]], *, source: str) -> None:
-    """ValueError where a forward ends its stage before any device of the stage before has ended that forward."""
-    for number in range(min(len(row) for row in rows.values())):
-        ends: dict[tuple[int, int], int] = {}
-        for row in rows.values():
-            for _, end, kind, stage, microbatch in row[number]:
-                if kind == "F":
-                    ends[stage, microbatch] = min(end, ends.get((stage, microbatch), end))
-        for row in rows.values():
-            for start, _, kind, stage, microbatch in row[number]:
-                early = ends.get((stage - 1, microbatch), start) - start if kind == "F" else 0
-                if early > MAX_SKEW_NS:
-                    raise ValueError(
-                        f"{source}: forward {microbatch} of stage {stage} starts {early / 1e6:.1f} ms before stage "
-                        f"{stage - 1} has made its input; set the ranks' clocks right and export the traces again"
-                    )

@@ -27,10 +27,11 @@ def test_remedies_are_between_their_bound_and_the_step():
     step = make_step([[long] * 4, [short] * 4])
     advice = advise([step], blocks_per_stage=4, annealing=AnnealingParams(plays=400))
     assert not advice.is_alike
-    order, dealt, cut = advice.remedies
+    order, dealt, placed, cut = advice.remedies
     for remedy in advice.remedies:
         assert remedy.lower_bound_ns <= remedy.makespan_ns <= advice.replayed_ns
     assert cut.makespan_ns < dealt.makespan_ns < order.makespan_ns
+    assert placed.what.startswith("placed anew: ")
 
 
 ROW = st.lists(st.integers(0, 10**6), min_size=3, max_size=3).map(tuple)

@@ -123,7 +123,7 @@ def test_traces_of_several_runs_are_refused(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no traces"):
         summarise_traces([tmp_path / "empty"])
-    with pytest.raises(ValueError, match=r"rank0\.et: is an execution trace of Chakra's, which is not read"):
+    with pytest.raises(ValueError, match=r"rank0\.et: is an execution trace of Chakra's in protobuf, not read"):
         summarise_traces([tmp_path / "rank0.et"])
 
 

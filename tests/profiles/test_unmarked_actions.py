@@ -24,7 +24,66 @@ def message(way: str, start: float, peer: int | None) -> Events:
     return event("c10d::send" if way == "S" else "c10d::recv_", start, 1, **{"Sequence number": 0}, **given)
 
 
-def action(text: str, start: float, *, rank: int, number: int, has_kernels: bool) -> Events:
+SPLIT = (
+    "F0@20 S@31 F1@120 S@131 R@140 B0@320 R@341 B1@720",
+    "R@1 F0@70 B0@170 W0@191 S@202 R@203 F1@370 B1@470 S@491 W1@495",
+)
+"""As ZB-H1 runs, in microseconds: the first stage has whole backwards, the second gradients of weights apart."""
+
+
+def split_trace(folder: Path) -> Path:
+    for rank, order in enumerate(SPLIT):
+        events: Events = []
+        for step in range(2):
+            now = 1000.0 * step
+            events += event(f"ProfilerStep#{step}", now, 999, category="user_annotation")
+            for text, start in ((text, now + int(at)) for text, at in (each.split("@") for each in order.split())):
+                if text in "SR":
+                    events += message(text, start, 1 - rank)
+                else:
+                    number, kind = 2 * step + int(text[1]), text.replace("W", "B")
+                    events += action(kind, start, rank=rank, number=number)[: 2 if text[0] == "W" else 4]
+        text = json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events})
+        (folder / f"{rank}.json").write_text(text)
+    return folder
+
+
+def test_split_backwards_are_told(tmp_path: Path):
+    """Tests that a second walk through a forward's operators is the gradient of its weights, adjacent or not."""
+    summary = summarise_traces([split_trace(tmp_path)])
+    assert summary.orders["rank1"] == ("1F0", "1I0", "1W0", "1F1", "1I1", "1W1")
+    assert summary.orders["rank0"] == ("0F0", "0F1", "0B0", "0B1")
+    means = {cell: each.mean_ns for cell, each in summary.cells.items()}
+    assert (means["rank1", 1, "I"], means["rank1", 1, "W"], means["rank0", 0, "B"]) == (20_000, 10_000, 20_000)
+    costs = [layer.costs[0] for layer in make_traced_workload(summary).profile.layers]
+    assert (costs[1].input_grad_ns, costs[1].weight_grad_ns) == (20_000, 10_000)
+
+
+def with_collectives(_: int, events: Events) -> Events:
+    """Tensor parallelism: a reduction within every forward and backward, on its thread and with its number."""
+    more = [
+        each | {"name": "c10d::allreduce_", "ts": each["ts"] + 4, "dur": 1}
+        for each in events
+        if each["name"] in ("aten::linear",) or each["name"].startswith("autograd")
+    ]
+    return events + more
+
+
+def with_inner_messages(rank: int, events: Events) -> Events:
+    """Context parallelism: a message within every backward, between its two pieces."""
+    pieces = [each for each in events if each["name"].endswith("function: A")]
+    moved = [each | {"ts": each["ts"] + 5} if each in pieces else each for each in events]
+    return [*moved, *(one for each in pieces for one in message("S", each["ts"] + 2, 1 - rank))]
+
+
+def test_collectives_within_a_stage_are_no_messages(tmp_path: Path):
+    """Tests that reductions within forwards and backwards change nothing; messages there are refused by name."""
+    require_figures(summarise_traces([trace(tmp_path, change=with_collectives)]))
+    with pytest.raises(ValueError, match="0 have one backward or its two halves, in 4 pieces"):
+        summarise_traces([trace(tmp_path, change=with_inner_messages)])
+
+
+def action(text: str, start: float, *, rank: int, number: int, has_kernels: bool = False) -> Events:
     """Two operators of a forward, or their gradients on autograd's thread; 10 and 20 us."""
     kind, first = text[0], 10 * number
     names = [("aten::linear", first), ("aten::relu", first + 3)] if kind == "F" else []
@@ -59,7 +118,7 @@ def trace(
             events += event(f"ProfilerStep#{step}", now, 999, category="user_annotation")
             events += event("aten::randn", now, 2)
             for place, text in enumerate(order.split()):
-                start = now + 20 + 100 * place + 30 * rank
+                start = now + 20 + 100 * place + 30 * rank + 100 * (text[0] == "B" and rank == 0)
                 number, length = 2 * step + int(text[1]), 10 if text[0] == "F" else 20
                 if (text[0] == "F") == (rank == 1):
                     events += message("R", start - 2, peers(rank, 1 - rank))
@@ -107,6 +166,25 @@ def shifted(rank: int, events: Events) -> Events:
     return [each | {"ts": each["ts"] - 90_000 * rank} for each in events]
 
 
+def drifting(rank: int, events: Events) -> Events:
+    """The last rank's clock is 90 ms behind and runs twice as fast within every step: no offset helps."""
+    return [each | {"ts": each["ts"] + rank * (each["ts"] % 1000 - 90_000)} for each in events]
+
+
+def test_clocks_that_differ_are_set(tmp_path: Path):
+    """Tests that a rank whose clock is 90 ms behind is set right within its window, and all figures stay."""
+    plain = summarise_traces([trace(tmp_path)])
+    summary = summarise_traces([trace(tmp_path, change=shifted)])
+    require_figures(summary)
+    window = summary.clocks["rank1"]
+    assert window.low_ns <= 90_000_000 <= window.high_ns
+    assert summary.clocks.keys() == {"rank1"}
+    assert max(abs(a - b) for a, b in zip(summary.iterations_ns, plain.iterations_ns, strict=True)) <= (
+        window.high_ns - window.low_ns
+    )
+    assert "Clocks set: rank1." in make_traced_workload(summary).profile.provenance
+
+
 def cut_off(_: int, events: Events) -> Events:
     return events[:-8]
 
@@ -115,7 +193,7 @@ REFUSED: dict[str, tuple[Callable[[int, Events], Events], str]] = {
     "no backward": (without("autograd"), "tells of no backward"),
     "no steps": (without("ProfilerStep"), "tells of no iteration"),
     "no messages": (without("c10d"), "tells of no message between stages"),
-    "other clocks": (shifted, "set the ranks' clocks right"),
+    "drifting clocks": (drifting, r"'rank1' is at least 89\.9 ms behind 'rank0', by the other at most 89\.[67]"),
     "cut off": (cut_off, "1 to 2 forwards that have a backward; the trace is cut off"),
 }
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +105,42 @@ def test_a_worker_runs_its_hosts_agent(tmp_path: Path, monkeypatch: pytest.Monke
     assert not Path(words[0]).exists()
     with pytest.raises(RuntimeError, match="the agent of host y ended with 1"):
         ray_driver.run_agent(job | {"agents": [[], [*agent, "fail"]]})
+
+
+_WORKER = """\
+import os, sys, types
+os.setpgid(0, 0)
+context = types.SimpleNamespace(get_node_id=lambda: "id-0")
+sys.modules["ray"] = types.SimpleNamespace(get_runtime_context=lambda: context)
+from planner.launch import ray_driver
+script = '''
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: os.rename("begun", "ended") or sys.exit(0))
+open("begun", "w").close()
+time.sleep(60)
+'''
+job = {"nodes": ["id-0"], "agents": [[sys.executable, "-c", script, "--"]], "documents": {}, "master": ""}
+ray_driver.run_agent(job | {"variable": "PLAN_NODE", "hosts": ["x"], "folder": sys.argv[1]})
+"""
+
+
+def test_an_agent_outlives_its_worker_long_enough_to_end_its_ranks(tmp_path: Path):
+    """Tests that where Ray kills a worker's whole process group, as on `ray job stop`, the agent gets SIGTERM."""
+    worker = subprocess.Popen([sys.executable, "-c", _WORKER, str(tmp_path)], cwd=Path(__file__).parents[3])
+    try:
+        require_soon(tmp_path / "begun")
+        os.killpg(worker.pid, signal.SIGKILL)
+        require_soon(tmp_path / "ended")
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def require_soon(path: Path) -> None:
+    end = time.monotonic() + 30
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert path.exists()
 
 
 def test_the_driver_needs_nothing_of_ours(tmp_path: Path):

@@ -292,3 +292,24 @@ def test_profiler_traces_find_their_devices():
     assert seen.missing_devices == ()
     assert {device for device, _, _ in seen.durations_ns} == {"d0", "d1"}
     assert diagnose(problem, plan, seen=seen).culprits == ()
+
+
+def test_waits_within_marks_are_no_computing():
+    """Tests that what torch's runtime waits within its marks on a host, and a GPU's second marks, drift nowhere."""
+    problem, plan = balanced()
+    documents = []
+    for name, text in traces(problem, plan):
+        events = []
+        for action, start, end in (each for row in json.loads(text)["iterations"] for each in row):
+            waited = start - 1_000_000
+            span = {"ph": "X", "tid": 1, "ts": waited / 1000}
+            events.append(span | {"name": f"PP:{action}", "cat": "user_annotation", "dur": (end - waited) / 1000})
+            events.append(span | {"name": "gloo:recv", "dur": (start - waited) / 1000, "args": {}})
+        documents.append((name, json.dumps({"traceEvents": events})))
+    seen = read_observations(documents, plan)
+    assert seen.durations_ns == read_observations(traces(problem, plan), plan).durations_ns
+    assert diagnose(problem, plan, seen=seen).culprits == ()
+    both = [each | {"cat": "gpu_user_annotation", "ts": each["ts"] + 1} for each in events if "PP" in each["name"]]
+    assert len(read_observations([("t.json", json.dumps(events + both))], plan).durations_ns) == len(
+        {cell for cell in seen.durations_ns if cell[0] == "d1"}
+    )

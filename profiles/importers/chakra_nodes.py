@@ -1,0 +1,66 @@
+"""Chakra's linked traces (JSON: a host's execution trace with times of the profiler's), as events of the profiler.
+
+What `chakra_trace_link` writes, schema 1.0.2 to 1.1.1: operators with `ts` and `inclusive_dur` in microseconds, kernels
+behind the operator that launched them. Written anew from the format; nothing of Chakra's is copied.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_ANNOTATION = re.compile(r"(?:PP:)?[0-9]+[FIWB][0-9]+|Optimizer\.step#.*|ProfilerStep#.*|gloo:(?:send|recv)")
+"""Names of nodes that are no operators; the format does not say it of them."""
+
+
+def rank_of_name(path: Path) -> int | None:
+    """The last number of a file's name: the format says no rank, and its tools name files by them."""
+    numbers = re.findall(r"[0-9]+", path.name.removesuffix(".gz").removesuffix(".json"))
+    return int(numbers[-1]) if numbers else None
+
+
+def read_nodes(nodes: Iterable[Mapping[str, Any]], *, path: Path) -> Iterator[dict[str, Any]]:
+    """Events of the profiler's form, node by node, with a launch for every kernel.
+
+    Raises ValueError with one message where no node has times: a host's trace that was not linked.
+    """
+    launched: dict[object, tuple[object, object]] = {}
+    has_times = False
+    for node in nodes:
+        told = {one.get("name"): one.get("value") for one in node.get("attrs", ()) if isinstance(one, dict)}
+        category, start = node.get("cat"), node.get("ts")
+        if start is None:
+            continue
+        has_times = True
+        span = {"ph": "X", "name": node.get("name"), "ts": start, "dur": node.get("inclusive_dur")}
+        if category is None:
+            launched[node.get("id")] = start, told.get("tid")
+            is_mark = _ANNOTATION.fullmatch(str(node.get("name"))) is not None
+            arguments = {"Sequence number": told.get("seq_id"), "Fwd thread id": told.get("fw_tid"), **_inputs(node)}
+            yield span | {
+                "cat": "user_annotation" if is_mark else "cpu_op",
+                "tid": told.get("tid"),
+                "args": arguments,
+            }
+            continue
+        began, thread = launched.get(node.get("ctrl_deps"), (start, told.get("tid")))
+        launch = {"ph": "X", "name": "launch", "cat": "cuda_runtime", "ts": began, "dur": 0, "tid": thread}
+        yield launch | {"args": {"correlation": node.get("id")}}
+        yield span | {"cat": category, "args": {"correlation": node.get("id"), "stream": node.get("stream")}}
+    if not has_times:
+        raise ValueError(
+            f"{path}: is a host's execution trace without times; link it with the profiler's trace of the same rank "
+            "(chakra_trace_link) and give what that writes"
+        )
+
+
+def _inputs(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a node, in the words of the profiler; what is not stated is left out."""
+    given = node.get("inputs")
+    if not isinstance(given, dict):
+        return {}
+    names = {"values": "Concrete Inputs", "shapes": "Input Dims", "types": "Input type"}
+    found = {name: given[key] for key, name in names.items() if isinstance(given.get(key), list)}
+    if "Input type" in found:
+        found["Input type"] = [re.sub(r".*\((.*)\)$", r"\1", str(each)) for each in found["Input type"]]
+    return found

@@ -1,0 +1,189 @@
+"""Clocks of a job's ranks, held against each other by what cannot have come before what: set right, or refused.
+
+An action ends after the one that made its input, whatever the clocks say. Per pair of ranks that gives a least and a
+greatest offset, proved as long as both clocks run evenly for the length of an iteration.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SLACK_NS = 50_000
+"""So much may a profiler's times of one host contradict each other: a GPU's clock is told from the host's."""
+
+Entry = tuple[int, int, str, int, int]
+"""Start, end, kind, stage and microbatch."""
+
+Gaps = dict[tuple[str, str], int]
+"""By two devices: by how much at least the second's clock has to be set forward against the first's."""
+
+_PREVIOUS = {"F": -1, "B": 1, "I": 1}
+"""By kind: where the stage is that makes an action's input."""
+
+
+class ClockWindow(NamedTuple):
+    """What was added to a device's clock in one iteration, and what might have been."""
+
+    low_ns: int
+    """The least that contradicts nothing, against the first device."""
+    high_ns: int
+    """The greatest."""
+    offset_ns: int
+    """What was added: the middle, which contradicts nothing either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRules:
+    """What is known about when an action can start, and about who talks to whom."""
+
+    source: str
+    """The file that a refusal names."""
+    starts_with_input: bool
+    """Whether an action's time begins once its input is there; otherwise it may wait for it within its time."""
+    pairs: frozenset[tuple[str, str]] | None = None
+    """Devices that follow each other in a pipeline; None: told only where a stage has one device."""
+
+
+def set_clocks(
+    iterations: Sequence[Mapping[str, Sequence[Entry]]], *, rules: ClockRules
+) -> tuple[list[dict[str, list[Entry]]], dict[str, ClockWindow]]:
+    """Every iteration on one clock, and the window of every device whose clock was set: the widest of its offsets.
+
+    One offset for all iterations where one can be, else one for each. Times that contradict nothing stay as they are.
+    Raises ValueError that names ranks and skew where no offsets help.
+    """
+    gaps = [_gaps(rows, rules=rules) for rows in iterations]
+    devices = sorted({device for rows in iterations for device in rows})
+    try:
+        windows = [_windows(_merged(gaps), devices=devices, source=rules.source)] * len(gaps)
+    except ValueError:
+        windows = [_windows(each, devices=devices, source=rules.source) for each in gaps]
+    done = [
+        {device: _moved(row, found[device].offset_ns) for device, row in rows.items()}
+        for rows, found in zip(iterations, windows, strict=True)
+    ]
+    told = {
+        device: max((found[device] for found in windows), key=lambda each: abs(each.offset_ns)) for device in devices
+    }
+    return done, {device: window for device, window in told.items() if window.offset_ns}
+
+
+def _merged(gaps: Sequence[Gaps]) -> Gaps:
+    """The widest of all iterations."""
+    found: Gaps = {}
+    for each in gaps:
+        for pair, gap in each.items():
+            found[pair] = max(gap, found.get(pair, gap))
+    return found
+
+
+def _moved(row: Sequence[Entry], offset: int) -> list[Entry]:
+    return [(start + offset, end + offset, kind, stage, number) for start, end, kind, stage, number in row]
+
+
+def _gaps(rows: Mapping[str, Sequence[Entry]], *, rules: ClockRules) -> Gaps:
+    """Of actions that follow each other for certain; ValueError where one is before all that may make its input."""
+    made: dict[tuple[str, int, int], list[tuple[str, int]]] = defaultdict(list)
+    for device, row in rows.items():
+        for _, end, kind, stage, number in row:
+            if kind in _PREVIOUS:
+                made["F" if kind == "F" else "B", stage, number].append((device, end))
+    gaps: Gaps = {}
+    for device, row in rows.items():
+        for start, end, kind, stage, number in row:
+            if kind not in _PREVIOUS:
+                continue
+            direction, before = "F" if kind == "F" else "B", stage + _PREVIOUS[kind]
+            makers = made.get((direction, before, number), [])
+            own = len(made[direction, stage, number])
+            known = _certain(makers, device, num_own=own, pairs=rules.pairs)
+            for maker, ready in known:
+                key = maker, device
+                gaps[key] = max(gaps.get(key, -(2**62)), ready - (start if rules.starts_with_input else end))
+            late = min((ready for _, ready in makers), default=end) - end
+            if not known and late > SLACK_NS:
+                names = ", ".join(sorted(repr(name) for name, _ in makers))
+                raise ValueError(
+                    f"{rules.source}: {kind} of microbatch {number} at stage {stage} ends on {device!r} "
+                    f"{late / 1e6:.1f} ms before any of {names} has made its input, and which of them did is not told; "
+                    "set the ranks' clocks right and export the traces again"
+                )
+    return gaps
+
+
+def _certain(
+    makers: Sequence[tuple[str, int]], device: str, *, num_own: int, pairs: frozenset[tuple[str, str]] | None
+) -> list[tuple[str, int]]:
+    """Those of whom the device must have got something: a stage of one device, or of its own pipeline."""
+    if pairs is not None:
+        return [each for each in makers if (each[0], device) in pairs or (device, each[0]) in pairs]
+    return [each for each in makers if each[0] != device] if len(makers) == 1 or num_own == 1 else []
+
+
+def _windows(gaps: Gaps, *, devices: Sequence[str], source: str) -> dict[str, ClockWindow]:
+    """Offsets under which every gap is closed; nothing is added where none is open.
+
+    Longest ways through the gaps from the first device and to it are the least and the greatest offset of every other
+    (differences of that kind can be met together, and so can their means, since each is linear in the offsets).
+    """
+    none = ClockWindow(0, 0, 0)
+    if all(gap <= SLACK_NS for gap in gaps.values()):
+        return dict.fromkeys(devices, none)
+    back = {(b, a): gap for (a, b), gap in gaps.items()}
+    found: dict[str, ClockWindow] = {}
+    for first in devices:
+        if first in found:
+            continue
+        low = _longest(gaps, first, source=source)
+        high = {device: -far for device, far in _longest(back, first, source=source).items()}
+        found[first] = none
+        both = sorted((low.keys() & high.keys()) - found.keys())
+        found |= {each: ClockWindow(low[each], high[each], (low[each] + high[each]) // 2) for each in both}
+    left = [(a, b) for (a, b), gap in gaps.items() if gap + found[a].offset_ns - found[b].offset_ns > 2 * SLACK_NS]
+    if left:
+        a, b = left[0]
+        raise ValueError(
+            f"{source}: {b!r} has its input before {a!r} has made it, by {gaps[a, b] / 1e6:.1f} ms, and nothing goes "
+            "the other way that would say how far their clocks are apart; set them right and export the traces again"
+        )
+    return found
+
+
+def _longest(gaps: Gaps, first: str, *, source: str) -> dict[str, int]:
+    """Bellman and Ford: to every device that can be reached; ValueError where a way comes round with something left."""
+    far, came = {first: 0}, dict[str, str]()
+    for _ in range(len(gaps) + 1):
+        changed = ""
+        for (a, b), gap in gaps.items():
+            if a in far and far[a] + gap - SLACK_NS > far.get(b, -(2**62)):
+                far[b], came[b], changed = far[a] + gap - SLACK_NS, a, b
+        if not changed:
+            return far
+    raise ValueError(_contradiction(gaps, _around(came, changed), source=source))
+
+
+def _around(came: Mapping[str, str], device: str) -> list[str]:
+    """The devices of a way that comes round."""
+    for _ in range(len(came)):
+        device = came[device]
+    ring = [device]
+    while (device := came[device]) != ring[0]:
+        ring.append(device)
+    return sorted(ring)
+
+
+def _contradiction(gaps: Gaps, ring: Sequence[str], *, source: str) -> str:
+    """One sentence with the ranks and the skew that no offset removes."""
+    a, b = ring[0], ring[-1]
+    least, most = gaps.get((a, b)), gaps.get((b, a))
+    if len(ring) == 2 and least is not None and most is not None:
+        told = (
+            f"by one way {b!r} is at least {least / 1e6:.1f} ms behind {a!r}, by the other at most {-most / 1e6:.1f} ms"
+        )
+    else:
+        told = f"offsets of {', '.join(map(repr, ring))} do not add up"
+    return (
+        f"{source}: inputs are there before they are made, whatever is added to the ranks' clocks ({told}); give "
+        "traces of one run, and set the clocks right before it"
+    )
