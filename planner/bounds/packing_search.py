@@ -395,13 +395,14 @@ def climb_on(
     has_time: HasTime = always,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Packed]:
-    """What is found with the effort of two seconds for every deadline, then with twice as much, and so on.
+    """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
 
     An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for `climb`, asked
     before each), or to one that is given up. What whole plans pass for is given up for good, since no effort refutes
-    it. It ends where no two deadlines left are far enough apart.
+    it, and so is that whose first case takes too much of the first effort. It ends where no two deadlines left are far
+    enough apart.
     """
-    effort = 2 * params.packing_per_s
+    first = effort = int(params.max_s * params.packing_per_s)
     low, precise, passed = start - 1, max(start // 200, 1), list[int]()
     while has_time():
         failed = list[int]()
@@ -411,8 +412,9 @@ def climb_on(
             if high - low <= precise:
                 break
             middle = low + max((high - low) // 4, precise)
-            if PAIRS_OF_ROOT * OpenStages(boundaries, middle).count_pairs() * len(boundaries.kinds) > effort:
-                failed.append(middle)
+            pairs = OpenStages(boundaries, middle).count_pairs() * len(boundaries.kinds)
+            if PAIRS_OF_ROOT * pairs > first:
+                passed.append(middle)
                 continue
             refutation = Refutation(
                 boundaries, make, most=MAX_CASES, effort=effort, wanted=params.packing_plans, has_time=has_time,
