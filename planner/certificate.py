@@ -222,20 +222,21 @@ def _packed(best: Bound, found: packing_search.Packed, *, optimizer_ns: int) -> 
 
 
 def raise_bound(
-    problem: Problem,
     costs: CostModel,
     best: Bound,
     *,
     make_covering: packing_search.MakeCovering,
     reached: Callable[[], int | None],
+    wanted: int = 1,
     has_time: HasTime = always,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Bound]:
     """Packing bounds above `best` with ever more effort, in small steps: each yields the best so far.
 
-    Its `timely` are what the step has found. `reached`: the objective of a plan, asked now and then.
+    Its `timely` are what the step has found, for a deadline about as many as `wanted`. `reached`: the objective of a
+    plan, asked now and then.
     """
-    least = Least(problem, costs)
+    least = Least(costs.problem, costs)
     if not packing.applies_to(least):
         return
     optimizer = least.optimizer_ns
@@ -249,6 +250,7 @@ def raise_bound(
         max(best.value_ns - optimizer, 1),
         make=make_covering,
         reached=limit,
+        wanted=wanted,
         has_time=has_time,
         params=params,
     ):

@@ -42,9 +42,6 @@ class BoundParams:
     """Columns per round, at most. Not measured."""
     packing_enough: Annotated[float, (0.0, 1.0)] = 0.9
     """Another round of prices is worth its while if the last one left fewer stages than this part. Not measured."""
-    packing_plans: Annotated[int, (1, 10**6)] = 4
-    """Whole plans that the bound lets pass until it gives a deadline up, once the search has begun: seeds of it. Not
-    measured."""
     refuted_effort: Annotated[int, (0, 10**9)] = 400_000
     """Units of work that a refutation may take, of some 20 microseconds each; 0: none is tried. Not measured."""
 

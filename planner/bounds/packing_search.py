@@ -392,15 +392,16 @@ def climb_on(
     *,
     make: MakeCovering,
     reached: Callable[[], int | None],
+    wanted: int = 1,
     has_time: HasTime = always,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Packed]:
     """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
 
     An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for `climb`, asked
-    before each), or to one that is given up. What whole plans pass for is given up for good, since no effort refutes
-    it, and so is that whose first case takes too much of the first effort. It ends where no two deadlines left are far
-    enough apart.
+    before each), or to one that is given up. What whole plans pass for, of which it looks for as many as `wanted`, is
+    given up for good, since no effort refutes it, and so is that whose first case takes too much of the first effort.
+    It ends where no two deadlines left are far enough apart.
     """
     first = effort = int(params.max_s * params.packing_per_s)
     low, precise, passed = start - 1, max(start // 200, 1), list[int]()
@@ -417,7 +418,7 @@ def climb_on(
                 passed.append(middle)
                 continue
             refutation = Refutation(
-                boundaries, make, most=MAX_CASES, effort=effort, wanted=params.packing_plans, has_time=has_time,
+                boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, has_time=has_time,
                 params=params,
             )  # fmt: skip
             for _ in refutation.steps(middle):

@@ -32,7 +32,7 @@ class BoundTurns:
 
     name = "packing bound"
 
-    def __init__(self, run: SearchState, search: JointSearch, leader: Leader) -> None:
+    def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
         self.run, self.search, self.leader, self.params = run, search, leader, run.params.bound_turn
         self.seen = set(run.layouts)
         """Stages that the search knows."""
@@ -69,9 +69,10 @@ class BoundTurns:
         if self.steps is None:
             assert run.lower_bound is not None
             self.steps = raise_bound(
-                run.problem, run.costs, run.lower_bound,
+                run.costs, run.lower_bound,
                 make_covering=Covering,
                 reached=lambda: run.threshold_ns,
+                wanted=self.params.wanted,
                 has_time=lambda: run.has_time_for_round(0.0) and not run.should_stop(),
                 params=run.params.bound,
             )  # fmt: skip

@@ -221,6 +221,8 @@ class BoundTurnParams(ParamGroup):
     """It gets so many times the gap as a part of the search's time. Not measured."""
     turn_s: Seconds = 0.5
     """Seconds of a turn, about. Not measured."""
+    wanted: Count = 4
+    """Whole plans that it lets pass for a deadline until it gives that up. Not measured."""
     order_rounds: Count = 2
     """Rounds of order search on the stages of a plan that it lets pass. Not measured."""
     most_actions: Work = 4_000_000

@@ -157,7 +157,7 @@ class SearchLoop:
             return
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
-        bound = BoundTurns(run, search, self.leader)
+        bound = BoundTurns(run, search, leader=self.leader)
         others = (self.overlaps, self.sequential, self.apart, self.layers, *complete, self.sessions, bound)
         yield from self._take_turns(JointTurns(search, self.leader), others)
 

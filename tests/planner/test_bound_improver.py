@@ -31,7 +31,7 @@ def begin(limits: Limits) -> tuple[SearchState, BoundTurns]:
     bound(run)
     search = JointSearch(run.instance)
     search.add(make_seeds(search.searcher))
-    return run, BoundTurns(run, search, Leader(run, search))
+    return run, BoundTurns(run, search, leader=Leader(run, search))
 
 
 def passed(run: SearchState) -> tuple[Stage, ...]:

@@ -423,7 +423,7 @@ def climbed(problem: Problem, *, reached: int | None, most: int) -> list[Packed]
     return list(islice(climb_on(Boundaries(least), 1, make=Covering, reached=lambda: limit, params=params), most))
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(rng=st.randoms(use_true_random=False), is_known=st.booleans())
 def test_climbing_on_stays_below_the_best_plan(rng, is_known):
     """Tests that bounds that go on rise up to the optimum of tiny problems at most, each with cases that show it."""
@@ -467,7 +467,7 @@ def test_a_bound_that_goes_on_has_a_certificate():
     costs = CostModel(problem)
     first = make_bound(problem, costs)
     params = BoundParams(max_s=0.01)
-    steps = raise_bound(problem, costs, first, make_covering=Covering, reached=lambda: None, params=params)
+    steps = raise_bound(costs, first, make_covering=Covering, reached=lambda: None, params=params)
     bounds = list(islice(steps, 200))
     values = [bound.value_ns for bound in bounds]
     assert values == sorted(values)
