@@ -1,6 +1,6 @@
 """Bounds over all plans, each with a certificate that derives it anew in exact arithmetic, without a solver."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -53,6 +53,7 @@ __all__ = [
     "least_over_sizes",
     "make_bound",
     "prove_infeasible",
+    "raise_bound",
     "refute",
     "schedule_bound",
 ]
@@ -208,11 +209,53 @@ def _pack(
         reached=None if reached is None else reached - optimizer,
         params=params,
     )
+    return _packed(best, found, optimizer_ns=optimizer)
+
+
+def _packed(best: Bound, found: packing_search.Packed, *, optimizer_ns: int) -> Bound:
+    """What was found, or the best so far if that is nothing new."""
     if not found.cases:
         return replace(best, timely=tuple(found.timely))
-    value = found.value + optimizer
+    value = found.value + optimizer_ns
     certificate = {"kind": "packing", "value_ns": value, "cases": packing.write_cases(found.cases)}
     return Bound(kind="packing", value_ns=value, certificate=certificate, timely=tuple(found.timely))
+
+
+def raise_bound(
+    costs: CostModel,
+    best: Bound,
+    *,
+    make_covering: packing_search.MakeCovering,
+    reached: Callable[[], int | None],
+    wanted: int = 1,
+    has_time: HasTime = always,
+    params: BoundParams = BoundParams(),
+) -> Iterator[Bound]:
+    """Packing bounds above `best` with ever more effort, in small steps: each yields the best so far.
+
+    Its `timely` are what the step has found, for a deadline about as many as `wanted`. `reached`: the objective of a
+    plan, asked now and then.
+    """
+    least = Least(costs.problem, costs)
+    if not packing.applies_to(least):
+        return
+    optimizer = least.optimizer_ns
+
+    def limit() -> int | None:
+        objective = reached()
+        return None if objective is None else objective - optimizer
+
+    for found in packing_search.climb_on(
+        Boundaries(least),
+        max(best.value_ns - optimizer, 1),
+        make=make_covering,
+        reached=limit,
+        wanted=wanted,
+        has_time=has_time,
+        params=params,
+    ):
+        best = _packed(best, found, optimizer_ns=optimizer)
+        yield best
 
 
 def _narrow(least: Least, best: Bound, *, seconds: float, params: BoundParams) -> Bound:

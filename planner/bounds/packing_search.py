@@ -1,7 +1,8 @@
 """Looks for prices and cases that make the packing bound large; whatever it finds is checked by `packing` alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 import numpy
@@ -188,7 +189,10 @@ def _whole(duals: Floats) -> Prices:
 
 
 class Refutation:
-    """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most."""
+    """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most.
+
+    It ends as soon as the schedule bound lets `wanted` whole plans pass: no further case helps against them.
+    """
 
     def __init__(
         self,
@@ -197,37 +201,54 @@ class Refutation:
         *,
         most: int,
         effort: int,
+        wanted: int = 1,
         has_time: HasTime = always,
         params: BoundParams = BoundParams(),
     ) -> None:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
-        self.has_time, self.params = has_time, params
+        self.wanted, self.has_time, self.params = wanted, has_time, params
         self.budget, self.closed = max(effort, 1), 0.0
         """All effort, and the part of the cases that is closed, every split counting half."""
         self.largest = 2 * effort
         """Effort that no single round of prices may take."""
         self.cases: list[PackingCertificate] = []
+        """Those that were looked at."""
+        self.found: list[PackingCertificate] | None = None
+        """The same, if all are closed."""
         self.seatings = MAX_SEATINGS
         """Whole plans that may still be left to the schedule bound."""
-        self.is_hopeless = False
-        """Whether the schedule bound lets one of them pass, so that no further case helps."""
-        self.timely: tuple[Stage, ...] = ()
-        """The stages of that one, if they are all layers."""
+        self.num_passed = 0
+        """How many of them the schedule bound lets pass."""
+        self.timely: list[tuple[Stage, ...]] = []
+        """The stages of those, if they are all layers."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether so many plans were let pass that it ends."""
+        return self.num_passed >= self.wanted
 
     def find(self, deadline: int) -> list[PackingCertificate] | None:
         """The cases in preorder, or None, also if time was over in between."""
-        self.cases, self.seatings, self.is_hopeless, self.closed = [], MAX_SEATINGS, False, 0.0
+        for _ in self.steps(deadline):
+            pass
+        return self.found
+
+    def steps(self, deadline: int) -> Iterator[None]:
+        """The same, case by case; at the end they are in `found`."""
+        self.cases, self.seatings, self.num_passed, self.closed = [], MAX_SEATINGS, 0, 0.0
+        self.found, self.timely = None, []
         try:
-            return self.cases if self._refute(Packing(self.boundaries, deadline, has_time=self.has_time)) else None
+            root = Packing(self.boundaries, deadline, has_time=self.has_time)
+            self.found = self.cases if (yield from self._refute(root)) else None
         except InterruptedStepError:
-            return None
+            return
 
     def _is_slow(self) -> bool:
         """Whether the effort will not do, by what it has closed so far."""
         spent = 1 - self.effort / self.budget
         return spent >= 1 or (spent > SLOW_AFTER and self.closed < SLOW_PART * spent)
 
-    def _refute(self, packing: Packing, *, weight: float = 1.0) -> bool:
+    def _refute(self, packing: Packing, *, weight: float = 1.0) -> Generator[None, None, bool]:
         if self.is_hopeless or len(self.cases) >= self.most or self._is_slow() or not self.has_time():
             return False
         place = len(self.cases)
@@ -238,7 +259,13 @@ class Refutation:
         if is_closed or split is None:
             self.closed += weight if is_closed else 0.0
             return is_closed
-        return all(self._refute(packing.part(split, first=first), weight=weight / 2) for first in (True, False))
+        yield
+        answers = list[bool]()
+        for first in (True, False):
+            answers.append((yield from self._refute(packing.part(split, first=first), weight=weight / 2)))
+            if not answers[-1] and (not self.num_passed or self.is_hopeless):
+                break
+        return all(answers)
 
     def _is_late(self, packing: Packing, *, is_last: bool) -> bool:
         """Whether few whole plans are left (many, where no split is left), and all are late by the schedule bound."""
@@ -248,13 +275,12 @@ class Refutation:
             return False
         self.seatings -= len(seatings)
         self.effort -= EFFORT_PER_SEATING * len(seatings) * (1 + self.boundaries.count // 16)
-        timely = next((seating for seating in seatings if not packing.is_late(seating)), None)
-        if timely is None:
-            return True
-        self.is_hopeless = True
+        passed = islice((each for each in seatings if not packing.is_late(each)), self.wanted - self.num_passed)
+        timely = list(passed)
+        self.num_passed += len(timely)
         if self.boundaries.trunk.is_everything:
-            self.timely = packing.write(timely)
-        return False
+            self.timely += [packing.write(each) for each in timely]
+        return not timely
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
         """Rounds of prices, and what to split by if they do not do."""
@@ -317,7 +343,7 @@ class Climb:
             self.effort -= most - refutation.effort
             if cases is None:
                 high = middle
-                self.timely[:0] = [refutation.timely] if refutation.timely else []
+                self.timely[:0] = refutation.timely
             else:
                 self.low, self.cases, stride = middle, cases, 2 * stride
 
@@ -358,3 +384,50 @@ def climb(
     search = Climb(boundaries, start, make=make, effort=effort, has_time=has_time, params=params)
     search.go_on(reached if is_small else None)
     return Packed(search.low + 1, search.cases, search.timely)
+
+
+def climb_on(
+    boundaries: Boundaries,
+    start: int,
+    *,
+    make: MakeCovering,
+    reached: Callable[[], int | None],
+    wanted: int = 1,
+    has_time: HasTime = always,
+    params: BoundParams = BoundParams(),
+) -> Iterator[Packed]:
+    """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
+
+    An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for `climb`, asked
+    before each), or to one that is given up. What whole plans pass for, of which it looks for as many as `wanted`, is
+    given up for good, since no effort refutes it, and so is that whose first case takes too much of the first effort.
+    It ends where no two deadlines left are far enough apart.
+    """
+    first = effort = int(params.max_s * params.packing_per_s)
+    low, precise, passed = start - 1, max(start // 200, 1), list[int]()
+    while has_time():
+        failed = list[int]()
+        while has_time():
+            known = reached()
+            high = min([*passed, *failed, 2 * low + 2 if known is None else known])
+            if high - low <= precise:
+                break
+            middle = low + max((high - low) // 4, precise)
+            pairs = OpenStages(boundaries, middle).count_pairs() * len(boundaries.kinds)
+            if PAIRS_OF_ROOT * pairs > first:
+                passed.append(middle)
+                continue
+            refutation = Refutation(
+                boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, has_time=has_time,
+                params=params,
+            )  # fmt: skip
+            for _ in refutation.steps(middle):
+                yield Packed(low + 1, [], [])
+            if refutation.found is not None:
+                low = middle
+            else:
+                (passed if refutation.num_passed else failed).append(middle)
+            yield Packed(low + 1, refutation.found or [], refutation.timely)
+        if not failed:
+            return
+        effort *= 2

@@ -17,6 +17,7 @@ from planner.export.looped_pipelines import as_looped
 from planner.export.targets import Target, fitted
 from planner.plan import Plan
 from planner.planning.archive import Archive
+from planner.planning.bound_improver import raises_bound
 from planner.planning.class_layouts import class_layouts
 from planner.planning.class_pipelines import begin_with_classes
 from planner.planning.complete_search import is_complete, require_answerable, search_completely
@@ -236,6 +237,8 @@ def bound(run: SearchState) -> None:
         seconds = min(params.max_s, max(params.min_s, limit_s / params.limit_parts)) / run.num_runs
         if run.limits.max_rounds is not None:
             params = replace(params, packing_per_s=max(1, params.packing_per_s // run.params.pace.counted_part))
+        elif raises_bound(run):
+            params = replace(params, packing_per_s=max(1, int(params.packing_per_s * params.min_s / seconds)))
         run.lower_bound = make_bound(
             run.problem,
             run.costs,

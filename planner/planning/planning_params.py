@@ -210,6 +210,26 @@ class RecomputeParams(ParamGroup):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoundTurnParams(ParamGroup):
+    """The bound over all plans between rounds, and plans that it lets pass (`planner.planning.bound_improver`)."""
+
+    after_rounds: Count = 2
+    """Rounds of the joint search before it goes on. Not measured."""
+    share: Share = 0.4
+    """Part of the search's time that it gets at most. Not measured."""
+    gap_shares: Count = 4
+    """It gets so many times the gap as a part of the search's time. Not measured."""
+    turn_s: Seconds = 0.5
+    """Seconds of a turn, about. Not measured."""
+    wanted: Count = 4
+    """Whole plans that it lets pass for a deadline until it gives that up. Not measured."""
+    order_rounds: Count = 2
+    """Rounds of order search on the stages of a plan that it lets pass. Not measured."""
+    most_actions: Work = 4_000_000
+    """Work up to which that of a round doubles, in played actions. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CpOrderParams(ParamGroup):
     """Small orders given to CP-SAT between rounds (`planner.planning.cp_sat_orders`)."""
 
@@ -394,6 +414,8 @@ class SearchParams(SolverParams):
     split_placement: SplitPlacementParams = field(default_factory=SplitPlacementParams)
     recompute: RecomputeParams = field(default_factory=RecomputeParams)
     """Where I and W are."""
+    bound_turn: BoundTurnParams = field(default_factory=BoundTurnParams)
+    """The bound between rounds."""
     cp_order: CpOrderParams = field(default_factory=CpOrderParams)
     """CP-SAT on whole orders."""
     overlap: OverlapParams = field(default_factory=OverlapParams)

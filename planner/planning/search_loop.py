@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 
 from planner.clock import while_time
+from planner.planning.bound_improver import BoundTurns
 from planner.planning.conversions import candidate_of, plan_of, played_candidates, rate
 from planner.planning.cp_sat_orders import SingleOrders
 from planner.planning.exact_improver import ExactTurns, FinalExactTurn
@@ -156,7 +157,8 @@ class SearchLoop:
             return
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
-        others = (self.overlaps, self.sequential, self.apart, self.layers, *complete, self.sessions)
+        bound = BoundTurns(run, search, leader=self.leader)
+        others = (self.overlaps, self.sequential, self.apart, self.layers, *complete, self.sessions, bound)
         yield from self._take_turns(JointTurns(search, self.leader), others)
 
     @property

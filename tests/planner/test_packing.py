@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
 from planner.bounds.minimum_costs import Least
 from planner.bounds.packing import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
-from planner.bounds.packing_search import Packed, Refutation, climb
-from planner.certificate import Bound, check_certificate, make_bound, schedule_bound
+from planner.bounds.packing_search import Packed, Refutation, climb, climb_on
+from planner.certificate import Bound, check_certificate, make_bound, raise_bound, schedule_bound
 from planner.costs import CostModel
 from planner.plan import Plan
 from planner.planning import make_plan
@@ -410,3 +412,64 @@ def test_heads_do_not_fall():
     reach = [refutation.find(deadline) is not None for deadline in range(150, 300, 10)]
     assert reach == sorted(reach, reverse=True)
     assert numpy.array(reach).any()
+
+
+def climbed(problem: Problem, *, reached: int | None, most: int) -> list[Packed]:
+    """What climbing on from 1 finds in so many steps at most, with little effort at first."""
+    least = Least(problem, CostModel(problem))
+    if not applies_to(least):
+        return []
+    limit, params = None if reached is None else reached - least.optimizer_ns, BoundParams(max_s=0.01)
+    return list(islice(climb_on(Boundaries(least), 1, make=Covering, reached=lambda: limit, params=params), most))
+
+
+@settings(max_examples=examples(1000), deadline=None)
+@given(rng=st.randoms(use_true_random=False), is_known=st.booleans())
+def test_climbing_on_stays_below_the_best_plan(rng, is_known):
+    """Tests that bounds that go on rise up to the optimum of tiny problems at most, each with cases that show it."""
+    problem = timed(tiny_problem(rng))
+    best = brute_force(problem)
+    if best is None:
+        return
+    found = climbed(problem, reached=best if is_known else None, most=60)
+    values = [packed.value for packed in found]
+    assert values == sorted(values)
+    assert not values or values[-1] + problem.profile.optimizer_ns <= best
+    boundaries = Boundaries(Least(problem, CostModel(problem)))
+    for packed_now in found:
+        assert not packed_now.cases or is_out_of_reach(boundaries, packed_now.value - 1, cases=packed_now.cases)
+
+
+def test_a_deadline_that_plans_pass_for_is_given_up():
+    """Tests that climbing on ends by itself, next to the least deadline that the schedule bound lets plans pass for."""
+    problem = heavy(5, 3)
+    boundaries = Boundaries(Least(problem, CostModel(problem)))
+    found = climbed(problem, reached=1000, most=10**4)
+    assert len(found) < 10**4
+    assert any(packed_now.timely for packed_now in found)
+    refutation = Refutation(boundaries, Covering, most=255, effort=10**9)
+    assert refutation.find(found[-1].value - 1) is not None
+    assert refutation.find(found[-1].value + 2) is None
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 4])
+def test_as_many_plans_pass_as_are_wanted(wanted):
+    """Tests that the search for cases goes on until so many whole plans pass, all of them different."""
+    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
+    refutation = Refutation(boundaries, Covering, most=255, effort=10**9, wanted=wanted)
+    assert refutation.find(300) is None
+    assert len(set(refutation.timely)) == len(refutation.timely) == refutation.num_passed == wanted
+
+
+def test_a_bound_that_goes_on_has_a_certificate():
+    """Tests that every step states the best bound so far, and that the last one is derived again."""
+    problem = timed(starved(Random(109)))
+    costs = CostModel(problem)
+    first = make_bound(problem, costs)
+    params = BoundParams(max_s=0.01)
+    steps = raise_bound(costs, first, make_covering=Covering, reached=lambda: None, params=params)
+    bounds = list(islice(steps, 200))
+    values = [bound.value_ns for bound in bounds]
+    assert values == sorted(values)
+    assert values[-1] > first.value_ns
+    assert check_certificate(problem, json.loads(json.dumps(bounds[-1].certificate))) == values[-1]
