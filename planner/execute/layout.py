@@ -141,6 +141,7 @@ def make_layout(plan: Plan) -> Layout:
     """Give every device its rank; raises ValueError for a plan that this executor cannot run as written."""
     _require_own_devices(plan)
     require_whole_samples(plan)
+    _require_equal_shares(plan)
     _require_full_recomputation(plan)
     pipelines = _find_pipelines(plan)
     devices = tuple(device for pipeline in pipelines or [list(plan.devices)] for device in pipeline)
@@ -244,6 +245,15 @@ def require_whole_samples(plan: Plan) -> None:
             "profile says microbatch_size = null: state the samples of a microbatch in the profile and plan again, or "
             "plan with max_replicas = 1"
         )
+
+
+def _require_equal_shares(plan: Plan) -> None:
+    for number, stage in enumerate(plan.stages):
+        if stage.samples:
+            raise ValueError(
+                f"stage {number} has samples = {list(stage.samples)}, and replicas take equal shares of every "
+                "microbatch here; plan with unequal_shares = false"
+            )
 
 
 def _require_plain_parts(stage: Stage, number: int) -> None:

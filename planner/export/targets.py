@@ -78,7 +78,7 @@ def renumbered(plan: Plan) -> Plan:
 MOST_CHUNKS = 12
 """Virtual stages per rank that are looked at for Megatron-LM; published layouts have up to eight."""
 
-_SINGLE = {"max_width": 1, "split_placement": False, "skip_edges": False}
+_SINGLE = {"max_width": 1, "split_placement": False, "unequal_shares": False, "skip_edges": False}
 _KEPT = {"recompute": False, "recompute_layers": False}
 _LOOPED = {"split_backward": False, "uneven_replication": False, "shard_optimizer": "together", "order": "looped"}
 

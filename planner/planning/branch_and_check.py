@@ -51,7 +51,9 @@ def is_small(problem: Problem) -> bool:
     Partitions are enumerated without sharding, and one latency and one bandwidth per pair are taken for all sizes.
     """
     options, cluster = problem.options, problem.cluster
-    if options.split_placement or problem.may_shard or any(link.message_times for link in cluster.links):
+    if options.split_placement or options.unequal_shares or problem.may_shard:
+        return False
+    if any(link.message_times for link in cluster.links):
         return False
     edges = problem.profile.edges
     most = sum(max(edge.bytes, edge.backward_bytes) for edge in edges)
