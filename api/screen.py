@@ -16,6 +16,7 @@ from api.formatting import (
     render_percent,
     render_ratio,
     render_recomputed,
+    render_samples,
     render_seconds,
 )
 from api.progress import RunSummary

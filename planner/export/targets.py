@@ -88,8 +88,8 @@ TARGETS = {
         Target(
             name="executor",
             runs="any chunks and order, I and W apart, or on other devices than F (split placement), full "
-            "recomputation per layer, any replicas, with optimizer state sharded or not, skip edges; groups of devices "
-            "(tensor-parallel) of a width that divides heads and units",
+            "recomputation per layer, any replicas, with equal or unequal shares of the samples, with optimizer state "
+            "sharded or not, skip edges; groups of devices (tensor-parallel) of a width that divides heads and units",
             limits={},
             fit=_fit_executor,
         ),
