@@ -220,6 +220,11 @@ class CostModel:
         share = stage.share_of(replica)
         return self._cost_on(stage, device_type=self.group_type(group), width=len(group), share=share)
 
+    def cost_of_samples(self, stage: Stage, group: DeviceGroup, *, samples: int) -> StageCost:
+        """Cost of `stage` on a group that takes so many samples of a microbatch; raises ValueError as `stage_cost`."""
+        share = Fraction(samples, self.problem.profile.microbatch_size or 1)
+        return self._cost_on(stage, device_type=self.group_type(group), width=len(group), share=share)
+
     def parts(self, stage: Stage) -> tuple[SplitPart, ...]:
         """The devices that work for a stage with split placement."""
         has_weight_grad = any(self.problem.profile.by_name[name].is_trainable for name in stage.layers)

@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from planner.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
 from planner.costs import CostModel
 from planner.document import parse_plan, plan_to_plain, render_plan
+from planner.errors import PipeplanError
 from planner.export.targets import TARGETS, restrict
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
-from planner.plan import Plan, Stage
+from planner.plan import Evidence, Plan, Stage
+from planner.planning import make_plan as make_planned
 from planner.problem import Options, Problem
+from planner.progress import Limits
 from planner.simulate import Timeline, simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device
@@ -282,3 +285,60 @@ def test_simulate_knows_shares():
     """Tests that the simulator alone gives the makespan of the drawing: 23 ns and the all-reduce of two bytes."""
     problem, plan = three_to_one()
     assert simulate(problem, plan).makespan_ns == 23 + 2
+
+
+LIMITS = Limits(time_limit_s=600, max_rounds=2)
+
+
+def planned(problem: Problem) -> Plan:
+    return make_planned(problem, limits=LIMITS)
+
+
+def evidence(plan: Plan) -> Evidence:
+    assert plan.evidence is not None
+    return plan.evidence
+
+
+def without_option(problem: Problem) -> Problem:
+    return replace(problem, options=replace(problem.options, unequal_shares=False))
+
+
+@pytest.mark.slow
+def test_the_search_finds_unequal_shares():
+    """Tests that on two unlike devices the search takes 3 + 1 samples, as brute force does, and the fast one alone
+    where shares are equal; the figures are those of docs/search.md."""
+    free = unlike_pair()
+    plan, equal = planned(free), planned(without_option(free))
+    assert [stage.samples for stage in plan.stages] == [(3, 1)]
+    assert (evidence(plan).makespan_ns, evidence(equal).makespan_ns) == (37, 48)
+    assert evidence(plan).makespan_ns == brute_force(free)
+    assert evidence(plan).source == "unequal shares"
+    assert (evidence(plan).bound_kind, evidence(plan).lower_bound_ns) == ("work", 36)
+    assert evidence(plan).solution_status == "feasible"
+
+
+@pytest.mark.slow
+def test_memory_limits_the_samples():
+    """Tests that a device whose memory holds two samples gets no more, whatever its speed."""
+    free = unlike_pair()
+    tight = with_memory(free, {"a": 10 + 2 * 2})
+    plan = planned(tight)
+    assert evidence(plan).makespan_ns == brute_force(tight)
+    taken = {group: n for stage in plan.stages for group, n in zip(stage.replicas, stage.samples, strict=False)}
+    assert taken.get(("a",), 0) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(shortened(6, whole=60)))
+def test_the_option_does_not_hurt(seed: int):
+    """Tests that plans with the option are verified, no worse than those without, and not below the best there is."""
+    free = tiny(seed)
+    try:
+        equal = planned(without_option(free))
+    except PipeplanError:
+        return
+    plan, best = planned(free), brute_force(free)
+    assert verify(free, plan).violations == ()
+    objective = simulate(free, plan).objective_ns(free.options.objective)
+    assert best is not None
+    assert best <= objective <= simulate(without_option(free), equal).objective_ns(free.options.objective)
