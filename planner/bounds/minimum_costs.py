@@ -101,7 +101,7 @@ class Least:
 
     @cached_property
     def time(self) -> LeastWork:
-        """Work on the fastest group: divided by the replicas, no replica needs less time."""
+        """Work on the fastest group: divided by the replicas, none that has an equal share needs less time."""
         return LeastWork(
             forward=self._column(lambda work: work.forward_ns),
             returning=self._column(self.returning),

@@ -1,4 +1,8 @@
-"""Bounds of one layer: what must happen before, in and after it."""
+"""Bounds of one layer: what must happen before, in and after it.
+
+Where replicas take unequal shares, the chains are those of some sample: on average over the samples a stage on r
+replicas takes at least its work / r (docs/bounds.md).
+"""
 
 from collections.abc import Iterable
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from planner.costs import CostModel
 from planner.document import parse_plan, plan_to_plain, render_plan
 from planner.errors import PipeplanError
 from planner.export.targets import TARGETS, restrict
+from planner.fidelity.calibration import calibrate_profile
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
 from planner.plan import Evidence, Plan, Stage
@@ -159,6 +161,13 @@ def test_whoever_cannot_run_them_refuses():
             TARGETS[name].fit(problem, whole)
     with pytest.raises(ValueError, match=r"order = looped with unequal_shares = true"):
         Options(order="looped", split_backward=False, unequal_shares=True)
+
+
+def test_a_profile_is_not_calibrated_with_unlike_actions():
+    """Tests that a run whose replicas took unequal shares is refused as a calibration, with what to do instead."""
+    problem, plan = three_to_one()
+    with pytest.raises(ValueError, match=r"stage 0 has samples = \[3, 1\].*unequal_shares = false"):
+        calibrate_profile(problem.profile, SimpleNamespace(plan=plan), source="run")
 
 
 @given(case=unequal_cases())
