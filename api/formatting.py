@@ -90,5 +90,10 @@ def render_groups(groups: Sequence[DeviceGroup], *, width: int = 20) -> str:
     return _cut(text, width - len(tail)) + tail
 
 
+def render_samples(stage: Stage) -> str:
+    """How many samples each replica takes, ` 3+1`, where these are unequal; otherwise nothing."""
+    return f" {'+'.join(map(str, stage.samples))}" if stage.samples else ""
+
+
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -207,7 +207,7 @@ ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_devices
 """Options that a switch `--no-...` of the command line turns off."""
 
 
-PERMISSIONS = ("recompute", "recompute_layers", "split_placement")
+PERMISSIONS = ("recompute", "recompute_layers", "split_placement", "unequal_shares")
 """Options that a switch of the same name turns on."""
 
 

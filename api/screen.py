@@ -16,6 +16,7 @@ from api.formatting import (
     render_percent,
     render_ratio,
     render_recomputed,
+    render_samples,
     render_seconds,
 )
 from api.progress import RunSummary
@@ -104,7 +105,7 @@ def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping
     peak = peak_bytes.get(fullest.name, 0)
     yield str(number)
     yield one_line(render_recomputed(stage) + render_layers(stage.layers))
-    yield one_line(render_groups(stage.replicas) + (" ÷" if stage.is_sharded else ""))
+    yield one_line(render_groups(stage.replicas) + render_samples(stage) + (" ÷" if stage.is_sharded else ""))
     yield render_ms(cost.forward_ns)
     yield render_ms(cost.input_grad_ns)
     yield render_ms(cost.weight_grad_ns) if cost.has_weight_grad else ABSENT

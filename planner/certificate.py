@@ -98,6 +98,8 @@ def make_bound(
     if problem.options.objective == "makespan":
         number, _ = paths.find_layer(least)
         certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
+    if problem.options.unequal_shares:
+        return max((_make(least, certificate) for certificate in certificates), key=lambda bound: bound.value_ns)
     if _is_placed(problem):
         certificates.append({"kind": "schedule"})
     bounds = [_make(least, certificate) for certificate in certificates]
@@ -400,7 +402,7 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
-    if problem.options.split_placement:
+    if problem.options.split_placement or problem.options.unequal_shares:
         return None
     least = Least(problem, costs)
     reason = memory.prove_infeasible(least)
@@ -422,6 +424,10 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     if kind != "work" and least.problem.options.split_placement:
         raise ValueError(
             f"certificate: a bound of kind {kind!r} does not hold where I and W may be placed apart from F"
+        )
+    if kind not in ("work", "layer", "path") and least.problem.options.unequal_shares:
+        raise ValueError(
+            f"certificate: a bound of kind {kind!r} does not hold where replicas may take unequal shares of the samples"
         )
     needs_makespan = kind in ("layer", "path")
     if needs_makespan and least.problem.options.objective != "makespan":

@@ -11,7 +11,7 @@ from functools import cache
 
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Stage
 from planner.problem import Problem
-from planner.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of
+from planner.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of, replica_ranges
 from profiles.model_profile import Edge, Layer, LayerCost, WidthBytes
 
 
@@ -217,7 +217,13 @@ class CostModel:
     def stage_cost(self, stage: Stage, replica: int) -> StageCost:
         """Cost of replica number `replica` of `stage`; raises ValueError where a cost was not measured."""
         group = stage.replicas[replica]
-        return self._cost_on(stage, device_type=self.group_type(group), width=len(group))
+        share = stage.share_of(replica)
+        return self._cost_on(stage, device_type=self.group_type(group), width=len(group), share=share)
+
+    def cost_of_samples(self, stage: Stage, group: DeviceGroup, *, samples: int) -> StageCost:
+        """Cost of `stage` on a group that takes so many samples of a microbatch; raises ValueError as `stage_cost`."""
+        share = Fraction(samples, self.problem.profile.microbatch_size or 1)
+        return self._cost_on(stage, device_type=self.group_type(group), width=len(group), share=share)
 
     def parts(self, stage: Stage) -> tuple[SplitPart, ...]:
         """The devices that work for a stage with split placement."""
@@ -232,7 +238,7 @@ class CostModel:
         W keeps its share of the weight stash from one to the other.
         """
         device_type = self.group_type((part.device,))
-        whole = self._cost_on(stage, device_type=device_type, width=1)
+        whole = self._cost_on(stage, device_type=device_type, width=1, share=Fraction(1))
         kept = part_of(part.share, whole.weight_stash_bytes) if "W" in part.kinds else 0
         cost = replace(
             whole,
@@ -258,8 +264,8 @@ class CostModel:
         overhead = self.problem.profile.overhead_ns(device_type, "I")
         return part_of(part.share, sum(work.input_grad_ns for work in works)) + overhead
 
-    def _make_stage_cost(self, stage: Stage, *, device_type: str, width: int) -> StageCost:
-        replicas = len(stage.replicas)
+    def _make_stage_cost(self, stage: Stage, *, device_type: str, width: int, share: Fraction) -> StageCost:
+        replicas = share.denominator if share.numerator == 1 else 1 / share
         layers = [self.problem.profile.by_name[name] for name in stage.layers]
         works = [self._require_work(name, device_type, width=width, replicas=replicas) for name in stage.layers]
         sizes = [_require_bytes(layer, width) for layer in layers]
@@ -304,9 +310,10 @@ class CostModel:
     def _require_work(self, name: str, device_type: str, *, width: int, replicas: int | Fraction) -> LayerWork:
         work = self.layer_work(name, device_type, width=width, replicas=replicas)
         if work is None:
+            share = 1 / Fraction(replicas)
             raise ValueError(
-                f"layer {name!r} has no cost on {device_type!r} at width {width} for 1/{replicas} of the microbatch; "
-                "measure it there, or use another width or number of replicas"
+                f"layer {name!r} has no cost on {device_type!r} at width {width} for {share.numerator}/"
+                f"{share.denominator} of the microbatch; measure it there, or use another width or number of replicas"
             )
         return work
 
@@ -324,7 +331,7 @@ class CostModel:
         """Look for the routes of all transfers between the stages at once."""
         wanted = []
         for (a, b), traffic in self.traffic(stages).items():
-            for i, j, share, whole in overlaps(len(stages[a].replicas), len(stages[b].replicas)):
+            for i, j, share, whole in replica_overlaps(stages[a], stages[b]):
                 sender, receiver = stages[a].replicas[i][0], stages[b].replicas[j][0]
                 if sender != receiver:
                     wanted.append((sender, receiver, _ceil(traffic.forward_bytes * share, whole)))
@@ -359,10 +366,10 @@ class CostModel:
                 if is_split and receiver == a:
                     self._add_gradient_buffers(static, (stages[a], stages[b]), size=size)
                     continue
-                for group in stages[receiver].replicas:
+                for replica, group in enumerate(stages[receiver].replicas):
                     if stages[sender].replicas != (group,):
                         for device in group:
-                            static[device] += _ceil(buffers * size, len(stages[receiver].replicas))
+                            static[device] += _ceil(buffers * size, 1 / stages[receiver].share_of(replica))
         for stage in stages:
             if stage.is_split:
                 self._add_part_bytes(static, stage)
@@ -491,8 +498,7 @@ class CostModel:
         """The costs among `stages` that were interpolated or scaled, in words, for a plan's evidence."""
         found: dict[tuple[str, str, int, Fraction], int] = {}
         for stage in stages:
-            shares = {Fraction(1, len(stage.replicas)), *(part.share for part in self._input_grad_parts(stage))}
-            for group in dict.fromkeys((self.group_type(g), len(g)) for g in stage.groups):
+            for group, shares in self._shares_on(stage).items():
                 for name, share in itertools.product(stage.layers, sorted(shares, reverse=True)):
                     work = self.layer_work(name, group[0], width=group[1], replicas=1 / share)
                     if work is not None and work.source != "measured":
@@ -513,6 +519,15 @@ class CostModel:
             for number, stage in enumerate(stages)
             if len(stage.replicas) > 1 or len(self._input_grad_parts(stage)) > 1
         )
+
+    def _shares_on(self, stage: Stage) -> dict[tuple[str, int], set[Fraction]]:
+        """Per device type and width of its groups: for which shares of a microbatch they run actions of a stage."""
+        parts = {part.share for part in self._input_grad_parts(stage)}
+        found: dict[tuple[str, int], set[Fraction]] = {}
+        for number, group in enumerate(stage.groups):
+            own = {Fraction(1), *parts} if stage.is_split else {stage.share_of(number)}
+            found.setdefault((self.group_type(group), len(group)), set()).update(own)
+        return found
 
     def _input_grad_parts(self, stage: Stage) -> list[SplitPart]:
         """The parts that share I of a stage with split placement."""
@@ -562,6 +577,15 @@ def overlaps(num_senders: int, num_receivers: int) -> list[tuple[int, int, int, 
     return pairs
 
 
+def replica_overlaps(sender: Stage, receiver: Stage) -> list[tuple[int, int, int, int]]:
+    """All pairs of replicas of two stages that share samples, as `overlaps` lists them."""
+    if not sender.samples and not receiver.samples:
+        return overlaps(len(sender.replicas), len(receiver.replicas))
+    ranges = itertools.product(replica_ranges(sender), replica_ranges(receiver))
+    shares = [(a.number, b.number, common(a, b)) for a, b in ranges]
+    return [(i, j, share.numerator, share.denominator) for i, j, share in shares if share]
+
+
 def _with_parts(stated: Iterable[tuple[int | None, int]], width: int) -> int:
     """Bytes per device of a group: as stated, and the others, which are those of the whole layer, in equal parts."""
     pairs = list(stated)
@@ -582,5 +606,5 @@ def _require_bytes(layer: Layer, width: int) -> Layer | WidthBytes:
     return size
 
 
-def _ceil(numerator: int, denominator: int) -> int:
+def _ceil(numerator: int, denominator: int | Fraction) -> int:
     return -(-numerator // denominator)

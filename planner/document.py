@@ -70,13 +70,14 @@ def _problem_to_plain(problem: ProblemReference) -> dict[str, Any]:
 
 
 def _stage_to_plain(stage: Stage) -> dict[str, Any]:
-    """Sharding and split placement are mentioned only where they are used."""
+    """Sharding, unequal shares and split placement are mentioned only where they are used."""
     shares = {"input_grad_replicas": stage.input_grad_replicas, "weight_grad_replicas": stage.weight_grad_replicas}
     return {
         "layers": list(stage.layers),
         "replicas": [list(group) for group in stage.replicas],
         "recompute": stage.recompute if isinstance(stage.recompute, bool) else dict(stage.recompute),
         **({} if stage.shard == "none" else {"shard": stage.shard}),
+        **({"samples": list(stage.samples)} if stage.samples else {}),
     } | {
         key: [{"group": list(share.group), "share": [share.numerator, share.denominator]} for share in value]
         for key, value in shares.items()
@@ -193,6 +194,7 @@ def _read_stage(reader: "_DocumentReader") -> Stage:
         shard=_read_shard(reader, num_replicas=len(replicas)),
         input_grad_replicas=_read_shares(reader, "input_grad_replicas"),
         weight_grad_replicas=_read_shares(reader, "weight_grad_replicas"),
+        samples=_read_sizes(reader.optional("samples", list)) or (),
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy
 
 from planner.actions import KINDS, Action
-from planner.costs import CostModel, LayerWork, checkpoint_bytes, overlap
+from planner.costs import CostModel, LayerWork, checkpoint_bytes, replica_overlaps
 from planner.device_groups import list_groups, overlap_anywhere
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
 from planner.problem import Options, Problem
@@ -449,28 +449,24 @@ def _make_flows(
 ) -> list[Transfer]:
     flows = []
     for (a, b), traffic in costs.traffic(stages).items():
-        senders, receivers = stages[a].replicas, stages[b].replicas
-        for i, sender in enumerate(senders):
-            for j, receiver in enumerate(receivers):
-                share, whole = overlap(i, j, num_senders=len(senders), num_receivers=len(receivers))
-                if not share:
-                    continue
-                ends = [(sender[0], receiver[0], traffic.forward_bytes, (a, i), (b, j), False)]
-                if traffic.has_gradient:
-                    ends.append((receiver[0], sender[0], traffic.backward_bytes, (b, j), (a, i), True))
-                for source, target, size, from_lane, to_lane, is_backward in ends:
-                    part = -(-size * share // whole)
-                    route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
-                    duration = 0 if route is None else route.duration_ns(part)
-                    flows.append(
-                        Transfer(
-                            sender=lane_of[from_lane],
-                            receiver=lane_of[to_lane],
-                            is_backward=is_backward,
-                            duration=duration,
-                            links=() if route is None or duration == 0 else route.links,
-                        )
+        for i, j, share, whole in replica_overlaps(stages[a], stages[b]):
+            sender, receiver = stages[a].replicas[i][0], stages[b].replicas[j][0]
+            ends = [(sender, receiver, traffic.forward_bytes, (a, i), (b, j), False)]
+            if traffic.has_gradient:
+                ends.append((receiver, sender, traffic.backward_bytes, (b, j), (a, i), True))
+            for source, target, size, from_lane, to_lane, is_backward in ends:
+                part = -(-size * share // whole)
+                route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
+                duration = 0 if route is None else route.duration_ns(part)
+                flows.append(
+                    Transfer(
+                        sender=lane_of[from_lane],
+                        receiver=lane_of[to_lane],
+                        is_backward=is_backward,
+                        duration=duration,
+                        links=() if route is None or duration == 0 else route.links,
                     )
+                )
     return flows
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from planner.actions import Action
@@ -49,7 +50,7 @@ class Stage:
     layers: tuple[str, ...]
     """Names of the layers, in the profile's topological order."""
     replicas: tuple[DeviceGroup, ...]
-    """The device groups; each takes an equal share of every microbatch."""
+    """The device groups; each takes a share of every microbatch, an equal one unless `samples` says otherwise."""
     recompute: bool | RecomputeMap = False
     """Whether activations are recomputed in the backward pass; true: those of all layers, fully; or which layers do,
     and by which kind."""
@@ -59,6 +60,12 @@ class Stage:
     """Split placement: who runs I; empty: the stage's own replicas."""
     weight_grad_replicas: tuple[Share, ...] = ()
     """Split placement: who runs W; empty: the stage's own replicas."""
+    samples: tuple[int, ...] = ()
+    """How many samples of every microbatch each replica takes, where these are unequal; empty: equally many."""
+
+    def share_of(self, replica: int) -> Fraction:
+        """What one of its replicas takes of every microbatch."""
+        return Fraction(self.samples[replica], sum(self.samples)) if self.samples else Fraction(1, len(self.replicas))
 
     @property
     def is_sharded(self) -> bool:

@@ -80,6 +80,8 @@ class Options:
     """I keeps its workspace until the W of the same stage and microbatch has ended, which runs in it."""
     split_placement: bool = False
     """Plans may place W, or half of every I, of a stage on other devices; only the bound on the work covers that."""
+    unequal_shares: bool = False
+    """Replicas of a stage may take unequal shares of whole samples; only bounds that hold then are used."""
     synchronisation: Synchronisation = "after"
     """When and where the gradients of a replicated stage are synchronised."""
     pinned: tuple[PinnedLayer, ...] = ()
@@ -110,6 +112,11 @@ class Options:
             raise ValueError(
                 "options: order = looped with split_backward = true; programs that run stages in a loop have whole "
                 "backward passes only: set split_backward to false"
+            )
+        if self.order == "looped" and self.unequal_shares:
+            raise ValueError(
+                "options: order = looped with unequal_shares = true; programs that run stages in a loop cut every "
+                "microbatch evenly: set unequal_shares to false"
             )
         self._require_cost()
         if self.placement is not None:
@@ -325,7 +332,7 @@ class Problem:
     @property
     def may_shard(self) -> bool:
         """Whether replicas of some stage may shard the optimizer's state."""
-        return self.options.shard_optimizer != "never" and self.max_replicas > 1
+        return self.options.shard_optimizer != "never" and self.most_replicas > 1
 
     @property
     def replica_limit(self) -> int:
@@ -343,8 +350,14 @@ class Problem:
 
     @property
     def max_replicas(self) -> int:
-        """Largest number of replicas a stage may have."""
+        """Largest number of replicas a stage may have that take equal shares."""
         return self.allowed_replicas[-1]
+
+    @property
+    def most_replicas(self) -> int:
+        """Largest number of replicas a stage may have: with `unequal_shares` each takes a sample at least."""
+        size = self.profile.microbatch_size
+        return min(self.replica_limit, size) if self.options.unequal_shares and size is not None else self.max_replicas
 
     @property
     def stated_profile(self) -> ModelProfile:

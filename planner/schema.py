@@ -92,6 +92,7 @@ _RANGES: dict[str, tuple[int, int | None, str]] = {
     "microbatch_size": (1, None, "samples"),
     "microbatch_sizes": (1, None, "samples"),
     "global_batch_size": (1, None, "samples"),
+    "samples": (1, None, "samples"),
     "rounds": (0, None, "rounds"),
     "bubble": (0, 1, "fraction"),
     "gap": (0, 1, "fraction"),

@@ -3,6 +3,7 @@
 Shares of I are ranges of the microbatch's samples, in the order in which the stage lists them.
 """
 
+import itertools
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -57,12 +58,17 @@ def make_parts(stage: Stage, *, has_weight_grad: bool) -> tuple[SplitPart, ...]:
 
 
 def input_grad_ranges(stage: Stage) -> list[Range]:
-    """Who runs I for which samples: even shares of the replicas, or the parts of a stage with split placement."""
+    """Who runs I for which samples: the replicas, or the parts of a stage with split placement."""
     if stage.is_split:
         parts = enumerate(make_parts(stage, has_weight_grad=True))
         return [Range(index, part.start, part.end) for index, part in parts if part.share]
-    count = len(stage.replicas)
-    return [Range(index, Fraction(index, count), Fraction(index + 1, count)) for index in range(count)]
+    return replica_ranges(stage)
+
+
+def replica_ranges(stage: Stage) -> list[Range]:
+    """Which samples each replica takes, in the order in which the stage lists them."""
+    ends = list(itertools.accumulate(map(stage.share_of, range(len(stage.replicas))), initial=Fraction(0)))
+    return [Range(index, start, end) for index, (start, end) in enumerate(itertools.pairwise(ends))]
 
 
 def common(a: Range, b: Range) -> Fraction:

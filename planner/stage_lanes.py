@@ -8,7 +8,7 @@ stage that queues for its links.
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from planner.costs import CostModel, StageCost, StageTraffic, overlaps
+from planner.costs import CostModel, StageCost, StageTraffic, replica_overlaps
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
 from planner.split_placement import common, input_grad_ranges, part_of
@@ -73,7 +73,7 @@ def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanLanes:
         if plan.stages[a].is_split or plan.stages[b].is_split:
             _connect_split(plan, (stages[a], stages[b]), traffic=traffic, costs=costs)
             continue
-        for i, j, share, whole in overlaps(len(stages[a]), len(stages[b])):
+        for i, j, share, whole in replica_overlaps(plan.stages[a], plan.stages[b]):
             sender, receiver = stages[a][i], stages[b][j]
             size = -(-traffic.forward_bytes * share // whole)
             sender.forward_to.append(_leg(problem, sender, receiver=receiver, num_bytes=size))
@@ -112,7 +112,7 @@ def _connect_split(
     problem = costs.problem
     stages = [plan.stages[lanes[0].stage] for lanes in ends]
     makers, takers = (lanes[: len(stage.replicas)] for lanes, stage in zip(ends, stages, strict=True))
-    for i, j, share, whole in overlaps(len(makers), len(takers)):
+    for i, j, share, whole in replica_overlaps(*stages):
         size = -(-traffic.forward_bytes * share // whole)
         makers[i].forward_to.append(_leg(problem, makers[i], receiver=takers[j], num_bytes=size))
         takers[j].num_inputs += 1

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise, product
 from random import Random
 
 from hypothesis import strategies as st
@@ -449,14 +450,54 @@ def _links_between(problem: Problem, stages: Sequence[Stage]) -> tuple[Seats, Se
     for edge in problem.profile.edges:
         a, b = stage_of[edge.producer], stage_of[edge.consumer]
         if a != b:
-            counts = len(stages[a].replicas), len(stages[b].replicas)
-            pairs = [(i, j) for i in range(counts[0]) for j in range(counts[1])]
-            for i, j in pairs:
-                if i * counts[1] < (j + 1) * counts[0] and j * counts[0] < (i + 1) * counts[1]:
+            for (i, made), (j, used) in product(*(enumerate(_ranges(stages[s])) for s in (a, b))):
+                if max(made[0], used[0]) < min(made[1], used[1]):
                     forward[b, j].append((a, i))
                     if edge.has_gradient:
                         backward[a, i].append((b, j))
     return forward, backward
+
+
+def _ranges(stage: Stage) -> list[tuple[Fraction, Fraction]]:
+    """Where the samples of every replica begin and end, in parts of a microbatch."""
+    parts = stage.samples or (1,) * len(stage.replicas)
+    return [
+        (Fraction(sum(parts[:r]), sum(parts)), Fraction(sum(parts[: r + 1]), sum(parts))) for r in range(len(parts))
+    ]
+
+
+@st.composite
+def unequal_cases(draw: st.DrawFn) -> tuple[Problem, Plan]:
+    """Problems with a valid plan each, in which the replicas of some stages take unequal shares of the samples."""
+    return random_unequal_case(draw(RANDOMS))
+
+
+def random_unequal_case(rng: Random) -> tuple[Problem, Plan]:
+    """A random plan whose stages take random shares, where their layers have costs for these."""
+    problem = random_problem(rng)
+    problem = replace(problem, options=replace(problem.options, unequal_shares=True))
+    stages = tuple(random_shares(rng, problem, stage) for stage in random_stages(rng, problem))
+    return problem, Plan(
+        problem=problem.reference(), stages=stages, schedule=random_schedule(rng, problem, stages=stages)
+    )
+
+
+def random_shares(rng: Random, problem: Problem, stage: Stage) -> Stage:
+    """The stage on random groups, which take unequal shares of the samples where that is possible."""
+    size, costs = problem.profile.microbatch_size or 1, CostModel(problem)
+    for _ in range(8):
+        groups = random_groups(rng, problem)
+        if 1 < len(groups) <= size:
+            ends = [0, *sorted(rng.sample(range(1, size), len(groups) - 1)), size]
+            samples = tuple(b - a for a, b in pairwise(ends))
+            if len(set(samples)) > 1 and all(
+                costs.layer_work(name, costs.group_type(group), width=len(group), replicas=Fraction(size, taken))
+                is not None
+                for name in stage.layers
+                for group, taken in zip(groups, samples, strict=True)
+            ):
+                return replace(stage, replicas=groups, samples=samples)
+    return stage
 
 
 @st.composite

@@ -369,6 +369,14 @@ SplitPlacement = Annotated[
         "--split-placement", help="W, or half of I, of a stage may run on another device.", rich_help_panel=_WHAT
     ),
 ]
+UnequalShares = Annotated[
+    bool,
+    typer.Option(
+        "--unequal-shares",
+        help="Replicas of a stage may take unequal shares of whole samples.",
+        rich_help_panel=_WHAT,
+    ),
+]
 ReceiveBuffers = Annotated[
     int | None,
     typer.Option(

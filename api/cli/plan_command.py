@@ -73,6 +73,7 @@ class DecisionOptions(NamedTuple):
     recompute: arg.Recompute = False
     recompute_layers: arg.RecomputeLayers = False
     split_placement: arg.SplitPlacement = False
+    unequal_shares: arg.UnequalShares = False
     receive_buffers: arg.ReceiveBuffers = None
     synchronisation: arg.Synchronisation = None
     shard_optimizer: arg.ShardOptimizer = None

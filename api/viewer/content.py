@@ -125,7 +125,7 @@ def _stage(costs: CostModel, stage: Stage, *, rows: Mapping[str, int]) -> dict[s
 def _layer_ns(costs: CostModel, stage: Stage, *, layer: str) -> int:
     """Forward and both gradients of one microbatch, summed over the replicas; 0 where the profile has no figure."""
     device_type = costs.problem.cluster.by_name[stage.replicas[0][0]].type
-    work = costs.layer_work(layer, device_type, width=len(stage.replicas[0]), replicas=len(stage.replicas))
+    work = costs.layer_work(layer, device_type, width=len(stage.replicas[0]), replicas=1 / stage.share_of(0))
     return 0 if work is None else work.forward_ns + work.input_grad_ns + work.weight_grad_ns
 
 

@@ -230,7 +230,7 @@ def for_each(figure: Callable[..., int], *columns: Integers) -> Integers:
 def _require_small(problem: Problem) -> None:
     """Refuse what the cases do not cover, and what would take too long."""
     options, profile = problem.options, problem.profile
-    if options.objective != "makespan" or options.split_placement:
+    if options.objective != "makespan" or options.split_placement or options.unequal_shares:
         raise TooManyCasesError("certificate: a refutation holds for the makespan, without split placement")
     if options.recompute_layers:
         raise TooManyCasesError("certificate: a refutation holds where all layers of a stage recompute, or none")

@@ -62,12 +62,13 @@ class Least:
         """Work of a layer for every number of replicas that a stage may have, or for those at which it is extreme.
 
         Per sample, the cost is a constant plus a multiple of 1 / size between two measured sizes, and constant beyond
-        them: hence least, for any share of a microbatch, at a measured size or at the whole.
+        them: hence least, for any share of a microbatch, at a measured size or at the whole. What replicas exchange
+        adds a positive multiple of 1 / size below the whole, and nothing there.
         """
         profile, replicas = self.problem.profile, set[int | Fraction](self.problem.allowed_replicas)
         if profile.has_one_size and profile.scales_linearly:
             replicas = {1}
-        elif self.problem.options.split_placement:
+        elif self.problem.options.split_placement or self.problem.options.unequal_shares:
             size = profile.microbatch_size or 1
             sizes = {cost.microbatch_size or size for cost in layer.costs}
             replicas |= {Fraction(size, each) for each in sizes if each <= size}
@@ -100,7 +101,7 @@ class Least:
 
     @cached_property
     def time(self) -> LeastWork:
-        """Work on the fastest group: divided by the replicas, no replica needs less time."""
+        """Work on the fastest group: divided by the replicas, none that has an equal share needs less time."""
         return LeastWork(
             forward=self._column(lambda work: work.forward_ns),
             returning=self._column(self.returning),
@@ -150,7 +151,7 @@ class Least:
     @cached_property
     def sharers(self) -> int:
         """The most replicas that hold and step a part each of the optimizer's state; 1 where they may not."""
-        return self.problem.max_replicas if self.problem.may_shard else 1
+        return self.problem.most_replicas if self.problem.may_shard else 1
 
     @cached_property
     def ring_rounds(self) -> int:
@@ -172,14 +173,19 @@ class Least:
         return self.problem.profile.optimizer_ns + most
 
     def weighted_load(self, weights: dict[str, int]) -> list[int]:
-        """Per layer: the least of weight x (device time of all microbatches + the optimizer's step) over the types."""
+        """Per layer: the least of weight x (device time of all microbatches + the optimizer's step) over the types.
+
+        Replicas that shard take equal parts of the step: where their shares of the samples may differ, the least of
+        each is taken on its own.
+        """
         count, steps = self.problem.num_microbatches, self.steps_per_type
         columns = self.work_per_type(lambda work: work.forward_ns + work.backward_ns)
         together = [
             min(weights[t] * (count * columns[t][number] + steps[t][number]) for t in dict.fromkeys(row_types))
             for number, row_types in enumerate([name for name, _, _ in row] for row in self._table)
         ]
-        if not self.problem.options.split_placement:
+        options = self.problem.options
+        if not options.split_placement and not (options.unequal_shares and self.problem.may_shard):
             return together
         least = [min(weights[t] * steps[t][number] for t in steps) for number in range(len(self.layers))]
         apart = [count * work + step for work, step in zip(self.weighted_work(weights), least, strict=True)]

@@ -1,4 +1,8 @@
-"""Bounds of one layer: what must happen before, in and after it."""
+"""Bounds of one layer: what must happen before, in and after it.
+
+Where replicas take unequal shares, the chains are those of some sample: on average over the samples a stage on r
+replicas takes at least its work / r (docs/bounds.md).
+"""
 
 from collections.abc import Iterable
 
@@ -31,7 +35,7 @@ def _longest(least: Least, durations: Integers, *, backward: bool) -> list[int]:
     for number, duration in enumerate(durations.tolist()):
         for consumer in out[number]:
             reached[consumer] = max(reached[consumer], reached[number] + duration)
-    return [length // least.problem.max_replicas for length in reached]
+    return [length // least.problem.most_replicas for length in reached]
 
 
 def layer_bound(least: Least, number: int) -> int:
@@ -42,7 +46,7 @@ def layer_bound(least: Least, number: int) -> int:
     stages have at most R replicas), and the stage's gradients, at least the layer's own, are synchronised after that.
     It is tight for a layer that is too large for one device and too slow to synchronise.
     """
-    replicas = range(1, least.problem.max_replicas + 1)
+    replicas = range(1, least.problem.most_replicas + 1)
     return _least_time(least, number, head=heads(least)[number], replicas=replicas)
 
 
@@ -55,7 +59,7 @@ def _least_time(least: Least, number: int, *, head: int, replicas: Iterable[int]
 
 def find_layer(least: Least) -> tuple[int, int]:
     """The layer with the largest `layer_bound`, and that bound."""
-    before, most = heads(least), least.problem.max_replicas
+    before, most = heads(least), least.problem.most_replicas
     few = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
     at_most = [_least_time(least, layer, head=head, replicas=few) for layer, head in enumerate(before)]
     best = (0, 0)
@@ -76,6 +80,6 @@ def path_bound(least: Least) -> int:
     """
     before, after = heads(least), tails(least)
     both = (least.time.forward + least.time.returning).tolist()
-    most, count = least.problem.max_replicas, least.problem.num_microbatches
+    most, count = least.problem.most_replicas, least.problem.num_microbatches
     found = [a + count * time // most + b for a, time, b in zip(before, both, after, strict=True)]
     return int(max(found)) + least.optimizer_ns

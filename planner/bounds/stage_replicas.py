@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.costs import CostModel, StageCost, StageTraffic, overlap
+from planner.costs import CostModel, StageCost, StageTraffic, replica_overlaps
 from planner.plan import Stage
 from planner.problem import Problem
 
@@ -133,22 +133,21 @@ def _make_flows(
     """Every pair of replicas exchanges the overlap of its sample ranges."""
     flows = []
     senders, receivers = (stages[number].replicas for number in pair)
-    for i, a in enumerate(senders):
-        for j, b in enumerate(receivers):
-            share, whole = overlap(i, j, num_senders=len(senders), num_receivers=len(receivers))
-            ends = [(a, b, first[pair[0]] + i, first[pair[1]] + j, traffic.forward_bytes, False)]
-            if traffic.has_gradient:
-                ends.append((b, a, first[pair[1]] + j, first[pair[0]] + i, traffic.backward_bytes, True))
-            for source, target, sender, receiver, size, is_backward in ends if share else ():
-                part = -(-size * share // whole)
-                route = None if source[0] == target[0] else problem.cluster.route(source[0], target[0], num_bytes=part)
-                flows.append(
-                    Transfer(
-                        sender=sender,
-                        receiver=receiver,
-                        is_backward=is_backward,
-                        duration=0 if route is None else route.duration_ns(part),
-                        links=() if route is None else route.links,
-                    )
+    for i, j, share, whole in replica_overlaps(*(stages[number] for number in pair)):
+        a, b = senders[i][0], receivers[j][0]
+        ends = [(a, b, first[pair[0]] + i, first[pair[1]] + j, traffic.forward_bytes, False)]
+        if traffic.has_gradient:
+            ends.append((b, a, first[pair[1]] + j, first[pair[0]] + i, traffic.backward_bytes, True))
+        for source, target, sender, receiver, size, is_backward in ends:
+            part = -(-size * share // whole)
+            route = None if source == target else problem.cluster.route(source, target, num_bytes=part)
+            flows.append(
+                Transfer(
+                    sender=sender,
+                    receiver=receiver,
+                    is_backward=is_backward,
+                    duration=0 if route is None else route.duration_ns(part),
+                    links=() if route is None else route.links,
                 )
+            )
     return flows

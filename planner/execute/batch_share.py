@@ -1,6 +1,5 @@
 """What one process takes of an iteration's batch."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -54,7 +53,7 @@ class BatchCutter:
         return batch
 
     def cut(self, given: Batch | None) -> BatchShare:
-        """Raises ValueError if it cannot be cut evenly."""
+        """Raises ValueError if it cannot be cut for every stage."""
         if given is None:
             return BatchShare({}, None)
         inputs, target = given
@@ -68,22 +67,24 @@ class BatchCutter:
 
     def part(self, tensor: torch.Tensor, stage: int) -> torch.Tensor:
         """The samples of a stage's replica here, as (microbatch, sample, ...)."""
-        count, replica = self.layout.num_replicas_of(stage), self.layout.replica_at(stage, self.rank)
-        mine = split_batch(tensor, self.layout, num_replicas=count, replica=replica)
+        samples, replica = self.layout.samples_of(stage), self.layout.replica_at(stage, self.rank)
+        mine = split_batch(tensor, self.layout, samples=samples, replica=replica)
         return ready_to_copy(mine, device=self.device)
 
 
-def split_batch(tensor: torch.Tensor, layout: Layout, *, num_replicas: int, replica: int) -> torch.Tensor:
-    """The samples of one replica of several as (microbatch, sample, ...); raises ValueError if they cannot be cut
-    evenly for every stage.
+def split_batch(tensor: torch.Tensor, layout: Layout, *, samples: Sequence[int], replica: int) -> torch.Tensor:
+    """The samples of one replica of several, which take so many each of as many, as (microbatch, sample, ...).
+
+    Raises ValueError if they cannot be cut for every stage.
     """
-    counts = layout.replica_counts
-    parts = layout.num_microbatches * math.lcm(*counts)
+    parts = layout.num_microbatches * layout.num_parts
     if tensor.dim() == 0 or tensor.shape[0] == 0 or tensor.shape[0] % parts:
         size = "no samples" if tensor.dim() == 0 else f"{tensor.shape[0]} samples"
+        shares = f" with shares of {layout.num_parts} samples" if layout.samples else ""
         raise ValueError(
             f"the batch has {size}, which cannot be cut into {layout.num_microbatches} microbatches for "
-            f"{' and '.join(map(str, counts))} replicas; give a positive multiple of {parts}"
+            f"{' and '.join(map(str, layout.replica_counts))} replicas{shares}; give a positive multiple of {parts}"
         )
-    cut = tensor.reshape(layout.num_microbatches, num_replicas, -1, *tensor.shape[1:])
-    return cut[:, replica]
+    cut = tensor.reshape(layout.num_microbatches, sum(samples), -1, *tensor.shape[1:])
+    start = sum(samples[:replica])
+    return cut[:, start : start + samples[replica]].flatten(1, 2)

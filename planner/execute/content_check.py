@@ -1,5 +1,7 @@
 """All processes compare what should be the same: the batch they were given, and what replicas of a stage hold."""
 
+from typing import Any
+
 from planner.errors import ExecutionError
 from planner.execute.data_agreement import (
     digest_batch,
@@ -22,8 +24,8 @@ def require_fit_batch(given: Batch | None, training: Training, *, layout: Layout
     digest, uneven = None, ""
     if given is not None:
         digest = digest_batch(as_tuple(given[0])), digest_batch([given[1]])
-        counts = {"num_microbatches": layout.num_microbatches, "num_replicas": layout.num_replicas_of(-1)}
-        uneven = "" if training.loss_is_sum else find_uneven_targets(given[1], number=number, **counts)
+        sizes: dict[str, Any] = {"num_microbatches": layout.num_microbatches, "samples": layout.samples_of(-1)}
+        uneven = "" if training.loss_is_sum else find_uneven_targets(given[1], number=number, **sizes)
     told = gather((digest, uneven))
     text = find_batch_difference([each for each, _ in told], devices=layout.devices, number=number)
     text = text or next((each for _, each in told if each), "")

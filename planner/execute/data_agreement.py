@@ -50,19 +50,21 @@ IGNORED = -100
 """Targets that torch's losses leave out."""
 
 
-def find_uneven_targets(target: torch.Tensor, *, num_microbatches: int, num_replicas: int, number: int) -> str:
-    """A sentence if replicas of the last stage have different numbers of targets that count in a microbatch: the mean
-    of their means is not that of the microbatch.
+def find_uneven_targets(target: torch.Tensor, *, num_microbatches: int, samples: Sequence[int], number: int) -> str:
+    """A sentence if replicas of the last stage, which take so many samples each, have other shares of the targets that
+    count in a microbatch: the mean of their means, by their samples, is not that of the microbatch.
     """
-    if num_replicas == 1 or target.is_floating_point() or target.dim() == 0:
+    if len(samples) == 1 or target.is_floating_point() or target.dim() == 0:
         return ""
-    counts = target.ne(IGNORED).reshape(num_microbatches, num_replicas, -1).sum(-1)
-    if bool((counts == counts[:, :1]).all()):
+    by_part = target.ne(IGNORED).reshape(num_microbatches, sum(samples), -1).sum(-1)
+    counts = torch.stack([part.sum(1) for part in torch.split(by_part, list(samples), dim=1)], dim=1)
+    is_uneven = counts * sum(samples) != by_part.sum(1, keepdim=True) * torch.tensor(samples, device=counts.device)
+    if not bool(is_uneven.any()):
         return ""
-    microbatch = int((counts != counts[:, :1]).any(1).nonzero()[0])
+    microbatch = int(is_uneven.any(1).nonzero()[0])
     told = " and ".join(map(str, counts[microbatch].tolist()))
     return (
-        f"iteration {number}: of the targets of microbatch {microbatch}, the {num_replicas} replicas of the last stage "
+        f"iteration {number}: of the targets of microbatch {microbatch}, the {len(samples)} replicas of the last stage "
         f"have {told} that are not {IGNORED}, so the mean of their losses is not the loss of the microbatch; let the "
         "loss add up and say how many count (loss_is_sum and num_tokens), or plan without replicas of the last stage "
         "(pipeplan plan --no-replication)"

@@ -106,9 +106,7 @@ class Execution:
             pieces=pieces,
             wholes=self.parts.wholes,
         )
-        self.totals = LossTotals(
-            self.training, num_replicas=self.layout.num_replicas_of(-1), group=groups.stages[-1], device=device
-        )
+        self.totals = LossTotals(self.training, weight=self._loss_weight, group=groups.stages[-1], device=device)
         self._forward_pass: ForwardPass | None = None
         teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
         first = min((rank for team in teams for rank in team), default=self.rank)
@@ -240,6 +238,8 @@ class Execution:
             if isinstance(stage, RoutedStage):
                 stage.batch = share.batches.get(stage.stage_index, [])
         self.runtime.loss_factor = self.update.scale
+        if self.layout.samples and self.is_last and not self.training.loss_is_sum:
+            self.runtime.loss_factor *= self._loss_weight
         inputs: Tensors = ()
         if self.preparation.rows is None and (rows := share.batches.get(0)):
             inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in zip(*rows, strict=True))
@@ -275,8 +275,15 @@ class Execution:
 
     @property
     def _divisor(self) -> int:
-        """Losses are means over the samples of one replica of the last stage."""
-        return 1 if self.training.loss_is_sum else self.layout.num_microbatches * self.layout.num_replicas_of(-1)
+        """Losses are means over a microbatch's samples: those of replicas that have equal shares count alike."""
+        replicas = 1 if self.layout.samples else self.layout.num_replicas_of(-1)
+        return 1 if self.training.loss_is_sum else self.layout.num_microbatches * replicas
+
+    @property
+    def _loss_weight(self) -> float:
+        """How much the mean over the samples here counts in that over the samples of a microbatch."""
+        samples = self.layout.samples_of(-1)
+        return samples[self.layout.replica_at(-1, self.rank)] / sum(samples) if self.is_last else 0.0
 
     def evaluate(self, batch: int | Batch | None) -> tuple[float, ...]:
         """The losses of every microbatch, in evaluation mode and without gradients; a collective call.
@@ -307,7 +314,7 @@ class Execution:
             Held(
                 stage.stage_index,
                 cast(StageModule, stage.submod),
-                self.preparation.shapes[stage.stage_index].inputs,
+                self.preparation.shape_at(stage.stage_index, rank=self.rank).inputs,
                 share.batches.get(stage.stage_index, []),
             )
             for stage in self.stages

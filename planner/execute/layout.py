@@ -5,6 +5,7 @@ follow the devices in order of their first stage. Otherwise ranks follow the dev
 group (a stage of width w > 1) have a rank each, and all of them run the stage's actions.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -49,6 +50,9 @@ class Layout:
     parts: tuple[tuple[StagePart, ...], ...] = ()
     """Per stage who runs what of it, its owner first, where I or W is elsewhere; of other stages nothing. Empty: no
     stage is split."""
+    samples: tuple[tuple[int, ...], ...] = ()
+    """Per stage how many samples of a planned microbatch each replica takes, of stages with equal shares nothing.
+    Empty: all shares are equal."""
 
     @property
     def world_size(self) -> int:
@@ -84,6 +88,15 @@ class Layout:
     def num_replicas_of(self, stage: int) -> int:
         """Into how many parts a stage cuts every microbatch."""
         return len(self.owners[stage]) // self.width(stage)
+
+    def samples_of(self, stage: int) -> tuple[int, ...]:
+        """How many of as few equal parts of a microbatch as the plan knows each replica of a stage takes."""
+        return (self.samples[stage] if self.samples else ()) or (1,) * self.num_replicas_of(stage)
+
+    @property
+    def num_parts(self) -> int:
+        """Into how many equal parts a microbatch has to be cut so that no replica of any stage cuts one."""
+        return math.lcm(*(sum(self.samples_of(stage)) for stage in range(self.num_stages)))
 
     def replica_at(self, stage: int, rank: int) -> int:
         """Which of a stage's replicas a rank belongs to."""
@@ -141,6 +154,7 @@ def make_layout(plan: Plan) -> Layout:
     """Give every device its rank; raises ValueError for a plan that this executor cannot run as written."""
     _require_own_devices(plan)
     require_whole_samples(plan)
+    _require_sound_shares(plan)
     _require_full_recomputation(plan)
     pipelines = _find_pipelines(plan)
     devices = tuple(device for pipeline in pipelines or [list(plan.devices)] for device in pipeline)
@@ -164,6 +178,7 @@ def make_layout(plan: Plan) -> Layout:
         num_microbatches=plan.problem.num_microbatches,
         widths=widths_of(plan),
         parts=_parts_of(plan, rank),
+        samples=tuple(stage.samples for stage in plan.stages) if _has_unequal_shares(plan) else (),
     )
     return _side_by_side(layout, num_replicas=len(pipelines)) if pipelines else layout
 
@@ -214,9 +229,13 @@ def _stages_without_weight_grad(plan: Plan) -> set[int]:
     return {number for number, stage in enumerate(plan.stages) if not stage.is_split} - with_weight_grad
 
 
+def _has_unequal_shares(plan: Plan) -> bool:
+    return any(stage.samples for stage in plan.stages)
+
+
 def _find_pipelines(plan: Plan) -> list[list[str]]:
     """The devices of every pipeline, replica k of each stage in pipeline k; empty if that cannot be."""
-    if widths_of(plan) or any(stage.is_split for stage in plan.stages):
+    if widths_of(plan) or _has_unequal_shares(plan) or any(stage.is_split for stage in plan.stages):
         return []
     num_replicas = len(plan.stages[0].replicas)
     if any(len(stage.replicas) != num_replicas for stage in plan.stages):
@@ -244,6 +263,18 @@ def require_whole_samples(plan: Plan) -> None:
             "profile says microbatch_size = null: state the samples of a microbatch in the profile and plan again, or "
             "plan with max_replicas = 1"
         )
+
+
+def _require_sound_shares(plan: Plan) -> None:
+    """Where a stage says what its replicas take, it says so for each, and all stages speak of one microbatch."""
+    totals = {sum(stage.samples) for stage in plan.stages if stage.samples}
+    for number, stage in enumerate(plan.stages):
+        is_sound = len(stage.samples) == len(stage.replicas) and min(stage.samples) > 0 and len(totals) == 1
+        if stage.samples and not is_sound:
+            raise ValueError(
+                f"stage {number} has samples = {list(stage.samples)} for {len(stage.replicas)} replicas: give each of "
+                "them 1 at least, in all stages those of one microbatch; plan again"
+            )
 
 
 def _require_plain_parts(stage: Stage, number: int) -> None:

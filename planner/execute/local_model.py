@@ -113,7 +113,7 @@ class LocalModel:
         return found
 
     def _make_stage(self, number: int, cutter: BatchCutter) -> PlanStage:
-        wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
+        wiring, shape = self.preparation.wirings[number], self.preparation.shape_at(number, rank=self.rank)
         if self.layout.parts_of(number):
             return self._make_split_stage(number)
         if self.layout.width(number) > 1:
@@ -131,7 +131,7 @@ class LocalModel:
     def _options(self, number: int) -> dict[str, Any]:
         return {
             "num_stages": self.layout.num_stages,
-            "shape": self.preparation.shapes[number],
+            "shape": self.preparation.shape_at(number, rank=self.rank),
             "device": self.device,
             "group": self.groups.pipeline,
             "log": self.log,
@@ -140,7 +140,7 @@ class LocalModel:
 
     def _make_split_stage(self, number: int) -> SplitStage:
         """A stage whose I or W is elsewhere, tried on two microbatches; its owner has a copy of the layers for that."""
-        wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
+        wiring, shape = self.preparation.wirings[number], self.preparation.shape_at(number, rank=self.rank)
         modules = []
         for _ in range(1 + (self.rank in self.layout.owners[number])):
             layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
@@ -164,12 +164,12 @@ class LocalModel:
 
     def _trial_inputs(self, number: int, place: int) -> Tensors:
         """What a stage could be given for a microbatch of batch 0: noise where it comes from other stages."""
-        shape = self.preparation.shapes[number]
+        shape = self.preparation.shape_at(number, rank=self.rank)
         values = unflatten(stand_ins(shape.inputs, device=self.device, seed=1 - place), shape.counts)
         if BATCH in values:
             with calling("the batch of iteration 0"):
                 inputs, _ = self.training.batch(0)
-            cut = (split_batch(each, self.layout, num_replicas=1, replica=0)[place] for each in as_tuple(inputs))
+            cut = (split_batch(each, self.layout, samples=(1,), replica=0)[place] for each in as_tuple(inputs))
             values[BATCH] = tuple(tensor.to(self.device) for tensor in cut)
         return tuple(tensor for tensors in values.values() for tensor in tensors)
 
@@ -177,7 +177,7 @@ class LocalModel:
         """The layers of a stage that a group runs together, each made whole, cut and tried before the next one is made;
         a collective call of the group.
         """
-        wiring, shape = self.preparation.wirings[number], self.preparation.shapes[number]
+        wiring, shape = self.preparation.wirings[number], self.preparation.shape_at(number, rank=self.rank)
         trial = GroupTrial(self.training, group=self.groups.teams[number], device=self.device)
         values = unflatten(stand_ins(shape.inputs, device=self.device), shape.counts)
         if BATCH in values:

@@ -13,9 +13,11 @@ from planner.execute.user_code import calling
 class LossTotals:
     """Adds up losses and tokens over the replicas of the last stage."""
 
-    def __init__(self, training: Training, *, num_replicas: int, group: Any, device: torch.device) -> None:
-        """`num_replicas`: of the last stage; `group`: of the processes that hold it, None for one."""
-        self.training, self.num_replicas, self.group, self.device = training, num_replicas, group, device
+    def __init__(self, training: Training, *, weight: float, group: Any, device: torch.device) -> None:
+        """`weight`: what part of a microbatch's samples the last stage has here; `group`: of the processes that hold
+        it, None for one.
+        """
+        self.training, self.weight, self.group, self.device = training, weight, group, device
 
     def count_tokens(self, target: torch.Tensor | None) -> list[float]:
         """Per microbatch, of this replica; `target`: as (microbatch, sample, ...)."""
@@ -40,8 +42,8 @@ class LossTotals:
         values = torch.stack(list(losses.values())).detach()
         counts = torch.tensor(tokens, dtype=torch.float64, device=self.device)
         if self.group:
+            values = values if self.training.loss_is_sum else values * self.weight
             distributed.all_reduce(values, group=self.group)
-            values = values if self.training.loss_is_sum else values / self.num_replicas
             if tokens:
                 distributed.all_reduce(counts, group=self.group)
         told = tuple(values.tolist())

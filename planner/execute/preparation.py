@@ -1,8 +1,9 @@
 """All that is known of a run before processes meet: whether plan and training fit, shapes, and who does what when."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Literal
 
 from planner.document import render_plan
@@ -40,13 +41,20 @@ class Preparation:
     edges: tuple[StageEdge, ...]
     """Which stage talks to which."""
     shapes: tuple[StageShape, ...]
-    """Per stage, of one replica."""
+    """Per stage, of its first replica."""
     split: Split
     skip: Skip
     rows: tuple[tuple[Cell, ...], ...] | None
     """Per rank what it does, messages included; None where torch finds that out by itself: pipelines of chains."""
     synchronised: frozenset[int] = frozenset()
     """Stages whose replicas take the statistics of batch norms together."""
+    unequal: Mapping[int, tuple[StageShape, ...]] = field(default_factory=dict)
+    """The shapes of every replica, of stages whose replicas take unequal shares of the samples."""
+
+    def shape_at(self, stage: int, *, rank: int) -> StageShape:
+        """The shapes of a stage that a rank holds, or works for."""
+        own = self.unequal.get(stage)
+        return self.shapes[stage] if own is None else own[self.layout.replica_at(stage, rank)]
 
     @property
     def plan_sha256(self) -> str:
@@ -80,7 +88,8 @@ def prepare(
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
     require_widths(training, stages, widths=layout.widths, split=split)
-    shapes = _trace(training, wirings, layout=layout)
+    traced = _trace(training, wirings, layout=layout)
+    shapes = tuple(replicas[0] for replicas in traced)
     if split == "native":
         if layout.parts:
             raise ValueError(
@@ -110,6 +119,7 @@ def prepare(
         skip=skip,
         rows=None if is_plain else _lower(layout, edges, joint=synchronised),
         synchronised=synchronised,
+        unequal={number: traced[number] for number, own in enumerate(layout.samples) if own},
     )
 
 
@@ -136,6 +146,11 @@ def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: S
                     raise ValueError(
                         f"{what}, by a function of torch's that cannot be synchronised; {_NORM_REMEDY}, or call "
                         "torch.nn.functional.batch_norm"
+                    )
+                if len(set(layout.samples_of(number))) > 1:
+                    raise ValueError(
+                        f"{what}: their statistics are put together from equal parts only; plan with unequal_shares = "
+                        f"false, or {_NORM_REMEDY}"
                     )
                 if split == "native":
                     raise ValueError(
@@ -216,43 +231,48 @@ def _lower(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int])
         num_microbatches=layout.num_microbatches,
         widths=layout.widths,
         parts=layout.parts,
+        samples=layout.samples,
     )
     if faults:
         raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}")
     return tuple(map(tuple, rows))
 
 
-def _trace(training: Training, wirings: Sequence[StageWiring], *, layout: Layout) -> tuple[StageShape, ...]:
-    """The shapes of every stage with its own number of replicas; samples have to lie along dimension 0 between stages
-    with different ones.
+def _trace(training: Training, wirings: Sequence[StageWiring], *, layout: Layout) -> tuple[tuple[StageShape, ...], ...]:
+    """The shapes of every replica of every stage with its own share of the samples, which have to lie along dimension 0
+    between stages whose replicas take others.
     """
     with calling("the batch of iteration 0"):
         inputs, target = training.batch(0)
-    traced = {}
-    for count in layout.replica_counts:
-        mine = [split_batch(tensor, layout, num_replicas=count, replica=0)[0] for tensor in as_tuple(inputs)]
-        traced[count] = trace_stages(training, wirings, batch=tuple(mine))
-    split_batch(target, layout, num_replicas=1, replica=0)
-    counts = [layout.num_replicas_of(number) for number in range(layout.num_stages)]
+    traced = dict[Fraction, tuple[StageShape, ...]]()
+    taken = [layout.samples_of(number) for number in range(layout.num_stages)]
+    shares = [[Fraction(count, sum(samples)) for count in samples] for samples in taken]
+    for samples, own in sorted(zip(taken, shares, strict=True), key=lambda pair: len(pair[0])):
+        for replica, share in enumerate(own):
+            if share not in traced:
+                mine = [split_batch(each, layout, samples=samples, replica=replica)[0] for each in as_tuple(inputs)]
+                traced[share] = trace_stages(training, wirings, batch=tuple(mine))
+    split_batch(target, layout, samples=(1,), replica=0)
     for number, wiring in enumerate(wirings):
-        shapes = {count: traced[count][number] for count in traced}
+        shapes = {share: found[number] for share, found in traced.items()}
         for edge in find_edges(wirings):
-            if edge.consumer == number and counts[edge.producer] != counts[number]:
+            if edge.consumer == number and taken[edge.producer] != taken[number]:
                 _require_samples_first(shapes, wiring.arrives, stage=number)
-    return tuple(traced[count][number] for number, count in enumerate(counts))
+    return tuple(tuple(traced[share][number] for share in own) for number, own in enumerate(shares))
 
 
-def _require_samples_first(shapes: dict[int, StageShape], names: Sequence[str], *, stage: int) -> None:
-    """Between different numbers of replicas, dimension 0 shrinks as the number of samples does, and no other."""
+def _require_samples_first(shapes: Mapping[Fraction, StageShape], names: Sequence[str], *, stage: int) -> None:
+    """Between different shares of a microbatch, dimension 0 shrinks as the number of samples does, and no other."""
     first, *others = shapes.items()
-    for count, shape in others:
+    for share, shape in others:
         for mine, theirs in zip(first[1].inputs, shape.inputs, strict=True):
-            is_cut = mine.dim() > 0 and mine.shape[0] * first[0] == theirs.shape[0] * count
+            is_cut = mine.dim() > 0 and mine.shape[0] * share == theirs.shape[0] * first[0]
             if not is_cut or mine.shape[1:] != theirs.shape[1:]:
                 raise ValueError(
-                    f"stage {stage} takes {', '.join(names)}: with {first[0]} and {count} replicas of what gives them "
-                    f"the shapes are {tuple(mine.shape)} and {tuple(theirs.shape)}, but samples have to lie along "
-                    "dimension 0 where the number of replicas changes; plan with uneven_replication = false"
+                    f"stage {stage} takes {', '.join(names)}: for {first[0]} and {share} of the samples of what gives "
+                    f"them the shapes are {tuple(mine.shape)} and {tuple(theirs.shape)}, but samples have to lie along "
+                    "dimension 0 where the replicas of two stages take different shares; plan with "
+                    "uneven_replication = false and unequal_shares = false"
                 )
 
 

@@ -67,12 +67,14 @@ def check_routed_rows(
     num_microbatches: int,
     widths: Sequence[int] = (),
     parts: Sequence[Sequence[tuple[int, str, Fraction, Fraction]]] = (),
+    samples: Sequence[Sequence[int]] = (),
 ) -> tuple[str, ...]:
     """Every fault of the rows, a sentence each; none means that they run to their end and add up what they should.
 
     `edges`: producer and consumer of everything that crosses stages; `widths`: per stage the ranks of each replica,
     empty: one; `parts`: per stage rank, kinds and share of I of all that work for it, if I or W is elsewhere, its owner
-    first. As in `table_check`, each rank pair is one first-in-first-out channel for both directions.
+    first; `samples`: per stage how many each replica takes, nothing where equally many. As in `table_check`, each rank
+    pair is one first-in-first-out channel for both directions.
     """
     checker = _RouteChecker(
         rows,
@@ -81,6 +83,7 @@ def check_routed_rows(
         num_microbatches=num_microbatches,
         widths=widths or [1] * len(owners),
         parts=[[Part(*part) for part in each] for each in parts] or [[] for _ in owners],
+        samples=samples or [()] * len(owners),
     )
     return tuple(checker.faults())[:MAX_FAULTS]
 
@@ -97,14 +100,15 @@ class _RouteChecker:
         num_microbatches: int,
         widths: Sequence[int],
         parts: Sequence[Sequence[Part]],
+        samples: Sequence[Sequence[int]],
     ) -> None:
         self.rows, self.owners, self.num_microbatches, self.parts = rows, owners, num_microbatches, parts
         self.teams = [_cut(ranks, size=width) for ranks, width in zip(owners, widths, strict=True)]
         """Per stage and replica the ranks that run its actions together."""
+        self.samples = [own or [1] * len(teams) for own, teams in zip(samples, self.teams, strict=True)]
+        taken = [_by_sample(teams, own) for teams, own in zip(self.teams, self.samples, strict=True)]
         meetings = [
-            (a, b, source, target)
-            for a, b in edges
-            for source, target in _with_common_samples(self.teams[a], self.teams[b])
+            (a, b, source, target) for a, b in edges for source, target in _with_common_samples(taken[a], taken[b])
         ]
         self.ahead = [(a, b, _teller(rank, to=two, of=one), rank) for a, b, one, two in meetings for rank in two]
         """Producer, consumer, and the ranks between which activations pass."""
@@ -171,11 +175,11 @@ class _RouteChecker:
     def _shares(self, stage: int) -> list[Part]:
         if self.parts[stage]:
             return [part for part in self.parts[stage] if part.start < part.end]
-        teams = self.teams[stage]
-        return [
-            Part(team[0], "I", Fraction(number, len(teams)), Fraction(number + 1, len(teams)))
-            for number, team in enumerate(teams)
-        ]
+        own, found = self.samples[stage], list[Part]()
+        for number, team in enumerate(self.teams[stage]):
+            start, end = sum(own[:number]), sum(own[: number + 1])
+            found.append(Part(team[0], "I", Fraction(start, sum(own)), Fraction(end, sum(own))))
+        return found
 
     def _expected(self) -> Iterator[_Message]:
         for microbatch in range(self.num_microbatches):
@@ -362,6 +366,11 @@ def _cut(ranks: Sequence[int], *, size: int) -> list[_Team]:
 def _teller(rank: int, *, to: _Team, of: _Team) -> int:
     """Who of a team tells a rank of another: itself, if it is in both; otherwise they are dealt out in order."""
     return rank if rank in of else of[to.index(rank) * len(of) // len(to)]
+
+
+def _by_sample(teams: Sequence[_Team], samples: Sequence[int]) -> list[_Team]:
+    """Sample by sample the team that takes it."""
+    return [team for team, count in zip(teams, samples, strict=True) for _ in range(count)]
 
 
 def _with_common_samples(sources: Sequence[_Team], targets: Sequence[_Team]) -> set[tuple[_Team, _Team]]:

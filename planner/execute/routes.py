@@ -1,9 +1,10 @@
 """Which ranks tell each other what where stages do not form plain chains, and in which order each lists its messages.
 
-Stages may have different numbers of replicas: replica k of r works on the k-th of r equal parts of every microbatch, so
-two replicas exchange the samples that they have in common. And a stage may talk to any later one. Where a replica is a
-group of ranks, each of them makes the whole activation and the whole gradient, and each needs the other's whole: every
-rank takes from itself, if it is in both groups, or from one member of the other group, so that nothing is added twice.
+Stages may have different numbers of replicas: replica k of r works on the k-th of r equal parts of every microbatch, or
+on as many samples as the plan says, so two replicas exchange the samples that they have in common. And a stage may talk
+to any later one. Where a replica is a group of ranks, each of them makes the whole activation and the whole gradient,
+and each needs the other's whole: every rank takes from itself, if it is in both groups, or from one member of the other
+group, so that nothing is added twice.
 """
 
 import itertools
@@ -81,8 +82,9 @@ def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[SampleExchange]:
 
 
 def _replicas(layout: Layout, stage: int) -> list[_Holder]:
-    groups = layout.groups_of(stage)
-    return [_Holder(ranks, Fraction(k, len(groups)), Fraction(k + 1, len(groups))) for k, ranks in enumerate(groups)]
+    samples = layout.samples_of(stage)
+    ends = [Fraction(end, sum(samples)) for end in itertools.accumulate(samples, initial=0)]
+    return [_Holder(ranks, *ends[k : k + 2]) for k, ranks in enumerate(layout.groups_of(stage))]
 
 
 def _sharing_input_grad(layout: Layout, stage: int) -> list[_Holder]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_of, require_contiguous
-from planner.export.samples import require_known_shares
+from planner.export.samples import require_equal_shares, require_known_shares
 from planner.export.shards import is_sharded
 from planner.plan import Plan
 from planner.problem import Problem
@@ -51,6 +51,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     require_contiguous(problem, plan)
     is_sharded(plan, what="DeepSpeed")
     require_known_shares(problem, plan, what="DeepSpeed")
+    require_equal_shares(plan, what="DeepSpeed")
     held = [group for stage in plan.stages for group in stage.replicas]
     if len(set(held)) < len(held):
         raise ValueError("a device holds several stages, and DeepSpeed's one; plan with max_stages_per_device = 1")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from planner.actions import Action
 from planner.costs import CostModel
+from planner.export.samples import require_equal_shares
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 
@@ -27,6 +28,7 @@ def looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, ..
                 f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
                 "and data parallelism is of whole pipelines; plan with uneven_replication = false"
             )
+    require_equal_shares(plan, what="whole pipelines")
     ranks = tuple(dict.fromkeys(stage.replicas for stage in plan.stages))
     for number, stage in enumerate(plan.stages):
         if stage.replicas != ranks[number % len(ranks)]:

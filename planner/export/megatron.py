@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_of, letter_of, letters_of
-from planner.export.samples import require_known_shares, require_samples
+from planner.export.samples import require_equal_shares, require_known_shares, require_samples
 from planner.export.shards import is_sharded
 from planner.plan import FULL_RECOMPUTATION, Plan
 from planner.problem import Problem
@@ -73,6 +73,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     _recomputation(plan)
     is_sharded(plan, what="Megatron")
     require_known_shares(problem, plan, what="Megatron-LM")
+    require_equal_shares(plan, what="Megatron-LM")
     replicas = len(plan.stages[0].replicas)
     if not problem.profile.is_whole(Fraction(1, replicas)):
         raise ValueError(

@@ -15,6 +15,16 @@ def require_samples(problem: Problem, *, what: str) -> int:
     return size
 
 
+def require_equal_shares(plan: Plan, *, what: str) -> None:
+    """Raise ValueError if replicas of a stage take unequal shares of the samples."""
+    for number, stage in enumerate(plan.stages):
+        if stage.samples:
+            raise ValueError(
+                f"stage {number} has samples = {list(stage.samples)}, and the replicas of {what} take equal shares of "
+                "every microbatch; plan with unequal_shares = false"
+            )
+
+
 def require_known_shares(problem: Problem, plan: Plan, *, what: str) -> None:
     """Raise ValueError if replicas are to share microbatches of a size that the profile does not state."""
     counts = [len(stage.replicas) for stage in plan.stages]

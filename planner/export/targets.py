@@ -78,7 +78,7 @@ def renumbered(plan: Plan) -> Plan:
 MOST_CHUNKS = 12
 """Virtual stages per rank that are looked at for Megatron-LM; published layouts have up to eight."""
 
-_SINGLE = {"max_width": 1, "split_placement": False, "skip_edges": False}
+_SINGLE = {"max_width": 1, "split_placement": False, "unequal_shares": False, "skip_edges": False}
 _KEPT = {"recompute": False, "recompute_layers": False}
 _LOOPED = {"split_backward": False, "uneven_replication": False, "shard_optimizer": "together", "order": "looped"}
 
@@ -88,8 +88,8 @@ TARGETS = {
         Target(
             name="executor",
             runs="any chunks and order, I and W apart, or on other devices than F (split placement), full "
-            "recomputation per layer, any replicas, with optimizer state sharded or not, skip edges; groups of devices "
-            "(tensor-parallel) of a width that divides heads and units",
+            "recomputation per layer, any replicas, with equal or unequal shares of the samples, with optimizer state "
+            "sharded or not, skip edges; groups of devices (tensor-parallel) of a width that divides heads and units",
             limits={},
             fit=_fit_executor,
         ),

@@ -107,8 +107,15 @@ def _route_ns(comparison: Comparison, leg: TransferPart) -> int:
 def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: str) -> ModelProfile:
     """`profile` with the durations, overheads and optimizer time of the run; `source`: where they come from.
 
-    Raises ValueError if it is not a profile of the plan's layers.
+    Raises ValueError if it is not a profile of the plan's layers, or replicas of a stage take unequal shares: a stage's
+    durations are those of all its replicas.
     """
+    for number, stage in enumerate(comparison.plan.stages):
+        if stage.samples:
+            raise ValueError(
+                f"stage {number} has samples = {list(stage.samples)}, and a profile is calibrated by actions that take "
+                "equal shares of the samples: run a plan made with unequal_shares = false"
+            )
     missing = [name for stage in comparison.plan.stages for name in stage.layers if name not in profile.by_name]
     if missing:
         raise ValueError(f"profile {profile.name!r} has no layer {missing[0]!r}; calibrate the profile of the plan")

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from planner.judge.case import Case, Finding, Findings, shown
-from planner.judge.samples import equal_share
+from planner.judge.samples import cut
 
 
 def group_empty(case: Case) -> Findings:
@@ -62,23 +62,60 @@ def shard_alone(case: Case) -> Findings:
 
 
 def samples_cut(case: Case) -> Findings:
-    """Every replica takes a whole number of samples: the number of replicas divides the size of a microbatch."""
+    """Replicas that take equal shares take whole samples: their number divides the size of a microbatch."""
     size = case.reading.profile.microbatch_size
     for number, stage in enumerate(case.plan.stages):
         count = len(stage.replicas)
-        if size is not None and count and size % count:
+        if size is not None and count and size % count and not stage.samples:
             message = f"Stage {number} has {count} replicas, which does not divide microbatch_size = {size} samples."
             yield Finding(f"stage {number}", f"a number of replicas that divides {size}", count, message)
+
+
+def samples_per_replica(case: Case) -> Findings:
+    """A stage that says how many samples its replicas take says so for each of them."""
+    for number, stage in enumerate(case.plan.stages):
+        if stage.samples and len(stage.samples) != len(stage.replicas):
+            counts = len(stage.replicas), len(stage.samples)
+            message = f"Stage {number} has {counts[0]} replicas, but says how many samples {counts[1]} of them take."
+            yield Finding(f"stage {number}", f"{counts[0]} numbers of samples", counts[1], message)
+
+
+def samples_none(case: Case) -> Findings:
+    """Every replica takes a sample at least."""
+    for number, stage in enumerate(case.plan.stages):
+        if min(stage.samples, default=1) < 1:
+            message = f"Stage {number} has a replica that takes {min(stage.samples)} samples of a microbatch."
+            yield Finding(f"stage {number}", "at least 1 sample per replica", list(stage.samples), message)
+
+
+def samples_sum(case: Case) -> Findings:
+    """The samples that the replicas of a stage take are those of a microbatch, whose size is known."""
+    size = case.reading.profile.microbatch_size
+    for number, stage in enumerate(case.plan.stages):
+        if stage.samples and sum(stage.samples) != size:
+            known = "null" if size is None else size
+            message = (
+                f"The replicas of stage {number} take {sum(stage.samples)} samples, but microbatch_size = {known}."
+            )
+            yield Finding(f"stage {number}", f"{known} samples in all", list(stage.samples), message)
+
+
+def samples_needless(case: Case) -> Findings:
+    """Replicas that take equally many samples say nothing of it."""
+    for number, stage in enumerate(case.plan.stages):
+        if stage.samples and len(set(stage.samples)) == 1:
+            message = f"Stage {number} says that each of its replicas takes {stage.samples[0]} samples; leave it out."
+            yield Finding(f"stage {number}", "unequal numbers of samples, or none", list(stage.samples), message)
 
 
 def width_unmeasured(case: Case) -> Findings:
     """Every layer has a cost on the type and the width of the groups it is on, at the size of their share."""
     known, layers = case.reading.devices, case.reading.layers
     for number, stage in enumerate(case.plan.stages):
-        kinds = {(known[group[0]].type, len(group)) for group in stage.replicas if group and group[0] in known}
-        share = equal_share(len(stage.replicas))
-        of_what = "" if share == 1 else f" for {share} of a microbatch"
-        for device_type, width in sorted(kinds):
+        taken = zip(stage.replicas, cut(stage), strict=True)
+        kinds = {(known[group[0]].type, len(group), part.share) for group, part in taken if group and group[0] in known}
+        for device_type, width, share in sorted(kinds):
+            of_what = "" if share == 1 else f" for {share} of a microbatch"
             for name in stage.layers:
                 if name in layers and not case.reading.is_measured(layers[name], device_type, width=width, share=share):
                     where = f"at width {width}{of_what}"
@@ -94,6 +131,10 @@ RULES = (
     width_uneven,
     shard_alone,
     samples_cut,
+    samples_per_replica,
+    samples_none,
+    samples_sum,
+    samples_needless,
     width_unmeasured,
 )
 """The rules of this page, in the order in which they are applied."""

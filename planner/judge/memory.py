@@ -48,16 +48,20 @@ class Step(NamedTuple):
 def steps(
     replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_workspace: bool
 ) -> tuple[Step, Step, Step, Step]:
-    """What F, I, W and B of a stage replica add; `keeps_workspace`: its W runs in the workspace of its I."""
+    """What F, I, W and B of a stage replica add; `keeps_workspace`: its W runs in the workspace of its I.
+
+    A replica holds its own share of what grows with the batch; a workspace is what its layers state.
+    """
     if is_split(stage):
         return _split_steps(replica, size=size)
+    share = replica.samples.share
+    held, stash, weight_stash = (round_up(share * each) for each in (size.held, size.stash, size.weight_stash))
     kept = size.workspace if keeps_workspace else 0
-    held = size.held
-    rest = size.stash - held + size.workspace
+    rest = stash - held + size.workspace
     return (
         Step(held + size.workspace, held),
-        Step(rest, kept + size.weight_stash - held),
-        Step(size.workspace - kept, -kept - size.weight_stash),
+        Step(rest, kept + weight_stash - held),
+        Step(size.workspace - kept, -kept - weight_stash),
         Step(rest, -held),
     )
 

@@ -50,6 +50,14 @@ def replicas_uneven(case: Case) -> Findings:
         yield Finding("the stages", "one number of replicas", counts, message)
 
 
+def unequal_forbidden(case: Case) -> Findings:
+    """Replicas take unequal shares of the samples only if `unequal_shares` allows it."""
+    for number, stage in enumerate(case.plan.stages):
+        if stage.samples and not case.options.unequal_shares:
+            message = f"The replicas of stage {number} take unequal shares, which unequal_shares = false forbids."
+            yield Finding(f"stage {number}", "equal shares", list(stage.samples), message)
+
+
 def edge_skips(case: Case) -> Findings:
     """Without `skip_edges` tensors flow between neighbouring stages only."""
     if not case.options.skip_edges:
@@ -143,6 +151,7 @@ RULES = (
     stages_per_device,
     replica_limit,
     replicas_uneven,
+    unequal_forbidden,
     edge_skips,
     recompute_forbidden,
     recompute_uneven,

@@ -20,9 +20,9 @@ from planner.judge.device_orders import DeviceOrders, Integers, Positions, read_
 from planner.judge.memory import MemoryUse, memory_uses, steps, usable_bytes
 from planner.judge.recomputation import NONE, kind_in
 from planner.judge.routes import Route, Routes
-from planner.judge.samples import equal_share
+from planner.judge.samples import ALL_SAMPLES
 from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
-from planner.judge.stage_replicas import StageReplica, is_sharded, make_stage_replicas
+from planner.judge.stage_replicas import StageReplica, is_sharded, is_split, make_stage_replicas
 from planner.judge.synchronisation import Ring, gathering_ns, make_ring
 from planner.judge.traffic import Flow, Tensor, make_flows, static_bytes, tensors
 from planner.plan import Plan, Stage
@@ -100,9 +100,9 @@ class Reading:
 
         found = []
         for replica in self.replicas:
-            equal = equal_share(len(self.plan.stages[replica.stage].replicas))
-            own = times(replica, equal)
-            if replica.samples.share not in (equal, 0):
+            has_parts = is_split(self.plan.stages[replica.stage])
+            own = times(replica, ALL_SAMPLES.share if has_parts else replica.samples.share)
+            if has_parts and replica.samples.share:
                 own = {**own, "I": times(replica, replica.samples.share)["I"]}
             found.append(tuple(own[kind] for kind in KINDS))
         return found

@@ -1,7 +1,10 @@
 """Which samples of a microbatch a stage replica works on (section 2, "Replication")."""
 
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from typing import NamedTuple
+
+from planner.plan import Stage
 
 
 class Samples(NamedTuple):
@@ -20,19 +23,20 @@ NO_SAMPLES = Samples(Fraction(0), Fraction(0))
 ALL_SAMPLES = Samples(Fraction(0), Fraction(1))
 
 
-def equal_share(count: int) -> Fraction:
-    """What each of `count` stage replicas takes of a microbatch; all of it, if there is none that could take less."""
-    return Fraction(1, max(1, count))
-
-
 def is_whole(share: Fraction, microbatch_size: int | None) -> bool:
     """Whether a part of a microbatch is a number of whole samples; every part, where nobody knows their number."""
     return microbatch_size is None or microbatch_size * share.numerator % share.denominator == 0
 
 
-def cut_evenly(count: int) -> list[Samples]:
-    """The ranges of `count` stage replicas: each microbatch is cut evenly, in the order in which they are listed."""
-    return [Samples(Fraction(i, count), Fraction(i + 1, count)) for i in range(count)]
+def cut(stage: Stage) -> list[Samples]:
+    """The ranges of a stage's replicas, in the order in which they are listed: as long as it says, or else equal.
+
+    What it says counts if it is a positive number for each of them; that it has to be is a rule (`groups`).
+    """
+    count = len(stage.replicas)
+    parts = stage.samples if len(stage.samples) == count and min(stage.samples, default=0) > 0 else (1,) * count
+    ends = list(accumulate(parts, initial=0))
+    return [Samples(Fraction(start, ends[-1]), Fraction(end, ends[-1])) for start, end in pairwise(ends)]
 
 
 def common_share(a: Samples, b: Samples) -> Fraction:

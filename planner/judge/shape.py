@@ -52,6 +52,8 @@ def _is_stage(stage: Stage) -> bool:
         and (isinstance(stage.recompute, bool) or _is_map(stage.recompute))
         and stage.shard in SHARDS
         and all(map(_is_shares, (stage.input_grad_replicas, stage.weight_grad_replicas)))
+        and isinstance(stage.samples, tuple)
+        and all(type(count) is int and abs(count) <= MAX_SAMPLES for count in stage.samples)
     )
 
 

@@ -1,7 +1,7 @@
 """What a stage holds: bytes of its state, its stash, its gradients (section 1), per device of one of its replicas.
 
-State bytes are not divided by the number of replicas, but for the optimizer's state where they shard it; what grows
-with the batch is.
+State bytes are not divided over the replicas, but for the optimizer's state where they shard it. What grows with the
+batch is that of a whole microbatch here: each replica has its share of it (`memory`).
 """
 
 from fractions import Fraction
@@ -27,7 +27,7 @@ def bytes_at(layer: Layer, width: int) -> Layer | WidthBytes | None:
 
 
 class StageBytes(NamedTuple):
-    """Bytes of one stage on every device of one of its replicas."""
+    """Bytes of one stage on every device of one of its replicas; of stashes those of a whole microbatch."""
 
     state: int
     """Parameters, gradients and optimizer state: resident."""
@@ -51,16 +51,11 @@ def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
     """The bytes of a stage that consists of `layers`, whose bytes at `width` are known."""
     known = [(layer, entry) for layer in layers if (entry := bytes_at(layer, width)) is not None]
     held = [entry for _, entry in known]
-    replicas, has_weight_grad = len(stage.replicas), any(map(is_trained, layers))
-
-    def divided(total: int) -> int:
-        return round_up(Fraction(total, replicas))
-
     return StageBytes(
         state=sum(entry.state_bytes for entry in held) - sharded_away(stage, layers, width=width),
-        stash=divided(sum(entry.stash_bytes for entry in held)),
-        weight_stash=divided(sum(entry.weight_stash_bytes for entry in held)) if has_weight_grad else 0,
-        held=divided(sum(kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known)),
+        stash=sum(entry.stash_bytes for entry in held),
+        weight_stash=sum(entry.weight_stash_bytes for entry in held) if any(map(is_trained, layers)) else 0,
+        held=sum(kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known),
         workspace=max(entry.workspace_bytes for entry in held),
         parameters=sum(layer.parameter_bytes for layer in layers),
         gradients=gradient_bytes(layers, width=width),

@@ -1,7 +1,8 @@
 """Who runs which actions of a stage (section 2, "Replication" and "Split placement").
 
-A stage on r groups has r stage replicas, each of which runs all its kinds of actions for an r-th of the samples. With
-split placement every device that works for the stage is one: its owner, which alone holds the state, is number 0.
+A stage on r groups has r stage replicas, each of which runs all its kinds of actions for its share of the samples: an
+r-th, or as many as the stage says. With split placement every device that works for the stage is one: its owner, which
+alone holds the state, is number 0.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from planner.judge.costs import KINDS
-from planner.judge.samples import ALL_SAMPLES, NO_SAMPLES, Samples, cut_evenly
+from planner.judge.samples import ALL_SAMPLES, NO_SAMPLES, Samples, cut
 from planner.plan import DeviceGroup, Stage
 
 
@@ -48,7 +49,7 @@ def make_stage_replicas(stages: Sequence[Stage], *, has_weight_grad: Sequence[bo
         if is_split(stage):
             found += _split(stage, number, has_weight_grad=has_weight_grad[number])
         else:
-            ranges = enumerate(zip(stage.replicas, cut_evenly(len(stage.replicas)), strict=True))
+            ranges = enumerate(zip(stage.replicas, cut(stage), strict=True))
             found += (StageReplica(number, index, group, KINDS, samples) for index, (group, samples) in ranges)
     return found
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from planner.judge.samples import Samples, common_share, cut_evenly, round_up
+from planner.judge.samples import Samples, common_share, cut, round_up
 from planner.judge.sizes import StageBytes
 from planner.judge.stage_replicas import StageReplica, is_sharded, is_split
 from planner.plan import Stage
@@ -97,7 +97,7 @@ def _between(
 ) -> Iterator[Flow]:
     """Activations between those who run F, gradients between those who run I for the same samples."""
     makers, takers = a[1][: len(a[0].replicas)], b[1][: len(b[0].replicas)]
-    for i, j, share in meetings(cut_evenly(len(makers)), cut_evenly(len(takers))):
+    for i, j, share in meetings(cut(a[0]), cut(b[0])):
         yield Flow(makers[i], takers[j], FORWARD, FORWARD, False, round_up(share * tensor.forward_bytes))
     if tensor.has_gradient:
         for i, j, share in meetings([replicas[n].samples for n in a[1]], [replicas[n].samples for n in b[1]]):
@@ -155,7 +155,8 @@ def static_bytes(
             static[device] += size
     for (a, b), tensor in tensors.items():
         takers, makers = by_stage[b][: len(stages[b].replicas)], by_stage[a][: len(stages[a].replicas)]
-        fed = [(taker, Fraction(tensor.forward_bytes, len(takers))) for taker in _elsewhere(takers, makers)]
+        shares = [samples.share for samples in cut(stages[b])]
+        fed = [(taker, shares[taker.number] * tensor.forward_bytes) for taker in _elsewhere(takers, makers)]
         if is_split(stages[a]) or is_split(stages[b]):
             sources = _fed_with_gradients(by_stage[a], by_stage[b])
         else:

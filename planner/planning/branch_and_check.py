@@ -102,9 +102,11 @@ class ExactSearch:
         has_all_groups = not list_groups(problem) or (
             lists_every_group(problem) and problem.options.max_stages_per_device == 1
         )
-        self.covers_all_plans = has_all_groups and not problem.options.recompute_layers
+        has_all_stages = not problem.options.recompute_layers and not problem.options.unequal_shares
+        self.covers_all_plans = has_all_groups and has_all_stages
         """Whether every plan is searched: of groups of several devices only those of `list_groups` are, and of those in
-        one plan only such as are equal or disjoint; stages recompute all of their layers or none."""
+        one plan only such as are equal or disjoint; stages recompute all of their layers or none, and replicas take
+        equal shares."""
         self.plays_exactly = problem.cluster.overlap and (
             problem.options.synchronisation == "after" or problem.max_replicas == 1
         )

@@ -44,6 +44,7 @@ def require_covered(problem: Problem) -> None:
     refused = (
         (options.max_width > 1, f"options: max_width = {options.max_width}", "set it to 1"),
         (options.split_placement, "options: split_placement = true", "set it to false"),
+        (options.unequal_shares, "options: unequal_shares = true", "set it to false"),
         (options.recompute_layers, "options: recompute_layers = true", "set it to false"),
         (
             options.synchronisation != "after",

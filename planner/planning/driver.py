@@ -10,7 +10,9 @@ from functools import partial
 from typing import TypedDict, Unpack
 
 from planner.baselines.registry import make_baselines, play_baseline
+from planner.bounds.bound_params import BoundParams
 from planner.certificate import make_bound, prove_infeasible, refute
+from planner.costs import CostModel
 from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
 from planner.export.looped_pipelines import as_looped
@@ -222,7 +224,9 @@ def play_start(run: SearchState, start: Plan) -> None:
     with run.turn_of(START):
         run.offer(plan, None, source=START)
     run.report("start")
-    if not any(stage.is_split for stage in plan.stages) and has_listed_groups(run.problem, plan.stages):
+    if not any(stage.is_split or stage.samples for stage in plan.stages) and has_listed_groups(
+        run.problem, plan.stages
+    ):
         run.start = plan
         run.layouts.append(plan.stages)
 
@@ -248,18 +252,31 @@ def bound(run: SearchState) -> None:
             reached=run.threshold_ns,
             params=params,
         )
-        run.layouts += run.lower_bound.timely
-        add_class_layouts(run)
+        add_layouts(run, seconds=seconds, params=params)
     run.report("bound")
 
 
-def add_class_layouts(run: SearchState) -> None:
-    """Stages that a plan close to the bound could have, for the search to begin with."""
+def add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> None:
+    """Stages that a plan close to the bound could have; where shares may be unequal, to that of equal shares.
+
+    The search begins with equal shares, of which more is known: that bound is no bound here, but shows where to begin.
+    """
+    costs, bound = run.costs, run.lower_bound
+    if run.problem.options.unequal_shares:
+        equal = replace(run.problem, options=replace(run.problem.options, unequal_shares=False))
+        costs, has_time = CostModel(equal), run.time_until(params.share)
+        bound = make_bound(equal, costs, time_limit_s=seconds, make_covering=Covering, has_time=has_time, params=params)
+    if bound is not None:
+        run.layouts += bound.timely
+        add_class_layouts(run, costs, value_ns=bound.value_ns)
+
+
+def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> None:
+    """Stages that the classes bound leaves possible a little above a bound, for the search to begin with."""
     params = run.params.near_bound
     has_time = run.limits.max_rounds is not None or run.seconds_left > params.min_left_s
-    if run.lower_bound is not None and has_time and not run.is_large:
-        value_ns = run.lower_bound.value_ns
-        run.near_bound = class_layouts(run.problem, run.costs, value_ns=value_ns, seed=run.limits.seed, params=params)
+    if has_time and not run.is_large:
+        run.near_bound = class_layouts(costs.problem, costs, value_ns=value_ns, seed=run.limits.seed, params=params)
         run.layouts += run.near_bound[: params.seed_layouts]
 
 

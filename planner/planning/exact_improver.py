@@ -71,7 +71,7 @@ class ExactTurns:
             plan = next(self.steps)
         except StopIteration:
             self.is_done = True
-            if self.exact.is_closed:
+            if self.exact.is_closed and not self.run.problem.options.unequal_shares:
                 self.run.stopped_by = COMPLETE
         self.used_nodes += nodes * self.exact.is_listing
         seconds = time.monotonic() - begin

@@ -230,6 +230,20 @@ class BoundTurnParams(ParamGroup):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharesParams(ParamGroup):
+    """Unequal shares of the samples (`planner.planning.share_improver`)."""
+
+    every_rounds: Count = 1
+    """Joint rounds between two turns. Not measured."""
+    starts: Count = 4
+    """Good candidates of the joint search whose shares are looked for in a turn. Not measured."""
+    moves: Count = 24
+    """Plans that are played with a sample moved, per turn. Not measured."""
+    together_share: Share = 0.5
+    """How often all stages with the same samples are changed alike. Not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CpOrderParams(ParamGroup):
     """Small orders given to CP-SAT between rounds (`planner.planning.cp_sat_orders`)."""
 
@@ -416,6 +430,8 @@ class SearchParams(SolverParams):
     """Where I and W are."""
     bound_turn: BoundTurnParams = field(default_factory=BoundTurnParams)
     """The bound between rounds."""
+    shares: SharesParams = field(default_factory=SharesParams)
+    """Unequal shares of the samples."""
     cp_order: CpOrderParams = field(default_factory=CpOrderParams)
     """CP-SAT on whole orders."""
     overlap: OverlapParams = field(default_factory=OverlapParams)

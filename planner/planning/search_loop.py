@@ -14,6 +14,7 @@ from planner.planning.recompute_improver import RecomputeTurns
 from planner.planning.search_state import SearchState
 from planner.planning.sequential_improver import SequentialTurns
 from planner.planning.sessions import Sessions
+from planner.planning.share_improver import ShareTurns
 from planner.planning.split_placement_improver import ApartTurns
 from planner.planning.successive_halving import try_orders
 from solver_models.construction import make_seeds
@@ -110,6 +111,7 @@ class SearchLoop:
         self.exact = ExactTurns(run, self.search.searcher)
         self.layers = RecomputeTurns(run, self.search)
         self.overlaps = OverlapTurns(run)
+        self.shares = ShareTurns(run, self.search)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -158,7 +160,7 @@ class SearchLoop:
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
         bound = BoundTurns(run, search, leader=self.leader)
-        others = (self.overlaps, self.sequential, self.apart, self.layers, *complete, self.sessions, bound)
+        others = (self.overlaps, self.sequential, self.apart, self.layers, self.shares, *complete, self.sessions, bound)
         yield from self._take_turns(JointTurns(search, self.leader), others)
 
     @property
@@ -181,7 +183,7 @@ class SearchLoop:
         self.apart.given = seeds[0]
         is_small = turns.order.num_actions <= self.run.params.cp_order.max_actions
         is_exact = is_small and self.run.limits.method == "auto"
-        others = (self.apart, FinalExactTurn(self.exact)) if is_exact else (self.apart,)
+        others = (self.apart, self.shares, *((FinalExactTurn(self.exact),) if is_exact else ()))
         yield from self._take_turns(turns, others)
 
     def _take_turns(self, pace: JointTurns | OrderTurns | OverlapTurns, others: Sequence[Improver]) -> Iterator[None]:

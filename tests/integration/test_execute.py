@@ -106,6 +106,12 @@ def by_layer(case: Case) -> Case:
     return replace(case, plan=replace(case.plan, stages=stages))
 
 
+def with_samples(case: Case, *samples: tuple[int, ...]) -> Case:
+    """The same plan with so many samples for the replicas of each stage."""
+    stages = tuple(replace(stage, samples=own) for stage, own in zip(case.plan.stages, samples, strict=True))
+    return replace(case, plan=replace(case.plan, stages=stages))
+
+
 def shard(plan: Plan) -> Plan:
     """The same plan with every replicated stage's optimizer state sharded."""
     stages = tuple(replace(each, shard="optimizer" if len(each.replicas) > 1 else "none") for each in plan.stages)
@@ -254,6 +260,11 @@ TWO = methods(2, 3, 4) | {
     "planned with uneven replicas": planned(is_branching=False),
     "planned branches": planned(is_branching=True),
     "replicas in different orders": crossed(),
+    "one to two replicas of 9 and 3 samples": with_samples(drawn("0 0/1", num_microbatches=3), (), (9, 3)),
+    "replicas of 5 and 7 samples, then of 3 and 1": with_samples(
+        drawn("0/1 0/1 1", cut=(1, 2, 1), num_microbatches=3, seed=4), (5, 7), (9, 3), ()
+    ),
+    "the same 1 and 2 samples everywhere": with_samples(drawn("0/1 0/1", num_microbatches=2), (1, 2), (1, 2)),
     "two replicas to one": drawn("0/1 0", num_microbatches=3),
     "one replica to two": drawn("1 0/1", cut=(2, 2), num_microbatches=4),
     "replicas crossed": drawn("0/1 1/0", num_microbatches=3),
@@ -352,9 +363,22 @@ REFUSED = {
         drawn("0 1", num_microbatches=2, model="no_norm"),
         "max_norm = 0.0 is not positive",
     ),
+    "batch norms of unequal parts": (
+        with_samples(drawn("0 0/1", cut=(2, 2), num_microbatches=2, model="images"), (), (3, 1)),
+        "layer 'l2' of stage 1 normalises over the microbatch, of which each of its 2 replicas has a part: their "
+        "statistics are put together from equal parts only; plan with unequal_shares = false, or ",
+    ),
+    "unequal parts of unequal microbatches": (
+        with_samples(drawn("0/1 0/1", num_microbatches=2), (3, 1), (1, 2)),
+        "stage 0 has samples = [3, 1] for 2 replicas: give each of them 1 at least, in all stages those of one ",
+    ),
+    "targets that do not count, by unequal parts": (
+        with_samples(drawn("0 0/1", num_microbatches=2, model="some_ignored"), (), (3, 1)),
+        "iteration 0: of the targets of microbatch 0, the 2 replicas of the last stage have 8 and 3 that are not -100",
+    ),
     "samples along another dimension": (
         drawn("0/1 0", num_microbatches=2, model="turned"),
-        "stage 1 takes l0: with 1 and 2 replicas of what gives them the shapes are (6, 12) and (6, 6), but samples",
+        "stage 1 takes l0: for 1 and 1/2 of the samples of what gives them the shapes are (6, 12) and (6, 6), but ",
     ),
     "a chain that the order cannot follow": (
         blocked(),
@@ -423,18 +447,50 @@ FOUR = methods(4, *shortened((8,), whole=(6, 8))) | {
     ),
 }
 
+THREE = {
+    "7 and 5 samples to one": with_samples(drawn("0/1 2", cut=(2, 2), num_microbatches=3), (7, 5), ()),
+    "one to 2, 9 and 1 samples": with_samples(drawn("0 0/1/2", num_microbatches=3), (), (2, 9, 1)),
+    "all unequal, random order": with_samples(
+        drawn("0/1/2 2/1 0/2", cut=(1, 2, 1), num_microbatches=4, seed=5), (1, 2, 9), (10, 2), (5, 7)
+    ),
+    "unequal beside equal": with_samples(drawn("0/1 1/2 2", num_microbatches=3, backward="B"), (), (5, 1), ()),
+    "unequal, skip edges": with_samples(
+        drawn("0 1/2 0/2 1", cut=(1, 2, 1, 1), num_microbatches=3, model="skipping", edges=SKIPS), (), (3, 1), (), ()
+    ),
+    "unequal, recomputed": with_samples(
+        drawn("0 1/2 0", cut=(1, 2, 1), num_microbatches=4, recompute="nyn"), (), (7, 5), ()
+    ),
+    "unequal, GPT tied": with_samples(
+        drawn("0/1 1/2 2", cut=(1, 2, 1), num_microbatches=3, model="tied_gpt"), (1, 3), (3, 1), ()
+    ),
+    "unequal, tied and clipped": with_samples(
+        drawn("0/1 1/2/0", cut=(2, 2), num_microbatches=3, model="clipped_tied"), (5, 1), (1, 2, 3)
+    ),
+    "unequal, sum of losses": with_samples(drawn("0 1/2", num_microbatches=2, model="summed"), (), (1, 2)),
+    "unequal, native split": with_samples(drawn("0 1/2 0", num_microbatches=3, split="native"), (), (3, 1), ()),
+    "unequal and sharded": with_samples(
+        sharded("0/1/2 2/1", cut=(2, 2), num_microbatches=3, steps=3), (1, 2, 3), (5, 1)
+    ),
+    "from unequal shares to equal ones": with_samples(
+        drawn("0/1 2", cut=(2, 2), num_microbatches=2, then=make_random_plan("0 1/2", cut=(1, 3), num_microbatches=2)),
+        (7, 5),
+        (),
+    ),
+}
+"""Plans for three processes, of which some take unequal shares of the samples."""
+
 FOUR |= {f"anywhere, seed {seed}": anywhere(seed) for seed in range(shortened(4, whole=12))}
 
-CASES = {f"2 processes: {name}": case for name, case in TWO.items()} | {
-    f"4 processes: {name}": case for name, case in FOUR.items()
-}
+CASES = {f"2 processes: {name}": case for name, case in TWO.items()}
+CASES |= {f"3 processes: {name}": case for name, case in THREE.items()}
+CASES |= {f"4 processes: {name}": case for name, case in FOUR.items()}
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What every rank says about every case; one start of torch for all cases of a size."""
     answers = {}
-    for world_size, cases in [(2, TWO | {name: case for name, (case, _) in REFUSED.items()}), (4, FOUR)]:
+    for world_size, cases in [(2, TWO | {name: case for name, (case, _) in REFUSED.items()}), (3, THREE), (4, FOUR)]:
         folder = tmp_path_factory.mktemp(f"execute{world_size}")
         for number, (name, case) in enumerate(cases.items()):
             (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))

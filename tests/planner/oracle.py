@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations, permutations, product
+from itertools import combinations, pairwise, permutations, product
 from math import ceil
 from typing import NamedTuple
 
@@ -83,7 +83,9 @@ def check(problem: Problem, plan: Plan) -> None:
         demand(len(widths) == 1 and max(widths) <= problem.options.max_width, "one width, within the limit")
         demand(all(len({devices[d].type for d in group}) == 1 for group in stage.replicas), "one type per group")
         demand(len(stage.replicas) <= most_replicas(problem), "not too many replicas")
-        demand(has_whole_samples(problem, len(stage.replicas)), "whole samples")
+        demand(has_whole_samples(problem, len(stage.replicas)) or bool(stage.samples), "whole samples")
+        demand(problem.options.unequal_shares or not stage.samples, "equal shares")
+        demand(stage.samples in ((), *every_cut(problem, len(stage.replicas))), "unequal shares of a microbatch")
         demand(is_measured(problem, stage), "measured for that share")
         demand(problem.options.recompute or not stage.recompute, "recomputation is allowed")
         demand(isinstance(stage.recompute, bool) or problem.options.recompute_layers, "layer by layer, too")
@@ -119,6 +121,29 @@ def has_whole_samples(problem: Problem, replicas: int) -> bool:
     """Whether so many replicas cut no sample, as far as the profile says how many a microbatch has."""
     size = problem.profile.microbatch_size
     return size is None or size % replicas == 0
+
+
+def every_cut(problem: Problem, replicas: int) -> Iterator[tuple[int, ...]]:
+    """All ways in which so many replicas may take unequal shares of a microbatch, each a whole number of samples."""
+    size = problem.profile.microbatch_size or 0
+    for borders in combinations(range(1, size), replicas - 1):
+        ends = (0, *borders, size)
+        samples = tuple(b - a for a, b in pairwise(ends))
+        if len(set(samples)) > 1:
+            yield samples
+
+
+def ranges_of(stage: Stage) -> list[tuple[Fraction, Fraction]]:
+    """Where the samples of every replica begin and end, in parts of a microbatch."""
+    parts = stage.samples or (1,) * len(stage.replicas)
+    ends = [Fraction(sum(parts[:i]), sum(parts)) for i in range(len(parts) + 1)]
+    return list(pairwise(ends))
+
+
+def share_of(stage: Stage, replica: int) -> Fraction:
+    """What a replica takes of a microbatch."""
+    start, end = ranges_of(stage)[replica]
+    return end - start
 
 
 def may_scale(problem: Problem) -> bool:
@@ -158,12 +183,12 @@ class Reading:
     def duration(self, seat: Seat, kind: str) -> int:
         """Sum over the layers of their device time, over the replicas that share it, rounded up."""
         stage = self.stages[seat[0]]
-        r, total = len(stage.replicas), 0
+        r, total = 1 / share_of(stage, seat[1]), 0
         profile, group_type = self.problem.profile, self.problem.cluster.by_name[stage.replicas[seat[1]][0]].type
         entries = [each for each in profile.action_overhead_ns if each.device_type == group_type]
         for layer in self.layers[seat[0]]:
             counts = {"F": layer.forward_exchanges, "I": layer.backward_exchanges, "B": layer.backward_exchanges}
-            total += r * counts.get(kind, 0) * sum(each.exchange_ns for each in entries) * (r > 1)
+            total += ceil(r * counts.get(kind, 0) * sum(each.exchange_ns for each in entries)) * (r > 1)
             total += ceil(r * self.layer_time(layer, seat, kind))
             if kind in "IB" and (way := way_of(stage, layer)) is not None:
                 total += ceil(r * self.layer_time(layer, seat, way))
@@ -175,7 +200,7 @@ class Reading:
         group = self.stages[seat[0]].replicas[seat[1]]
         device_type = self.problem.cluster.by_name[group[0]].type
         whole = self.problem.profile.microbatch_size or 1
-        size = Fraction(whole, len(self.stages[seat[0]].replicas))
+        size = whole * share_of(self.stages[seat[0]], seat[1])
         points = {}
         for cost in layer.costs:
             if (cost.device_type, cost.width) == (device_type, len(group)):
@@ -232,9 +257,8 @@ class Reading:
         """Every pair of replicas of two stages exchanges the overlap of its sample ranges."""
         legs: list[Leg] = []
         for (a, b), (forward, backward, has_gradient) in self.pairs.items():
-            ra, rb = len(self.stages[a].replicas), len(self.stages[b].replicas)
-            for i, j in product(range(ra), range(rb)):
-                share = min(Fraction(i + 1, ra), Fraction(j + 1, rb)) - max(Fraction(i, ra), Fraction(j, rb))
+            for (i, made), (j, used) in product(*(enumerate(ranges_of(self.stages[s])) for s in (a, b))):
+                share = min(made[1], used[1]) - max(made[0], used[0])
                 if share > 0:
                     legs.append(self.make_leg((a, i), (b, j), legs, ceil(forward * share)))
                     if has_gradient:
@@ -317,8 +341,8 @@ class Reading:
             whole += 0 if x.frozen or not x.parameter_bytes else entry.optimizer_bytes or 0
         return self.size(stage, "state_bytes") - whole + ceil(Fraction(whole, self.sharers(stage)))
 
-    def size(self, stage: int, field: str) -> int:
-        """Bytes of a stage per device: state undivided, everything that grows with the batch over the replicas."""
+    def size(self, stage: int, field: str, replica: int = 0) -> int:
+        """Bytes of a stage per device: state undivided, of everything that grows with the batch a replica's share."""
         groups = self.stages[stage].replicas
         entries = [
             layer if len(groups[0]) == 1 else next(w for w in layer.wider if w.width == len(groups[0]))
@@ -331,7 +355,7 @@ class Reading:
             values = [getattr(entry, field) for entry in entries]
         if field == "workspace_bytes":
             return max(values)
-        return sum(values) if field == "state_bytes" else ceil(Fraction(sum(values), len(groups)))
+        return sum(values) if field == "state_bytes" else ceil(sum(values) * share_of(self.stages[stage], replica))
 
     def static(self, device: str) -> int:
         """State, the largest bucket and receive buffers of a device."""
@@ -345,9 +369,10 @@ class Reading:
         for (a, b), (forward, backward, _) in self.pairs.items():
             for mine, other, num_bytes in ((b, a, forward), (a, b, backward)):
                 groups = self.stages[mine].replicas
-                own = next((group for group in groups if device in group), None)
-                if own is not None and self.stages[other].replicas != (own,):
-                    total += ceil(Fraction(self.problem.options.receive_buffers * num_bytes, len(groups)))
+                own = next((r for r, group in enumerate(groups) if device in group), None)
+                if own is not None and self.stages[other].replicas != (groups[own],):
+                    share = share_of(self.stages[mine], own)
+                    total += ceil(self.problem.options.receive_buffers * num_bytes * share)
         return total
 
     def peak(self, device: str, word: Sequence[Action]) -> int:
@@ -355,27 +380,33 @@ class Reading:
         static = self.static(device)
         peak = static
         for index, action in enumerate(word):
-            before = static + sum(self.held_after(word[:index], s, m) for s, m in {a[1:] for a in word[:index]})
-            peak = max(peak, before, before + self.extra(action))
+            begun = {(self.seat_on(device, a.stage), a.microbatch) for a in word[:index]}
+            before = static + sum(self.held_after(word[:index], seat, m) for seat, m in begun)
+            peak = max(peak, before, before + self.extra(action, self.seat_on(device, action.stage)))
         return peak
 
-    def held_after(self, word: Sequence[Action], stage: int, microbatch: int) -> int:
-        """What a stage holds for a microbatch once `word` is done."""
+    def seat_on(self, device: str, stage: int) -> Seat:
+        """Which replica of a stage a device belongs to."""
+        return stage, next(r for r, group in enumerate(self.stages[stage].replicas) if device in group)
+
+    def held_after(self, word: Sequence[Action], seat: Seat, microbatch: int) -> int:
+        """What a replica holds for a microbatch once `word` is done."""
+        stage, replica = seat
         kinds = "".join(action.kind for action in word if action[1:] == (stage, microbatch))
         if kinds == "F":
-            return self.size(stage, "held_bytes")
+            return self.size(stage, "held_bytes", replica)
         if kinds != "FI" or not self.has_weights[stage]:
             return 0
-        return self.size(stage, "weight_stash_bytes") + self.kept_workspace(stage)
+        return self.size(stage, "weight_stash_bytes", replica) + self.kept_workspace(stage)
 
     def kept_workspace(self, stage: int) -> int:
         """What I keeps for its W beside the weight stash."""
         return self.size(stage, "workspace_bytes") if self.problem.options.keep_workspace else 0
 
-    def extra(self, action: Action) -> int:
+    def extra(self, action: Action, seat: Seat) -> int:
         """What an action holds on top while it runs."""
-        held = self.size(action.stage, "held_bytes")
-        own = {"F": held, "W": 0}.get(action.kind, self.size(action.stage, "stash_bytes") - held)
+        held = self.size(action.stage, "held_bytes", seat[1])
+        own = {"F": held, "W": 0}.get(action.kind, self.size(action.stage, "stash_bytes", seat[1]) - held)
         left = self.kept_workspace(action.stage) if action.kind == "W" else 0
         return own + self.size(action.stage, "workspace_bytes") - left
 
@@ -552,16 +583,23 @@ def every_mapping(problem: Problem) -> Iterator[tuple[Stage, ...]]:
             if symmetric and first_used != names[: len(first_used)]:
                 continue
             ways = [product(every_way(problem, part), every_shard(options.shard_optimizer)) for part in parts]
-            for flags in product(*map(list, ways)):
+            cuts = product(*(every_share(problem, len(replicas)) for replicas in placement))
+            for flags, samples in product(list(product(*map(list, ways))), list(cuts)):
                 sharers = [r for (_, shard), r in zip(flags, placement, strict=True) if shard == "optimizer"]
                 if any(len(replicas) == 1 for replicas in sharers):
                     continue
                 stages = tuple(
-                    Stage(layers=part, replicas=replicas, recompute=flag, shard=shard)
-                    for part, replicas, (flag, shard) in zip(parts, placement, flags, strict=True)
+                    Stage(layers=part, replicas=replicas, recompute=flag, shard=shard, samples=taken)
+                    for part, replicas, (flag, shard), taken in zip(parts, placement, flags, samples, strict=True)
                 )
                 if is_allowed(problem, stages):
                     yield stages
+
+
+def every_share(problem: Problem, replicas: int) -> list[tuple[int, ...]]:
+    """How so many replicas may share a microbatch: equally, where that cuts no sample, and unequally if allowed."""
+    unequal = list(every_cut(problem, replicas)) if problem.options.unequal_shares else []
+    return [*([()] if has_whole_samples(problem, replicas) else []), *unequal]
 
 
 def way_of(stage: Stage, layer: Layer) -> str | None:
@@ -601,7 +639,7 @@ def every_group(problem: Problem) -> Iterator[tuple[tuple[str, ...], ...]]:
         units = [(a, *rest) for a in types for rest in combinations([b for b in types if b != a], width - 1)]
         units = [unit for unit in units if len({types[name] for name in unit}) == 1]
         for r in range(1, most_replicas(problem) + 1):
-            if not has_whole_samples(problem, r):
+            if not every_share(problem, r):
                 continue
             for replicas in permutations(units, r):
                 if len({name for unit in replicas for name in unit}) == r * width:
@@ -681,13 +719,18 @@ def is_allowed(problem: Problem, stages: tuple[Stage, ...]) -> bool:
 def is_measured(problem: Problem, stage: Stage) -> bool:
     """Whether all layers of a stage were measured on the types of its groups, at their width, around their share."""
     width, whole = len(stage.replicas[0]), problem.profile.microbatch_size or 1
-    share, scales = Fraction(whole, len(stage.replicas)), may_scale(problem)
-    types = {problem.cluster.by_name[name].type for group in stage.replicas for name in group}
+    shares = [whole * share_of(stage, r) for r in range(len(stage.replicas))]
+    kinds = [problem.cluster.by_name[group[0]].type for group in stage.replicas]
+    types, scales = set(kinds), may_scale(problem)
     layers = [problem.profile.by_name[name] for name in stage.layers]
     return all(
         types <= {cost.device_type for cost in layer.costs if cost.width == width}
         and (
-            scales or all(is_within(layer, device_type, width=width, share=share, whole=whole) for device_type in types)
+            scales
+            or all(
+                is_within(layer, device_type, width=width, share=share, whole=whole)
+                for device_type, share in zip(kinds, shares, strict=True)
+            )
         )
         and (width == 1 or any(entry.width == width for entry in layer.wider))
         for layer in layers
@@ -715,9 +758,9 @@ def make_tables(problem: Problem, stages: tuple[Stage, ...]) -> tuple[numpy.ndar
         [
             *(s, index[stages[s].replicas[r][0]], int(reading.has_weights[s])),
             *(reading.durations[s, r][kind] for kind in "FIWB"),
-            reading.size(s, "held_bytes"),
-            reading.size(s, "stash_bytes"),
-            (reading.size(s, "weight_stash_bytes") + reading.kept_workspace(s)) * reading.has_weights[s],
+            reading.size(s, "held_bytes", r),
+            reading.size(s, "stash_bytes", r),
+            (reading.size(s, "weight_stash_bytes", r) + reading.kept_workspace(s)) * reading.has_weights[s],
             reading.size(s, "workspace_bytes"),
             reading.size(s, "workspace_bytes") - reading.kept_workspace(s),
         ]

@@ -143,6 +143,26 @@ def cut_sample() -> tuple[Problem, Plan]:
     return problem, base_plan(problem, "w x @ a | c", "y z @ b", c=WORDS["a"])
 
 
+def unequal(
+    samples: tuple[int, ...], *, allowed: bool = True, text: str = "w x @ a | c"
+) -> Callable[[], tuple[Problem, Plan]]:
+    """Replicas that say how many of three samples they take."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = base_problem(microbatch_size=3, unequal_shares=allowed)
+        stage = replace(make_stage(text), samples=samples)
+        return problem, base_plan(problem, stage, "y z @ b", c=WORDS["a"])
+
+    return make
+
+
+def needless_samples() -> tuple[Problem, Plan]:
+    """Two replicas that say that each takes two of four samples."""
+    problem = base_problem(microbatch_size=4, unequal_shares=True)
+    stage = replace(make_stage("w x @ a | c"), samples=(2, 2))
+    return problem, base_plan(problem, stage, "y z @ b", c=WORDS["a"])
+
+
 def unmeasured_share() -> tuple[Problem, Plan]:
     """Two replicas of one sample each, where only two were measured."""
     problem = base_problem(microbatch_size=2, scaling="measured")
@@ -292,6 +312,11 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "width-uneven": with_stages("w x @ a", "y z @ b | c+d"),
     "shard-alone": with_stages(replace(make_stage("w x @ a"), shard="optimizer"), "y z @ b"),
     "samples-cut": cut_sample,
+    "samples-per-replica": unequal((2, 1), text="w x @ a | c | d"),
+    "samples-none": unequal((3, 0)),
+    "samples-sum": unequal((1, 3)),
+    "samples-needless": needless_samples,
+    "unequal-forbidden": unequal((1, 2), allowed=False),
     "width-unmeasured": with_stages("w x @ a+c", "y z @ b"),
     "width-limit": group_of_two,
     "stages-per-device": two_stages_on_one_device,
@@ -618,7 +643,10 @@ def test_reference_may_be_anything(field: str, value: object):
     verify(problem, replace(plan, problem=replace(plan.problem, **{field: value})))
 
 
-@given(part=st.sampled_from(["problem", "stages", "schedule", "layers", "replicas", "recompute", "word"]), value=JUNK)
+@given(
+    part=st.sampled_from(["problem", "stages", "schedule", "layers", "replicas", "recompute", "samples", "word"]),
+    value=JUNK,
+)
 def test_parts_may_be_anything(part: str, value: object):
     """Tests that a plan made of the wrong things is malformed, or at least judged."""
     problem = base_problem()

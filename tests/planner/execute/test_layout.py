@@ -81,6 +81,18 @@ def test_partners_have_samples_in_common():
     assert [route.source for route in routes if route.target == 4] == [1]
 
 
+def test_unequal_partners_have_samples_in_common():
+    """Tests that of twelve samples 9 + 3 and 4 + 4 + 4 meet where they overlap, and which of its rows each sends."""
+    plan = make_random_plan("0/1 2/3/4", num_microbatches=1)
+    layout = make_layout(replace(plan, stages=(replace(plan.stages[0], samples=(9, 3)), plan.stages[1])))
+    assert (layout.num_parts, layout.samples_of(0), layout.samples_of(1)) == (12, (9, 3), (1, 1, 1))
+    routes = make_routes(layout, [StageEdge(producer=0, consumer=1, values=("l0",))])
+    rows = [(route.source, route.target, route.made.rows(9 if route.source == 0 else 3)) for route in routes]
+    assert rows == [
+        (0, 2, slice(0, 4)), (0, 3, slice(4, 8)), (0, 4, slice(8, 9)), (1, 4, slice(0, 3)),
+    ]  # fmt: skip
+
+
 def test_groups_and_split_placement_are_refused():
     """Tests that groups of several widths, and stages elsewhere, are refused with what to plan instead."""
     plan = make_random_plan("0 1", num_microbatches=1)

@@ -124,9 +124,10 @@ def without_latency(original: Any, route: Route, num_bytes: int) -> int:
     return int(original(route, num_bytes)) - route.latency_ns
 
 
-def narrower(original: Any, count: int, others: int) -> list[tuple[int, int, int, int]]:
+def narrower(original: Any, sender: Stage, receiver: Stage) -> list[tuple[int, int, int, int]]:
     """Every replica sends its whole share to each it meets."""
-    return [(i, j, others, whole) for i, j, _, whole in original(count, others)]
+    shares = [(i, j, sender.share_of(i)) for i, j, _, _ in original(sender, receiver)]
+    return [(i, j, share.numerator, share.denominator) for i, j, share in shares]
 
 
 def ring_of(change: Callable[[int, int], int]) -> Fault:
@@ -232,8 +233,8 @@ def more_overhead(kind: str, more: Callable[[Any, int, int], int]) -> Fault:
     """Actions of a kind take more: `more` of their stage, its replicas and the overhead."""
     field = {"F": "forward_ns", "I": "input_grad_ns"}[kind]
 
-    def changed(original: Any, model: CostModel, stage: Any, *, device_type: str, width: int) -> StageCost:
-        cost: StageCost = original(model, stage, device_type=device_type, width=width)
+    def changed(original: Any, model: CostModel, stage: Any, *, device_type: str, **where: Any) -> StageCost:
+        cost: StageCost = original(model, stage, device_type=device_type, **where)
         extra = more(stage, len(stage.replicas), model.problem.profile.overhead_ns(device_type, kind))
         return replace(cost, **{field: getattr(cost, field) + extra})
 
@@ -327,7 +328,7 @@ CORE_FAULTS: dict[str, Fault] = {
     "a byte of activations is dropped": traffic(lambda t: replace(t, forward_bytes=max(0, t.forward_bytes - 1))),
     "gradients are as large as activations": traffic(lambda t: replace(t, backward_bytes=t.forward_bytes)),
     "gradients flow everywhere": traffic(lambda t: replace(t, has_gradient=True)),
-    "replicas send all they have": put(planner.stage_lanes, "overlaps", narrower),
+    "replicas send all they have": put(planner.stage_lanes, "replica_overlaps", narrower),
     "receive buffers: one too many": put(
         CostModel, "static_bytes", without_options(receive_buffers=lambda o: o.receive_buffers + 1)
     ),
