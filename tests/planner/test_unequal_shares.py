@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from planner.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
+from planner.certificate import check_certificate, make_bound, prove_infeasible, raise_bound, schedule_bound
 from planner.costs import CostModel
 from planner.document import parse_plan, plan_to_plain, render_plan
 from planner.errors import PipeplanError
@@ -24,6 +24,7 @@ from planner.simulate import Timeline, simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device
 from profiles.model_profile import LayerCost, ModelProfile
+from solver_models.covering import Covering
 from tests.long_runs import examples, shortened
 from tests.planner.builders import draw, make_edge, make_layer, make_link, make_plan, make_stage, picture
 from tests.planner.oracle import brute_force, evaluate
@@ -281,7 +282,9 @@ def test_bounds_of_equal_shares_are_not_used():
     assert best is not None
     assert equal is not None
     assert best < equal
-    assert make_bound(free, CostModel(free)).value_ns <= best
+    bound = make_bound(free, CostModel(free))
+    assert bound.value_ns <= best
+    assert list(raise_bound(CostModel(free), bound, make_covering=Covering, reached=lambda: None)) == []
     if known.kind not in ("work", "layer", "path"):
         with pytest.raises(ValueError, match="does not hold where replicas may take unequal shares"):
             check_certificate(free, known.certificate)
