@@ -131,11 +131,8 @@ def _play_on(filling: Filling, order: Integers, p: int, reached: Integers) -> No
     placed, mine = filling.placed, filling.positions[p]
     while mine[NEXT] < order.shape[0]:
         action = order[mine[NEXT]]
-        kind, stage, microbatch = (
-            action & 3,
-            (action >> 2) // placed.num_microbatches,
-            (action >> 2) % placed.num_microbatches,
-        )
+        kind, number = action & 3, action >> 2
+        stage, microbatch = number // placed.num_microbatches, number % placed.num_microbatches
         way = ACTIVATIONS if kind == FORWARD else GRADIENTS
         if filling.arrivals[way, stage, microbatch, MISSING]:
             break

@@ -10,7 +10,7 @@ from planner.baselines.applicability import require_time
 from planner.baselines.encoded_words import encode_words, name_actions, place
 from planner.baselines.pipeline import Pipeline, Words
 from solver_models.placed_stages import PlacedStages, column
-from solver_models.weight_filling import LENGTH, FilledWords, FillHabit, fill_orders
+from solver_models.weight_filling import LENGTH, NEXT, FilledWords, FillHabit, fill_orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,9 @@ class _Filler:
         if orders is not self.orders:
             self.orders, self.encoded = orders, encode_words(orders, self.placed)
         kept = FillHabit(habit.quarters, habit.evens_out, habit.at_once)
-        return fill_orders(self.placed, *self.encoded, kept, self.limits)
+        filled = fill_orders(self.placed, *self.encoded, kept, self.limits)
+        assert filled.positions[:, NEXT].sum() == len(self.encoded[0]), "the orders wait for each other"
+        return filled
 
     def name(self, filled: FilledWords) -> Words:
         return name_actions(filled.words, filled.positions[:, LENGTH], placed=self.placed)

@@ -50,6 +50,9 @@ FEW_SEATINGS, FEW_STEPS = 12, 400
 PAIRS_PER_LOAD = 2
 """Of so many pairs of stages about one is a load."""
 
+FAR_FROM_START = 64
+"""Deadlines so many times that of the start are not tried where no plan is known."""
+
 PAIRS_OF_ROOT = 8
 """Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
 
@@ -401,7 +404,8 @@ def climb_on(
     An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for `climb`, asked
     before each), or to one that is given up. What whole plans pass for, of which it looks for as many as `wanted`, is
     given up for good, since no effort refutes it, and so is that whose first case takes too much of the first effort.
-    It ends where no two deadlines left are far enough apart.
+    It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `FAR_FROM_START` times
+    above where it began: there may be none.
     """
     first = effort = int(params.max_s * params.packing_per_s)
     low, precise, passed = start - 1, max(start // 200, 1), list[int]()
@@ -409,7 +413,8 @@ def climb_on(
         failed = list[int]()
         while has_time():
             known = reached()
-            high = min([*passed, *failed, 2 * low + 2 if known is None else known])
+            ahead = min(2 * low + 2, FAR_FROM_START * start) if known is None else known
+            high = min([*passed, *failed, ahead])
             if high - low <= precise:
                 break
             middle = low + max((high - low) // 4, precise)
