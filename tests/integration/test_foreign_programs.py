@@ -24,6 +24,7 @@ from planner.simulate import simulate
 from planner.verify import verify
 from tests.integration.forked_ranks import run_script
 from tests.integration.test_execute_command import environment, losses
+from tests.long_runs import long_only
 from tests.planner.export.chains import make_chain, make_plan
 from tests.planner.export.test_targets import PARSERS, cut, language_model, replicated
 
@@ -47,7 +48,7 @@ def in_a_row() -> tuple[Problem, Plan]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (PARSERS / "dependencies").exists(), reason="DeepSpeed was not unpacked (make parsers)")
-@pytest.mark.parametrize("make", [in_a_row, sharded_and_recomputed])
+@pytest.mark.parametrize("make", [in_a_row, pytest.param(sharded_and_recomputed, marks=long_only)])
 def test_deepspeeds_engine_trains_as_planned(make: Callable[[], tuple[Problem, Plan]], tmp_path: Path):
     """Tests that DeepSpeed's own engine builds the plan's stages, runs its orders, and trains as one process does."""
     problem, plan = make()
@@ -134,7 +135,7 @@ def test_torchtitan_maps_stages_as_planned(devices: str, tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize("is_split", [pytest.param(False, marks=long_only), True])
 def test_stages_of_an_exported_table_may_be_fully_sharded(is_split: bool, tmp_path: Path):
     """Tests that torch's runtime takes an exported table for stages under fully_shard, with one process' gradients."""
     problem = make_chain("wwww", num_devices=2, num_microbatches=4)

@@ -423,7 +423,7 @@ def climbed(problem: Problem, *, reached: int | None, most: int) -> list[Packed]
     return list(islice(climb_on(Boundaries(least), 1, make=Covering, reached=lambda: limit, params=params), most))
 
 
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=shortened(60, whole=1000), deadline=None)
 @given(rng=st.randoms(use_true_random=False), is_known=st.booleans())
 def test_climbing_on_stays_below_the_best_plan(rng, is_known):
     """Tests that bounds that go on rise up to the optimum of tiny problems at most, each with cases that show it."""
