@@ -57,10 +57,8 @@ def _has(section: Any, name: str) -> bool:
 
 def _require_blocks(config: Any, parts: list[list[str]]) -> None:
     """Torchtitan leaves out, without a word, blocks that no part names."""
-    named, there = (
-        sum(name.startswith("layers.") for part in parts for name in part),
-        len(config.model_spec.model.layers),
-    )
+    named = sum(name.startswith("layers.") for part in parts for name in part)
+    there = len(config.model_spec.model.layers)
     if named != there:
         raise ValueError(
             f"the plan is for {named} blocks, and the model of {CONFIG} has {there}; name the configuration of the "
