@@ -244,7 +244,8 @@ class RoutedRuntime(StepRuntime):
     def send_to(self, rank: int, tensors: Sequence[torch.Tensor]) -> None:
         """Begin to send dense tensors."""
         queue = self.queues.get((distributed.get_rank(), rank))
-        self.sending.add([distributed.isend(tensor, dst=rank, group=queue) for tensor in tensors])
+        works = [distributed.isend(tensor, dst=rank, group=queue) for tensor in tensors]
+        self.sending.add(works, num_bytes=sum(tensor.nbytes for tensor in tensors))
 
     def receive_from(self, rank: int, buffers: list[torch.Tensor]) -> Mail:
         """Begin to receive into them."""

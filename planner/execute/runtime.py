@@ -319,8 +319,8 @@ class PlanRuntime(StepRuntime):
         """Torch holds on to everything it sent until the iteration is over."""
         stage, microbatch = self._by_number[action.stage_index], action.microbatch_index
         assert microbatch is not None
-        if action.computation_type == _ComputationType.SEND_B:
-            self.sending.add(_batch_p2p(stage.get_bwd_send_ops(microbatch)))
-            return
-        self.sending.add(_batch_p2p(stage.get_fwd_send_ops(microbatch)))
-        stage.release_outputs(microbatch)
+        is_backward = action.computation_type == _ComputationType.SEND_B
+        sends = stage.get_bwd_send_ops(microbatch) if is_backward else stage.get_fwd_send_ops(microbatch)
+        self.sending.add(_batch_p2p(sends), num_bytes=sum(each.tensor.nbytes for each in sends))
+        if not is_backward:
+            stage.release_outputs(microbatch)

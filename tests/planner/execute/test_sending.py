@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from planner.execute.sending import Sending
+from planner.execute.sending import WAKING_BYTES, Sending
 
 
 class Work:
@@ -30,11 +30,11 @@ def test_what_was_sent_is_let_go(is_host: bool):
     sending, first, second, third = Sending(is_host=is_host), Work(), Work(), Work()
     done, waited, gone = first.done, second.waited, Event()
     weakref.finalize(first, gone.set)
-    sending.add([first, second])
+    sending.add([first, second], num_bytes=WAKING_BYTES + 1)
     del first
     assert not gone.is_set()
     done.set()
-    sending.add([third])
+    sending.add([third], num_bytes=0)
     assert gone.wait(10)
     assert not waited.is_set()
     second.done.set()
@@ -48,8 +48,19 @@ def test_what_was_sent_is_let_go(is_host: bool):
 def test_a_send_that_fails_is_told(is_host: bool):
     """Tests that an error of a send is raised at the end of the iteration, once, and does not stop the others."""
     sending, work = Sending(is_host=is_host), Work(error="connection closed")
-    sending.add([work])
+    sending.add([work], num_bytes=1)
     work.done.set()
     with pytest.raises(RuntimeError, match="connection closed"):
         sending.finish()
     sending.finish()
+
+
+def test_small_sends_wake_nobody():
+    """Tests that no thread waits for sends that hold little, and that they are waited for at the end."""
+    sending, works = Sending(is_host=True), [Work() for _ in range(4)]
+    for work in works:
+        work.done.set()
+        sending.add([work], num_bytes=WAKING_BYTES // 4)
+    assert not any(work.waited.is_set() for work in works)
+    sending.finish()
+    assert all(work.waited.is_set() for work in works)
