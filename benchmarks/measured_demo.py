@@ -14,6 +14,7 @@ from pathlib import Path
 from api.run_comparison import PlanAndRun, compare_run, render_run_picture
 from api.tuning.short_run import WARM_UP, ShortRun
 from benchmarks.report import describe_commit, describe_machine, make_parser, ms, percent
+from benchmarks.timeline_picture import draw_timelines
 from benchmarks.user_flow import Flow, FlowModel, spread_of
 from planner.document import parse_plan
 from planner.timeline import TimedAction
@@ -74,6 +75,8 @@ prefers, `rank*.json` are its median run of {len(runs)}, each in fresh processes
 Where measured - predicted of the median iteration comes from, in shares of the measured time (docs/compare.md):
 {parts}.
 
+![the same to scale](both.svg)
+
 ```
 {draw_pair(run.comparison.timeline.actions, run.timeline().actions)}```
 
@@ -97,6 +100,8 @@ def make(model: FlowModel, folder: Path, *, num_runs: int) -> str:
             shutil.copy(source, folder / source.name)
     run = compare_run(str(folder / "plan.json"), str(folder), workload=None, cluster=None, warm_up=WARM_UP)
     (folder / "both.html").write_text(render_run_picture(run), encoding="utf-8")
+    picture = draw_timelines(run.comparison.timeline.actions, run.timeline().actions)
+    (folder / "both.svg").write_text(picture, encoding="utf-8")
     text = describe(run, model=model, workload=workload, runs=runs)
     (folder / "README.md").write_text(text, encoding="utf-8")
     return text

@@ -1,7 +1,10 @@
 """A measured workload with its run beside it: how both are drawn, and what is stated of them."""
 
+from xml.etree import ElementTree
+
 from api.tuning.short_run import ShortRun
 from benchmarks.measured_demo import choose_run, describe_sample, draw_pair, draw_row
+from benchmarks.timeline_picture import COLOURS, draw_timelines, tick_ms
 from planner.actions import Action
 from planner.timeline import TimedAction
 from tests.api.worlds import make_workload
@@ -37,3 +40,20 @@ def test_a_demos_figures_are_stated():
     """Tests that counts and sums are those that the table of the demos' tests wants."""
     text = describe_sample(make_workload(), name="toy")
     assert text == f'{{"toy": [4, 3, 2, 3, 5000000, 10000000, 5000000, {4 * 2**28}, {4 * 2**29}]}}'
+
+
+def test_the_picture_is_to_scale():
+    """Tests that a run that takes twice as long is twice as wide, each kind in its colour, names escaped."""
+    planned = {"d<0": [TimedAction(Action("F", 0, 0), 0, 50_000_000)]}
+    run = {"d<0": [TimedAction(Action("F", 0, 0), 0, 100_000_000)]}
+    root = ElementTree.fromstring(draw_timelines(planned, run))
+    tag = "{http://www.w3.org/2000/svg}"
+    short, long = (each for each in root.iter(f"{tag}rect") if each.find(f"{tag}title") is not None)
+    assert {short.get("fill"), long.get("fill")} == {COLOURS["F"]}
+    assert abs(float(long.get("width", 0)) / float(short.get("width", 1)) - 2) < 0.01
+    assert "d<0 planned" in [each.text for each in root.iter(f"{tag}text")]
+
+
+def test_marks_are_round_numbers():
+    """Tests that the axis has at most eight marks, at 1, 2 or 5 times a power of ten."""
+    assert [tick_ms(end * 1_000_000) for end in (4, 90, 371)] == [0.5, 20.0, 50.0]
