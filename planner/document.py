@@ -28,11 +28,13 @@ def render_plan(plan: Plan) -> str:
     """The document of a plan: stable order, one line per stage, device and piece of evidence, ends with a newline."""
     plain = plan_to_plain(plan)
     stages = ",\n  ".join(_text(stage) for stage in plain["stages"])
+    dealing = f' "dealing": {_text(plain["dealing"])},\n' if "dealing" in plain else ""
     evidence = "null" if plain["evidence"] is None else _lines(plain["evidence"])
     return (
         f'{{"format": {_text(plain["format"])},\n'
         f' "problem": {_text(plain["problem"])},\n'
         f' "stages": [\n  {stages}],\n'
+        f"{dealing}"
         f' "schedule": {_lines(plain["schedule"])},\n'
         f' "evidence": {evidence}}}\n'
     )
@@ -57,15 +59,16 @@ def plan_to_plain(plan: Plan) -> dict[str, Any]:
         "format": PLAN_FORMAT,
         "problem": _problem_to_plain(plan.problem),
         "stages": [_stage_to_plain(stage) for stage in plan.stages],
+        **({"dealing": [list(hand) for hand in plan.dealing]} if plan.dealing else {}),
         "schedule": {device: [str(action) for action in order] for device, order in plan.schedule.items()},
         "evidence": None if plan.evidence is None else _evidence_to_plain(plan.evidence),
     }
 
 
 def _problem_to_plain(problem: ProblemReference) -> dict[str, Any]:
-    """The size of a microbatch is mentioned only where it was decided."""
-    sizes = None if problem.microbatch_sizes is None else list(problem.microbatch_sizes)
-    plain = _fields(problem) | {"microbatch_sizes": sizes}
+    """The size of a microbatch is mentioned only where it was decided, or where sizes are listed."""
+    lists = {"microbatch_sizes": problem.microbatch_sizes, "microbatches": problem.microbatches}
+    plain = _fields(problem) | {name: None if sizes is None else list(sizes) for name, sizes in lists.items()}
     return {key: value for key, value in plain.items() if value is not None}
 
 
@@ -159,7 +162,13 @@ def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
             for device in top.get("schedule", dict).value
         },
         evidence=None if evidence is None else _read_evidence(evidence),
+        dealing=_read_dealing(top.optional("dealing", list)),
     )
+
+
+def _read_dealing(reader: "_DocumentReader | None") -> tuple[tuple[int, ...], ...]:
+    """Whether it deals every microbatch once is for the verifier to say."""
+    return () if reader is None else tuple(_read_sizes(hand) or () for hand in reader.items(list))
 
 
 def _read_problem(reader: "_DocumentReader") -> ProblemReference:
@@ -172,6 +181,7 @@ def _read_problem(reader: "_DocumentReader") -> ProblemReference:
         microbatch_size=_value(reader.optional("microbatch_size", int)),
         global_batch_size=_value(reader.optional("global_batch_size", int)),
         microbatch_sizes=_read_sizes(reader.optional("microbatch_sizes", list)),
+        microbatches=_read_sizes(reader.optional("microbatches", list)),
     )
 
 

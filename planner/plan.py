@@ -1,7 +1,7 @@
 """The answer: stages on device groups, one order of actions per device, and the evidence (MODEL.md section 7)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -113,6 +113,8 @@ class ProblemReference:
     """Samples per iteration, where the question states them: `microbatch_size` x `num_microbatches`."""
     microbatch_sizes: tuple[int, ...] | None = None
     """The sizes that might be chosen, if not every measured one that divides the batch."""
+    microbatches: tuple[int, ...] | None = None
+    """The size of every microbatch, where the question lists them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,8 +292,15 @@ class Plan:
     """The order of actions on every device."""
     evidence: Evidence | None = None
     """Figures, bound and history; None while a plan is being made."""
+    dealing: tuple[tuple[int, ...], ...] = ()
+    """The microbatches of every pipeline, in the order in which it begins them, where they are dealt whole: replica k
+    of every stage takes those of list k; empty: every microbatch is cut over the replicas of a stage."""
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices used, in order of stage number, each once."""
         return tuple(dict.fromkeys(name for stage in self.stages for group in stage.groups for name in group))
+
+    def pipeline(self, number: int) -> tuple[Stage, ...]:
+        """The stages of one pipeline of a dealing: what it alone runs, synchronisation and shards left aside."""
+        return tuple(replace(stage, replicas=(stage.replicas[number],), shard="none") for stage in self.stages)

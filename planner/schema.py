@@ -34,6 +34,10 @@ _ACTION: JsonSchema = {"type": "string", "pattern": f"^{ACTION_TEXT.pattern}$", 
 _FORMS: dict[str, dict[str, JsonSchema]] = {
     "Plan": {
         "stages": {"minItems": 1},
+        "dealing": {
+            "type": "array",
+            "items": {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"type": "integer", "minimum": 0}},
+        },
         "schedule": {
             "minProperties": 1,
             "propertyNames": _NAME,
@@ -91,6 +95,7 @@ _RANGES: dict[str, tuple[int, int | None, str]] = {
     "num_microbatches": (1, None, "microbatches"),
     "microbatch_size": (1, None, "samples"),
     "microbatch_sizes": (1, None, "samples"),
+    "microbatches": (1, None, "samples"),
     "global_batch_size": (1, None, "samples"),
     "samples": (1, None, "samples"),
     "rounds": (0, None, "rounds"),
