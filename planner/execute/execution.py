@@ -153,6 +153,11 @@ class Execution:
         return self.cutter.takes_batch
 
     @property
+    def pipeline(self) -> int:
+        """Which of the pipelines this process belongs to, where microbatches are dealt to them."""
+        return self.layout.replica_at(self.layout.stages_of(self.rank)[0], self.rank)
+
+    @property
     def is_last(self) -> bool:
         """Whether the last stage is here."""
         return self.cutter.is_last

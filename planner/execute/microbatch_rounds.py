@@ -59,9 +59,11 @@ class MicrobatchRounds:
         ask = self.preparation.training.deal
         if ask is None or self._rows is None:
             return self.layout, None
+        count = len(self.layout.dealing)
         with calling("`deal`"):
-            dealing = tuple(tuple(map(int, hand)) for hand in ask([torch.Size(shape[0][0]) for shape in shapes]))
-        if text := find_dealing_fault(dealing, num_pipelines=len(self.layout.dealing), count=len(shapes)):
+            hands = ask([torch.Size(shape[0][0]) for shape in shapes], count)
+        dealing = tuple(tuple(map(int, hand)) for hand in hands)
+        if text := find_dealing_fault(dealing, num_pipelines=count, count=len(shapes)):
             raise ValueError(f"iteration {number}: `deal` gives {[list(hand) for hand in dealing]}: {text}")
         layout = replace(self.layout, dealing=dealing, num_microbatches=len(shapes))
         (stage,) = layout.stages_of(self.rank)

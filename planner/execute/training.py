@@ -92,10 +92,10 @@ class Training:
     """When a loss or a gradient is not finite: stop all processes, leave out the step, or look away."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Names of the model's state dictionary that say another weight's, to that weight's `layer:path`."""
-    deal: Callable[[Sequence[torch.Size]], Sequence[Sequence[int]]] | None = None
-    """The shape of the first input of every microbatch of an iteration to the microbatches of each pipeline, in the
-    order in which it runs them: they are dealt anew, whole, in every iteration, and every pipeline runs 1F1B. Called in
-    every process, and has to give the same in all of them. None: as the plan says."""
+    deal: Callable[[Sequence[torch.Size], int], Sequence[Sequence[int]]] | None = None
+    """(shape of the first input of every microbatch of an iteration, number of pipelines) to the microbatches of each
+    pipeline, in the order in which it runs them: they are dealt anew, whole, in every iteration, and every pipeline
+    runs 1F1B. Called in every process, and has to give the same in all of them. None: as the plan says."""
     evaluation: Callable[[int], Batch | Microbatches] | None = None
     """As `batch`, for `--evaluate-every`."""
     parallelize: Callable[[str, nn.Module, int], Mapping[str, Any]] | None = None

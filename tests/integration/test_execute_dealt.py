@@ -1,14 +1,21 @@
 """Microbatches of different size, given one by one and dealt whole, on gloo processes against one process."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from planner.document import parse_plan
 from planner.execute.dealt_rows import make_1f1b
+from planner.fidelity.executed_run import read_run
 from planner.plan import Plan
-from tests.integration.test_execute import Case, drawn, run_cases, shard
+from planner.replanning.observations import read_observations
+from tests.integration.forked_ranks import EXECUTOR
+from tests.integration.test_execute import Case, drawn, named, run_cases, shard
+from tests.integration.test_execute_command import start_ranks, write
 from tests.long_runs import shortened
 from tests.planner.execute.orders import make_random_plan
 
@@ -76,8 +83,8 @@ TWO = {
 FOUR = {
     "dealt, tied and clipped": dealt("0/2 1/3", (3, 0), (1, 2, 4), cut=(2, 2), seed=3, model="lengths_tied"),
     "dealt anew, tokens that count": one_by_one("0/2 1/3", cut=(2, 2), model="dealt_counted", steps=4),
-    "dealt anew, goes on under other stages": with_then(
-        one_by_one("0/1 2/3", cut=(2, 2)), one_by_one("3/1 0/2", cut=(1, 3)).plan
+    "dealt anew, goes on in one pipeline": with_then(
+        one_by_one("0/1 2/3", cut=(2, 2)), one_by_one("3 1 0 2", cut=(1, 1, 1, 1)).plan
     ),
 }
 """Plans for four processes."""
@@ -208,3 +215,43 @@ def test_it_is_refused_in_the_same_words(outcomes, name: str):
     first, second = outcomes[f"2 processes: {name}"]
     assert first == second
     assert first["refused"].startswith(REFUSED[name][1]), first
+
+
+def run_example(placement: str, folder: Path, *arguments: object, program: str = "examples.sft") -> list[str]:
+    """What every rank of the example says, with one stage of all its layers on every device."""
+    case = one_by_one(placement, num_microbatches=2, cut=(6,))
+    names = ("embedding", "block0", "block1", "block2", "block3", "head")
+    plan = write(named(case, *names).plan, folder / f"{placement.count('/')}.json")
+    answers = start_ranks([[plan, *arguments]] * (1 + placement.count("/")), program=program)
+    assert [code for code, _ in answers] == [0] * len(answers), answers
+    return [said for _, said in answers]
+
+
+def read_losses(said: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"loss ([\d.]+)", said)]
+
+
+def test_a_data_loader_gives_every_pipeline_its_own(tmp_path: Path):
+    """Tests that torch's loader, which loads what each pipeline is dealt, trains two of them as one that has all."""
+    two, one = run_example("0/1", tmp_path), run_example("0", tmp_path)
+    losses = read_losses(one[0])
+    assert len(losses) == 10
+    assert losses[-1] < 0.9 * losses[0]
+    assert read_losses(two[0]) == pytest.approx(losses, rel=1e-4)
+
+
+def test_a_dealt_run_by_command(tmp_path: Path):
+    """Tests that a run that deals anew goes on from its checkpoint, and that its trace is not held against a plan."""
+    model = ("--model", "examples.sft:make_training")
+    whole = run_example("0/1", tmp_path, *model, "--steps", 3, "--trace", tmp_path / "t", program=EXECUTOR)
+    run_example("0/1", tmp_path, *model, "--steps", 2, "--save", tmp_path / "c", program=EXECUTOR)
+    rest = run_example("0/1", tmp_path, *model, "--steps", 1, "--load", tmp_path / "c", program=EXECUTOR)
+    assert read_losses(rest[0]) == read_losses(whole[0])[2:]
+    plan = parse_plan((tmp_path / "1.json").read_text())
+    with pytest.raises(
+        ValueError, match=r"ran 0F\d where the plan says 0\w\d .* without dealing anew in every iteration"
+    ):
+        read_run(tmp_path / "t", plan)
+    documents = ((path.name, path.read_bytes()) for path in sorted((tmp_path / "t").glob("rank*.json")))
+    with pytest.raises(ValueError, match="without dealing anew in every iteration"):
+        read_observations(documents, plan)

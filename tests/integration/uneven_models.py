@@ -33,8 +33,8 @@ def changed(training: Training, **more: Any) -> Training:
     return Training(**(vars(training) | more))
 
 
-def deal_to_two(shapes: Sequence[torch.Size]) -> Any:
-    return deal([shape[0] * shape[1] for shape in shapes], 2, stages=[TIMES] * 2).pipelines
+def deal_by_tokens(shapes: Sequence[torch.Size], pipelines: int) -> Any:
+    return deal([shape[0] * shape[1] for shape in shapes], pipelines, stages=[TIMES] * 2).pipelines
 
 
 def dealt(kinds: str, *, num_microbatches: int, **more: Any) -> Training:
@@ -43,7 +43,7 @@ def dealt(kinds: str, *, num_microbatches: int, **more: Any) -> Training:
     def batch(number: int) -> list[Batch]:
         return draw_texts(number, count=2 + (num_microbatches + number) % 5)
 
-    return lengths(kinds, num_microbatches=num_microbatches, **({"deal": deal_to_two, "batch": batch} | more))
+    return lengths(kinds, num_microbatches=num_microbatches, **({"deal": deal_by_tokens, "batch": batch} | more))
 
 
 def dealt_accumulating(kinds: str, *, num_microbatches: int) -> Training:
@@ -71,7 +71,7 @@ def lengths_counted(kinds: str, *, num_microbatches: int) -> Training:
 
 
 def dealt_counted(kinds: str, *, num_microbatches: int) -> Training:
-    return changed(lengths_counted(kinds, num_microbatches=num_microbatches), deal=deal_to_two, accumulate=2)
+    return changed(lengths_counted(kinds, num_microbatches=num_microbatches), deal=deal_by_tokens, accumulate=2)
 
 
 def lengths_summed(kinds: str, *, num_microbatches: int) -> Training:
@@ -123,7 +123,7 @@ def wrong_type(kinds: str, *, num_microbatches: int) -> Training:
 def dealt_apart(kinds: str, *, num_microbatches: int) -> Training:
     """Every process deals in another way."""
 
-    def deal_otherwise(shapes: Sequence[torch.Size]) -> Any:
+    def deal_otherwise(shapes: Sequence[torch.Size], pipelines: int) -> Any:
         own = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
         order = list(range(len(shapes)))
         return [order[own + 1 :], order[: own + 1]]
@@ -132,7 +132,7 @@ def dealt_apart(kinds: str, *, num_microbatches: int) -> Training:
 
 
 def dealt_to_one(kinds: str, *, num_microbatches: int) -> Training:
-    return dealt(kinds, num_microbatches=num_microbatches, deal=lambda shapes: [range(len(shapes)), []])
+    return dealt(kinds, num_microbatches=num_microbatches, deal=lambda shapes, _: [range(len(shapes)), []])
 
 
 def other_targets_of_texts(kinds: str, *, num_microbatches: int) -> Training:
