@@ -160,6 +160,14 @@ def question_of_workload(workload: Workload, options: Options) -> Question:
             microbatch_sizes=workload.microbatch_sizes,
             options=options,
         )
+    if workload.microbatches is not None:
+        return Problem(
+            profile=workload.profile,
+            cluster=workload.cluster,
+            num_microbatches=len(workload.microbatches),
+            options=options,
+            microbatches=workload.microbatches,
+        )
     if workload.num_microbatches is None:
         raise ValueError(f"{workload.profile.name}: num_microbatches is missing; add it, or global_batch_size")
     return Problem(
@@ -178,6 +186,8 @@ def workload_of_question(question: Question) -> Workload:
     if batch is not None:
         return workload.with_batch(batch.global_batch_size, batch.microbatch_sizes)
     assert isinstance(question, Problem)
+    if question.microbatches is not None:
+        return workload.with_list(question.microbatches)
     return workload.with_microbatches(question.num_microbatches)
 
 
@@ -202,7 +212,13 @@ def problem_answered(
     Raises ValueError where there is no such problem.
     """
     if reference.global_batch_size is None or reference.microbatch_size is None:
-        return Problem(profile=profile, cluster=cluster, num_microbatches=reference.num_microbatches, options=options)
+        return Problem(
+            profile=profile,
+            cluster=cluster,
+            num_microbatches=reference.num_microbatches,
+            options=options,
+            microbatches=reference.microbatches,
+        )
     question = BatchProblem(
         profile=profile,
         cluster=cluster,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 
-from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Stage
+from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from planner.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of, replica_ranges
 from profiles.model_profile import Edge, Layer, LayerCost, WidthBytes
@@ -181,6 +181,14 @@ class CostModel:
         self.problem = problem
         self.layer_work = cache(self._layer_work)
         self._cost_on = cache(self._make_stage_cost)
+        self._at = cache(self._make_at)
+
+    def at(self, size: int | None) -> "CostModel":
+        """The costs of a microbatch of one of the sizes that the problem lists; None: it lists none."""
+        return self if size is None else self._at(size)
+
+    def _make_at(self, size: int) -> "CostModel":
+        return CostModel(self.problem.at_size(size))
 
     def _layer_work(self, name: str, device_type: str, *, width: int, replicas: int | Fraction) -> LayerWork | None:
         """`layer_work` of the layer `name`, or None if it has no cost at that type, width and share."""
@@ -285,13 +293,18 @@ class CostModel:
             weight_grad_ns=_ceil(sum(work.weight_grad_ns for work in works), replicas) + weight_grad,
             backward_ns=_ceil(sum(work.backward_ns for work in works) + recompute, replicas) + backward,
             has_weight_grad=has_weight_grad,
-            state_bytes=sum(size.state_bytes for size in sizes) - self._elsewhere_bytes(stage, width=width),
+            state_bytes=self.state_bytes(stage, width=width),
             held_bytes=_ceil(sum(map(checkpoint_bytes, sizes, kinds)), replicas),
             stash_bytes=stash,
             weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas) + kept,
             workspace_bytes=workspace,
             weight_workspace_bytes=workspace - kept,
         )
+
+    def state_bytes(self, stage: Stage, *, width: int) -> int:
+        """What a replica of the stage keeps (per device of a group): all but what others hold of the optimizer's."""
+        held = (_require_bytes(self.problem.profile.by_name[name], width).state_bytes for name in stage.layers)
+        return sum(held) - self._elsewhere_bytes(stage, width=width)
 
     def _elsewhere_bytes(self, stage: Stage, *, width: int) -> int:
         """The part of the optimizer's state that other replicas of the stage hold."""
@@ -350,15 +363,38 @@ class CostModel:
         With split placement the owner alone holds the state; who runs I for it holds a copy of the weights, who runs W
         a gradient, and what arrives for them lies in receive buffers as well.
         """
+        static = self._state_and_buckets(stages)
+        self._add_receive_buffers(static, stages)
+        for stage in stages:
+            if stage.is_split:
+                self._add_part_bytes(static, stage)
+        return static
+
+    def static_bytes_of(self, plan: Plan) -> dict[str, int]:
+        """`static_bytes` of a plan; where microbatches differ, a receive buffer has room for the largest that comes."""
+        listed = self.problem.microbatches
+        if listed is None:
+            return self.static_bytes(plan.stages)
+        if not plan.dealing:
+            return self.at(max(listed)).static_bytes(plan.stages)
+        static = self._state_and_buckets(plan.stages)
+        for number, hand in enumerate(plan.dealing):
+            self.at(max(listed[m] for m in hand))._add_receive_buffers(static, plan.stages_in(number))
+        return static
+
+    def _state_and_buckets(self, stages: Sequence[Stage]) -> dict[str, int]:
         static: dict[str, int] = {}
         bucket: dict[str, int] = {}
         for stage in stages:
             own = self.bucket_bytes(stage)
-            for replica, group in enumerate(stage.replicas):
+            for group in stage.replicas:
                 for device in group:
-                    static[device] = static.get(device, 0) + self.stage_cost(stage, replica).state_bytes
+                    static[device] = static.get(device, 0) + self.state_bytes(stage, width=len(group))
                     bucket[device] = max(own, bucket.get(device, 0))
-        static = {device: size + bucket[device] for device, size in static.items()}
+        return {device: size + bucket[device] for device, size in static.items()}
+
+    def _add_receive_buffers(self, static: dict[str, int], stages: Sequence[Stage]) -> None:
+        """Room for what enters a stage from another device."""
         buffers = self.problem.options.receive_buffers
         for (a, b), traffic in self.traffic(stages).items():
             is_split = stages[a].is_split or stages[b].is_split
@@ -370,10 +406,6 @@ class CostModel:
                     if stages[sender].replicas != (group,):
                         for device in group:
                             static[device] += _ceil(buffers * size, 1 / stages[receiver].share_of(replica))
-        for stage in stages:
-            if stage.is_split:
-                self._add_part_bytes(static, stage)
-        return static
 
     def _add_gradient_buffers(self, static: dict[str, int], ends: tuple[Stage, Stage], *, size: int) -> None:
         """Receive buffers for the gradient of the second stage on the devices that run I of the first."""

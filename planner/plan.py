@@ -301,6 +301,6 @@ class Plan:
         """The devices used, in order of stage number, each once."""
         return tuple(dict.fromkeys(name for stage in self.stages for group in stage.groups for name in group))
 
-    def pipeline(self, number: int) -> tuple[Stage, ...]:
+    def stages_in(self, pipeline: int) -> tuple[Stage, ...]:
         """The stages of one pipeline of a dealing: what it alone runs, synchronisation and shards left aside."""
-        return tuple(replace(stage, replicas=(stage.replicas[number],), shard="none") for stage in self.stages)
+        return tuple(replace(stage, replicas=(stage.replicas[pipeline],), shard="none") for stage in self.stages)

@@ -9,7 +9,16 @@ from typing import Annotated, Literal
 from planner.plan import ProblemReference
 from profiles.canonical_json import content_sha256, to_plain
 from profiles.cluster import Cluster
-from profiles.field_rules import MAX_WIDTH, Nanoseconds, Whole, require_distinct, require_fields, require_integer
+from profiles.field_rules import (
+    MAX_SAMPLES,
+    MAX_WIDTH,
+    Nanoseconds,
+    Whole,
+    require_distinct,
+    require_fields,
+    require_integer,
+)
+from profiles.microbatch_sizes import profile_at, why_no_cost
 from profiles.model_profile import Layer, LayerCost, ModelProfile
 
 MAX_ACTIONS = 4_000_000
@@ -184,10 +193,14 @@ class Problem:
     """What may be decided."""
     batch: GlobalBatch | None = None
     """Where the size of a microbatch was decided, too: the question whose answer this problem's plan is."""
+    microbatches: tuple[int, ...] | None = None
+    """The size of every microbatch, where they may differ; None: all have that of the profile."""
 
     def __post_init__(self) -> None:
         require_integer("problem: num_microbatches", self.num_microbatches, least=1, most=MOST_MICROBATCHES)
         self._require_batch()
+        if self.microbatches is not None:
+            self._require_microbatches(self.microbatches)
         actions = 3 * self.num_microbatches * min(len(self.cluster.devices), len(self.profile.layers))
         if actions > MAX_ACTIONS:
             raise ValueError(
@@ -209,6 +222,58 @@ class Problem:
                 f"problem: {self.num_microbatches} microbatches of {size} samples are not global_batch_size = {whole}; "
                 "change both, or leave batch out"
             )
+
+    def _require_microbatches(self, sizes: tuple[int, ...]) -> None:
+        """Every microbatch has a size at which all layers have a cost, and nothing else says how large it is."""
+        if self.profile.microbatch_size is None:
+            raise ValueError(
+                f"problem: microbatches lists sizes, but microbatch_size of {self.profile.name!r} is null, so nobody "
+                "knows at which size its layers were measured; state it, or give num_microbatches"
+            )
+        if len(sizes) != self.num_microbatches or self.batch is not None:
+            raise ValueError(
+                f"problem: microbatches lists {len(sizes)} sizes with num_microbatches = {self.num_microbatches}"
+                f"{'' if self.batch is None else ' and a global batch'}; give a size for every microbatch, and no batch"
+            )
+        for size in sizes:
+            require_integer("problem: microbatches", size, least=1, most=MAX_SAMPLES)
+        types = self.cluster.device_types
+        for size in (min(sizes), max(sizes)):
+            if reason := why_no_cost(self.profile, size, device_types=types):
+                raise ValueError(
+                    f"problem: microbatches names size {size}, but {reason}; measure it (pipeplan profile -b), or "
+                    'state "scaling": "linear"'
+                )
+        profile_at(self.profile, max(sizes))  # refuses bytes beyond every limit
+        for name, is_asked in {
+            "unequal_shares = true": self.options.unequal_shares,
+            "split_placement = true": self.options.split_placement,
+            "order = looped": self.options.order == "looped",
+            "objective = cost": self.options.objective == "cost",
+        }.items():
+            if is_asked:
+                raise ValueError(
+                    f"problem: microbatches lists sizes with {name}, which is only for microbatches of one size; leave "
+                    "the option out, or give num_microbatches"
+                )
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the microbatches that are listed, ascending, each once."""
+        return tuple(sorted(set(self.microbatches or ())))
+
+    def at_size(self, size: int, *, count: int | None = None) -> "Problem":
+        """The question with microbatches of one size, as many as are listed or `count`; wherever stages are placed.
+
+        Its costs are those of a microbatch of that size.
+        """
+        return replace(
+            self,
+            profile=profile_at(self.profile, size),
+            num_microbatches=count or self.num_microbatches,
+            options=replace(self.options, placement=None),
+            microbatches=None,
+        )
 
     def _require_size(self) -> None:
         """What the evaluator counts with 64 bits, and keeps in the keys of its events, has room there."""
@@ -323,7 +388,7 @@ class Problem:
                 if name not in devices:
                     raise ValueError(f"options: placement names the unknown device {name!r}; use a name of the cluster")
         for number, groups in enumerate(self.options.placement or ()):
-            if groups and not self.profile.is_whole(Fraction(1, len(groups))):
+            if groups and self.microbatches is None and not self.profile.is_whole(Fraction(1, len(groups))):
                 raise ValueError(
                     f"options: placement gives stage {number} {len(groups)} replicas, which cannot take equal parts of "
                     f"microbatch_size = {self.profile.microbatch_size} samples; use a number that divides it"
@@ -389,4 +454,5 @@ class Problem:
             microbatch_size=None if self.batch is None else self.profile.microbatch_size,
             global_batch_size=None if self.batch is None else self.batch.global_batch_size,
             microbatch_sizes=None if self.batch is None else self.batch.microbatch_sizes,
+            microbatches=self.microbatches,
         )

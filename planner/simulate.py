@@ -53,10 +53,22 @@ def simulate(problem: Problem, plan: Plan, *, costs: CostModel | None = None, wo
     Raises PlanError if the plan cannot be played to its end (`planner.verify` says in detail why).
     """
     model = costs or CostModel(problem)
+    _require_dealing(problem, plan)
     read = words or encode(plan.schedule)
     if read is None:
         raise PlanError("the schedule holds something that is no action of a stage for a microbatch")
     return _Playback(plan, lanes=make_lanes(problem, plan, costs=model), words=read, costs=model).timeline()
+
+
+def _require_dealing(problem: Problem, plan: Plan) -> None:
+    """PlanError unless every pipeline of a dealing is there, and every microbatch of the problem in one of them."""
+    dealt, count = [m for hand in plan.dealing for m in hand], problem.num_microbatches
+    if not plan.dealing:
+        return
+    if problem.microbatches is None or sorted(dealt) != list(range(count)) or not all(plan.dealing):
+        raise PlanError(f"the dealing is not one of {count} listed microbatches, each in one pipeline")
+    if any(len(stage.replicas) != len(plan.dealing) or stage.is_split or stage.samples for stage in plan.stages):
+        raise PlanError(f"a stage does not have one whole replica for each of the {len(plan.dealing)} pipelines")
 
 
 class _Sent(NamedTuple):
@@ -117,24 +129,43 @@ class _Playback:
     def _find_holders(self) -> Integers:
         """[A] lane of every action; PlanError if a device has none for one."""
         index = {device: number for number, device in enumerate(self.words.schedule)}
-        table = numpy.full((len(index), len(self.plan.stages) + 1, len(KINDS)), -1, dtype=numpy.int32)
+        sizes = {size: number for number, size in enumerate(self.problem.sizes or (None,))}
+        table = numpy.full((len(sizes), len(index), len(self.plan.stages) + 1, len(KINDS)), -1, dtype=numpy.int32)
         for number, lane in enumerate(self.lanes.every):
             for device in lane.group:
                 if lane.kinds and device in index:
-                    table[index[device], lane.stage, [KINDS.index(kind) for kind in lane.kinds]] = number
+                    kinds = [KINDS.index(kind) for kind in lane.kinds]
+                    table[sizes[lane.size], index[device], lane.stage, kinds] = number
         stage = numpy.minimum(self.words.stage, len(self.plan.stages))
-        found = table[self.words.device, stage, self.words.kind].astype(numpy.int64)
+        listed = self.problem.microbatches
+        of_microbatch = numpy.zeros(self.count, numpy.int64) if listed is None else _column([sizes[x] for x in listed])
+        size = of_microbatch[numpy.minimum(self.words.microbatch, self.count - 1)]
+        found = table[size, self.words.device, stage, self.words.kind].astype(numpy.int64)
+        found[~self._is_dealt()] = -1
         wrong = numpy.flatnonzero((found < 0) | (self.words.microbatch >= self.count))
         if len(wrong):
             at = int(wrong[0])
             device = list(index)[self.words.device[at]]
             action = self.words.schedule[device][at - int(self.words.first[index[device]])]
-            kinds = "".join(k for k, lane in zip(KINDS, table[index[device], stage[at]], strict=True) if lane >= 0)
+            there = table[size[at], index[device], stage[at]]
+            kinds = "".join(kind for kind, lane in zip(KINDS, there, strict=True) if lane >= 0)
             why = f"of stage {action.stage} it runs only {kinds}" if kinds else "it holds no such stage"
             if action.microbatch >= self.count:
                 why = f"there are {self.count} microbatches"
             raise PlanError(f"{device} cannot run {action}: {why}")
         return found
+
+    def _is_dealt(self) -> Any:
+        """[A] whether the microbatch belongs to the pipeline of the device; true where nothing is dealt."""
+        if not self.plan.dealing:
+            return numpy.ones(len(self.words.kind), dtype=numpy.bool_)
+        hand = numpy.full(self.count, -1, dtype=numpy.int64)
+        for number, own in enumerate(self.plan.dealing):
+            hand[list(own)] = number
+        replicas = enumerate(zip(*(stage.replicas for stage in self.plan.stages), strict=True))
+        home = {device: number for number, groups in replicas for group in groups for device in group}
+        of_device = _column([home.get(device, -2) for device in self.words.schedule])
+        return hand[numpy.minimum(self.words.microbatch, self.count - 1)] == of_device[self.words.device]
 
     def timeline(self) -> Timeline:
         """Play; PlanError if the plan deadlocks."""
@@ -309,7 +340,7 @@ class _Playback:
         lanes = self.lanes.every
         steps = numpy.array([[memory_steps(lane.cost, kind) for kind in KINDS] for lane in lanes], numpy.int64)
         during, after = steps.reshape(len(lanes), len(KINDS), 2)[self.holder, self.words.kind].T
-        static = self.costs.static_bytes(self.plan.stages)
+        static = self.costs.static_bytes_of(self.plan)
         base = _column([static[device] for device in self.words.schedule])
         sums = numpy.concatenate([[0], numpy.cumsum(after)])
         first = self.words.first[:-1]

@@ -34,6 +34,8 @@ class StageReplica:
     cost: StageCost
     kinds: str
     """The kinds of its actions."""
+    size: int | None = None
+    """It runs microbatches of this size alone, where the problem lists their sizes."""
     base: "StageReplica | None" = None
     """The lane on the same device that its W was taken from."""
     forward_to: list[Leg] = field(default_factory=list)
@@ -66,7 +68,45 @@ class PlanLanes:
 
 
 def make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanLanes:
-    """One lane per stage and replica, connected by the transfers between them."""
+    """One lane per stage and replica, connected by the transfers between them.
+
+    Where the problem lists the sizes of its microbatches, one for each size that the replica takes; what is dealt whole
+    stays within its pipeline.
+    """
+    if problem.microbatches is None:
+        return _make_lanes(problem, plan, costs=costs)
+    if not plan.dealing:
+        return _beside_each_other([_lanes_at(plan, size, costs=costs) for size in problem.sizes])
+    return _beside_each_other(
+        [
+            _lanes_at(replace(plan, stages=plan.stages_in(number)), size, costs=costs, pipeline=number)
+            for number, hand in enumerate(plan.dealing)
+            for size in sorted({problem.microbatches[m] for m in hand})
+        ]
+    )
+
+
+def _lanes_at(plan: Plan, size: int, *, costs: CostModel, pipeline: int = 0) -> PlanLanes:
+    """The lanes of a plan, or of one of its pipelines, for microbatches of one size."""
+    there = costs.at(size)
+    lanes = _make_lanes(there.problem, plan, costs=there)
+    for lane in lanes.every:
+        lane.size, lane.replica = size, lane.replica + pipeline
+    return lanes
+
+
+def _beside_each_other(parts: list[PlanLanes]) -> PlanLanes:
+    """All of them, by stage, then replica, then size."""
+    every = [lane for part in parts for lane in part.every]
+    return PlanLanes(
+        every=sorted(every, key=lambda lane: (lane.stage, lane.replica)),
+        opening=[lane for part in parts for lane in part.opening],
+        closing={number: lane for part in parts for number, lane in part.closing.items()},
+    )
+
+
+def _make_lanes(problem: Problem, plan: Plan, *, costs: CostModel) -> PlanLanes:
+    """The lanes for microbatches of the problem's own size."""
     costs.find_routes(plan.stages)
     stages = [_stage_lanes(plan, number, costs=costs) for number in range(len(plan.stages))]
     for (a, b), traffic in costs.traffic(plan.stages).items():

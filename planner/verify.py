@@ -13,6 +13,7 @@ from planner.errors import PlanError
 from planner.judge import (
     agreement,
     deadlock_rules,
+    dealt,
     evidence,
     groups,
     lists,
@@ -131,6 +132,7 @@ Rule = Callable[[Case], Findings]
 GROUPS: tuple[tuple[bool, tuple[Rule, ...]], ...] = (
     (True, shape.RULES),
     (False, reference.RULES),
+    (True, dealt.RULES),
     (True, (*partition.RULES, *groups.RULES, *split_placement.RULES)),
     (False, options.RULES),
     (True, (agreement.route_missing,)),

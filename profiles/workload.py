@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from profiles.canonical_json import to_plain
 from profiles.cluster import Cluster
-from profiles.field_rules import Samples, Whole, require_fields
+from profiles.field_rules import MAX_SAMPLES, NotEmpty, Samples, Whole, require_fields, require_integer
 from profiles.model_profile import ModelProfile
 
 WORKLOAD_FORMAT = "pipeline-workload/2"
@@ -37,11 +37,18 @@ class Workload:
     """Samples per iteration, instead of `num_microbatches`: the planner decides on size and number of microbatches."""
     microbatch_sizes: tuple[Samples, ...] | None = None
     """The sizes among which it decides; None: every measured one that divides the global batch."""
+    microbatches: Annotated[tuple[Samples, ...], NotEmpty("list one size per microbatch, or leave it out")] | None = (
+        None
+    )
+    """The size of every microbatch, where they differ, in the unit of the profile's `microbatch_size` (samples or
+    tokens), in place of `num_microbatches` and `global_batch_size`."""
     options: dict[str, object] = field(default_factory=dict)
     """Options of the planner that the figures imply, by their names."""
 
     def __post_init__(self) -> None:
         require_fields("workload", self)
+        if self.microbatches is not None:
+            self._require_listed()
         if self.global_batch_size is not None:
             if self.num_microbatches is not None:
                 raise ValueError(
@@ -54,13 +61,30 @@ class Workload:
                 "leave them out"
             )
 
+    def _require_listed(self) -> None:
+        """A list of microbatches says how many there are, and how large."""
+        for size in self.microbatches or ():
+            require_integer("workload: microbatches", size, least=1, most=MAX_SAMPLES)
+        stated = {"num_microbatches": self.num_microbatches, "global_batch_size": self.global_batch_size}
+        for name, value in stated.items():
+            if value is not None:
+                raise ValueError(
+                    f"workload: microbatches lists {len(self.microbatches or ())} sizes, and {name} = {value} is given "
+                    "too; keep one: the list says how many microbatches there are, and how large"
+                )
+
     def with_batch(self, size: int, microbatch_sizes: tuple[int, ...] | None) -> "Workload":
         """The workload with a global batch to cut, whatever it said before."""
-        return replace(self, num_microbatches=None, global_batch_size=size, microbatch_sizes=microbatch_sizes)
+        chosen = {"global_batch_size": size, "microbatch_sizes": microbatch_sizes}
+        return replace(self, num_microbatches=None, microbatches=None, **chosen)
 
     def with_microbatches(self, count: int) -> "Workload":
         """The workload with so many microbatches of the profile's own size, whatever it said before."""
-        return replace(self, num_microbatches=count, global_batch_size=None, microbatch_sizes=None)
+        return replace(self, num_microbatches=count, global_batch_size=None, microbatch_sizes=None, microbatches=None)
+
+    def with_list(self, sizes: tuple[int, ...]) -> "Workload":
+        """The workload with microbatches of these sizes, whatever it said before."""
+        return replace(self, num_microbatches=None, global_batch_size=None, microbatch_sizes=None, microbatches=sizes)
 
 
 def dump_workload(workload: Workload) -> str:

@@ -5,6 +5,7 @@ routes, and checks the timeline that the core claims equation by equation. A pag
 order:
 
     batch             how many samples a microbatch has, where the plan says it (section 1)
+    microbatches      which size each has, and who runs it whole (section 2)
     samples           which samples a stage replica works on
     costs             what an action takes (section 1)
     recomputation     which layers recompute, and by which kind (section 1)
@@ -18,6 +19,6 @@ order:
     memory            what every device holds (section 4)
     reading           the pages above, applied to one plan
 
-and on top of them the rules of a valid plan, one function each: `shape`, `reference`, `partition`, `groups`,
+and on top of them the rules of a valid plan, one function each: `shape`, `reference`, `dealt`, `partition`, `groups`,
 `split_placement`, `options`, `lists`, `loops`, `orders`, `agreement` (of the judge with the core), `evidence`.
 """

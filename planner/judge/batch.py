@@ -24,12 +24,17 @@ def profile_run(problem: Problem, plan: Plan) -> ModelProfile:
     if problem.batch is None:
         return problem.profile
     measured, size = problem.batch.profile, plan.problem.microbatch_size
-    if type(size) is not int or size < 1 or size == measured.microbatch_size:
+    if type(size) is not int or size < 1:
         return measured
     try:
-        return _at(measured, size)
+        return profile_of_size(measured, size)
     except ValueError:  # bytes beyond every limit
         return measured
+
+
+def profile_of_size(measured: ModelProfile, size: int) -> ModelProfile:
+    """What layers cost and hold for a microbatch of so many samples, of a profile that says at how many it was made."""
+    return measured if size == measured.microbatch_size else _at(measured, size)
 
 
 def _at(measured: ModelProfile, size: int) -> ModelProfile:

@@ -8,7 +8,7 @@ from planner.actions import Action
 from planner.errors import PlanError
 from planner.judge.case import Case, Finding, Findings
 from planner.judge.costs import KINDS
-from planner.judge.traffic import EVERY
+from planner.judge.traffic import EVERY, Flow
 from planner.plan import DeviceGroup
 from planner.timeline import PlayedActions
 
@@ -65,9 +65,13 @@ def _is_numbered(case: Case) -> bool:
     number = numpy.full((len(replicas), 3, case.problem.num_microbatches), -1, dtype=numpy.int64)
     number[case.reading.runner, orders.place, orders.microbatch] = start
     return all(
-        bool((number[flow.sender, flow.source] < number[flow.receiver, flow.target]).all())
+        bool((number[flow.sender, flow.source] < number[flow.receiver, flow.target])[_taken(flow)].all())
         for flow in case.reading.flows
     )
+
+
+def _taken(flow: Flow) -> slice | list[int]:
+    return slice(None) if flow.taken is None else list(flow.taken)
 
 
 _PLACES = {"F": 0, "I": 1, "B": 1, "W": 2}
@@ -85,8 +89,9 @@ class _Untimed:
         # Slot 3 n is F of stage replica n, slot 3 n + 1 its I or B, slot 3 n + 2 its W.
         self.sends: list[list[int]] = [[] for _ in range(3 * len(self.replicas))]
         self.sources: list[list[int]] = [[] for _ in range(3 * len(self.replicas))]
-        for flow in (flow for flow in case.reading.flows if flow.microbatch is EVERY):
-            ends = 3 * flow.sender + flow.source, 3 * flow.receiver + flow.target
+        flows = (flow for flow in case.reading.flows if flow.microbatch is EVERY)
+        # between two of them everything flows, or nothing, whatever the size
+        for ends in dict.fromkeys((3 * x.sender + x.source, 3 * x.receiver + x.target) for x in flows):
             self.sends[ends[0]].append(ends[1])
             self.sources[ends[1]].append(ends[0])
         self.missing = [[len(sources)] * case.problem.num_microbatches for sources in self.sources]

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.reading import Reading
 from planner.judge.samples import cut
 
 
@@ -63,10 +64,10 @@ def shard_alone(case: Case) -> Findings:
 
 def samples_cut(case: Case) -> Findings:
     """Replicas that take equal shares take whole samples: their number divides the size of a microbatch."""
-    size = case.reading.profile.microbatch_size
-    for number, stage in enumerate(case.plan.stages):
+    sizes = sorted(set(case.problem.microbatches or [case.reading.profile.microbatch_size]) - {None})
+    for number, stage in enumerate(case.plan.stages if not case.plan.dealing else ()):
         count = len(stage.replicas)
-        if size is not None and count and size % count and not stage.samples:
+        for size in [each for each in sizes if count and each % count and not stage.samples][:1]:
             message = f"Stage {number} has {count} replicas, which does not divide microbatch_size = {size} samples."
             yield Finding(f"stage {number}", f"a number of replicas that divides {size}", count, message)
 
@@ -110,14 +111,20 @@ def samples_needless(case: Case) -> Findings:
 
 def width_unmeasured(case: Case) -> Findings:
     """Every layer has a cost on the type and the width of the groups it is on, at the size of their share."""
-    known, layers = case.reading.devices, case.reading.layers
-    for number, stage in enumerate(case.plan.stages):
+    readings = [case.reading] if case.problem.microbatches is None else [reading for _, reading in case.reading.parts]
+    yield from dict.fromkeys(finding for reading in readings for finding in _unmeasured(reading))
+
+
+def _unmeasured(reading: Reading) -> Findings:
+    """What has no cost for a microbatch of the size that is read."""
+    known, layers = reading.devices, reading.layers
+    for number, stage in enumerate(reading.plan.stages):
         taken = zip(stage.replicas, cut(stage), strict=True)
         kinds = {(known[group[0]].type, len(group), part.share) for group, part in taken if group and group[0] in known}
         for device_type, width, share in sorted(kinds):
             of_what = "" if share == 1 else f" for {share} of a microbatch"
             for name in stage.layers:
-                if name in layers and not case.reading.is_measured(layers[name], device_type, width=width, share=share):
+                if name in layers and not reading.is_measured(layers[name], device_type, width=width, share=share):
                     where = f"at width {width}{of_what}"
                     message = f"Layer {name!r} of stage {number} was not measured on {device_type!r} {where}."
                     yield Finding(f"stage {number}", f"costs and bytes of {name} {where}", "none", message)

@@ -37,10 +37,27 @@ def list_foreign(case: Case) -> Findings:
 def action_foreign(case: Case) -> Findings:
     """A device runs only actions of stages it works for, of known kinds and for microbatches of the problem."""
     orders, last = case.reading.orders, case.problem.num_microbatches - 1
-    for device, row in _named(case, (case.reading.runner < 0) | (orders.microbatch < 0) | (orders.kind < 0)):
+    for device, row in _named(case, _is_unknown(case)):
         expected = f"stages {sorted(case.replicas_on[device])}, microbatches 0 to {last}"
         action = shown(str(orders.action(row)), 80)
         yield Finding(f"{device}: {action}", expected, action, f"{device} cannot run {action}: it has {expected}.")
+
+
+def _is_unknown(case: Case) -> Booleans:
+    """[actions] whether stage, kind or microbatch is none of the device's."""
+    orders = case.reading.orders
+    return (case.reading.runner < 0) | (orders.microbatch < 0) | (orders.kind < 0)
+
+
+def action_undealt(case: Case) -> Findings:
+    """Where microbatches are dealt, a device runs only those of its pipeline."""
+    orders = case.reading.orders
+    for device, row in _named(case, ~_is_unknown(case) & ~case.reading.is_dealt):
+        action = orders.action(row)
+        number = case.replicas_on[device][action.stage].number
+        own = shown(sorted(case.plan.dealing[number]), 80)
+        message = f"{device} runs {action}, but its pipeline {number} is dealt the microbatches {own}."
+        yield Finding(f"{device}: {action}", f"microbatches {own}", action.microbatch, message)
 
 
 def _misplaced(case: Case, kinds: str) -> Iterator[tuple[str, int]]:
@@ -80,16 +97,16 @@ def action_repeated(case: Case) -> Findings:
 def action_missing(case: Case) -> Findings:
     """A device runs, for every stage it works for and every microbatch, its F, and B, or I with W if there is a W."""
     index = {device: number for number, device in enumerate(case.reading.orders.devices)}
-    every = numpy.arange(case.problem.num_microbatches, dtype=numpy.int64)
     for device, held in case.replicas_on.items():
         for stage, replica in held.items() if device in index else ():
+            every = case.reading.taken_by(replica)
             where = numpy.full(len(every), index[device]), numpy.full(len(every), stage)
             has = {kind: case.reading.positions.find(*where, kind=kind, m=every) >= 0 for kind in KINDS}
             has_weight_grad = case.reading.has_weight_grad[stage]
             apart = ~has["B"] if has_weight_grad else numpy.ones(len(every), dtype=numpy.bool_)
             missing = {"F": ~has["F"], "I": apart & ~has["I"], "W": apart & ~has["W"] & has_weight_grad}
             for kind in (kind for kind in missing if kind in replica.kinds):
-                for microbatch in numpy.flatnonzero(missing[kind]).tolist():
+                for microbatch in every[missing[kind]].tolist():
                     text = f"{stage}{kind}{microbatch}"
                     yield Finding(f"{device}: {text}", "once", "never", f"{device} never runs {text}.")
 
@@ -133,10 +150,22 @@ def group_order(case: Case) -> Findings:
                     yield Finding(f"stage {number}", str(first[index]), str(order[index]), message)
 
 
+def dealing_order(case: Case) -> Findings:
+    """A pipeline begins its microbatches, at its first stage, in the order in which the dealing lists them."""
+    for pipeline, hand in enumerate(case.plan.dealing):
+        device = case.plan.stages[0].replicas[pipeline][0]
+        word = case.plan.schedule.get(device, ())
+        begun = tuple(action.microbatch for action in word if (action.kind, action.stage) == ("F", 0))
+        if begun != tuple(hand) and sorted(begun) == sorted(hand):
+            message = f"Pipeline {pipeline} begins its microbatches as {shown(begun, 80)}, not as it is dealt them."
+            yield Finding(f"pipeline {pipeline}", shown(list(hand), 80), shown(list(begun), 80), message)
+
+
 RULES = (
     list_missing,
     list_foreign,
     action_foreign,
+    action_undealt,
     action_misplaced,
     split_fused,
     action_repeated,
@@ -144,5 +173,6 @@ RULES = (
     backward_mixed,
     weight_grad_foreign,
     group_order,
+    dealing_order,
 )
 """The rules of this page, in the order in which they are applied."""

@@ -45,9 +45,11 @@ class Step(NamedTuple):
     """From its end on; negative if it gives back."""
 
 
-def steps(
-    replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_workspace: bool
-) -> tuple[Step, Step, Step, Step]:
+Steps = tuple[Step, Step, Step, Step]
+"""Those of F, I, W and B."""
+
+
+def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_workspace: bool) -> Steps:
     """What F, I, W and B of a stage replica add; `keeps_workspace`: its W runs in the workspace of its I.
 
     A replica holds its own share of what grows with the batch; a workspace is what its layers state.
@@ -66,7 +68,7 @@ def steps(
     )
 
 
-def _split_steps(replica: StageReplica, *, size: StageBytes) -> tuple[Step, Step, Step, Step]:
+def _split_steps(replica: StageReplica, *, size: StageBytes) -> Steps:
     """Split placement: the owner keeps the stash until its own next action of the microbatch has ended.
 
     Others hold what they were sent while they run I or W. Who runs both keeps its part of the weight stash from one to
@@ -87,13 +89,16 @@ def _split_steps(replica: StageReplica, *, size: StageBytes) -> tuple[Step, Step
 
 
 def memory_uses(
-    orders: DeviceOrders, runner: Integers, *, added: list[tuple[Step, Step, Step, Step]], static: dict[str, int],
-    limits: dict[str, int],
+    orders: DeviceOrders, runner: Integers, *, added: list[list[Steps]], size_number: Integers,
+    static: dict[str, int], limits: dict[str, int],
 ) -> dict[str, MemoryUse]:  # fmt: skip
-    """The use of every device; `runner` [A] is the stage replica of each action, `added` what its actions add."""
-    most = max((abs(value) for each in added for step in each for value in step), default=0)
+    """The use of every device; `runner` [A] is the stage replica of each action, `size_number` [A] its size.
+
+    `added` [stage replicas][sizes] is what their actions add.
+    """
+    most = max((abs(value) for sizes in added for each in sizes for step in each for value in step), default=0)
     exact = numpy.int64 if most * (len(runner) + 1) < MOST_BYTES else object
-    table = numpy.array(added, dtype=exact).reshape(-1, 4, 2)[runner, orders.kind]
+    table = numpy.array(added, dtype=exact).reshape(len(added), -1, 4, 2)[runner, size_number, orders.kind]
     during, after = table[:, 0], table[:, 1]
     total = numpy.concatenate([numpy.zeros(1, dtype=exact), numpy.cumsum(after)])
     begin = total[orders.first[:-1]]

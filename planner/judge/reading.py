@@ -3,7 +3,9 @@
 from fractions import Fraction
 from functools import cached_property
 
-from planner.judge.batch import profile_run
+import numpy
+
+from planner.judge.batch import profile_of_size, profile_run
 from planner.judge.costs import (
     KINDS,
     Times,
@@ -16,8 +18,9 @@ from planner.judge.costs import (
     step_time,
     unit_size,
 )
-from planner.judge.device_orders import DeviceOrders, Integers, Positions, read_orders
-from planner.judge.memory import MemoryUse, memory_uses, steps, usable_bytes
+from planner.judge.device_orders import Booleans, DeviceOrders, Integers, Positions, read_orders
+from planner.judge.memory import MemoryUse, Step, Steps, memory_uses, steps, usable_bytes
+from planner.judge.microbatches import Batch, alone, batches_of, hand_of
 from planner.judge.recomputation import NONE, kind_in
 from planner.judge.routes import Route, Routes
 from planner.judge.samples import ALL_SAMPLES
@@ -27,15 +30,15 @@ from planner.judge.synchronisation import Ring, gathering_ns, make_ring
 from planner.judge.traffic import Flow, Tensor, make_flows, static_bytes, tensors
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from profiles.model_profile import Layer
+from profiles.model_profile import Layer, ModelProfile
 
 
 class Reading:
     """Costs, sizes, traffic and orders of one plan, as the contract has them; each is read when it is asked for."""
 
-    def __init__(self, problem: Problem, plan: Plan) -> None:
+    def __init__(self, problem: Problem, plan: Plan, *, profile: ModelProfile | None = None) -> None:
         self.problem, self.plan = problem, plan
-        self.profile = profile_run(problem, plan)
+        self.profile = profile or profile_run(problem, plan)
         """With the size of microbatches that the plan states."""
         self.layers = {layer.name: layer for layer in self.profile.layers}
         self.devices = {device.name: device for device in problem.cluster.devices}
@@ -88,8 +91,60 @@ class Reading:
         return has_times and bytes_at(layer, width) is not None
 
     @cached_property
-    def durations(self) -> list[tuple[int, ...]]:
-        """[stage replicas][F, I, W, B] nanoseconds; with split placement I is that of its own share of the samples."""
+    def parts(self) -> list[tuple[Batch, "Reading"]]:
+        """Where the question lists its microbatches: those of one size in one pipeline, each with the plan read so."""
+        listed, known = self.problem.microbatches, dict[int, ModelProfile]()
+        found = []
+        for batch in batches_of(listed or (), self.plan.dealing):
+            if batch.size not in known:
+                known[batch.size] = profile_of_size(self.problem.profile, batch.size)
+            found.append((batch, Reading(self.problem, alone(self.plan, batch.pipeline), profile=known[batch.size])))
+        return found
+
+    @cached_property
+    def size_number(self) -> Integers:
+        """[M] which of the sizes every microbatch has, counted from the smallest."""
+        listed = self.problem.microbatches
+        if listed is None:
+            return numpy.zeros(self.problem.num_microbatches, dtype=numpy.int64)
+        order = {size: number for number, size in enumerate(sorted(set(listed)))}
+        return numpy.array([order[size] for size in listed], dtype=numpy.int64)
+
+    def replicas_in(self, batch: Batch) -> list[int]:
+        """The stage replicas that run these microbatches, in the order in which their part lists them."""
+        return [n for n, each in enumerate(self.replicas) if batch.pipeline in (None, each.number)]
+
+    def taken_by(self, replica: StageReplica) -> Integers:
+        """The microbatches that a stage replica runs, whole or its share of them."""
+        if self.plan.dealing:
+            return numpy.array(sorted(self.plan.dealing[replica.number]), dtype=numpy.int64)
+        return numpy.arange(self.problem.num_microbatches, dtype=numpy.int64)
+
+    @cached_property
+    def is_dealt(self) -> Booleans:
+        """[actions] whether the microbatch is one that its stage replica runs; what neither knows is not."""
+        if not self.plan.dealing:
+            return numpy.ones(len(self.runner), dtype=numpy.bool_)
+        hand = hand_of(self.problem.num_microbatches, self.plan.dealing)[self.orders.microbatch]
+        own = numpy.array([each.number for each in self.replicas], dtype=numpy.int64)[self.runner]
+        return (hand == own) & (self.orders.microbatch >= 0)
+
+    @cached_property
+    def durations(self) -> list[list[tuple[int, ...]]]:
+        """[stage replicas][sizes][F, I, W, B] nanoseconds; of sizes that a replica never runs zeros."""
+        if self.problem.microbatches is None:
+            return [[times] for times in self.own_durations]
+        none = (0,) * len(KINDS)
+        found: list[list[tuple[int, ...]]] = [[none] * (int(self.size_number.max()) + 1) for _ in self.replicas]
+        for batch, part in self.parts:
+            number = int(self.size_number[batch.microbatches[0]])
+            for replica, times in zip(self.replicas_in(batch), part.own_durations, strict=True):
+                found[replica][number] = times
+        return found
+
+    @cached_property
+    def own_durations(self) -> list[tuple[int, ...]]:
+        """[stage replicas][F, I, W, B] at the profile's size; with split placement I is that of its own share."""
         known: dict[tuple[int, str, Fraction], dict[str, int]] = {}
 
         def times(replica: StageReplica, share: Fraction) -> dict[str, int]:
@@ -154,7 +209,22 @@ class Reading:
 
     @cached_property
     def flows(self) -> list[Flow]:
-        """What flows between stage replicas."""
+        """What flows between stage replicas, for each size of microbatches on its own."""
+        if self.problem.microbatches is None:
+            return self.own_flows
+        found = []
+        for batch, part in self.parts:
+            seats = self.replicas_in(batch)
+            taken = None if len(batch.microbatches) == self.problem.num_microbatches else batch.microbatches
+            found += [
+                flow._replace(sender=seats[flow.sender], receiver=seats[flow.receiver], taken=taken)
+                for flow in part.own_flows
+            ]
+        return found
+
+    @cached_property
+    def own_flows(self) -> list[Flow]:
+        """What flows between stage replicas for a microbatch of the profile's size."""
         return make_flows(
             self.plan.stages,
             self.replicas,
@@ -188,13 +258,26 @@ class Reading:
 
     @cached_property
     def static(self) -> dict[str, int]:
-        """Bytes resident on every device."""
+        """Bytes resident on every device: receive buffers are as large as the largest microbatch needs them."""
+        buffers = self.problem.options.receive_buffers
+        if self.problem.microbatches is None:
+            return self._static_with(buffers)
+        found = self._static_with(0)
+        most = dict.fromkeys(found, 0)
+        for _, part in self.parts:
+            bare = part._static_with(0)
+            for device, size in part._static_with(buffers).items():
+                most[device] = max(most[device], size - bare[device])
+        return {device: size + most[device] for device, size in found.items()}
+
+    def _static_with(self, receive_buffers: int) -> dict[str, int]:
+        """Bytes resident on every device with so many buffers per edge, for microbatches of the profile's size."""
         return static_bytes(
             self.plan.stages,
             self.replicas,
             tensors=self.tensors,
             sizes=self.sizes,
-            receive_buffers=self.problem.options.receive_buffers,
+            receive_buffers=receive_buffers,
             bucket_bytes=self.profile.bucket_bytes,
             reduces_in_place=self.profile.gradient_as_bucket_view,
         )
@@ -219,10 +302,30 @@ class Reading:
     @cached_property
     def memory(self) -> dict[str, MemoryUse]:
         """What every device holds at most."""
+        limits = {name: usable_bytes(device) for name, device in self.devices.items()}
+        number = self.size_number[self.orders.microbatch]
+        return memory_uses(
+            self.orders, self.runner, added=self.added, size_number=number, static=self.static, limits=limits
+        )
+
+    @cached_property
+    def added(self) -> list[list[Steps]]:
+        """[stage replicas][sizes] what the actions add to what is held; of sizes that a replica never runs nothing."""
+        if self.problem.microbatches is None:
+            return [[each] for each in self.own_steps]
+        nothing = (Step(0, 0),) * 4
+        found: list[list[Steps]] = [[nothing] * (int(self.size_number.max()) + 1) for _ in self.replicas]
+        for batch, part in self.parts:
+            number = int(self.size_number[batch.microbatches[0]])
+            for replica, each in zip(self.replicas_in(batch), part.own_steps, strict=True):
+                found[replica][number] = each
+        return found
+
+    @cached_property
+    def own_steps(self) -> list[Steps]:
+        """[stage replicas] what the actions for a microbatch of the profile's size add to what is held."""
         keeps = [self.problem.options.keep_workspace and has_weight_grad for has_weight_grad in self.has_weight_grad]
-        added = [
+        return [
             steps(each, self.plan.stages[each.stage], size=self.sizes[each.stage], keeps_workspace=keeps[each.stage])
             for each in self.replicas
         ]
-        limits = {name: usable_bytes(device) for name, device in self.devices.items()}
-        return memory_uses(self.orders, self.runner, added=added, static=self.static, limits=limits)

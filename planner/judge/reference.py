@@ -36,6 +36,13 @@ def microbatch_count(case: Case) -> Findings:
     )
 
 
+def microbatches_listed(case: Case) -> Findings:
+    """The plan was made for microbatches of these sizes."""
+    yield from _same(
+        "the list of microbatches", expected=case.problem.microbatches, actual=case.plan.problem.microbatches
+    )
+
+
 def batch_size(case: Case) -> Findings:
     """The plan was made for this global batch, and to choose among these sizes of microbatches."""
     stated, asked = case.plan.problem, case.problem.batch
@@ -99,6 +106,7 @@ RULES = (
     profile_hash,
     cluster_hash,
     microbatch_count,
+    microbatches_listed,
     batch_size,
     batch_cut,
     size_unmeasured,

@@ -21,8 +21,12 @@ def _type_errors(plan: Any) -> Iterator[str]:
         yield "the problem or the evidence"
     elif not _is_size(plan.problem.microbatch_size):
         yield "the size of a microbatch"
+    elif not _are_numbers(plan.problem.microbatches or ()):
+        yield "the sizes of the microbatches"
     elif plan.evidence is not None and not _is_rental(plan.evidence.rental):
         yield "the cost in the evidence"
+    if not isinstance(plan.dealing, tuple) or not all(map(_are_numbers, plan.dealing)):
+        yield "the dealing"
     if not isinstance(plan.stages, tuple) or not isinstance(plan.schedule, Mapping):
         yield "the list of stages or the schedule"
         return
@@ -37,6 +41,10 @@ def _type_errors(plan: Any) -> Iterator[str]:
 
 def _is_size(value: object) -> bool:
     return value is None or (type(value) is int and 1 <= value <= MAX_SAMPLES)
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, tuple) and all(type(each) is int and 0 <= each <= MAX_SAMPLES for each in value)
 
 
 def _is_rental(value: object) -> bool:

@@ -71,7 +71,8 @@ class _Check:
         self.start, self.end = self._claimed_actions() if self.is_readable else (self._zeros(0), self._zeros(0))
         self.shape = len(self.replicas), 3, self.count
         self.slot = (self.runner * 3 + self.orders.place) * self.count + self.orders.microbatch
-        self.durations = numpy.array(reading.durations, dtype=self.exact).reshape(-1, 4)
+        durations = numpy.array(reading.durations, dtype=self.exact).reshape(len(self.replicas), -1, 4)
+        self.expected = durations[self.runner, reading.size_number[self.orders.microbatch], self.orders.kind]
 
     def _zeros(self, shape: int | tuple[int, ...]) -> Integers:
         return numpy.zeros(shape, dtype=self.exact)
@@ -121,10 +122,9 @@ class _Check:
     def action_durations(self) -> Iterator[str]:
         """An action takes the time that its stage costs."""
         if self.is_readable:
-            expected = self.durations[self.runner, self.orders.kind]
-            for row in _where(self.end - self.start != expected):
+            for row in _where(self.end - self.start != self.expected):
                 taken = self.end[row] - self.start[row]
-                yield f"{self._name(row)} takes {taken} ns instead of {expected[row]}"
+                yield f"{self._name(row)} takes {taken} ns instead of {self.expected[row]}"
 
     def _needed(self, transfers: Transfers) -> Integers:
         """[slots] when everything that an action needs is there, its own stage replica's earlier actions included."""
@@ -136,8 +136,9 @@ class _Check:
                 needed[number, 2] = ends[number, 1]
         for flow, way in zip(self.reading.flows, self.reading.ways, strict=True):
             if way is None:
+                taken = slice(None) if flow.taken is None else list(flow.taken)
                 arrivals = needed[flow.receiver, flow.target]
-                numpy.maximum(arrivals, ends[flow.sender, flow.source], out=arrivals)
+                arrivals[taken] = numpy.maximum(arrivals[taken], ends[flow.sender, flow.source][taken])
         transfers.deliver(needed)
         return needed
 
@@ -236,7 +237,7 @@ def _largest(reading: Reading, timeline: Timeline) -> int:
     claimed += [abs(timed.end_ns) for timed in timeline.synchronisations]
     ways = zip(reading.flows, reading.ways, strict=True)
     moving = [way.time_ns(flow.num_bytes) for flow, way in ways if way is not None]
-    return max([0, *claimed, *chain(*reading.durations), *moving])
+    return max([0, *claimed, *chain(*chain(*reading.durations)), *moving])
 
 
 def _is_same(played: Mapping[str, object], schedule: Mapping[str, object]) -> bool:

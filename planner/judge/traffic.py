@@ -49,6 +49,8 @@ class Flow(NamedTuple):
     num_bytes: int
     microbatch: int | None = EVERY
     """`EVERY`, or when it comes once."""
+    taken: tuple[int, ...] | None = None
+    """The only microbatches that it comes for, where it does not come for every one."""
 
 
 def tensors(edges: Sequence[Edge], stage_of: dict[str, int]) -> dict[tuple[int, int], Tensor]:

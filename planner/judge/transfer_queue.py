@@ -33,20 +33,26 @@ class Transfers:
         self.reading, self.timeline, self.exact = reading, timeline, exact
         self.count = reading.problem.num_microbatches
         self.remote = [number for number, way in enumerate(reading.ways) if way is not None]
-        lengths = [self.count if self._flow(number).microbatch is EVERY else 1 for number in self.remote]
+        taken = [self._microbatches(number) for number in self.remote]
+        lengths = list(map(len, taken))
         offsets = numpy.concatenate([[0], numpy.cumsum(numpy.array(lengths, dtype=numpy.int64))]).tolist()
         self.part = {number: slice(offsets[i], offsets[i + 1]) for i, number in enumerate(self.remote)}
         self.flow = numpy.repeat(numpy.array(self.remote, dtype=numpy.int64), lengths)
-        self.microbatch = numpy.zeros(offsets[-1], dtype=numpy.int64)
+        self.microbatch = numpy.concatenate([numpy.zeros(0, dtype=numpy.int64), *taken])
         self.duration = numpy.zeros(offsets[-1], dtype=exact)
         for number, part in self.part.items():
-            flow = self._flow(number)
-            self.microbatch[part] = numpy.arange(self.count) if flow.microbatch is EVERY else flow.microbatch
             self.duration[part] = self._time_ns(number)
         self.ready, self.start, self.end = (numpy.zeros(offsets[-1], dtype=exact) for _ in range(3))
 
     def _flow(self, number: int) -> Flow:
         return self.reading.flows[number]
+
+    def _microbatches(self, number: int) -> Integers:
+        """What a flow comes for."""
+        flow = self._flow(number)
+        if flow.microbatch is not EVERY:
+            return numpy.array([flow.microbatch], dtype=numpy.int64)
+        return numpy.arange(self.count) if flow.taken is None else numpy.array(flow.taken, dtype=numpy.int64)
 
     def _time_ns(self, number: int) -> int:
         way = self.reading.ways[number]
@@ -71,7 +77,7 @@ class Transfers:
     def claims(self) -> Iterator[str]:
         """Every flow makes one transfer per microbatch, of its bytes, over its links, for its time."""
         sent = self.timeline.transfers
-        if isinstance(sent, PlayedTransfers) and len(sent):
+        if isinstance(sent, PlayedTransfers) and len(sent) and all(flow.taken is None for flow in self.reading.flows):
             yield from self._read_played(sent)
         else:
             yield from self._read_listed()
@@ -98,22 +104,23 @@ class Transfers:
 
     def _read_listed(self) -> Iterator[str]:
         """The claims of a timeline that lists transfers one by one."""
-        every, once = dict[_Ends, int](), dict[tuple[_Ends, int], int]()
-        for number in self.remote:
-            microbatch = self._flow(number).microbatch
+        every, once = dict[_Ends, Integers](), dict[tuple[_Ends, int], int]()
+        for number, part in self.part.items():
+            microbatch, ends = self._flow(number).microbatch, self._ends(number)
             if microbatch is EVERY:
-                every[self._ends(number)] = number
+                entries = every.setdefault(ends, numpy.full(self.count, -1, dtype=numpy.int64))
+                entries[self.microbatch[part]] = numpy.arange(part.start, part.stop)
             else:
-                once[self._ends(number), microbatch] = number
+                once[ends, microbatch] = part.start
         missing = numpy.ones(len(self.flow), dtype=numpy.bool_)
         for source, target, a, b, microbatch, direction, size, links, *times in self.timeline.transfers:
             ends, name = (source, target, a, b, direction), f"the {direction} transfer from {source} to {target} for "
             is_every = ends in every and 0 <= microbatch < self.count
-            flow = every[ends] if is_every else once.get((ends, microbatch))
-            entry = None if flow is None else self.part[flow].start + (microbatch if is_every else 0)
-            if flow is None or entry is None or not missing[entry]:
+            entry = int(every[ends][microbatch]) if is_every else once.get((ends, microbatch), -1)
+            if entry < 0 or not missing[entry]:
                 yield f"{name}microbatch {microbatch} is not needed, or occurs twice"
                 continue
+            flow = int(self.flow[entry])
             if (size, links) != (self._flow(flow).num_bytes, self._links(flow)):
                 yield f"{name}microbatch {microbatch} has the wrong size, route or duration"
             missing[entry] = False
@@ -127,7 +134,7 @@ class Transfers:
         for number, part in self.part.items():
             flow = self._flow(number)
             if flow.microbatch is EVERY:
-                expected[part] = end_at[flow.sender, flow.source]
+                expected[part] = end_at[flow.sender, flow.source][self.microbatch[part]]
             elif flow.microbatch != BEFORE_FIRST:
                 expected[part] = stage_end[self.reading.replicas[flow.sender].stage]
         for entry in numpy.flatnonzero(self.ready != expected)[:_MOST_TOLD].tolist():
@@ -139,8 +146,9 @@ class Transfers:
         for number, part in self.part.items():
             flow = self._flow(number)
             if flow.microbatch is EVERY or flow.microbatch == BEFORE_FIRST:
+                taken = self.microbatch[part] if flow.microbatch is EVERY else slice(None)
                 arrivals = needed[flow.receiver, flow.target]
-                numpy.maximum(arrivals, self.end[part], out=arrivals)
+                arrivals[taken] = numpy.maximum(arrivals[taken], self.end[part])
 
 
 class TransferQueue:

@@ -454,7 +454,7 @@ class Game:
         action = word[self.position[device]]
         seat = self.seat_of[device, action.stage]
         group = self.plan.stages[seat[0]].replicas[seat[1]]
-        duration = self.reading.durations[seat][action.kind]
+        duration = self.takes(seat, action)
         if (duration > 0) != lasting or not self.has_inputs(seat, action, now):
             return False
         for other in group:
@@ -478,9 +478,17 @@ class Game:
             return False
         return all(
             self.has_arrived(leg, action.microbatch, now)
-            for leg in self.reading.legs
+            for leg in self.legs_for(action.microbatch)
             if leg.receiver == seat and leg.is_backward == is_backward
         )
+
+    def takes(self, seat: Seat, action: Action) -> int:
+        """Nanoseconds of an action."""
+        return self.reading.durations[seat][action.kind]
+
+    def legs_for(self, microbatch: int) -> list[Leg]:
+        """What flows for a microbatch."""
+        return self.reading.legs
 
     def has_ended(self, seat: Seat, kind: str, microbatch: int, now: int) -> bool:
         return self.end.get((seat, kind, microbatch), now + 1) <= now
@@ -494,8 +502,8 @@ class Game:
         """Everything that has become ready at this instant takes its links, in order."""
         ready = [
             ((leg.sender[0], m, int(leg.is_backward), leg.sender[1], leg.rank), leg)
-            for leg in self.reading.legs
             for m in range(self.problem.num_microbatches)
+            for leg in self.legs_for(m)
             if leg.duration and self.end.get((leg.sender, "I" if leg.is_backward else "F", m)) == now
         ]
         done = [stage for stage in range(len(self.plan.stages)) if self.is_done(stage, now)]

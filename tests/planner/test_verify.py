@@ -289,12 +289,42 @@ def of_batch(*, allowed: tuple[int, ...] | None = None, **reference: object) -> 
 
 APART_STAGE = make_split("w x @ a", weight_grad="c")
 
+
+def dealt(
+    *stages: str, dealing: tuple[tuple[int, ...], ...] = ((0,), (1,)), is_listed: bool = True, **words: str
+) -> Callable[[], tuple[Problem, Plan]]:
+    """The base plan on two pipelines, a b and c d, with one microbatch each."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = base_problem()
+        problem = replace(problem, profile=replace(problem.profile, microbatch_size=2))
+        problem = replace(problem, microbatches=(1, 2)) if is_listed else problem
+        known = {"a": "0F0 0I0 0W0", "b": "1F0 1B0", "c": "0F1 0B1", "d": "1F1 1B1"}
+        plan = make_plan(problem, list(stages) or ["w x @ a | c", "y z @ b | d"], known | words)
+        return problem, replace(plan, dealing=dealing)
+
+    return make
+
+
+def in_disorder() -> tuple[Problem, Plan]:
+    """One pipeline that begins its microbatches the other way round."""
+    problem, plan = dealt("w x @ a", "y z @ b", dealing=((1, 0),), **WORDS)()
+    return problem, replace(plan, schedule={device: plan.schedule[device] for device in "ab"})
+
+
 BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "malformed": list_of_text,
     "profile-name": with_reference_field(profile="another"),
     "profile-hash": with_reference_field(profile_sha256="0" * 64),
     "cluster-hash": with_reference_field(cluster_sha256="0" * 64),
     "microbatch-count": with_reference_field(num_microbatches=3),
+    "microbatches-listed": with_reference_field(microbatches=(1, 1)),
+    "dealing-unasked": dealt(is_listed=False),
+    "dealing-once": dealt(dealing=((0,), (0,))),
+    "dealing-replicas": dealt("w x @ a | c", "y z @ b"),
+    "dealing-devices": dealt("w x @ a | c", "y z @ c | a"),
+    "dealing-order": in_disorder,
+    "action-undealt": dealt(a="0F0 0I0 0W0 0F1"),
     "batch-size": of_batch(global_batch_size=8),
     "batch-cut": of_batch(microbatch_size=1),
     "size-unmeasured": of_batch(allowed=(1,)),

@@ -306,6 +306,20 @@ def one_step(original: Any, model: CostModel, stages: Any) -> dict[str, int]:
     return found
 
 
+def largest_size(original: Any, costs: CostModel, size: int | None) -> CostModel:
+    """The costs of the largest microbatch, whichever it is."""
+    return original(costs, size if size is None else costs.problem.sizes[-1])  # type: ignore[no-any-return]
+
+
+def smallest_buffers(original: Any, costs: CostModel, plan: Plan) -> dict[str, int]:
+    """What is resident if all microbatches were as small as the smallest."""
+    problem = costs.problem
+    if problem.microbatches is None:
+        return original(costs, plan)  # type: ignore[no-any-return]
+    same = replace(problem, microbatches=(problem.sizes[0],) * problem.num_microbatches)
+    return original(CostModel(same), plan)  # type: ignore[no-any-return]
+
+
 CORE_FAULTS: dict[str, Fault] = {
     "stash / 100": stage_cost(stash_bytes=lambda c: c.stash_bytes // 100, held_bytes=lambda c: c.held_bytes // 100),
     "F / 2": stage_cost(forward_ns=lambda c: c.forward_ns // 2),
@@ -313,7 +327,7 @@ CORE_FAULTS: dict[str, Fault] = {
     "W takes no time": stage_cost(weight_grad_ns=lambda c: 0),
     "B takes I + W": stage_cost(backward_ns=lambda c: c.input_grad_ns + c.weight_grad_ns),
     "F and I change places": stage_cost(forward_ns=lambda c: c.input_grad_ns, input_grad_ns=lambda c: c.forward_ns),
-    "a byte of state is dropped": stage_cost(state_bytes=lambda c: c.state_bytes - 1),
+    "a byte of state is dropped": wrap(CostModel, "state_bytes", lambda size: size - 1),
     "the weight stash is given back with I": stage_cost(weight_stash_bytes=lambda c: 0),
     "the workspace is forgotten": stage_cost(workspace_bytes=lambda c: 0),
     "I gives back the workspace that it keeps": put(CostModel, "_make_stage_cost", forgetful_of_workspaces),
@@ -388,6 +402,8 @@ CORE_FAULTS: dict[str, Fault] = {
     "overheads of messages decide the route": put(
         DirectedLink, "weight", lambda original, way, size: original(way, size) + (way.message_overhead_ns << 20)
     ),
+    "microbatches cost what the largest does": put(CostModel, "at", largest_size),
+    "receive buffers are for the smallest microbatch": put(CostModel, "static_bytes_of", smallest_buffers),
 }
 """Each with what it is called in docs/judge.md."""
 

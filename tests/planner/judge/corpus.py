@@ -7,6 +7,7 @@ from random import Random
 
 from planner.plan import Plan
 from planner.problem import Problem
+from tests.planner.listed_cases import random_listed_case
 from tests.planner.test_sharded_optimizer import random_case
 from tests.strategies import random_plan, random_problem, random_split, random_split_schedule, random_stages
 
@@ -16,11 +17,15 @@ PLAIN, SPLIT = (*range(40), 46, 61, 74, 78, 86, 97), range(1000, 1025)
 SHARDED = (2003, 2007, 2013, 2018, 2026, 2032, 2034, 2040, 2379)
 """Seeds of plans with sharded stages; in the last one a device waits for another to gather."""
 
+LISTED = range(3000, 3010)
+"""Seeds of plans whose microbatches differ, most of them dealt to pipelines."""
+
 
 @cache
 def _made() -> tuple[tuple[Problem, Plan], ...]:
     plain = tuple(_plain(Random(seed)) for seed in PLAIN)
-    return plain + tuple(_split(Random(seed)) for seed in SPLIT) + tuple(map(random_case, SHARDED))
+    listed = tuple(random_listed_case(Random(seed)) for seed in LISTED)
+    return plain + tuple(_split(Random(seed)) for seed in SPLIT) + tuple(map(random_case, SHARDED)) + listed
 
 
 def _plain(rng: Random) -> tuple[Problem, Plan]:

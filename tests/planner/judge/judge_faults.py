@@ -15,6 +15,7 @@ import planner.verify
 from planner.judge import (
     agreement,
     deadlock_rules,
+    dealt,
     evidence,
     groups,
     lists,
@@ -322,6 +323,10 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "stages may stand anywhere in a loop": silent(loops.loop_stages),
     "a loop may have any order": silent(loops.loop_order),
     "anything may be called the proof": silent(evidence.evidence_proof),
+    "microbatches cost what the profile states": put(READING, "profile_of_size", lambda _, profile, size: profile),
+    "a pipeline runs what others are dealt": silent(lists.action_undealt),
+    "a microbatch may be dealt twice": silent(dealt.dealing_once),
+    "a device may work for two pipelines": silent(dealt.dealing_devices),
     "the gap may be anything": lambda patch: patch.setattr(evidence, "TOLERANCE", 1.0),
 }
 """Each with what it is called in docs/judge.md."""

@@ -1,0 +1,60 @@
+"""Microbatches that differ, and whole ones that are dealt to pipelines (section 2, "Microbatches that differ").
+
+A microbatch costs, holds and sends what its size says. Where a plan deals them, replica k of every stage is pipeline k,
+runs its microbatches whole, and hands what it makes to replica k of the next stage:
+
+    dealing [[2, 0], [1]]      pipeline 0: microbatches 2 and 0, whole        pipeline 1: microbatch 1, whole
+
+So the figures of a plan are put together from plans of one size, a part for every size and pipeline.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy
+
+from planner.judge.device_orders import Integers
+from planner.plan import Plan
+
+
+class Batch(NamedTuple):
+    """Microbatches of one size that the same device groups run."""
+
+    size: int
+    """Of each of them."""
+    pipeline: int | None
+    """Who runs them; None where nothing is dealt."""
+    microbatches: tuple[int, ...]
+    """Their numbers, ascending."""
+
+
+def batches_of(sizes: Sequence[int], dealing: Sequence[Sequence[int]]) -> list[Batch]:
+    """All microbatches by pipeline, then size."""
+    hands = enumerate(dealing) if dealing else [(None, range(len(sizes)))]
+    found: dict[tuple[int, int | None], list[int]] = {}
+    for pipeline, hand in hands:
+        for microbatch in sorted(hand):
+            found.setdefault((sizes[microbatch], pipeline), []).append(microbatch)
+    return [Batch(size, pipeline, tuple(group)) for (size, pipeline), group in sorted(found.items(), key=_place)]
+
+
+def _place(entry: tuple[tuple[int, int | None], list[int]]) -> tuple[int, int]:
+    (size, pipeline), _ = entry
+    return pipeline or 0, size
+
+
+def alone(plan: Plan, pipeline: int | None) -> Plan:
+    """The plan as if there were no other pipeline; the plan itself where nothing is dealt."""
+    if pipeline is None:
+        return plan
+    stages = tuple(replace(stage, replicas=(stage.replicas[pipeline],), shard="none") for stage in plan.stages)
+    return replace(plan, stages=stages, dealing=())
+
+
+def hand_of(count: int, dealing: Sequence[Sequence[int]]) -> Integers:
+    """[M] the pipeline of every microbatch."""
+    found = numpy.full(count, -1, dtype=numpy.int64)
+    for pipeline, hand in enumerate(dealing):
+        found[list(hand)] = pipeline
+    return found
