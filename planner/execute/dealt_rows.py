@@ -11,27 +11,27 @@ from planner.execute.routes import Cell, lower
 from planner.execute.watch import describe_needs
 from planner.execute.wiring import StageEdge
 
-_REMEDY = "plan with max_stages_per_device = 1 and order = 'looped', or let the plan deal (no `Training.deal`)"
+_REMEDY = "plan with max_stages_per_device = 1 and uneven_replication = false, or leave `Training.deal` out"
 
 
 def deal_anew(layout: Layout) -> Layout:
     """The layout of a plan with a microbatch for each pipeline, in the place of those that every iteration deals.
 
-    Raises ValueError unless the plan is one of equal pipelines that run 1F1B.
+    The plan's own orders are those of its own microbatches. Raises ValueError unless it is one of equal pipelines with
+    a stage on every device.
     """
     counts = {layout.num_replicas_of(stage) for stage in range(layout.num_stages)}
     if len(counts) > 1 or layout.samples or layout.parts:
         what = "has samples" if layout.samples else "places I or W elsewhere"
         what = f"has stages of {' and '.join(map(str, sorted(counts)))} replicas" if len(counts) > 1 else what
         raise ValueError(f"`Training.deal` deals whole microbatches to equal pipelines, but the plan {what}; {_REMEDY}")
-    for rank, row in enumerate(layout.rows):
+    for rank in range(layout.world_size):
         stages = layout.stages_of(rank)
         if len(stages) > 1:
             raise ValueError(
                 f"`Training.deal` lets every pipeline run 1F1B, for which a device holds one stage, but "
                 f"{layout.devices[rank]} holds {', '.join(map(str, stages))}; {_REMEDY}"
             )
-        _require_1f1b(row, layout, stage=stages[0], rank=rank)
     hands = tuple((number,) for number in range(counts.pop()))
     dealt = replace(layout, num_microbatches=len(hands), dealing=hands)
     return replace(dealt, rows=_rows_of(dealt))
@@ -44,17 +44,6 @@ def _rows_of(layout: Layout) -> tuple[tuple[Action, ...], ...]:
         for rank in range(layout.world_size)
         for stage in layout.stages_of(rank)
     )
-
-
-def _require_1f1b(row: Sequence[Action], layout: Layout, *, stage: int, rank: int) -> None:
-    order = [action.microbatch for action in row if action.kind == "F"]
-    wanted = make_1f1b(order, stage=stage, num_stages=layout.num_stages)
-    if tuple(row) != wanted:
-        place = next(k for k, (a, b) in enumerate(zip([*row, None], [*wanted, None], strict=False)) if a != b)
-        raise ValueError(
-            f"`Training.deal` lets every pipeline run 1F1B, but the plan has {layout.devices[rank]} run "
-            f"{row[place] if place < len(row) else 'nothing'} as action {place}; {_REMEDY}"
-        )
 
 
 def make_1f1b(hand: Sequence[int], *, stage: int, num_stages: int) -> tuple[Action, ...]:

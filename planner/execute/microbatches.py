@@ -57,7 +57,7 @@ def cut_batch(batch: Batch, *, sizes: Sequence[int]) -> dict[int, Batch]:
                 f"the batch has {count}, but the {len(sizes)} microbatches have {sum(sizes)} together; give as many, "
                 "or a list of microbatches"
             )
-    cut = [tensor.split(list(sizes)) for tensor in (*inputs, target)]
+    cut = [torch.split(tensor, list(sizes)) for tensor in (*inputs, target)]
     return {number: (tuple(parts), wanted) for number, (*parts, wanted) in enumerate(zip(*cut, strict=True))}
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from planner.document import parse_plan
-from planner.execute.dealt_rows import make_1f1b
 from planner.fidelity.executed_run import read_run
 from planner.plan import Plan
 from planner.replanning.observations import read_observations
@@ -47,16 +46,8 @@ def dealt(placement: str, *hands: Sequence[int], steps: int = 3, model: str = "l
 
 
 def one_by_one(placement: str, *, num_microbatches: int = 4, model: str = "dealt", **more: Any) -> Case:
-    """1F1B over all microbatches, which the plan cuts and the training deals."""
-    steps = more.pop("steps", 3)
-    case = drawn(placement, num_microbatches=num_microbatches, model=model, backward="B", steps=steps, **more)
-    count = len(case.plan.stages)
-    schedule = {
-        device: make_1f1b(range(num_microbatches), stage=number, num_stages=count)
-        for number, stage in enumerate(case.plan.stages)
-        for (device,) in stage.replicas
-    }
-    return replace(case, plan=replace(case.plan, schedule=schedule))
+    """The plan cuts its microbatches and has orders of its own; the training deals, and all run 1F1B."""
+    return drawn(placement, num_microbatches=num_microbatches, model=model, **({"steps": 3} | more))
 
 
 def with_then(case: Case, plan: Plan) -> Case:
@@ -129,9 +120,9 @@ REFUSED = {
         drawn("0 1 0", cut=(1, 1, 1), num_microbatches=2, model="dealt"),
         "`Training.deal` lets every pipeline run 1F1B, for which a device holds one stage, but d0 holds 0, 2; plan",
     ),
-    "dealt anew in another order": (
-        drawn("0 1", cut=(2, 2), num_microbatches=3, model="dealt", backward="B", seed=2),
-        "`Training.deal` lets every pipeline run 1F1B, but the plan has d0 run ",
+    "dealt anew to pipelines of two sizes": (
+        drawn("0 0/1", cut=(2, 2), num_microbatches=3, model="dealt"),
+        "`Training.deal` deals whole microbatches to equal pipelines, but the plan has stages of 1 and 2 replicas;",
     ),
     "a microbatch too few": (
         drawn("0 1", cut=(2, 2), num_microbatches=3, model="too_few"),
