@@ -14,7 +14,7 @@ from planner.actions import parse_action
 from planner.document import parse_plan
 from planner.execute.execution import Execution
 from planner.execute.preparation import prepare
-from planner.execute.stage_module import StageModule, make_layer, trace_stages
+from planner.execute.stage_module import StageModule, StageTracer, make_layer
 from planner.execute.training import Training, as_tuple
 from planner.execute.wiring import make_wirings
 
@@ -83,7 +83,7 @@ class WholeModelData:
         names = list(self.training.layers)
         wirings = make_wirings([names], names, inputs=self.training.inputs)
         inputs, _ = self.training.batch(0)
-        (shape,) = trace_stages(self.training, wirings, batch=tuple(t[:1] for t in as_tuple(inputs)))
+        (shape,) = StageTracer(self.training, wirings).trace(tuple(t[:1] for t in as_tuple(inputs)))
         layers = {name: make_layer(self.training, name, device=torch.device("cpu")) for name in names}
         module: nn.Module = StageModule(wirings[0], layers, counts=shape.counts)
         self.module = self._distribute(module) if self.count > 1 else module
@@ -168,7 +168,7 @@ def _make_stages(
     wirings = make_wirings(stages, list(training.layers), inputs=training.inputs)
     inputs, _ = training.batch(0)
     size = as_tuple(inputs)[0].shape[0] // num_microbatches
-    shapes = trace_stages(training, wirings, batch=tuple(tensor[:size] for tensor in as_tuple(inputs)))
+    shapes = StageTracer(training, wirings).trace(tuple(tensor[:size] for tensor in as_tuple(inputs)))
     made = []
     for number, (wiring, shape) in enumerate(zip(wirings, shapes, strict=True)):
         if owners[number] != distributed.get_rank():

@@ -1,12 +1,13 @@
 """Sequences of uneven length, dealt to the pipelines of a data-parallel job before every step.
 
 Every rank of pipeline `rank` makes the same loader; all find the same dealing, so that nothing has to be sent.
-`python -m examples.dealing` shows what that gains on made-up lengths.
+`python -m examples.dealing` shows what that gains on made-up lengths; `examples.sft` trains with it.
 """
 
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from planner.dealing import Dealing, StageTimes, deal
 
@@ -23,9 +24,18 @@ STAGES = (
 class DealtBatches:
     """A `batch_sampler` for torch's DataLoader: each batch is one microbatch (one sequence) of this pipeline."""
 
-    def __init__(self, lengths: Sequence[int], *, per_step: int, pipelines: int, rank: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        *,
+        per_step: int,
+        pipelines: int,
+        rank: int,
+        seed: int = 0,
+        stages: Sequence[StageTimes] = STAGES,
+    ) -> None:
         self.lengths, self.per_step, self.pipelines, self.rank, self.seed = lengths, per_step, pipelines, rank, seed
-        self.epoch = 0
+        self.stages, self.epoch = stages, 0
 
     def steps(self) -> Iterator[tuple[list[int], Dealing]]:
         """Per step its sequences and who takes which."""
@@ -33,12 +43,18 @@ class DealtBatches:
         random.Random(self.seed + self.epoch).shuffle(order)
         for begin in range(0, len(order) - self.per_step + 1, self.per_step):
             chosen = order[begin : begin + self.per_step]
-            yield chosen, deal([self.lengths[i] for i in chosen], self.pipelines, stages=STAGES)
+            yield chosen, deal([self.lengths[i] for i in chosen], self.pipelines, stages=self.stages)
 
     def __iter__(self) -> Iterator[list[int]]:
         for chosen, dealing in self.steps():
             for place in dealing.pipelines[self.rank]:
                 yield [chosen[place]]
+
+    def microbatches(self, loader: Iterable[Any]) -> Iterator[dict[int, Any]]:
+        """Per step what a loader with this sampler gives, by the numbers that the executor knows microbatches by."""
+        given = iter(loader)
+        for _, dealing in self.steps():
+            yield {place: next(given) for place in dealing.pipelines[self.rank]}
 
 
 def main() -> None:

@@ -1,13 +1,16 @@
 """What one process takes of an iteration's batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 
 from planner.execute.batch_copies import ready_to_copy, to_device
+from planner.execute.dealt_rows import DealtRow
 from planner.execute.layout import Layout
-from planner.execute.training import Batch, Tensors, as_tuple
+from planner.execute.stage_module import StageShape
+from planner.execute.training import Batch, Microbatches, Tensors, as_tuple
 from planner.execute.user_code import calling
 from planner.execute.wiring import BATCH, StageWiring
 
@@ -15,10 +18,16 @@ from planner.execute.wiring import BATCH, StageWiring
 class BatchShare(NamedTuple):
     """What this process takes of one iteration's batch."""
 
-    batches: dict[int, list[Tensors]]
-    """Per stage and microbatch."""
-    target: torch.Tensor | None
-    """As (microbatch, sample, ...)."""
+    layout: Layout
+    """Who takes which microbatches in this iteration."""
+    batches: Mapping[int, Mapping[int, Tensors]]
+    """Per stage here that takes the batch, and microbatch."""
+    targets: Mapping[int, torch.Tensor] | None
+    """Per microbatch; None where the last stage is elsewhere."""
+    shapes: Mapping[int, Mapping[int, StageShape]] = MappingProxyType({})
+    """Per stage and microbatch, where microbatches are given one by one."""
+    row: DealtRow | None = None
+    """What this process does in this iteration; None: what it does in all of them."""
 
 
 class BatchCutter:
@@ -41,7 +50,9 @@ class BatchCutter:
         """Whether this process has a use for inputs or targets."""
         return bool(self.takers) or self.is_last
 
-    def given(self, batch: int | Batch | None, ask: Callable[[int], Batch]) -> Batch | None:
+    def given(
+        self, batch: int | Batch | Microbatches | None, ask: Callable[[int], Batch | Microbatches]
+    ) -> Batch | Microbatches | None:
         """The batch itself, `ask`ed for where a number stands for it; None where it is not taken."""
         if not self.takes_batch:
             return None
@@ -55,15 +66,16 @@ class BatchCutter:
     def cut(self, given: Batch | None) -> BatchShare:
         """Raises ValueError if it cannot be cut for every stage."""
         if given is None:
-            return BatchShare({}, None)
+            return BatchShare(self.layout, {}, None)
         inputs, target = given
         batches = {
-            number: list(zip(*(self.part(tensor, number) for tensor in as_tuple(inputs)), strict=True))
+            number: dict(enumerate(zip(*(self.part(tensor, number) for tensor in as_tuple(inputs)), strict=True)))
             for number in self.takers
         }
         if not self.is_last:
-            return BatchShare(batches, None)
-        return BatchShare(batches, to_device(self.part(target, self.layout.num_stages - 1), device=self.device))
+            return BatchShare(self.layout, batches, None)
+        targets = to_device(self.part(target, self.layout.num_stages - 1), device=self.device)
+        return BatchShare(self.layout, batches, dict(enumerate(targets)))
 
     def part(self, tensor: torch.Tensor, stage: int) -> torch.Tensor:
         """The samples of a stage's replica here, as (microbatch, sample, ...)."""

@@ -1,5 +1,6 @@
 """All processes compare what should be the same: the batch they were given, and what replicas of a stage hold."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import ExecutionError
@@ -7,7 +8,9 @@ from planner.execute.data_agreement import (
     digest_batch,
     digest_stage,
     find_batch_difference,
+    find_dealing_difference,
     find_drift,
+    find_microbatch_difference,
     find_team_drift,
     find_uneven_targets,
 )
@@ -29,6 +32,20 @@ def require_fit_batch(given: Batch | None, training: Training, *, layout: Layout
     told = gather((digest, uneven))
     text = find_batch_difference([each for each, _ in told], devices=layout.devices, number=number)
     text = text or next((each for _, each in told if each), "")
+    if text:
+        raise ExecutionError(text)
+
+
+def require_fit_microbatches(mine: Mapping[int, Batch], *, layout: Layout, number: int) -> None:
+    """Raise ExecutionError, on every process the same, if processes were given different microbatches of an iteration
+    or deal them in different ways. `mine`: those given here; `layout`: with the dealing.
+    """
+    digests = {
+        place: (digest_batch(as_tuple(given)), digest_batch([target])) for place, (given, target) in mine.items()
+    }
+    told = gather((digests, layout.dealing))
+    text = find_microbatch_difference([each for each, _ in told], devices=layout.devices, number=number)
+    text = text or find_dealing_difference([each for _, each in told], devices=layout.devices, number=number)
     if text:
         raise ExecutionError(text)
 

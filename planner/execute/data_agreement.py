@@ -1,7 +1,7 @@
 """Whether processes that should have the same data do have it: batches where they are taken, replicas of a stage."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -29,19 +29,88 @@ def digest_values(tensor: torch.Tensor) -> int:
     return int(whole.sum(dtype=torch.int64))
 
 
-def find_batch_difference(digests: Sequence[tuple[str, str] | None], *, devices: Sequence[str], number: int) -> str:
-    """A sentence if ranks were given different batches; per rank the hashes of inputs and target, None: takes none."""
+def find_batch_difference(
+    digests: Sequence[tuple[str, str] | None], *, devices: Sequence[str], number: int, what: str = ""
+) -> str:
+    """A sentence if ranks were given different batches; per rank the hashes of inputs and target, None: takes none.
+
+    `what`: of what these are, if not of the batch.
+    """
     told = [(rank, digest) for rank, digest in enumerate(digests) if digest is not None]
     for rank, digest in told[1:]:
         first, (inputs, target) = told[0]
         if digest != (inputs, target):
-            what = [name for name, a, b in zip(("inputs", "target"), digest, (inputs, target), strict=True) if a != b]
-            verb = "differ" if len(what) == 2 or what == ["inputs"] else "differs"
+            names = [name for name, a, b in zip(("inputs", "target"), digest, (inputs, target), strict=True) if a != b]
+            verb = "differ" if len(names) == 2 or names == ["inputs"] else "differs"
             return (
-                f"iteration {number}: {' and '.join(what)} of rank {rank} ({devices[rank]}) {verb} from those of rank "
-                f"{first} ({devices[first]}), so outputs would be held against the targets of other samples; every "
-                "process has to be given the same whole batch for the same iteration: seed its shuffling and its "
+                f"iteration {number}: {' and '.join(names)}{what} of rank {rank} ({devices[rank]}) {verb} from those "
+                f"of rank {first} ({devices[first]}), so outputs would be held against the targets of other samples; "
+                "every process has to be given the same whole batch for the same iteration: seed its shuffling and its "
                 "augmentation by the iteration's number, not by the process"
+            )
+    return ""
+
+
+Shape = Hashable
+"""Whatever says which shapes and types a microbatch has."""
+
+
+def find_shape_fault(
+    told: Sequence[Mapping[int, Shape]], *, devices: Sequence[str], number: int, planned: int | None
+) -> str:
+    """A sentence if ranks were given microbatches of other shapes, one was given to nobody, or there are not as many as
+    the plan orders (None: any number); per rank the shapes of those it was given.
+    """
+    first = dict[int, tuple[int, Shape]]()
+    for rank, shapes in enumerate(told):
+        for microbatch, shape in shapes.items():
+            other, wanted = first.setdefault(microbatch, (rank, shape))
+            if shape != wanted:
+                return (
+                    f"iteration {number}: microbatch {microbatch} of rank {rank} ({devices[rank]}) has other shapes "
+                    f"than that of rank {other} ({devices[other]}); every process has to be given the same "
+                    "microbatches for the same iteration"
+                )
+    count = max(first, default=-1) + 1
+    if missing := sorted(set(range(count)) - set(first)):
+        return f"iteration {number}: no process was given microbatch {missing[0]} of {count}; number them from 0 on"
+    if not count or (planned is not None and count != planned):
+        wanted = "at least one" if planned is None else f"{planned}, of which the plan orders the actions"
+        remedy = "" if planned is None else ", or deal them anew (`Training.deal`)"
+        return f"iteration {number}: {count} microbatches were given, and not {wanted}; give as many{remedy}"
+    return ""
+
+
+def find_dealing_fault(dealing: Sequence[Sequence[int]], *, num_pipelines: int, count: int) -> str:
+    """A sentence unless every microbatch is dealt once and no pipeline is left without one."""
+    if len(dealing) != num_pipelines:
+        return f"these are {len(dealing)} pipelines, and the plan has {num_pipelines}"
+    if not all(dealing):
+        return f"pipeline {[bool(hand) for hand in dealing].index(False)} has none; give each at least one"
+    if sorted(microbatch for hand in dealing for microbatch in hand) != list(range(count)):
+        return f"each of microbatches 0 to {count - 1} has to be in it once"
+    return ""
+
+
+def find_microbatch_difference(
+    told: Sequence[Mapping[int, tuple[str, str]]], *, devices: Sequence[str], number: int
+) -> str:
+    """A sentence if ranks were given different microbatches; per rank and microbatch hashes of inputs and target."""
+    for microbatch in sorted({each for digests in told for each in digests}):
+        digests = [digests.get(microbatch) for digests in told]
+        if text := find_batch_difference(digests, devices=devices, number=number, what=f" of microbatch {microbatch}"):
+            return text
+    return ""
+
+
+def find_dealing_difference(dealings: Sequence[Sequence[Sequence[int]]], *, devices: Sequence[str], number: int) -> str:
+    """A sentence if ranks do not deal alike."""
+    for rank, dealing in enumerate(dealings):
+        if list(map(list, dealing)) != list(map(list, dealings[0])):
+            return (
+                f"iteration {number}: rank {rank} ({devices[rank]}) deals the microbatches otherwise than rank 0 "
+                f"({devices[0]}); `deal` has to depend on the shapes it is given and on nothing else, no clock and no "
+                "random numbers"
             )
     return ""
 

@@ -3,6 +3,7 @@
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -17,11 +18,13 @@ from planner.execute.executed_timeline import IterationTimes
 from planner.execute.forward_pass import ForwardPass, Held, evaluating
 from planner.execute.group_parts import GroupParts
 from planner.execute.layer_run import Moment
-from planner.execute.layout import Pipelines
+from planner.execute.layout import Layout, Pipelines
 from planner.execute.local_model import LocalModel
 from planner.execute.loss_totals import LossTotals
 from planner.execute.memory_use import MemoryMeter
 from planner.execute.message_queues import make_queues
+from planner.execute.microbatch_rounds import MicrobatchRounds
+from planner.execute.microbatches import are_listed
 from planner.execute.nonfinite import locate_nonfinite
 from planner.execute.preparation import Preparation
 from planner.execute.process_groups import ProcessGroups
@@ -32,7 +35,7 @@ from planner.execute.shard_check import require_sharding
 from planner.execute.sharding import ShardedReduction
 from planner.execute.split_stage import SplitRuntime
 from planner.execute.stage_module import StageModule
-from planner.execute.training import Batch, Tensors
+from planner.execute.training import Batch, Microbatches, Tensors
 from planner.execute.update import Update, UpdateOutcome
 from planner.execute.user_code import calling
 from planner.execute.watch import describe_needs
@@ -92,6 +95,9 @@ class Execution:
         self.cutter = BatchCutter(
             self.layout, preparation.wirings, rank=self.rank, device=device, is_relayed=is_relayed
         )
+        self.rounds = None
+        if preparation.example is not None:
+            self.rounds = MicrobatchRounds(preparation, self.cutter, rank=self.rank, device=device)
         self.model = LocalModel(preparation, groups=groups, cutter=self.cutter, device=device, log=self.log)
         self.weight_stream = weight_stream
         for stage in self.stages:
@@ -147,6 +153,11 @@ class Execution:
         return self.cutter.takes_batch
 
     @property
+    def pipeline(self) -> int:
+        """Which of the pipelines this process belongs to, where microbatches are dealt to them."""
+        return self.layout.replica_at(self.layout.stages_of(self.rank)[0], self.rank)
+
+    @property
     def is_last(self) -> bool:
         """Whether the last stage is here."""
         return self.cutter.is_last
@@ -181,30 +192,29 @@ class Execution:
         """All parameters on this process; of those that a group holds together, its parts."""
         return [parameter for _, parameter in self.model.named()]
 
-    def step(self, batch: int | Batch | None) -> Iteration:
+    def step(self, batch: int | Batch | Microbatches | None) -> Iteration:
         """Run an iteration: all actions of this process, the reduction and the optimizer; a collective call.
 
-        `batch`: inputs and target of the whole iteration, the same on every process (None will do where neither the
-        batch nor the target is taken, see `takes_batch`), or the number of an iteration for `Training.batch`. Raises
-        ExecutionError, on every process the same, if processes were given different batches, if replicas have drifted
-        apart or would take means over different numbers of targets, or if a loss or a gradient is not finite.
+        `batch`: inputs and target of the whole iteration, or its microbatches, the same on every process (None will do
+        where neither the batch nor the target is taken, see `takes_batch`), or the number of an iteration for
+        `Training.batch`. Raises ExecutionError, on every process the same, if processes were given different batches,
+        if replicas have drifted apart or would take means over different numbers of targets, or if a loss or a gradient
+        is not finite.
         """
         self.number = batch if isinstance(batch, int) else self.number
-        given = self.cutter.given(batch, self.training.batch)
         is_checking = self._is_time_to_check()
-        if is_checking:
-            require_fit_batch(given, self.training, layout=self.layout, number=self.number)
-        share = self.cutter.cut(given)
+        share = self._take(self.cutter.given(batch, self.training.batch), is_checking=is_checking)
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self._run(share, is_due=is_due)
         self.log.note("the reduction of its gradients")
-        tokens = self.totals.count_tokens(share.target)
+        tokens = self.totals.count_tokens(share.targets)
         self.update.num_tokens += self.totals.add_up_tokens(tokens)
+        self.update.num_means += self._num_means(share.layout)
         if is_due:
-            self.update.add_up(self.model.reductions, self.model.ties, divisor=self._divisor)
+            self.update.add_up(self.model.reductions, self.model.ties)
         reduced = self.log.clock.mark()
-        values, loss = self.totals.tell(losses, tokens)
+        values, loss = self.totals.tell(losses, tokens, count=share.layout.num_microbatches)
         outcome = self._finish(share, values, is_due=is_due)
         duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
         taken_up = tuple(self.log.taken_up())
@@ -223,6 +233,20 @@ class Execution:
             is_updated=outcome.is_updated,
         )
 
+    def _take(self, given: Batch | Microbatches | None, *, is_checking: bool) -> BatchShare:
+        """This process's share of what it was given, which is compared with that of others where it is time to."""
+        if self.rounds is not None:
+            return self.rounds.take(given, number=self.number, is_checking=is_checking)
+        if given is not None and are_listed(given):
+            raise ValueError(
+                f"iteration {self.number} is given as microbatches, but that of `Training.batch(0)` is one batch, to "
+                "be cut into equal ones; give lists of microbatches from the first on"
+            )
+        batch = cast(Batch | None, given)
+        if is_checking:
+            require_fit_batch(batch, self.training, layout=self.layout, number=self.number)
+        return self.cutter.cut(batch)
+
     def _is_time_to_check(self) -> bool:
         return self.check_every > 0 and (not self.has_trained or self.number % self.check_every == 0)
 
@@ -230,22 +254,25 @@ class Execution:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
         for stage in self.stages:
             number = stage.stage_index
-            replica = self.layout.replica_at(number, self.rank), self.layout.num_replicas_of(number)
-            stage.moment = Moment(seed=self.training.seed, iteration=self.number, microbatch=0, replica=replica)
+            part = self.layout.part_at(number, self.rank)
+            stage.moment = Moment(seed=self.training.seed, iteration=self.number, microbatch=0, replica=part)
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
             if isinstance(stage, RoutedStage):
-                stage.batch = share.batches.get(stage.stage_index, [])
+                stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
+        if share.row is not None and isinstance(self.runtime, RoutedRuntime):
+            self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
+            self.log.needs = share.row.needs
         self.runtime.loss_factor = self.update.scale
         if self.layout.samples and self.is_last and not self.training.loss_is_sum:
             self.runtime.loss_factor *= self._loss_weight
         inputs: Tensors = ()
         if self.preparation.rows is None and (rows := share.batches.get(0)):
-            inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in zip(*rows, strict=True))
-        target = None if share.target is None else share.target.flatten(0, 1)
+            columns = zip(*rows.values(), strict=True)
+            inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in columns)
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            losses = self.runtime.run(inputs, target)
+            losses = self.runtime.run(inputs, share.targets)
         if self.weight_stream is not None:
             self.weight_stream.settle()
         return losses
@@ -273,38 +300,40 @@ class Execution:
             reduction.share()
         return UpdateOutcome(norm, is_updated)
 
-    @property
-    def _divisor(self) -> int:
+    def _num_means(self, layout: Layout) -> int:
         """Losses are means over a microbatch's samples: those of replicas that have equal shares count alike."""
-        replicas = 1 if self.layout.samples else self.layout.num_replicas_of(-1)
-        return 1 if self.training.loss_is_sum else self.layout.num_microbatches * replicas
+        replicas = 1 if layout.samples or layout.dealing else layout.num_replicas_of(-1)
+        return 1 if self.training.loss_is_sum else layout.num_microbatches * replicas
 
     @property
     def _loss_weight(self) -> float:
         """How much the mean over the samples here counts in that over the samples of a microbatch."""
+        if self.layout.dealing:
+            return 1.0
         samples = self.layout.samples_of(-1)
         return samples[self.layout.replica_at(-1, self.rank)] / sum(samples) if self.is_last else 0.0
 
-    def evaluate(self, batch: int | Batch | None) -> tuple[float, ...]:
+    def evaluate(self, batch: int | Batch | Microbatches | None) -> tuple[float, ...]:
         """The losses of every microbatch, in evaluation mode and without gradients; a collective call.
 
         `batch`: as for `step`, but a number asks `Training.evaluation` (or `batch`). Empty where the last stage is not.
         """
-        share = self.cutter.cut(self.cutter.given(batch, self.training.evaluation or self.training.batch))
-        found = dict[int, torch.Tensor]()
+        given = self.cutter.given(batch, self.training.evaluation or self.training.batch)
+        share = self._take(given, is_checking=False)
+        found, count = dict[int, torch.Tensor](), share.layout.num_microbatches
         forward = self._make_forward_pass(share)
 
-        def visit(number: int, outputs: Tensors) -> None:
-            if number == self.layout.num_stages - 1 and share.target is not None:
+        def visit(microbatch: int, number: int, outputs: Tensors) -> None:
+            if number == self.layout.num_stages - 1 and share.targets is not None:
                 with calling("the loss"):
-                    found[len(found)] = self.training.loss(outputs[0], share.target[len(found)])
+                    found[microbatch] = self.training.loss(outputs[0], share.targets[microbatch])
 
         for stage in self.stages:
             cast(StageModule, stage.submod).moment = None
         with evaluating([stage.submod for stage in self.stages]):
-            for microbatch in range(self.layout.num_microbatches):
-                forward.run(microbatch, visit)
-        return self.totals.tell(found, self.totals.count_tokens(share.target))[0]
+            for microbatch in range(count):
+                forward.run(microbatch, partial(visit, microbatch))
+        return self.totals.tell(found, self.totals.count_tokens(share.targets), count=count)[0]
 
     def _make_forward_pass(self, share: BatchShare) -> ForwardPass:
         routes = make_routes(self.layout, self.preparation.edges)
@@ -314,13 +343,18 @@ class Execution:
             Held(
                 stage.stage_index,
                 cast(StageModule, stage.submod),
-                self.preparation.shape_at(stage.stage_index, rank=self.rank).inputs,
-                share.batches.get(stage.stage_index, []),
+                self._inputs_of(stage.stage_index, share),
+                share.batches.get(stage.stage_index, {}),
             )
             for stage in self.stages
         ]
         self._forward_pass = ForwardPass(held, routes=routes, edges=self.preparation.edges, device=self.device)
         return self._forward_pass
+
+    def _inputs_of(self, stage: int, share: BatchShare) -> dict[int, Tensors]:
+        """Per microbatch that it takes, meta tensors of what a stage is given."""
+        planned, own = self.preparation.shape_at(stage, rank=self.rank), share.shapes.get(stage, {})
+        return {k: own.get(k, planned).inputs for k in share.layout.hand_of(stage, self.rank)}
 
 
 def make_log(device: torch.device) -> ActionLog:

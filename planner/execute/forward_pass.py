@@ -1,6 +1,6 @@
 """Forwards alone, microbatch by microbatch: to evaluate, and to find where a value stopped being finite."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -19,9 +19,9 @@ class Held(NamedTuple):
 
     number: int
     module: StageModule
-    inputs: Tensors
-    """Meta tensors of what it is given."""
-    batch: Sequence[Tensors]
+    inputs: Mapping[int, Tensors]
+    """Per microbatch that it takes, meta tensors of what it is given."""
+    batch: Mapping[int, Tensors]
     """Per microbatch its share of the batch, if it takes it."""
 
 
@@ -44,9 +44,11 @@ class ForwardPass:
 
     @torch.no_grad()
     def run(self, microbatch: int, visit: Callable[[int, Tensors], None]) -> None:
-        """`visit` is told the number and the outputs of every stage here."""
+        """`visit` is told the number and the outputs of every stage here that takes the microbatch."""
         mail, works = self._post(microbatch), list[Any]()
         for number, stage in sorted(self.stages.items()):
+            if microbatch not in stage.inputs:
+                continue
             outputs = self._run_stage(stage, mail, microbatch=microbatch)
             visit(number, outputs)
             for route in self.routes:
@@ -55,13 +57,16 @@ class ForwardPass:
         for work in works:
             work.wait()
 
-    def _post(self, microbatch: int) -> dict[SampleExchange, tuple[list[torch.Tensor], list[Any]]]:  # noqa: ARG002
+    def _post(self, microbatch: int) -> dict[SampleExchange, tuple[list[torch.Tensor], list[Any]]]:
         """All receives, in the order in which every rank sends."""
         mail = {}
         for route in self.routes:
             if route.target == self.rank and route.source != self.rank:
                 stage = self.stages[route.consumer]
-                likes = [stage.inputs[k] for k in self._taken(route)]
+                given = stage.inputs.get(microbatch)
+                if given is None:
+                    continue
+                likes = [given[k] for k in self._taken(route)]
                 buffers = [
                     torch.empty(
                         (like[route.used.rows(len(like))] if not route.used.is_whole else like).shape,
@@ -75,13 +80,13 @@ class ForwardPass:
 
     def _taken(self, route: SampleExchange) -> list[int]:
         stage = self.stages[route.consumer]
-        places = unflatten(range(len(stage.inputs)), stage.module.counts)
+        places = _places(stage)
         return [k for name in self.edges[route.producer, route.consumer].values for k in places[name]]
 
     def _run_stage(self, stage: Held, mail: Any, *, microbatch: int) -> Tensors:
         found: dict[int, list[torch.Tensor]] = {}
         if stage.batch:
-            places = unflatten(range(len(stage.inputs)), stage.module.counts)
+            places = _places(stage)
             samples = (to_device(tensor, device=self.device) for tensor in stage.batch[microbatch])
             found = {k: [tensor] for k, tensor in zip(places[BATCH], samples, strict=True)}
         incoming = [r for r in self.routes if (r.consumer, r.target) == (stage.number, self.rank)]
@@ -91,7 +96,7 @@ class ForwardPass:
                 work.wait()
             for k, tensor in zip(self._taken(route), tensors, strict=True):
                 found.setdefault(k, []).append(tensor)
-        arguments = [found[k][0] if len(found[k]) == 1 else torch.cat(found[k]) for k in range(len(stage.inputs))]
+        arguments = [found[k][0] if len(found[k]) == 1 else torch.cat(found[k]) for k in sorted(found)]
         outputs = stage.module(*arguments)
         return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
 
@@ -104,6 +109,12 @@ class ForwardPass:
             mail[route] = parts, []
             return []
         return [distributed.isend(part, dst=route.target) for part in parts]
+
+
+def _places(stage: Held) -> dict[str, tuple[int, ...]]:
+    """By what arrives, the places of its tensors among the inputs."""
+    counts = stage.module.counts
+    return unflatten(range(sum(counts.values())), counts)
 
 
 @contextmanager

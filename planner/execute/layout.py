@@ -6,7 +6,7 @@ group (a stage of width w > 1) have a rank each, and all of them run the stage's
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -53,6 +53,9 @@ class Layout:
     samples: tuple[tuple[int, ...], ...] = ()
     """Per stage how many samples of a planned microbatch each replica takes, of stages with equal shares nothing.
     Empty: all shares are equal."""
+    dealing: tuple[tuple[int, ...], ...] = ()
+    """The microbatches that replica k of every stage takes whole, for every k. Empty: every replica has its share of
+    each."""
 
     @property
     def world_size(self) -> int:
@@ -101,6 +104,14 @@ class Layout:
     def replica_at(self, stage: int, rank: int) -> int:
         """Which of a stage's replicas a rank belongs to."""
         return self.owners[stage].index(rank) // self.width(stage)
+
+    def part_at(self, stage: int, rank: int) -> tuple[int, int]:
+        """Which of how many parts a rank has of every microbatch that its replica of a stage takes."""
+        return (0, 1) if self.dealing else (self.replica_at(stage, rank), self.num_replicas_of(stage))
+
+    def hand_of(self, stage: int, rank: int) -> Sequence[int]:
+        """The microbatches that a rank's replica of a stage takes."""
+        return self.dealing[self.replica_at(stage, rank)] if self.dealing else range(self.num_microbatches)
 
     def groups_of(self, stage: int) -> tuple[tuple[int, ...], ...]:
         """Per replica the ranks of its group."""
@@ -155,6 +166,7 @@ def make_layout(plan: Plan) -> Layout:
     _require_own_devices(plan)
     require_whole_samples(plan)
     _require_sound_shares(plan)
+    _require_sound_dealing(plan)
     _require_full_recomputation(plan)
     pipelines = _find_pipelines(plan)
     devices = tuple(device for pipeline in pipelines or [list(plan.devices)] for device in pipeline)
@@ -179,6 +191,7 @@ def make_layout(plan: Plan) -> Layout:
         widths=widths_of(plan),
         parts=_parts_of(plan, rank),
         samples=tuple(stage.samples for stage in plan.stages) if _has_unequal_shares(plan) else (),
+        dealing=plan.dealing,
     )
     return _side_by_side(layout, num_replicas=len(pipelines)) if pipelines else layout
 
@@ -219,6 +232,7 @@ def _side_by_side(layout: Layout, *, num_replicas: int) -> Pipelines:
         owners=layout.owners,
         rows=layout.rows,
         num_microbatches=layout.num_microbatches,
+        dealing=layout.dealing,
         num_replicas=num_replicas,
     )
 
@@ -275,6 +289,29 @@ def _require_sound_shares(plan: Plan) -> None:
                 f"stage {number} has samples = {list(stage.samples)} for {len(stage.replicas)} replicas: give each of "
                 "them 1 at least, in all stages those of one microbatch; plan again"
             )
+
+
+def _require_sound_dealing(plan: Plan) -> None:
+    """Every microbatch is dealt once, to as many pipelines as every stage has replicas, which take it whole."""
+    if not plan.dealing:
+        return
+    count = len(plan.dealing)
+    for number, stage in enumerate(plan.stages):
+        if len(stage.replicas) != count:
+            raise ValueError(
+                f"the plan deals its microbatches to {count} pipelines, but stage {number} has {len(stage.replicas)} "
+                "replicas; give each pipeline one replica of every stage"
+            )
+        if stage.samples or stage.is_split:
+            what = "samples" if stage.samples else "input_grad_replicas or weight_grad_replicas"
+            raise ValueError(
+                f"stage {number} has {what}, but the plan deals whole microbatches to its replicas; plan without either"
+            )
+    if sorted(m for hand in plan.dealing for m in hand) != list(range(plan.problem.num_microbatches)):
+        raise ValueError(
+            f"the plan's dealing {[list(hand) for hand in plan.dealing]} is not one of microbatches 0 to "
+            f"{plan.problem.num_microbatches - 1}, each of them once; plan again"
+        )
 
 
 def _require_plain_parts(stage: Stage, number: int) -> None:

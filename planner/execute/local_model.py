@@ -20,7 +20,7 @@ from planner.execute.runtime import ChainStage, PlanStage
 from planner.execute.sharding import ShardedReduction, ShardPiece
 from planner.execute.split_stage import SplitStage
 from planner.execute.stage_module import StageModule, make_layer, unflatten
-from planner.execute.training import Tensors, as_tuple
+from planner.execute.training import Batch, Tensors, as_tuple
 from planner.execute.user_code import calling
 from planner.execute.width_check import GroupTrial, stand_ins
 from planner.execute.wiring import BATCH
@@ -167,11 +167,14 @@ class LocalModel:
         shape = self.preparation.shape_at(number, rank=self.rank)
         values = unflatten(stand_ins(shape.inputs, device=self.device, seed=1 - place), shape.counts)
         if BATCH in values:
-            with calling("the batch of iteration 0"):
-                inputs, _ = self.training.batch(0)
-            cut = (split_batch(each, self.layout, samples=(1,), replica=0)[place] for each in as_tuple(inputs))
+            cut = (split_batch(each, self.layout, samples=(1,), replica=0)[place] for each in self._first_inputs())
             values[BATCH] = tuple(tensor.to(self.device) for tensor in cut)
         return tuple(tensor for tensors in values.values() for tensor in tensors)
+
+    def _first_inputs(self) -> Tensors:
+        """Of the batch of iteration 0, where it is one to be cut."""
+        with calling("the batch of iteration 0"):
+            return as_tuple(cast(Batch, self.training.batch(0))[0])
 
     def _make_cut_layers(self, number: int, cutter: BatchCutter) -> dict[str, nn.Module]:
         """The layers of a stage that a group runs together, each made whole, cut and tried before the next one is made;
@@ -181,9 +184,10 @@ class LocalModel:
         trial = GroupTrial(self.training, group=self.groups.teams[number], device=self.device)
         values = unflatten(stand_ins(shape.inputs, device=self.device), shape.counts)
         if BATCH in values:
-            with calling("the batch of iteration 0"):
-                inputs, _ = self.training.batch(0)
-            values[BATCH] = tuple(cutter.part(tensor, number)[0].to(self.device) for tensor in as_tuple(inputs))
+            samples = self.preparation.example
+            if samples is None:
+                samples = tuple(cutter.part(tensor, number)[0] for tensor in self._first_inputs())
+            values[BATCH] = tuple(tensor.to(self.device) for tensor in samples)
         layers = {}
         for name in wiring.layers:
             layers[name] = make_layer(self.training, name, device=self.device)

@@ -1,6 +1,6 @@
 """Losses of one process's microbatches as those of the whole iteration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,33 +14,40 @@ class LossTotals:
     """Adds up losses and tokens over the replicas of the last stage."""
 
     def __init__(self, training: Training, *, weight: float, group: Any, device: torch.device) -> None:
-        """`weight`: what part of a microbatch's samples the last stage has here; `group`: of the processes that hold
+        """`weight`: what part of its microbatches' samples the last stage has here; `group`: of the processes that hold
         it, None for one.
         """
         self.training, self.weight, self.group, self.device = training, weight, group, device
 
-    def count_tokens(self, target: torch.Tensor | None) -> list[float]:
-        """Per microbatch, of this replica; `target`: as (microbatch, sample, ...)."""
-        if self.training.num_tokens is None or target is None:
-            return []
+    def count_tokens(self, targets: Mapping[int, torch.Tensor] | None) -> dict[int, float]:
+        """Per microbatch, of the samples here."""
+        if self.training.num_tokens is None or targets is None:
+            return {}
         with calling("`num_tokens`"):
-            return [float(self.training.num_tokens(each)) for each in target]
+            return {number: float(self.training.num_tokens(target)) for number, target in targets.items()}
 
-    def add_up_tokens(self, tokens: Sequence[float]) -> float:
+    def add_up_tokens(self, tokens: Mapping[int, float]) -> float:
         """Of all microbatches and replicas; a collective call of the last stage's replicas, if there are tokens."""
-        total = torch.tensor(sum(tokens), dtype=torch.float64, device=self.device)
+        total = torch.tensor(sum(tokens.values()), dtype=torch.float64, device=self.device)
         if tokens and self.group:
             distributed.all_reduce(total, group=self.group)
         return float(total)
 
     def tell(
-        self, losses: Mapping[int, torch.Tensor], tokens: Sequence[float]
+        self, losses: Mapping[int, torch.Tensor], tokens: Mapping[int, float], *, count: int
     ) -> tuple[tuple[float, ...], float | None]:
-        """The losses over all replicas, per microbatch and of all; a collective call of the last stage's replicas."""
+        """The losses over all replicas, per microbatch and of all; a collective call of the last stage's replicas.
+
+        `count`: how many microbatches there are; those that are dealt to other pipelines are not among `losses`.
+        """
         if not losses:
             return (), None
-        values = torch.stack(list(losses.values())).detach()
-        counts = torch.tensor(tokens, dtype=torch.float64, device=self.device)
+        here = list(losses)
+        found = torch.stack(list(losses.values())).detach()
+        values = found.new_zeros(count).index_put_((torch.tensor(here, device=found.device),), found)
+        counts = torch.zeros(count, dtype=torch.float64, device=self.device)
+        for number, value in tokens.items():
+            counts[number] = value
         if self.group:
             values = values if self.training.loss_is_sum else values * self.weight
             distributed.all_reduce(values, group=self.group)

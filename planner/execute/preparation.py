@@ -4,17 +4,19 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, cast
 
 from planner.document import render_plan
 from planner.execute.batch_share import split_batch
+from planner.execute.dealt_rows import deal_anew
 from planner.execute.layout import Layout, Pipelines, make_layout
+from planner.execute.microbatches import are_listed, list_microbatches
 from planner.execute.route_check import check_routed_rows
 from planner.execute.routes import Cell, lower
-from planner.execute.stage_module import StageShape, fingerprint, trace_stages
+from planner.execute.stage_module import StageShape, StageTracer, fingerprint
 from planner.execute.table_check import check_compute_table, check_replicas
 from planner.execute.torch_versions.supported import sends_itself
-from planner.execute.training import Training, as_tuple
+from planner.execute.training import Batch, Microbatches, Tensors, Training, as_tuple
 from planner.execute.user_code import calling
 from planner.execute.width_check import require_widths
 from planner.execute.wiring import StageEdge, StageWiring, find_edges, is_chain, make_wirings
@@ -50,11 +52,21 @@ class Preparation:
     """Stages whose replicas take the statistics of batch norms together."""
     unequal: Mapping[int, tuple[StageShape, ...]] = field(default_factory=dict)
     """The shapes of every replica, of stages whose replicas take unequal shares of the samples."""
+    example: Tensors | None = None
+    """The inputs of a microbatch, where these are given one by one or dealt; None: they are equal parts of a batch."""
+    tracer: StageTracer | None = None
+    """What finds the shapes of further microbatches, where they are given one by one or dealt."""
 
     def shape_at(self, stage: int, *, rank: int) -> StageShape:
         """The shapes of a stage that a rank holds, or works for."""
         own = self.unequal.get(stage)
         return self.shapes[stage] if own is None else own[self.layout.replica_at(stage, rank)]
+
+    def list_microbatches(self, given: Batch | Microbatches) -> dict[int, Batch]:
+        """The microbatches of an iteration by their numbers, as they were given or cut out of a batch."""
+        problem = self.plan.problem
+        planned = problem.microbatches if self.training.deal is None else None
+        return list_microbatches(given, planned=planned, count=problem.num_microbatches)
 
     @property
     def plan_sha256(self) -> str:
@@ -79,16 +91,24 @@ def prepare(
 
     Raises ValueError that says what does not fit, the same on every process.
     """
-    layout = make_layout(plan)
+    layout, batch = make_layout(plan), _first_batch(training)
+    if training.deal is not None:
+        layout = deal_anew(layout)
+    example = _find_example(batch, plan=plan, training=training, layout=layout)
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
     wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
     is_plain = (
-        messages == "auto" and sends_itself() and has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
+        example is None
+        and messages == "auto"
+        and sends_itself()
+        and has_like_replicas(layout)
+        and (skip == "relay" or is_chain(wirings))
     )
     if is_plain or skip == "relay":
         wirings = make_wirings(stages, layers, inputs=training.inputs)
     require_widths(training, stages, widths=layout.widths, split=split)
-    traced = _trace(training, wirings, layout=layout)
+    tracer = StageTracer(training, wirings)
+    traced = _trace(tracer, layout=layout, batch=batch, example=example)
     shapes = tuple(replicas[0] for replicas in traced)
     if split == "native":
         if layout.parts:
@@ -120,7 +140,38 @@ def prepare(
         rows=None if is_plain else _lower(layout, edges, joint=synchronised),
         synchronised=synchronised,
         unequal={number: traced[number] for number, own in enumerate(layout.samples) if own},
+        example=example,
+        tracer=None if example is None else tracer,
     )
+
+
+def _first_batch(training: Training) -> Batch | Microbatches:
+    with calling("the batch of iteration 0"):
+        return training.batch(0)
+
+
+def _find_example(batch: Batch | Microbatches, *, plan: Plan, training: Training, layout: Layout) -> Tensors | None:
+    """The inputs of a microbatch, unless all are equal parts of one batch.
+
+    Raises ValueError where the plan cuts what is given whole.
+    """
+    sizes = set(plan.problem.microbatches or ())
+    if not (are_listed(batch) or layout.dealing or len(sizes) > 1):
+        return None
+    for number in range(layout.num_stages):
+        count = layout.num_replicas_of(number)
+        if layout.parts_of(number) or (count > 1 and not layout.dealing):
+            what = f"cuts every microbatch for {count} replicas" if count > 1 else "places its I or W elsewhere"
+            raise ValueError(
+                f"stage {number} {what}, but microbatches are given one by one, to be run whole: deal them to equal "
+                "pipelines (`Training.deal`, or a plan with a dealing), or plan with --no-replication and "
+                "split_placement = false"
+            )
+    planned = plan.problem.microbatches if training.deal is None else None
+    given = list_microbatches(batch, planned=planned, count=plan.problem.num_microbatches)
+    if not given:
+        raise ValueError("the batch of iteration 0 has no microbatches; give at least one")
+    return as_tuple(given[min(given)][0])
 
 
 def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
@@ -142,6 +193,11 @@ def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: S
             if num_replicas > 1 and (traits.has_batch_norm or traits.has_unanswered_batch_norm):
                 what = f"layer {name!r} of stage {number} normalises over the microbatch, of which each of its "
                 what += f"{num_replicas} replicas has a part"
+                if layout.dealing:
+                    raise ValueError(
+                        f"layer {name!r} of stage {number} normalises over the microbatch and keeps averages of those "
+                        f"that it has seen, but each of its {num_replicas} replicas is dealt others; {_NORM_REMEDY}"
+                    )
                 if traits.has_unanswered_batch_norm:
                     raise ValueError(
                         f"{what}, by a function of torch's that cannot be synchronised; {_NORM_REMEDY}, or call "
@@ -232,18 +288,22 @@ def _lower(layout: Layout, edges: Sequence[StageEdge], *, joint: frozenset[int])
         widths=layout.widths,
         parts=layout.parts,
         samples=layout.samples,
+        dealing=layout.dealing,
     )
     if faults:
         raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}")
     return tuple(map(tuple, rows))
 
 
-def _trace(training: Training, wirings: Sequence[StageWiring], *, layout: Layout) -> tuple[tuple[StageShape, ...], ...]:
+def _trace(
+    tracer: StageTracer, *, layout: Layout, batch: Batch | Microbatches, example: Tensors | None
+) -> tuple[tuple[StageShape, ...], ...]:
     """The shapes of every replica of every stage with its own share of the samples, which have to lie along dimension 0
-    between stages whose replicas take others.
+    between stages whose replicas take others; of microbatches that are run whole those of the first.
     """
-    with calling("the batch of iteration 0"):
-        inputs, target = training.batch(0)
+    if example is not None:
+        return tuple((shape,) for shape in tracer.trace(example))
+    inputs, target = cast(Batch, batch)
     traced = dict[Fraction, tuple[StageShape, ...]]()
     taken = [layout.samples_of(number) for number in range(layout.num_stages)]
     shares = [[Fraction(count, sum(samples)) for count in samples] for samples in taken]
@@ -251,11 +311,12 @@ def _trace(training: Training, wirings: Sequence[StageWiring], *, layout: Layout
         for replica, share in enumerate(own):
             if share not in traced:
                 mine = [split_batch(each, layout, samples=samples, replica=replica)[0] for each in as_tuple(inputs)]
-                traced[share] = trace_stages(training, wirings, batch=tuple(mine))
+                traced[share] = tracer.trace(tuple(mine))
     split_batch(target, layout, samples=(1,), replica=0)
-    for number, wiring in enumerate(wirings):
+    edges = find_edges(tracer.wirings)
+    for number, wiring in enumerate(tracer.wirings):
         shapes = {share: found[number] for share, found in traced.items()}
-        for edge in find_edges(wirings):
+        for edge in edges:
             if edge.consumer == number and taken[edge.producer] != taken[number]:
                 _require_samples_first(shapes, wiring.arrives, stage=number)
     return tuple(tuple(traced[share][number] for share in own) for number, own in enumerate(shares))

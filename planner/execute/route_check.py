@@ -6,7 +6,7 @@ shares no code with what made the rows. No torch here.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -68,12 +68,14 @@ def check_routed_rows(
     widths: Sequence[int] = (),
     parts: Sequence[Sequence[tuple[int, str, Fraction, Fraction]]] = (),
     samples: Sequence[Sequence[int]] = (),
+    dealing: Sequence[Sequence[int]] = (),
 ) -> tuple[str, ...]:
     """Every fault of the rows, a sentence each; none means that they run to their end and add up what they should.
 
     `edges`: producer and consumer of everything that crosses stages; `widths`: per stage the ranks of each replica,
     empty: one; `parts`: per stage rank, kinds and share of I of all that work for it, if I or W is elsewhere, its owner
-    first; `samples`: per stage how many each replica takes, nothing where equally many. As in `table_check`, each rank
+    first; `samples`: per stage how many each replica takes, nothing where equally many; `dealing`: the microbatches
+    that each replica takes whole, empty: its share of all. As in `table_check`, each rank
     pair is one first-in-first-out channel for both directions.
     """
     checker = _RouteChecker(
@@ -84,6 +86,7 @@ def check_routed_rows(
         widths=widths or [1] * len(owners),
         parts=[[Part(*part) for part in each] for each in parts] or [[] for _ in owners],
         samples=samples or [()] * len(owners),
+        dealing=dealing,
     )
     return tuple(checker.faults())[:MAX_FAULTS]
 
@@ -101,15 +104,14 @@ class _RouteChecker:
         widths: Sequence[int],
         parts: Sequence[Sequence[Part]],
         samples: Sequence[Sequence[int]],
+        dealing: Sequence[Sequence[int]],
     ) -> None:
         self.rows, self.owners, self.num_microbatches, self.parts = rows, owners, num_microbatches, parts
         self.teams = [_cut(ranks, size=width) for ranks, width in zip(owners, widths, strict=True)]
         """Per stage and replica the ranks that run its actions together."""
         self.samples = [own or [1] * len(teams) for own, teams in zip(samples, self.teams, strict=True)]
-        taken = [_by_sample(teams, own) for teams, own in zip(self.teams, self.samples, strict=True)]
-        meetings = [
-            (a, b, source, target) for a, b in edges for source, target in _with_common_samples(taken[a], taken[b])
-        ]
+        self.dealing = dealing
+        meetings = [(a, b, source, target) for a, b in edges for source, target in self._find_meetings(a, b)]
         self.ahead = [(a, b, _teller(rank, to=two, of=one), rank) for a, b, one, two in meetings for rank in two]
         """Producer, consumer, and the ranks between which activations pass."""
         self.back = [
@@ -121,8 +123,23 @@ class _RouteChecker:
         """Producer, consumer, and the ranks between which gradients pass, from the latter to the former."""
         self.position = [{cell: place for place, cell in reversed(list(enumerate(row)))} for row in rows]
 
+    def _find_meetings(self, a: int, b: int) -> Iterable[tuple[_Team, _Team]]:
+        """The replicas of two stages that have samples in common."""
+        if self.dealing:
+            return zip(self.teams[a], self.teams[b], strict=False)
+        taken = [_by_sample(self.teams[stage], self.samples[stage]) for stage in (a, b)]
+        return _with_common_samples(*taken)
+
+    def _hand(self, stage: int, rank: int) -> Sequence[int]:
+        """The microbatches that a rank's replica of a stage takes."""
+        replica = next((k for k, team in enumerate(self.teams[stage]) if rank in team), 0)
+        return self.dealing[replica] if self.dealing else range(self.num_microbatches)
+
     def faults(self) -> Iterator[str]:
         """Later rules say nothing while earlier ones are broken."""
+        if found := [*self._dealt_once()]:
+            yield from found
+            return
         found = [*self._computations(), *self._messages()]
         yield from found
         yield from self._reductions()
@@ -134,12 +151,24 @@ class _RouteChecker:
         if not found:
             yield from self._deadlock()
 
+    def _dealt_once(self) -> Iterator[str]:
+        """Where whole microbatches are dealt, each is dealt once, and every replica of every stage has its own."""
+        if not self.dealing:
+            return
+        for stage, teams in enumerate(self.teams):
+            if len(teams) != len(self.dealing):
+                yield f"stage {stage} has {len(teams)} replicas, and microbatches are dealt to {len(self.dealing)}"
+        count = Counter(microbatch for hand in self.dealing for microbatch in hand)
+        for microbatch in sorted({*count, *range(self.num_microbatches)}):
+            if count[microbatch] != 1 or microbatch >= self.num_microbatches:
+                yield f"microbatch {microbatch} is dealt {count[microbatch]} times"
+
     def _computations(self) -> Iterator[str]:
-        """Every replica of a stage runs F, and I and W or B, once for every microbatch, and no rank runs others."""
+        """Every replica of a stage runs F, and I and W or B, once for every microbatch of its own, and no others."""
         for rank, row in enumerate(self.rows):
             count = Counter(cell for cell in row if cell.kind in "FIWB")
             kinds_of = self._kinds_of(rank)
-            wanted = {(stage, microbatch) for stage in kinds_of for microbatch in range(self.num_microbatches)}
+            wanted = {(stage, microbatch) for stage in kinds_of for microbatch in self._hand(stage, rank)}
             for cell, times in count.items():
                 if times > 1:
                     yield f"rank {rank} runs {cell} {times} times"
@@ -182,13 +211,13 @@ class _RouteChecker:
         return found
 
     def _expected(self) -> Iterator[_Message]:
+        for a, b, source, target in self.ahead:
+            for microbatch in self._hand(a, source) if source != target else ():
+                yield _Message(a, source, b, target, microbatch, "F")
+        for a, b, source, target in self.back:
+            for microbatch in self._hand(a, source) if source != target else ():
+                yield _Message(b, target, a, source, microbatch, "B")
         for microbatch in range(self.num_microbatches):
-            for a, b, source, target in self.ahead:
-                if source != target:
-                    yield _Message(a, source, b, target, microbatch, "F")
-            for a, b, source, target in self.back:
-                if source != target:
-                    yield _Message(b, target, a, source, microbatch, "B")
             for stage in range(len(self.owners)):
                 for letter, source, target in self._inner(stage):
                     if microbatch == 0 or letter in "SX":

@@ -55,8 +55,10 @@ class RoutedStage(PlanStage):
         """By letter the routes on which it sends."""
         self._taken = unflatten(range(len(shape.inputs)), shape.counts)
         self._made = unflatten(range(len(shape.outputs)), shape.leaving_counts)
-        self.batch: list[Tensors] = []
+        self.batch: Mapping[int, Tensors] = {}
         """Per microbatch this replica's share, if the stage takes the batch."""
+        self.shapes: Mapping[int, StageShape] = {}
+        """Per microbatch of this iteration, where they differ."""
         self.inbox: dict[tuple[SampleExchange, str, int], Mail] = {}
         self.outbox: dict[tuple[SampleExchange, str, int], list[torch.Tensor]] = {}
         self._runtime_validate = False  # torch's own check wants the metadata that it would have sent around
@@ -64,6 +66,14 @@ class RoutedStage(PlanStage):
     def prepare(self, num_microbatches: int) -> None:
         """What torch's own preparation does, but for its buffers."""
         settle_metadata(self, num_microbatches)
+
+    def shape_of(self, microbatch: int) -> StageShape:
+        """What enters and leaves the stage for a microbatch."""
+        return self.shapes.get(microbatch, self.shape)
+
+    def planned_outputs(self, microbatch: int) -> Tensors:
+        """Meta tensors of what F of a microbatch gives."""
+        return self.shape_of(microbatch).outputs
 
     def indices(self, route: SampleExchange, letter: str) -> list[int]:
         """Which inputs (on the consumer), or outputs (on the producer), travel on a route; as gradients (letter B),
@@ -74,25 +84,25 @@ class RoutedStage(PlanStage):
         names = self.edges[route.producer, route.consumer].values
         return [k for name in names for k in places[name] if letter == "F" or tensors[k].requires_grad]
 
-    @property
-    def graded_inputs(self) -> Tensors:
+    def graded_inputs(self, microbatch: int) -> Tensors:
         """Meta tensors of the inputs whose gradients are computed here."""
-        return self.shape.inputs
+        return self.shape_of(microbatch).inputs
 
-    @property
-    def graded_outputs(self) -> Tensors:
+    def graded_outputs(self, microbatch: int) -> Tensors:
         """Meta tensors of the outputs whose gradients are taken here."""
-        return self.shape.outputs
+        return self.shape_of(microbatch).outputs
 
-    def make_buffers(self, route: SampleExchange, letter: str) -> list[torch.Tensor]:
+    def make_buffers(self, route: SampleExchange, letter: str, *, microbatch: int) -> list[torch.Tensor]:
         """Where a message of a route is received: an activation by the consumer, a gradient by the producer."""
-        tensors, part = (self.shape.inputs, route.used) if letter == "F" else (self.graded_outputs, route.made)
+        tensors, part = self.graded_outputs(microbatch), route.made
+        if letter == "F":
+            tensors, part = self.shape_of(microbatch).inputs, route.used
         shapes = [(_share(tensors[k], part).shape, tensors[k].dtype) for k in self.indices(route, letter)]
         return [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in shapes]
 
     def hand_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
         """Put what F made (all outputs), or I or B (the gradients of all inputs), where the messages find it."""
-        likes = self.shape.outputs if letter == "F" else self.graded_inputs
+        likes = self.planned_outputs(microbatch) if letter == "F" else self.graded_inputs(microbatch)
         for route in self.leaving[letter]:
             part = route.made if letter == "F" else route.used
             self.outbox[route, letter, microbatch] = [
@@ -198,6 +208,11 @@ class RoutedRuntime(StepRuntime):
             types.RECV_F: self._receive,
         }
 
+    def take_row(self, row: Sequence[Cell], *, num_microbatches: int) -> None:
+        """Run these cells from the next iteration on."""
+        self._n_microbatches = num_microbatches
+        self.watch([_make_action(cell) for cell in row], self._here[0].log)
+
     def _initialize_stages(self, *arguments: Any, **more: Any) -> None:  # noqa: ARG002
         for stage in self.by_number.values():
             stage.prepare(self._n_microbatches)
@@ -238,7 +253,7 @@ class RoutedRuntime(StepRuntime):
     def _receive(self, action: _Action, context: Any) -> None:  # noqa: ARG002
         cell, route, letter = self._message(action)
         stage = self.by_number[cell.stage]
-        buffers = stage.make_buffers(route, letter)
+        buffers = stage.make_buffers(route, letter, microbatch=cell.microbatch)
         stage.inbox[route, letter, cell.microbatch] = self.receive_from(cell.rank, buffers)
 
     def send_to(self, rank: int, tensors: Sequence[torch.Tensor]) -> None:

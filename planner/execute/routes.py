@@ -72,6 +72,11 @@ class _Holder(NamedTuple):
 
 def _routes_of(layout: Layout, edge: StageEdge) -> Iterator[SampleExchange]:
     ends = (edge.producer, edge.consumer)
+    if layout.dealing:
+        for ranks in zip(*map(layout.groups_of, ends), strict=True):
+            maker, taker = (_Holder(each, Fraction(0), Fraction(1)) for each in ranks)
+            yield from _between(edge, sources=[maker], targets=[taker], letters="FB")
+        return
     forward = [_replicas(layout, stage) for stage in ends]
     if not any(map(layout.parts_of, ends)):
         yield from _between(edge, sources=forward[0], targets=forward[1], letters="FB")

@@ -28,7 +28,7 @@ from planner.execute.stage_module import StageModule, StageShape
 from planner.execute.table_check import check_lowered_table
 from planner.execute.torch_versions.kept_outputs import kept_outputs, replace_outputs
 from planner.execute.torch_versions.stage_metadata import make_tensor_from_meta
-from planner.execute.training import as_tuple
+from planner.execute.training import Tensors, as_tuple
 from planner.execute.user_code import calling
 from planner.execute.weight_stream import WeightStream
 
@@ -87,19 +87,23 @@ class PlanStage(PipelineStage):
         self.store.is_noting = args[0] in self.split
         with self.log.computing():
             output = super().forward_one_chunk(*args, **kwargs)
-        self.require_planned(as_tuple(output))
+        self.require_planned(as_tuple(output), microbatch=args[0])
         if not self.is_sending:
             self.release_outputs(args[0])
         return output
 
-    def require_planned(self, outputs: Sequence[torch.Tensor]) -> None:
+    def planned_outputs(self, microbatch: int) -> Tensors:  # noqa: ARG002
+        """Meta tensors of what F of a microbatch gives."""
+        return self.outputs
+
+    def require_planned(self, outputs: Sequence[torch.Tensor], *, microbatch: int) -> None:
         """Raise RuntimeError if they are not what was made room for."""
-        for place, (mine, planned) in enumerate(zip(outputs, self.outputs, strict=True)):
+        for place, (mine, planned) in enumerate(zip(outputs, self.planned_outputs(microbatch), strict=True)):
             if mine.shape != planned.shape or mine.dtype != planned.dtype:
                 raise RuntimeError(
                     f"stage {self.stage_index} gives {tuple(mine.shape)} {mine.dtype} as tensor {place}, but gave "
-                    f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to stay "
-                    "as they are in every iteration, and on the meta device as on any other"
+                    f"{tuple(planned.shape)} {planned.dtype} when the model was traced; shapes and types have to be "
+                    "those of other microbatches of that size, and on the meta device those of any other"
                 )
 
     def release_outputs(self, microbatch: int) -> None:
@@ -244,6 +248,9 @@ def _forget(infos: Any) -> None:
 class StepRuntime(_PipelineScheduleRuntime):
     """What the runtimes have in common: one iteration after the other, and a loss for every microbatch."""
 
+    targets: Mapping[int, torch.Tensor] | None = None
+    """By microbatch; None where the last stage is elsewhere."""
+
     def __init__(self, stages: Sequence[PlanStage], *, num_microbatches: int, loss: Any) -> None:
         super().__init__(list(stages), num_microbatches, loss_fn=loss, scale_grads=False)  # type: ignore[no-untyped-call]
         self._here = list(stages)
@@ -265,24 +272,27 @@ class StepRuntime(_PipelineScheduleRuntime):
         self.row = WatchedRow(cells, log)
         self.pipeline_order_with_comms[self.rank] = self.row
 
-    def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor | None) -> dict[int, torch.Tensor]:
-        """One iteration; inputs are empty and the target is None where the first or the last stage is elsewhere.
+    def run(
+        self, inputs: Sequence[torch.Tensor], targets: Mapping[int, torch.Tensor] | None
+    ) -> dict[int, torch.Tensor]:
+        """One iteration; inputs are empty and the targets None where the first or the last stage is elsewhere.
 
         Returns the loss of every microbatch (empty unless the last stage is here).
         """
         self._losses.clear()
         self._pending.clear()
-        self.row.is_armed = True
-        self.step(*inputs, target=target, return_outputs=False)
+        self.row.is_armed, self.targets = True, targets
+        self.step(*inputs, return_outputs=False)
         self.sending.finish()
         return dict(sorted(self._losses.items()))
 
     def _maybe_compute_loss(self, stage: Any, output: Any, *rest: Any) -> None:
         """Torch would file the k-th loss computed under microbatch k, whichever it belongs to."""
-        targets, microbatch, *_ = rest
+        microbatch = rest[1]
         if stage.is_last:
+            assert self.targets is not None
             with calling("the loss"):
-                loss = self._compute_loss(output, targets[microbatch])  # type: ignore[no-untyped-call]
+                loss = self._compute_loss(output, self.targets[microbatch])  # type: ignore[no-untyped-call]
             self._pending[microbatch] = loss if self.loss_factor == 1 else loss * self.loss_factor
             self._losses[microbatch] = loss.detach()
             stage.log.prolong()  # the last layer carries the loss

@@ -68,13 +68,11 @@ class SplitStage(RoutedStage):
         """The share of I that runs here."""
         return self.backward.shares[self.part.rank]
 
-    @property
-    def graded_inputs(self) -> Tensors:
+    def graded_inputs(self, microbatch: int) -> Tensors:  # noqa: ARG002
         """Of the share's samples."""
         return tuple(map(self.share.cut_rows, self.shape.inputs))
 
-    @property
-    def graded_outputs(self) -> Tensors:
+    def graded_outputs(self, microbatch: int) -> Tensors:  # noqa: ARG002
         """Of the share's samples."""
         return tuple(map(self.share.cut_rows, self.shape.outputs))
 
@@ -85,7 +83,7 @@ class SplitStage(RoutedStage):
         module.moment = None if self.moment is None else replace(self.moment, microbatch=microbatch)
         with self.log.computing(), saved.noting():
             outputs = tuple(tensor.detach() for tensor in as_tuple(module(*inputs)))
-        self.require_planned(outputs)
+        self.require_planned(outputs, microbatch=microbatch)
         self.backward.require_same(saved)
         grads = self._loss_grads(outputs, take_loss)
         self.hand_out(outputs, "F", microbatch=microbatch)
@@ -169,7 +167,7 @@ class SplitStage(RoutedStage):
             return [torch.empty_like(each, dtype=each.grad_dtype or each.dtype, requires_grad=False) for each in made]
         likes: Sequence[torch.Tensor] = self.backward.shares[key.rank].weights.likes if key.letter == "X" else ()
         if key.letter == "S":
-            likes = [*self.share.graph.likes, *(self.graded_outputs if self.is_last else ())]
+            likes = [*self.share.graph.likes, *(self.graded_outputs(0) if self.is_last else ())]
         return [torch.empty(like.shape, dtype=like.dtype, device=self.device) for like in likes]
 
     @torch.no_grad()

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -107,6 +107,14 @@ class StageShape:
         """Whether it, or a stage before it, has parameters that are trained."""
         return any(tensor.requires_grad for tensor in self.outputs)
 
+    def is_like(self, other: "StageShape") -> bool:
+        """Whether the tensors of both differ in their shapes alone."""
+        return self._kinds() == other._kinds()
+
+    def _kinds(self) -> tuple[Any, ...]:
+        kinds = [(tensor.dtype, tensor.requires_grad) for tensor in (*self.inputs, *self.outputs)]
+        return dict(self.counts), dict(self.leaving_counts), kinds
+
 
 def make_layer(training: Training, name: str, *, device: torch.device) -> nn.Module:
     """A layer on its device, with the same weights wherever it is made."""
@@ -157,33 +165,44 @@ def _require_plain(module: nn.Module, *, name: str) -> None:
             )
 
 
-def trace_stages(training: Training, wirings: Sequence[StageWiring], *, batch: Tensors) -> tuple[StageShape, ...]:
-    """Run the whole model once without data; raises ValueError that names the stage and the layers where it fails.
+class StageTracer:
+    """Runs the whole model without data, as often as there are sizes of microbatches; makes its layers once."""
 
-    `batch`: what one replica's first stage is given for one microbatch (its shapes and types count, not its values).
-    """
-    _require_own_parameters(training)
-    values: dict[str, Tensors] = {BATCH: tuple(torch.empty_like(tensor, device="meta") for tensor in batch)}
-    shapes = []
-    for number, wiring in enumerate(wirings):
-        layers = {name: make_layer(training, name, device=torch.device("meta")) for name in wiring.layers}
-        arriving = tuple(tensor for name in wiring.arrives for tensor in values[name])
-        module = StageModule(wiring, layers, counts={name: len(values[name]) for name in wiring.arrives})
-        leaving = _run(module, arriving, number=number)
-        shapes.append(
-            StageShape(
-                inputs=arriving,
-                outputs=leaving,
-                counts=module.counts,
-                leaving_counts=module.leaving_counts,
-                parameters=tuple(_describe(layers)),
-                traits=module.traits,
+    def __init__(self, training: Training, wirings: Sequence[StageWiring]) -> None:
+        """Make all layers on the meta device; raises ValueError that names one which cannot be made."""
+        _require_own_parameters(training)
+        self.wirings = wirings
+        meta = torch.device("meta")
+        self.layers = [{name: make_layer(training, name, device=meta) for name in wiring.layers} for wiring in wirings]
+        """Per stage."""
+
+    def trace(self, batch: Tensors) -> tuple[StageShape, ...]:
+        """The shapes of every stage; raises ValueError that names the stage and the layers where it fails.
+
+        `batch`: what one replica's first stage is given for one microbatch (its shapes and types count, not its
+        values).
+        """
+        values: dict[str, Tensors] = {BATCH: tuple(torch.empty_like(tensor, device="meta") for tensor in batch)}
+        shapes = []
+        for number, (wiring, layers) in enumerate(zip(self.wirings, self.layers, strict=True)):
+            arriving = tuple(tensor for name in wiring.arrives for tensor in values[name])
+            module = StageModule(wiring, layers, counts={name: len(values[name]) for name in wiring.arrives})
+            leaving = _run(module, arriving, number=number)
+            shapes.append(
+                StageShape(
+                    inputs=arriving,
+                    outputs=leaving,
+                    counts=module.counts,
+                    leaving_counts=module.leaving_counts,
+                    parameters=tuple(_describe(layers)),
+                    traits=module.traits,
+                )
             )
-        )
-        values |= unflatten(
-            tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in leaving), module.leaving_counts
-        )
-    return tuple(shapes)
+            values |= unflatten(
+                tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in leaving),
+                module.leaving_counts,
+            )
+        return tuple(shapes)
 
 
 def unflatten(tensors: Sequence[Item], counts: Mapping[str, int]) -> dict[str, tuple[Item, ...]]:

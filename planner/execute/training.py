@@ -20,6 +20,10 @@ Tensors = tuple[torch.Tensor, ...]
 Batch = tuple[torch.Tensor | Tensors, torch.Tensor]
 """Inputs and target of a whole iteration, samples along dimension 0."""
 
+Microbatches = Sequence[Batch] | Mapping[int, Batch]
+"""Inputs and target of every microbatch, each of its own size; or, by their numbers, of those that this process takes
+at least."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossScale:
@@ -52,8 +56,9 @@ class Training:
     loss: Callable[..., torch.Tensor]
     """(output of the last layer, target) of one microbatch to a scalar; the mean over the samples, or see
     `loss_is_sum`."""
-    batch: Callable[[int], Batch]
-    """The inputs and the target of the whole iteration with this number, on any device; samples along dimension 0."""
+    batch: Callable[[int], Batch | Microbatches]
+    """The inputs and the target of the whole iteration with this number, on any device; samples along dimension 0. Or
+    a list of its microbatches, which may differ in size (docs/execute.md)."""
     optimizer: Callable[[list[Any]], torch.optim.Optimizer | Sequence[torch.optim.Optimizer]]
     """Makes the optimizer of one process, or several, from the parameters that it holds: a list of parameters, or of
     groups (dictionaries) where `settings` is given."""
@@ -74,7 +79,8 @@ class Training:
     schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None
     """Makes the schedule of the learning rate; it takes a step after each of the optimizer's."""
     accumulate: int = 1
-    """The optimizer takes a step every so many iterations, with the mean (or sum) of their gradients."""
+    """The optimizer takes a step every so many iterations, with the mean over all microbatches of them (or the mean of
+    their sums)."""
     num_tokens: Callable[[torch.Tensor], Any] | None = None
     """(target of some samples) to how many tokens count in them: the gradient, and the loss told, are divided by their
     number in the whole step. Goes with `loss_is_sum`."""
@@ -86,7 +92,11 @@ class Training:
     """When a loss or a gradient is not finite: stop all processes, leave out the step, or look away."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Names of the model's state dictionary that say another weight's, to that weight's `layer:path`."""
-    evaluation: Callable[[int], Batch] | None = None
+    deal: Callable[[Sequence[torch.Size], int], Sequence[Sequence[int]]] | None = None
+    """(shape of the first input of every microbatch of an iteration, number of pipelines) to the microbatches of each
+    pipeline, in the order in which it runs them: they are dealt anew, whole, in every iteration, and every pipeline
+    runs 1F1B. Called in every process, and has to give the same in all of them. None: as the plan says."""
+    evaluation: Callable[[int], Batch | Microbatches] | None = None
     """As `batch`, for `--evaluate-every`."""
     parallelize: Callable[[str, nn.Module, int], Mapping[str, Any]] | None = None
     """(layer's name, layer, width) to what `parallelize_module` is told where a group of `width` devices runs the

@@ -60,6 +60,8 @@ class Update:
         """Something was not finite since the last step."""
         self.num_tokens = 0.0
         """Since the last step."""
+        self.num_means = 0
+        """Means, of a microbatch and a replica's share of it, that were added up since the last step."""
         self._use_long_types()
 
     def stepped_for(self, parameter: nn.Parameter) -> nn.Parameter:
@@ -71,14 +73,14 @@ class Update:
         """Whether the optimizers take a step after this iteration."""
         return (number + 1) % self.training.accumulate == 0
 
-    def add_up(self, reductions: Sequence[StageReduction], ties: Iterable[Tie], *, divisor: float) -> None:
-        """Finish the gradients; `divisor`: of one iteration's mean. A collective call."""
-        if self.training.num_tokens is None:
-            divisor *= self.training.accumulate
-        else:
+    def add_up(self, reductions: Sequence[StageReduction], ties: Iterable[Tie]) -> None:
+        """Finish the gradients; a collective call."""
+        divisor = float(self.num_means)
+        if self.training.num_tokens is not None:
             total = torch.tensor(self.num_tokens, dtype=torch.float64, device=self.device)
             distributed.all_reduce(total, distributed.ReduceOp.MAX)
-            divisor, self.num_tokens = float(total), 0.0
+            divisor = float(total)
+        self.num_tokens, self.num_means = 0.0, 0
         for reduction in reductions:
             reduction.finish(divisor * self.scale)
         for tie in ties:

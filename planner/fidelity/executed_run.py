@@ -130,7 +130,7 @@ def _read_actions(spans: Sequence[Any], *, plan: Plan, device: str) -> list[Time
             ran_instead = str(timed[place].action) if place < len(timed) else "nothing"
             raise ValueError(
                 f"device {device!r} ran {ran_instead} where the plan says {wanted} (action {place}); "
-                "compare the plan that ran (with the deferred split)"
+                "compare the plan that ran (with the deferred split, and without dealing anew in every iteration)"
             )
     if len(timed) > len(planned):
         raise ValueError(f"device {device!r} ran {len(timed)} actions, the plan has {len(planned)} for it")

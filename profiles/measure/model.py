@@ -100,6 +100,12 @@ def take_samples(tensor: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def num_samples(model: Model) -> int:
-    """Samples of one iteration."""
-    _, target = model.batch(0)
+    """Samples of one iteration; raises ValueError where the batch is no inputs and target."""
+    given: Any = model.batch(0)
+    if isinstance(given, Mapping) or len(given) != 2 or not isinstance(given[1], torch.Tensor):
+        raise ValueError(
+            "the batch of iteration 0 lists its microbatches one by one; to be profiled, give (inputs, target) of "
+            "samples of one length, such as the longest"
+        )
+    target = given[1]
     return int(target.shape[0]) if target.dim() else 1

@@ -28,7 +28,7 @@ from benchmarks.fidelity import (
 from benchmarks.report import Table
 from benchmarks.user_flow import Flow, balanced_cut, make_layout, read_peaks, spread_of
 from planner.document import parse_plan
-from planner.execute.stage_module import trace_stages
+from planner.execute.stage_module import StageTracer
 from planner.execute.training import as_tuple, load_training
 from planner.execute.wiring import make_wirings
 from profiles.cluster import Cluster, Device, Link
@@ -160,7 +160,7 @@ def test_transformers_models_can_be_cut_anywhere(name: str):
     piece = tuple(tensor[:2] for tensor in as_tuple(inputs))
     for cut in range(1, len(names)):
         wirings = make_wirings([names[:cut], names[cut:]], names, inputs=training.inputs, is_relayed=False)
-        shapes = trace_stages(training, wirings, batch=piece)
+        shapes = StageTracer(training, wirings).trace(piece)
         assert all(shape.outputs for shape in shapes)
     assert torch.isfinite(
         training.loss(shapes[-1].outputs[0].new_zeros(shapes[-1].outputs[0].shape, device="cpu"), target[:2])

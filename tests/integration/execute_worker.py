@@ -13,6 +13,7 @@ from typing import Any
 
 import execute_models as models
 import torch
+import uneven_models
 from torch import distributed, nn
 
 from planner.document import parse_plan
@@ -67,10 +68,14 @@ class Whole:
         return values[before][0]
 
     def step(self, number: int, *, num_microbatches: int) -> list[float]:
-        inputs, target = self.training.batch(number)
+        given = self.training.batch(number)
         losses = []
-        cut = [tensor.chunk(num_microbatches) for tensor in (*as_tuple(inputs), target)]
-        for *mine, wanted in zip(*cut, strict=True):
+        if isinstance(given, tuple):
+            inputs, target = given
+            microbatches = zip(*(tensor.chunk(num_microbatches) for tensor in (*as_tuple(inputs), target)), strict=True)
+        else:
+            microbatches = ((*as_tuple(inputs), target) for inputs, target in given)
+        for *mine, wanted in microbatches:
             loss = self.training.loss(self.output(tuple(mine)), wanted)
             loss.backward()
             count = self.training.num_tokens(wanted).item() if self.training.num_tokens else 1
@@ -97,7 +102,8 @@ class Whole:
 def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     plan = parse_plan((folder / case["plan"]).read_text())
     count = plan.problem.num_microbatches
-    training = getattr(models, case["model"])(case["kinds"], num_microbatches=count)
+    make = getattr(models, case["model"], None) or getattr(uneven_models, case["model"])
+    training = make(case["kinds"], num_microbatches=count)
     options = {key: case[key] for key in ("split", "skip", "messages")}
     execution = Execution(prepare(plan, training, **options), device=CPU)
     whole = Whole(training)

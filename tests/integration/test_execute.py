@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -492,19 +493,24 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
     answers = {}
     for world_size, cases in [(2, TWO | {name: case for name, (case, _) in REFUSED.items()}), (3, THREE), (4, FOUR)]:
         folder = tmp_path_factory.mktemp(f"execute{world_size}")
-        for number, (name, case) in enumerate(cases.items()):
-            (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
-            document = {key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "messages", "steps")}
-            document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
-            if case.then is not None:
-                document["then"] = f"{number:03}.then.json"
-                (folder / document["then"]).write_text(render_plan(case.then))
-            (folder / f"{number:03}.case.json").write_text(json.dumps(document))
-        run_ranks(folder, world_size)
-        ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(world_size)]
-        for name in cases:
-            answers[f"{world_size} processes: {name}"] = [rank[name] for rank in ranks]
+        for name, told in run_cases(cases, world_size, folder=folder).items():
+            answers[f"{world_size} processes: {name}"] = told
     return answers
+
+
+def run_cases(cases: Mapping[str, Case], world_size: int, *, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """What every rank says about every case."""
+    for number, (name, case) in enumerate(cases.items()):
+        (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
+        document = {key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "messages", "steps")}
+        document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
+        if case.then is not None:
+            document["then"] = f"{number:03}.then.json"
+            (folder / document["then"]).write_text(render_plan(case.then))
+        (folder / f"{number:03}.case.json").write_text(json.dumps(document))
+    run_ranks(folder, world_size)
+    ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(world_size)]
+    return {name: [rank[name] for rank in ranks] for name in cases}
 
 
 def run_ranks(folder: Path, world_size: int, *, worker: Path = WORKER) -> None:

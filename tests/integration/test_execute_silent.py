@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.document import render_plan
-from tests.integration.test_execute import Case, drawn, run_ranks, shard, sharded
+from tests.integration.test_execute import Case, drawn, run_cases, run_ranks, shard, sharded
 from tests.planner.execute.orders import make_random_plan
 
 EXACT = {
@@ -115,18 +115,8 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What both ranks say about every row."""
-    folder = tmp_path_factory.mktemp("silent")
-    for number, (name, case) in enumerate((EXACT | {name: case for name, (case, _) in REFUSED.items()}).items()):
-        (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
-        document = {key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "messages", "steps")}
-        document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
-        if case.then is not None:
-            document["then"] = f"{number:03}.then.json"
-            (folder / document["then"]).write_text(render_plan(case.then))
-        (folder / f"{number:03}.case.json").write_text(json.dumps(document))
-    run_ranks(folder, 2)
-    ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
-    return {name: [rank[name] for rank in ranks] for name in ranks[0]}
+    cases = EXACT | {name: case for name, (case, _) in REFUSED.items()}
+    return run_cases(cases, 2, folder=tmp_path_factory.mktemp("silent"))
 
 
 @pytest.mark.parametrize("name", EXACT)

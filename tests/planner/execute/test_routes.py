@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.actions import Action
+from planner.execute.dealt_rows import DealtRows, deal_anew, make_1f1b
 from planner.execute.layout import Layout, make_layout
 from planner.execute.route_check import check_routed_rows
 from planner.execute.routes import Cell, Row, SampleRange, lower, make_routes
+from planner.execute.watch import describe_needs
 from planner.execute.wiring import StageEdge
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.execute.split_orders import make_split_plan
@@ -31,6 +33,7 @@ def faults(rows: list[Row], layout: Layout, edges: tuple[StageEdge, ...]) -> tup
         num_microbatches=layout.num_microbatches,
         widths=layout.widths,
         parts=layout.parts,
+        dealing=layout.dealing,
     )
 
 
@@ -291,3 +294,62 @@ def test_no_cell_of_a_split_stage_is_missing_twice_or_too_early(seed: int):
             if cell.kind not in ("RECV_G", "SEND_P", "F") and not cell.kind.startswith("RECV"):
                 early = [cell, *row[:place], *row[place + 1 :]]
                 assert place == 0 or faults([*rows[:rank], early, *rows[rank + 1 :]], layout, edges), cell
+
+
+def make_dealt(*hands: tuple[int, ...]) -> Layout:
+    """Two pipelines of two stages; whole microbatches are dealt to them, in two orders."""
+    plan = make_random_plan("0/2 1/3", num_microbatches=2, backward="B")
+    rows = {
+        device: tuple(
+            action._replace(microbatch=hands[number // 2][action.microbatch]) for action in plan.schedule[device]
+        )
+        for number, device in enumerate(("d0", "d1", "d2", "d3"))
+    }
+    problem = replace(plan.problem, num_microbatches=4)
+    return make_layout(replace(plan, problem=problem, schedule=rows, dealing=hands))
+
+
+def test_dealt_microbatches_stay_in_their_pipelines():
+    """Tests that replica k of a stage talks to replica k of the next one, of its own microbatches, as drawn."""
+    layout, edges = make_dealt((2, 0), (1, 3)), edges_of("0-1")
+    assert [(route.source, route.target, route.used.is_whole) for route in make_routes(layout, edges)] == [
+        (0, 1, True),
+        (2, 3, True),
+    ]
+    rows = lower(layout, edges)
+    assert drawing(rows[:2]) == (
+        "0F2 0SEND_F2>1@1 0F0 0SEND_F0>1@1 0RECV_B2<1@1 0B2 0RECV_B0<1@1 0B0 0REDUCE_GRAD\n"
+        "1RECV_F2<0@0 1RECV_F0<0@0 1F2 1B2 1SEND_B2>0@0 1F0 1B0 1REDUCE_GRAD 1SEND_B0>0@0"
+    )
+    assert not faults(rows, layout, edges)
+
+
+@pytest.mark.parametrize(
+    ("hands", "fault"),
+    [
+        (((2, 0), (1, 2)), "microbatch 2 is dealt 2 times"),
+        (((2, 0), (1,)), "microbatch 3 is dealt 0 times"),
+        (((2, 0, 1, 3),), "stage 0 has 2 replicas, and microbatches are dealt to 1"),
+        (((0, 1), (2, 3)), "rank 0 runs 0F2, which is not its own"),
+    ],
+)
+def test_another_dealing_is_found(hands: tuple[tuple[int, ...], ...], fault: str):
+    """Tests that rows are held against the dealing: each microbatch once, by its own pipeline."""
+    layout, edges = make_dealt((2, 0), (1, 3)), edges_of("0-1")
+    assert fault in faults(lower(layout, edges), replace(layout, dealing=hands), edges)
+
+
+@pytest.mark.parametrize("hand", [(0,), (1, 0), (4, 2, 0, 1, 3)])
+def test_rows_that_are_dealt_anew(hand: tuple[int, ...]):
+    """Tests that a process makes the rows of its pipeline alone as all ranks would make them together."""
+    layout = deal_anew(make_dealt((2, 0), (1, 3)))
+    edges = edges_of("0-1")
+    rest = tuple(sorted(set(range(5)) - set(hand))) or (5,)
+    dealing = (rest, hand)
+    rows = tuple(make_1f1b(dealing[rank // 2], stage=rank % 2, num_stages=2) for rank in range(4))
+    whole = replace(layout, dealing=dealing, rows=rows, num_microbatches=sum(map(len, dealing)))
+    expected = lower(whole, edges)
+    for rank in (2, 3):
+        made = DealtRows(layout, edges, rank=rank).make(hand)
+        assert list(made.cells) == expected[rank]
+        assert made.needs == describe_needs(whole, edges, rank=rank)
