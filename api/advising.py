@@ -6,14 +6,13 @@ from typing import Any
 
 from rich.console import Console
 
-from api.failures import InputError
 from api.inputs import make_problem, reading
 from api.planning_run import Effort, run_plan
 from planner.annealed_dealing import AnnealingParams
 from planner.export.targets import MOST_CHUNKS, TARGETS, restrict_problem
-from planner.fidelity.advice import Advice, advise, make_block_workload
+from planner.fidelity.advice import FEWEST_PEERS, Advice, advise, make_block_workload
 from planner.plan import Plan
-from profiles.importers.straggler import read_straggler_trace
+from profiles.importers.rank_steps import read_run_steps
 
 TARGET = "megatron"
 """The program for which a plan is made."""
@@ -33,13 +32,8 @@ class Said:
 
 def advise_on(trace: str, *, blocks_per_stage: int, time_limit_s: float, console: Console) -> Said:
     """Read, replay, and plan where all microbatches are alike."""
-    if Path(trace).suffix != ".parquet":
-        raise InputError(
-            f"{trace}: advice needs every operation of every rank on one clock (parquet); for a run of a plan there is "
-            "pipeplan watch, and pipeplan import trace reads the profiler's traces"
-        )
     with reading():
-        steps = read_straggler_trace(Path(trace))
+        steps = read_run_steps([Path(trace)])
         advice = advise(steps, blocks_per_stage=blocks_per_stage, annealing=AnnealingParams())
         if not advice.is_alike:
             return Said(advice=advice, plan=None, blocks_per_stage=blocks_per_stage)
@@ -73,6 +67,13 @@ def describe_advice(said: Said) -> list[str]:
         f"{slow.effect_ns / 1e6:,.1f} ms less"
         for slow in advice.slow[:8]
     ] or ["slow      no stage, device or link stands out"]
+    if advice.num_pipelines < FEWEST_PEERS:
+        lines.append(
+            "devices   none is named: a single pipeline has no two devices that do the same"
+            if advice.num_pipelines == 1
+            else "devices   none is named: where two do the same and differ, either may be the unusual one; a trace of "
+            f"{FEWEST_PEERS} pipelines tells"
+        )
     for remedy in advice.remedies:
         lines.append(
             f"would be  {_against(remedy.makespan_ns, advice)}: {remedy.what}; none ends before "

@@ -179,7 +179,7 @@ def describe_outlook(outlook: Outlook, *, tolerance: float) -> list[str]:
     lines.append(
         f"the present plan, planned at {_ms(outlook.planned_ns)}, takes {_ms(outlook.present_ns)} at measured costs"
     )
-    whichever = ", whichever of these explanations is true" if found.is_ambiguous else ""
+    whichever = ", whichever of these explanations is true, or whatever between them" if found.is_ambiguous else ""
     lines.append(
         f"no plan can be below {_ms(outlook.limit_ns)} there{whichever}: re-planning gains at most "
         f"{_ms(outlook.most_gain_ns)} ({outlook.most_gain_ns / max(1, taken):.1%})"

@@ -10,14 +10,11 @@ from typing import Any
 from planner.actions import KINDS
 from planner.fidelity.advice import advise, cut_anew
 from planner.fidelity.redealt import deal_anew
-from planner.fidelity.run_replay import Key, replay_ends_ns
-from profiles.importers.straggler import RunStep, read_straggler_trace
+from planner.fidelity.run_replay import replay_ends_ns
+from profiles.importers.straggler import Key, RunStep, Seat, read_straggler_trace
 
 BLOCKS_PER_STAGE = 8
 """Equal blocks that a stage is assumed to be, for remedies that cut anew."""
-
-Seat = tuple[int, int]
-"""A pipeline and a stage."""
 
 
 def read_trace_text(data: str) -> tuple[RunStep, ...]:

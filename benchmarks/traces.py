@@ -12,8 +12,8 @@ from rich.console import Console
 from api.advising import advise_on
 from benchmarks.report import describe_commit
 from planner.fidelity.redealt import deal_anew
-from planner.fidelity.run_replay import Key, replay_ends_ns, replay_ns
-from profiles.importers.straggler import RunStep, read_straggler_trace
+from planner.fidelity.run_replay import replay_ends_ns, replay_ns
+from profiles.importers.straggler import Key, RunStep, Seat, read_straggler_trace
 
 HERE = Path(__file__).parent / "traces"
 
@@ -47,9 +47,6 @@ COLLECTIVES = {
     "optimizer": ("rank",),
 }
 """What runs around the pipeline, one after the other, and who takes part in one of each; the first before it."""
-
-Seat = tuple[int, int]
-"""A pipeline and a stage."""
 
 Around = dict[str, dict[tuple[Any, ...], dict[Seat, float]]]
 """Of a step: by operation, then group, what each member takes from when all are ready."""

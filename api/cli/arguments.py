@@ -99,7 +99,11 @@ ComposedHosts = Annotated[
 ]
 TraceFile = Annotated[
     str,
-    typer.Argument(metavar="TRACE", help="Every operation of every rank of some steps (parquet).", show_default=False),
+    typer.Argument(
+        metavar="TRACE",
+        help="All operations of all ranks (.parquet), or the folder of a trace per rank.",
+        show_default=False,
+    ),
 ]
 BlocksPerStage = Annotated[
     int,

@@ -9,15 +9,18 @@ from planner.annealed_dealing import AnnealingParams
 from planner.dealing import Durations, bound_dealings, deal_durations
 from planner.fidelity.placed_anew import NOTABLE, place_anew
 from planner.fidelity.redealt import as_step, deal_anew, transfer_of
-from planner.fidelity.run_replay import Key, replay_ns
+from planner.fidelity.run_replay import replay_ns
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import MAX_BYTES
-from profiles.importers.straggler import RunStep
+from profiles.importers.straggler import Key, RunStep
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from profiles.workload import Workload
 
 LEAST_EFFECT = 1000
 """A device or link whose slowness costs less than this fraction (1 / 1000) of the step is not named."""
+
+FEWEST_PEERS = 3
+"""So many devices have to do the same for one of them to be told from its peers."""
 
 MOST_ALIKE = 0.05
 """Microbatches whose actions differ by no more, of one stage and kind, are identical (quartiles over median)."""
@@ -65,6 +68,8 @@ class Advice:
     """Other order, other dealing, other placing, other cut."""
     is_alike: bool
     """Whether all microbatches take the same, so that a plan for identical ones can be made."""
+    num_pipelines: int
+    """With fewer than `FEWEST_PEERS` no device is named: which of two that differ is the unusual one is not told."""
 
 
 def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: AnnealingParams | None = None) -> Advice:
@@ -85,6 +90,7 @@ def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: Anneal
         slow=tuple(sorted(_slow(steps, step), key=lambda each: -each.effect_ns)),
         remedies=tuple(_remedies(steps, step, blocks_per_stage=blocks_per_stage, annealing=annealing)),
         is_alike=is_alike,
+        num_pipelines=len({pipeline for pipeline, _ in step.actions}),
     )
 
 
@@ -120,7 +126,7 @@ def _slow(steps: Sequence[RunStep], step: RunStep) -> Iterator[Slow]:
             yield _effect(step, f"stage {stage}", factor=load[stage] / statistics.median(peers), seats=seats)
     for seat, total in totals.items():
         same = [other for (p, s), other in totals.items() if s == seat[1] and p != seat[0]]
-        if len(same) > 1 and total > NOTABLE * statistics.median(same):
+        if len(same) >= FEWEST_PEERS - 1 and total > NOTABLE * statistics.median(same):
             name = f"device of stage {seat[1]} in pipeline {seat[0]}"
             found = _effect(step, name, factor=total / statistics.median(same), seats={seat})
             if found.effect_ns * LEAST_EFFECT > before:

@@ -12,17 +12,14 @@ from math import ceil, floor
 from statistics import median_low
 
 from planner.dealing import Durations, bound_dealings
-from planner.fidelity.run_replay import Key, replay_ns
-from profiles.importers.straggler import RunStep
+from planner.fidelity.run_replay import replay_ns
+from profiles.importers.straggler import Key, RunStep, Seat
 
 NOTABLE = 1.02
 """A device that differs from its peers by more is slow or fast."""
 
 MOST_TRIED = 8
 """So many of the slowest devices are tried on so many of the lightest places, one after the other."""
-
-Seat = tuple[int, int]
-"""A pipeline and a stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

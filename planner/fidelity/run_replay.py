@@ -1,12 +1,8 @@
 """A step of a production job played by the contract's rules: the order as run, each operation's own duration."""
 
 from collections.abc import Mapping
-from typing import Literal
 
-from profiles.importers.straggler import RunStep
-
-Key = tuple[int, int, Literal["F", "B"], int]
-"""A pipeline, a stage, a kind of action and a microbatch."""
+from profiles.importers.straggler import Key, RunStep, maker_of
 
 
 def replay_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = None) -> int:
@@ -33,7 +29,7 @@ def replay_ends_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = No
             while place[seat] < len(row):
                 action = row[place[seat]]
                 key: Key = (*seat, action.kind, action.microbatch)
-                source = _source(key, last=last[seat[0]])
+                source = maker_of(key, last=last[seat[0]])
                 if source is not None and source not in end:
                     break
                 start = free[seat]
@@ -49,11 +45,3 @@ def replay_ends_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = No
     if stuck:
         raise ValueError(f"step {step.number}: stage {stuck[0][1]} of pipeline {stuck[0][0]} waits for itself")
     return end
-
-
-def _source(key: Key, *, last: int) -> Key | None:
-    """The action whose output this one needs."""
-    pipeline, stage, kind, microbatch = key
-    if kind == "F":
-        return None if stage == 0 else (pipeline, stage - 1, "F", microbatch)
-    return (pipeline, stage, "F", microbatch) if stage == last else (pipeline, stage + 1, "B", microbatch)

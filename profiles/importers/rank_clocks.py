@@ -5,7 +5,7 @@ greatest offset, proved as long as both clocks run evenly for the length of an i
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,28 +45,32 @@ class ClockRules:
     """Devices that follow each other in a pipeline; None: told only where a stage has one device."""
 
 
-def set_clocks(
-    iterations: Sequence[Mapping[str, Sequence[Entry]]], *, rules: ClockRules
-) -> tuple[list[dict[str, list[Entry]]], dict[str, ClockWindow]]:
-    """Every iteration on one clock, and the window of every device whose clock was set: the widest of its offsets.
+def find_windows(
+    iterations: Iterable[Mapping[str, Sequence[Entry]]], *, rules: ClockRules
+) -> tuple[list[dict[str, ClockWindow]], dict[str, ClockWindow]]:
+    """Of every iteration its devices' windows, and the widest of every device whose clock has to be set.
 
-    One offset for all iterations where one can be, else one for each. Times that contradict nothing stay as they are.
-    Raises ValueError that names ranks and skew where no offsets help.
+    One offset for all iterations where one can be, else one for each. Where times contradict nothing it is 0.
+    `iterations` are gone through once. Raises ValueError that names ranks and skew where no offsets help.
     """
-    gaps = [_gaps(rows, rules=rules) for rows in iterations]
-    devices = sorted({device for rows in iterations for device in rows})
+    gaps, names = [], set[str]()
+    for rows in iterations:
+        gaps.append(_gaps(rows, rules=rules))
+        names |= rows.keys()
+    devices = sorted(names)
     try:
         windows = [_windows(_merged(gaps), devices=devices, source=rules.source)] * len(gaps)
     except ValueError:
         windows = [_windows(each, devices=devices, source=rules.source) for each in gaps]
-    done = [
-        {device: _moved(row, found[device].offset_ns) for device, row in rows.items()}
-        for rows, found in zip(iterations, windows, strict=True)
-    ]
     told = {
         device: max((found[device] for found in windows), key=lambda each: abs(each.offset_ns)) for device in devices
     }
-    return done, {device: window for device, window in told.items() if window.offset_ns}
+    return windows, {device: window for device, window in told.items() if window.offset_ns}
+
+
+def on_one_clock(rows: Mapping[str, Sequence[Entry]], windows: Mapping[str, ClockWindow]) -> dict[str, list[Entry]]:
+    """An iteration with its offsets added."""
+    return {device: _moved(row, windows[device].offset_ns) for device, row in rows.items()}
 
 
 def _merged(gaps: Sequence[Gaps]) -> Gaps:

@@ -56,6 +56,10 @@ class Transfer(NamedTuple):
     duration_ns: int
     num_bytes: int
     """-1: not told."""
+    iteration: int
+    """-1: iterations have not equally many of them."""
+    number: int
+    """Which one of its iteration it is, of this pair of ranks; -1: not told."""
 
 
 @dataclass(slots=True)
@@ -159,17 +163,19 @@ def pair_messages(
     for (source, target), (sends, receives) in sorted(ends.items()):
         if len(sends) != len(receives):
             continue
-        first = len(sends) // num_iterations if num_iterations > 1 and len(sends) % num_iterations == 0 else 0
+        each = len(sends) // num_iterations if len(sends) % num_iterations == 0 else 0
+        first = each if num_iterations > 1 else 0
         a, b = ranks[source][0], ranks[target][0]
-        for sent, got in zip(sends[first:], receives[first:], strict=True):
+        for place, (sent, got) in enumerate(zip(sends[first:], receives[first:], strict=True), start=first):
+            where = divmod(place, each) if each else (_NONE, _NONE)
             size = max(sent.num_bytes, got.num_bytes)
             if sent.on_gpu and got.on_gpu:
-                yield Transfer(a, b, min(sent.end_ns - sent.start_ns, got.end_ns - got.start_ns), size)
+                yield Transfer(a, b, min(sent.end_ns - sent.start_ns, got.end_ns - got.start_ns), size, *where)
                 continue
             ready = max(sent.start_ns + offsets.get(a, 0), got.start_ns + offsets.get(b, 0))
             there = got.end_ns + offsets.get(b, 0)
             if there > ready and not _overlaps(busy.get(b, ()), low=ready, high=there):
-                yield Transfer(a, b, there - ready, size)
+                yield Transfer(a, b, there - ready, size, *where)
 
 
 def _overlaps(spans: Sequence[tuple[int, int]], *, low: int, high: int) -> bool:

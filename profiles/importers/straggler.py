@@ -5,7 +5,7 @@ begin on one clock, `mb_id` (the microbatch of a compute operation) and `seq_id`
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,13 @@ _TRANSFER: dict[str, tuple[Literal["F", "B"], bool]] = {
 }
 
 
+Seat = tuple[int, int]
+"""A pipeline and a stage."""
+
+Key = tuple[int, int, Literal["F", "B"], int]
+"""A pipeline, a stage, a kind of action and a microbatch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAction:
     """One forward or backward of one microbatch, as it was run."""
@@ -50,9 +57,9 @@ class RunStep:
 
     number: int
     """Of the job."""
-    actions: dict[tuple[int, int], tuple[RunAction, ...]]
+    actions: dict[Seat, tuple[RunAction, ...]]
     """By pipeline and stage, in the order as run."""
-    transfers_ns: dict[tuple[int, int, Literal["F", "B"], int], int]
+    transfers_ns: dict[Key, int]
     """By pipeline, sending stage, direction and count: from when both ends were ready until it had arrived."""
 
     @property
@@ -115,7 +122,7 @@ class _StepRows:
 
     def __init__(self) -> None:
         self.actions: dict[tuple[int, int], list[RunAction]] = defaultdict(list)
-        self.ends: dict[tuple[int, int, Literal["F", "B"], int], dict[bool, tuple[float, float]]] = defaultdict(dict)
+        self.ends: dict[Key, dict[bool, tuple[float, float]]] = defaultdict(dict)
 
     def add(self, row: tuple[Any, ...], *, source: str) -> None:
         """Take up an operation; those that are neither computation nor a transfer between stages are left out."""
@@ -152,24 +159,51 @@ class _StepRows:
                     f"{source}: step {number}, pipeline {pipeline}: stage {stage} ran other microbatches than the "
                     "stage before it; the trace is cut off"
                 )
-        _require_one_clock(actions, source=f"{source}: step {number}")
-        both = {key: ends for key, ends in self.ends.items() if len(ends) == 2}
+        whence = f"{source}: step {number}"
+        _require_one_clock(actions, source=whence)
         transfers = {
-            key: max(0, round((ends[False][1] - max(start for start, _ in ends.values())) * 1e9))
-            for key, ends in both.items()
+            key: _transfer_ns(ends, key=key, source=whence) for key, ends in self.ends.items() if len(ends) == 2
         }
         return RunStep(number=number, actions=actions, transfers_ns=transfers)
 
 
-def _require_one_clock(actions: Mapping[tuple[int, int], tuple[RunAction, ...]], *, source: str) -> None:
-    """ValueError where a forward starts long before the one that makes its input has ended."""
+def _transfer_ns(ends: Mapping[bool, tuple[float, float]], *, key: Key, source: str) -> int:
+    """From when both ends were ready until it had arrived; ValueError where that is long before it was sent."""
+    (sent, _), (ready, arrived) = ends[True], ends[False]
+    if (sent - arrived) * 1e9 > MAX_SKEW_NS:
+        raise ValueError(
+            f"{source}, pipeline {key[0]}: what stage {key[1]} sends arrives {(sent - arrived) * 1e3:.1f} ms before it "
+            "is sent; set the ranks' clocks right and export the trace again"
+        )
+    return max(0, round((arrived - max(sent, ready)) * 1e9))
+
+
+def maker_of(key: Key, *, last: int) -> Key | None:
+    """The action whose output this one needs; `last`: the last stage of its pipeline."""
+    pipeline, stage, kind, microbatch = key
+    if kind == "F":
+        return None if stage == 0 else (pipeline, stage - 1, "F", microbatch)
+    return (pipeline, stage, "F", microbatch) if stage == last else (pipeline, stage + 1, "B", microbatch)
+
+
+def _require_one_clock(actions: Mapping[Seat, Sequence[RunAction]], *, source: str) -> None:
+    """ValueError where an action starts long before the one that makes its input has ended.
+
+    A stage whose clock is behind has forwards too early; where it is ahead, the stage before has backwards too early.
+    """
+    last = dict(sorted(actions))
+    ends = {
+        (*seat, action.kind, action.microbatch): action.start_ns + action.duration_ns
+        for seat, row in actions.items()
+        for action in row
+    }
     for (pipeline, stage), row in actions.items():
-        made = {
-            a.microbatch: a.start_ns + a.duration_ns for a in actions.get((pipeline, stage - 1), ()) if a.kind == "F"
-        }
-        early = max((made[a.microbatch] - a.start_ns for a in row if a.kind == "F" and a.microbatch in made), default=0)
-        if early > MAX_SKEW_NS:
-            raise ValueError(
-                f"{source}, pipeline {pipeline}: a forward of stage {stage} starts {early / 1e6:.1f} ms before stage "
-                f"{stage - 1} has made its input; set the ranks' clocks right and export the trace again"
-            )
+        for action in row:
+            maker = maker_of((pipeline, stage, action.kind, action.microbatch), last=last[pipeline])
+            early = 0 if maker is None else ends.get(maker, 0) - action.start_ns
+            if maker is not None and early > MAX_SKEW_NS:
+                raise ValueError(
+                    f"{source}, pipeline {pipeline}: a {'forward' if action.kind == 'F' else 'backward'} of stage "
+                    f"{stage} starts {early / 1e6:.1f} ms before stage {maker[1]} has made its input; set the ranks' "
+                    "clocks right and export the trace again"
+                )

@@ -1,6 +1,5 @@
 """What traces of a job's ranks say: durations by device, stage and kind, the order as run, transfers, iterations."""
 
-import json
 import random
 import statistics
 from collections import defaultdict
@@ -8,24 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import MAX_BYTES
 from profiles.importers.megatron_timers import read_megatron_timers
-from profiles.importers.profiler_events import ACTION_NAME, ProfiledRank, read_profiled_rank
-from profiles.importers.rank_clocks import ClockRules, ClockWindow, Entry, set_clocks
-from profiles.importers.rank_messages import MessageEnd, pair_messages
+from profiles.importers.rank_clocks import ClockWindow, Entry
+from profiles.importers.rank_traces import RankTraces, read_ranks
 from profiles.importers.straggler import RunStep, stream_straggler_trace
-from profiles.importers.unmarked_actions import UnmarkedRank, find_stages
+from profiles.importers.trace_files import LOGS, find_traces
 from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile
 from profiles.workload import Workload
 
 MAX_KEPT = 4096
 """Durations kept per cell; of more, a random sample with a fixed seed, for the quartiles only."""
-
-LOGS = (".log", ".txt", ".out")
-"""How the names of logs end."""
 
 Cell = tuple[str, int, str]
 """A device, a stage and a kind of action (F, B, I or W)."""
@@ -117,25 +111,10 @@ def summarise_traces(paths: Sequence[Path]) -> TraceSummary:
 
     Raises ValueError with one message if there is nothing in them, or something broken.
     """
-    files = [file for path in paths for file in _files(path)]
-    if not files:
-        raise ValueError(
-            f"{paths[0]}: holds no traces; give a .parquet file, a trace of torch's profiler per rank, or "
-            "the folder that the executor's --trace wrote"
-        )
-    if chakra := [file for file in files if file.suffix == ".et"]:
-        raise ValueError(
-            f"{chakra[0]}: is an execution trace of Chakra's in protobuf, not read: its converter leaves out when "
-            "operators began and what streams wait for, and cuts durations to whole microseconds; give the linked "
-            "traces (JSON, what chakra_trace_link writes) from which it was converted, or the profiler's"
-        )
-    if any(file.suffix == ".parquet" for file in files):
-        if len(files) != 1:
-            raise ValueError(f"{files[0]}: one parquet file holds all ranks; give one file at a time")
+    files = find_traces(paths)
+    if files[0].suffix == ".parquet":
         return _of_steps(files[0])
-    if len(files) == 1 and files[0].suffix in LOGS:
-        return _of_timers(files[0])
-    return _of_ranks(files)
+    return _of_timers(files[0]) if files[0].suffix in LOGS else _of_ranks(read_ranks(files))
 
 
 def _of_timers(path: Path) -> TraceSummary:
@@ -149,13 +128,6 @@ def _of_timers(path: Path) -> TraceSummary:
         summary.cells[f"rank{rank}", timers.stage(rank), kind].add(duration_ns)
     summary.iterations_ns = timers.iterations_ns
     return summary
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    ours = sorted(path.glob("rank*.json"))
-    return ours or sorted(each for each in path.iterdir() if each.name.endswith((".json", ".json.gz", ".parquet")))
 
 
 def _of_steps(path: Path) -> TraceSummary:
@@ -179,85 +151,18 @@ def _take_step(summary: TraceSummary, step: RunStep) -> None:
     summary.iterations_ns.append(step.measured_ns)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Rank:
-    """One rank's document."""
-
-    source: str
-    form: str
-    number: int | None
-    """Its rank, if the document says it."""
-    rows: list[list[Entry]] = field(default_factory=list)
-    """Per iteration; empty as long as its stage is not known."""
-    unmarked: UnmarkedRank | None = None
-    messages: list[MessageEnd] = field(default_factory=list)
-
-
-def _of_ranks(files: Sequence[Path]) -> TraceSummary:
-    ranks: dict[str, _Rank] = {}
-    for file in files:
-        device, rank = _read_rank(file)
-        if device in ranks:
-            raise ValueError(f"{file}: {device!r} was read already; give every rank's trace once")
-        if ranks and rank.form != (form := next(iter(ranks.values())).form):
-            raise ValueError(f"{file}: is {rank.form}, {files[0]} is {form}; give the traces of one run in one form")
-        ranks[device] = rank
-    pairs = _find_rows(ranks)
-    counts = {device: len(rank.rows) for device, rank in ranks.items()}
-    if len(set(counts.values())) != 1:
-        few, many = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
-        raise ValueError(
-            f"{files[0]}: {few!r} has {counts[few]} iterations and {many!r} {counts[many]}; give whole traces"
-        )
-    form, count = next(iter(ranks.values())).form, next(iter(counts.values()))
-    rules = ClockRules(source=str(files[0]), starts_with_input=form == _OWN or form.endswith(_NOT_MARKED), pairs=pairs)
-    iterations, clocks = set_clocks(
-        [{device: rank.rows[number] for device, rank in ranks.items()} for number in range(count)], rules=rules
-    )
-    summary = TraceSummary(source=str(files[0]), form=form, clocks=clocks)
-    for rows in iterations[min(1, count - 1) :]:
-        _take_iteration(summary, rows)
-    _take_messages(summary, ranks, iterations=iterations)
-    return summary
-
-
-def _find_rows(ranks: Mapping[str, _Rank]) -> frozenset[tuple[str, str]] | None:
-    """Fill in the rows of ranks whose stages only the messages of all tell; devices that follow each other, if told."""
-    unmarked = {rank.number: rank.unmarked for rank in ranks.values() if rank.unmarked and rank.number is not None}
-    if not unmarked:
-        return None
-    stages = find_stages(unmarked)
-    for rank in ranks.values():
-        if rank.unmarked is not None and rank.number is not None:
-            rank.rows = [
-                [(each.start_ns, each.end_ns, each.kind, stages[rank.number], each.microbatch) for each in row]
-                for row in rank.unmarked.iterations
-            ]
-    names = {rank.number: device for device, rank in ranks.items()}
-    behind = {(number, peer) for number, told in unmarked.items() for peer in told.behind}
-    if any(stages.get(peer) != stages[number] + 1 for number, peer in behind):
-        return None
-    return frozenset((names[number], names[peer]) for number, peer in behind)
-
-
-def _take_messages(
-    summary: TraceSummary, ranks: Mapping[str, _Rank], *, iterations: Sequence[Mapping[str, Sequence[Entry]]]
-) -> None:
-    """Transfers between devices of one stage each: of others, messages do not tell which stage they are for."""
-    stages = {device: {entry[3] for entry in iterations[0][device]} for device in ranks}
+def _of_ranks(job: RankTraces) -> TraceSummary:
+    summary = TraceSummary(source=str(job.files[0]), form=job.form, clocks=job.clocks)
+    for number in range(min(1, job.num_iterations - 1), job.num_iterations):
+        _take_iteration(summary, job.iteration(number))
     sizes: dict[tuple[int, int], list[int]] = defaultdict(list)
-    known = {rank.number: (device, rank.messages) for device, rank in ranks.items() if rank.number is not None}
-    for one in pair_messages(
-        known,
-        offsets={device: window.offset_ns for device, window in summary.clocks.items()},
-        busy={device: sorted(entry[:2] for rows in iterations for entry in rows[device]) for device in ranks},
-        num_iterations=len(iterations),
-    ):
-        ends = stages[one.source], stages[one.target]
+    for one in job.transfers():
+        ends = job.stages[one.source], job.stages[one.target]
         if all(len(each) == 1 for each in ends) and abs((a := min(ends[0])) - (b := min(ends[1]))) == 1:
             summary.transfers[a, b].add(one.duration_ns)
             sizes[a, b].append(one.num_bytes)
     summary.transfer_bytes = {way: round(statistics.fmean(told)) for way, told in sizes.items() if min(told) >= 0}
+    return summary
 
 
 def _take_iteration(summary: TraceSummary, rows: Mapping[str, Sequence[Entry]]) -> None:
@@ -268,84 +173,6 @@ def _take_iteration(summary: TraceSummary, rows: Mapping[str, Sequence[Entry]]) 
     summary.take({device: tuple(f"{s}{kind}{m}" for _, _, kind, s, m in row) for device, row in rows.items()})
     entries = [entry for row in rows.values() for entry in row]
     summary.iterations_ns.append(max(entry[1] for entry in entries) - min(entry[0] for entry in entries))
-
-
-_NOT_MARKED = ", actions not marked"
-_OWN, _MARKED, _UNMARKED = "executor (--trace)", "torch's profiler", "torch's profiler" + _NOT_MARKED
-
-
-def _form(profiled: ProfiledRank) -> str:
-    form = _MARKED if profiled.unmarked is None else _UNMARKED
-    return form.replace("torch's profiler", "Chakra's linked traces") if profiled.is_chakra else form
-
-
-def _read_rank(path: Path) -> tuple[str, _Rank]:
-    """Device and document of one rank; its stage is not known where nothing is marked."""
-    name = path.name.removesuffix(".gz").removesuffix(".json")
-    if (document := _own_document(path)) is not None:
-        rows = _own_rows(document, path=path)
-        return str(document.get("device") or name), _Rank(source=str(path), form=_OWN, number=None, rows=rows)
-    profiled = read_profiled_rank(path)
-    device = name if profiled.rank is None else f"rank{profiled.rank}"
-    if profiled.unmarked is not None and profiled.rank is None:
-        raise ValueError(
-            f"{path}: is Chakra's, whose traces state no rank; name the file by it, e.g. linked_0.json"
-            if profiled.is_chakra
-            else f"{path}: has no distributedInfo.rank; export the trace after init_process_group"
-        )
-    return device, _Rank(
-        source=str(path),
-        form=_form(profiled),
-        number=profiled.rank,
-        rows=_profiled_rows(profiled),
-        unmarked=profiled.unmarked,
-        messages=profiled.messages,
-    )
-
-
-def _own_document(path: Path) -> dict[str, Any] | None:
-    """The document that our executor wrote; None if the file is another's. Only ours are read whole."""
-    try:
-        with path.open("rb") as file:
-            if b'"traceEvents"' in (head := file.read(2**20)) or b'"iterations"' not in head or path.suffix == ".gz":
-                return None
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); give another file") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: is cut off or broken ({str(error)[:80]}); run with --trace again") from None
-    return document if isinstance(document, dict) and "iterations" in document else None
-
-
-def _own_rows(document: Mapping[str, Any], *, path: Path) -> list[list[Entry]]:
-    rows = []
-    try:
-        for iteration in document["iterations"]:
-            row = []
-            for text, start, end in iteration:
-                if (match := ACTION_NAME.fullmatch(text)) is not None:
-                    if not (isinstance(start, int) and isinstance(end, int) and start <= end):
-                        raise ValueError(f"{text} lasts from {start} to {end}")
-                    row.append((start, end, match[2], int(match[1]), int(match[3])))
-            rows.append(sorted(row))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: is not what the executor's --trace writes: {error}; run it again") from None
-    if not any(rows):
-        raise ValueError(f"{path}: holds no iteration; run with --trace again")
-    return rows
-
-
-def _profiled_rows(rank: ProfiledRank) -> list[list[Entry]]:
-    """An action's n-th event is of iteration n."""
-    rows: list[list[Entry]] = []
-    seen: dict[tuple[str, int, int], int] = defaultdict(int)
-    for entry in rank.actions:
-        key = entry[2:]
-        if seen[key] == len(rows):
-            rows.append([])
-        rows[seen[key]].append(entry)
-        seen[key] += 1
-    return rows
 
 
 def make_traced_workload(summary: TraceSummary) -> Workload:

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from profiles.importers.rank_clocks import SLACK_NS, ClockRules, Entry, set_clocks
+from profiles.importers.rank_clocks import SLACK_NS, ClockRules, ClockWindow, Entry, find_windows, on_one_clock
 
 Rows = dict[str, list[Entry]]
 MS = 1_000_000
@@ -30,6 +30,11 @@ def shifted(rows: Rows, offsets: dict[str, int]) -> Rows:
 
 def rules(*, starts_with_input: bool = True, pairs: frozenset[tuple[str, str]] | None = None) -> ClockRules:
     return ClockRules(source="t.json", starts_with_input=starts_with_input, pairs=pairs)
+
+
+def set_clocks(iterations: list[Rows], *, rules: ClockRules) -> tuple[list[Rows], dict[str, ClockWindow]]:
+    windows, told = find_windows(iterations, rules=rules)
+    return [on_one_clock(rows, each) for rows, each in zip(iterations, windows, strict=True)], told
 
 
 def require_sound(rows: Rows) -> None:

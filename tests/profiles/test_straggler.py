@@ -35,6 +35,9 @@ TWO_STAGES = (
     (0, 0, "optimizer", 6.75, 9.0, -1, -1),
 )
 
+TWO_STAGES_LATER = tuple((*row[:3], row[3] + 1, *row[4:]) for row in TWO_STAGES)
+"""No time of a stage is below 0 on a clock that is a little behind."""
+
 
 def test_a_trace_is_read_and_replayed(tmp_path: Path):
     """Tests that a transfer takes from when both ends are ready, and that the replay of two stages is exact."""
@@ -73,6 +76,35 @@ def test_broken_traces_are_refused(tmp_path: Path, operations: tuple[tuple[objec
     """Tests that what is cut off, skewed or empty is refused with one message."""
     with pytest.raises(ValueError, match=message):
         read_straggler_trace(write(tmp_path / "t.parquet", *operations))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "message"),
+    [
+        (0.5, "a backward of stage 0 starts 250.0 ms before stage 1 has made its input"),
+        (-0.6, "a forward of stage 1 starts 100.0 ms before stage 0 has made its input"),
+        (0.255, None),
+        (-0.505, None),
+    ],
+)
+def test_a_clock_ahead_or_behind_is_refused(tmp_path: Path, ahead: float, message: str | None):
+    """Tests that one stage's clock may be ahead or behind by what transfers take and the slack, and by no more."""
+    shifted = (row if row[1] == 0 else (*row[:3], row[3] + ahead, *row[4:]) for row in TWO_STAGES_LATER)
+    path = write(tmp_path / "t.parquet", *shifted)
+    if message is None:
+        assert read_straggler_trace(path)
+    else:
+        with pytest.raises(ValueError, match=message):
+            read_straggler_trace(path)
+
+
+def test_a_message_before_its_sending_is_refused(tmp_path: Path):
+    """Tests that a clock is refused that only messages contradict: the action that uses one comes much later."""
+    rows = [(*row[:3], 1.5 + row[3] if row[1] == 1 else row[3], *row[4:]) for row in TWO_STAGES[:4]]
+    rows[2] = (0, 1, "forward-recv", 0.0, 0.9, -1, 0)
+    rows += [(0, 1, "backward-compute", 6.0, 1.0, 0, 0), (0, 0, "backward-compute", 8.0, 1.0, 0, 0)]
+    with pytest.raises(ValueError, match="what stage 0 sends arrives 100"):
+        read_straggler_trace(write(tmp_path / "t.parquet", *rows))
 
 
 def test_truncated_files_are_refused(tmp_path: Path):

@@ -8,9 +8,9 @@ import pytest
 
 from planner.dealing import Durations
 from planner.fidelity.advice import advise, microbatches_of
-from planner.fidelity.placed_anew import Seat, device_factors, place_anew
+from planner.fidelity.placed_anew import device_factors, place_anew
 from planner.fidelity.run_replay import replay_ns
-from profiles.importers.straggler import RunStep
+from profiles.importers.straggler import RunStep, Seat
 from tests.planner.test_dealing import make_step
 
 

@@ -1,0 +1,181 @@
+"""What a rank of our executor wrote with --trace, read member by member: 32 bytes are kept of an action."""
+
+import json
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, overload
+
+from profiles.importers.profiler_events import ACTION_NAME
+from profiles.importers.rank_clocks import Entry
+
+CHUNK_CHARACTERS = 2**20
+"""Read at once."""
+
+_KINDS = "FIWB"
+
+_STREAMED = ("iterations", "times")
+"""Lists that are long: they are read entry by entry."""
+
+
+class ActionColumns(Sequence[list[Entry]]):
+    """Actions of all iterations as whole numbers; an iteration's list is made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._columns = tuple(array("q") for _ in range(4))
+        self._ends = array("q", [0])
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """One iteration more."""
+        for start, end, kind, stage, microbatch in sorted(entries):
+            for column, value in zip(
+                self._columns, (start, end, stage, microbatch * 4 + _KINDS.index(kind)), strict=True
+            ):
+                column.append(value)
+        self._ends.append(len(self._columns[0]))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, number: int) -> list[Entry]: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[list[Entry]]: ...
+
+    def __getitem__(self, number: int | slice) -> list[Entry] | Sequence[list[Entry]]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        place = range(len(self))[number]
+        rows = (column[self._ends[place] : self._ends[place + 1]] for column in self._columns)
+        return [(start, end, _KINDS[code % 4], stage, code // 4) for start, end, stage, code in zip(*rows, strict=True)]
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnTrace:
+    """One rank."""
+
+    rank: int | None = None
+    """Its number, if the document says it."""
+    device: str = ""
+    """What the plan calls it."""
+    rows: ActionColumns = field(default_factory=ActionColumns)
+    """Per iteration its actions."""
+
+
+def read_own_trace(path: Path) -> OwnTrace | None:
+    """The document that our executor wrote; None if the file is another's; ValueError if it is cut off or broken."""
+    try:
+        with path.open("rb") as file:
+            if b'"traceEvents"' in (head := file.read(2**20)) or b'"iterations"' not in head or path.suffix == ".gz":
+                return None
+        with path.open(encoding="utf-8") as text:
+            trace = _read(_members(_Text(text)), path=path)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); give another file") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: is cut off or broken ({str(error)[:80]}); run with --trace again") from None
+    if not any(trace.rows):
+        raise ValueError(f"{path}: holds no iteration; run with --trace again")
+    return trace
+
+
+def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> OwnTrace:
+    trace = OwnTrace()
+    for name, value in members:
+        if name == "iterations":
+            trace.rows.append(_entries(value, path=path))
+        elif name == "device":
+            trace.device = str(value or "")
+        elif name == "rank" and isinstance(value, int):
+            trace.rank = value
+    return trace
+
+
+def _entries(iteration: Any, *, path: Path) -> list[Entry]:
+    found = []
+    try:
+        for text, start, end in iteration:
+            if (match := ACTION_NAME.fullmatch(text)) is not None:
+                if not (isinstance(start, int) and isinstance(end, int) and start <= end):
+                    raise ValueError(f"{text} lasts from {start} to {end}")
+                found.append((start, end, match[2], int(match[1]), int(match[3])))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: is not what the executor's --trace writes: {error}; run it again") from None
+    return found
+
+
+class _Text:
+    """A file's text, of which only what is not read yet is held."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file, self._text, self._place = file, "", 0
+        self._decoder = json.JSONDecoder()
+
+    def _more(self) -> bool:
+        more = self._file.read(CHUNK_CHARACTERS)
+        self._text, self._place = self._text[self._place :] + more, 0
+        return bool(more)
+
+    def next(self) -> str:
+        """The next character that is no space, not taken yet; empty at the end."""
+        while True:
+            while self._place < len(self._text) and self._text[self._place] in " \t\r\n":
+                self._place += 1
+            if self._place < len(self._text):
+                return self._text[self._place]
+            if not self._more():
+                return ""
+
+    def take(self, characters: str) -> str:
+        """The next character, which must be one of these."""
+        found = self.next()
+        if not found or found not in characters:
+            raise json.JSONDecodeError(f"Expecting one of {characters}", self._text[self._place :][:40], 0)
+        self._place += 1
+        return found
+
+    def value(self) -> Any:
+        """The next value as a whole."""
+        while True:
+            self.next()
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._place)
+            except json.JSONDecodeError:
+                if not self._more():
+                    raise
+                continue
+            length = end - self._place
+            # A number at the end of what was read may go on.
+            if end == len(self._text) and self._more():
+                continue
+            self._place += length
+            return value
+
+
+def _members(text: _Text) -> Iterator[tuple[str, Any]]:
+    """Name and value of every member of an object; of long lists every entry by itself."""
+    text.take("{")
+    while True:
+        name = text.value()
+        text.take(":")
+        if name in _STREAMED and text.next() == "[":
+            yield from ((name, value) for value in _elements(text))
+        else:
+            yield str(name), text.value()
+        if text.take(",}") == "}":
+            break
+    if text.next():
+        raise json.JSONDecodeError("Extra data", text.next(), 0)
+
+
+def _elements(text: _Text) -> Iterator[Any]:
+    text.take("[")
+    if text.next() == "]":
+        text.take("]")
+        return
+    while True:
+        yield text.value()
+        if text.take(",]") == "]":
+            return

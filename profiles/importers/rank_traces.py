@@ -1,0 +1,179 @@
+"""The traces of a job's ranks, one document for each, on one clock: torch's profiler's, Chakra's or our executor's."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from profiles.importers.own_trace import read_own_trace
+from profiles.importers.profiler_events import ProfiledRank, read_profiled_rank
+from profiles.importers.rank_clocks import ClockRules, ClockWindow, Entry, find_windows, on_one_clock
+from profiles.importers.rank_messages import MessageEnd, Transfer, pair_messages
+from profiles.importers.unmarked_actions import UnmarkedRank, find_stages
+
+_NOT_MARKED = ", actions not marked"
+OWN, _MARKED, _UNMARKED = "executor (--trace)", "torch's profiler", "torch's profiler" + _NOT_MARKED
+
+
+@dataclass(slots=True, kw_only=True)
+class RankTrace:
+    """One rank's document."""
+
+    source: str
+    """Its file."""
+    form: str
+    """Whose form it has."""
+    number: int | None
+    """Its rank, if the document says it."""
+    rows: Sequence[Sequence[Entry]] = field(default_factory=list)
+    """Per iteration, by its own clock; empty as long as its stage is not known."""
+    unmarked: UnmarkedRank | None = None
+    """What is told without marks."""
+    messages: list[MessageEnd] = field(default_factory=list)
+    """Sends and receives, in the order of their begins."""
+
+
+@dataclass(kw_only=True)
+class RankTraces:
+    """All ranks of a job."""
+
+    files: Sequence[Path]
+    """Where they were read."""
+    form: str
+    """Whose form they have."""
+    ranks: Mapping[str, RankTrace]
+    """By device."""
+    pairs: frozenset[tuple[str, str]] | None
+    """Devices that follow each other in a pipeline; None: not told."""
+    windows: Sequence[Mapping[str, ClockWindow]]
+    """Per iteration what is added to clocks."""
+    clocks: dict[str, ClockWindow]
+    """Of devices whose clock was set: by how much."""
+
+    @property
+    def num_iterations(self) -> int:
+        """As many as every rank has; the first one warms up."""
+        return len(self.windows)
+
+    def iteration(self, number: int) -> dict[str, list[Entry]]:
+        """Its actions by device, on one clock."""
+        return on_one_clock({device: rank.rows[number] for device, rank in self.ranks.items()}, self.windows[number])
+
+    @cached_property
+    def stages(self) -> dict[str, frozenset[int]]:
+        """Those that each device ran in the first iteration."""
+        return {device: frozenset(entry[3] for entry in rank.rows[0]) for device, rank in self.ranks.items()}
+
+    def transfers(self) -> Iterator[Transfer]:
+        """Messages of which both ends are known, without the first iteration's."""
+        known = {rank.number: (device, rank.messages) for device, rank in self.ranks.items() if rank.number is not None}
+        if not any(messages for _, messages in known.values()):
+            return iter(())
+        busy: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for number in range(self.num_iterations):
+            for device, row in self.iteration(number).items():
+                busy[device] += [entry[:2] for entry in row]
+        return pair_messages(
+            known,
+            offsets={device: window.offset_ns for device, window in self.clocks.items()},
+            busy={device: sorted(spans) for device, spans in busy.items()},
+            num_iterations=self.num_iterations,
+        )
+
+
+def read_ranks(files: Sequence[Path]) -> RankTraces:
+    """One document per rank.
+
+    Raises ValueError with one message where one is broken, given twice, or of another run or form than the first.
+    """
+    ranks: dict[str, RankTrace] = {}
+    for file in files:
+        device, rank = _read_rank(file)
+        if device in ranks:
+            raise ValueError(f"{file}: {device!r} was read already; give every rank's trace once")
+        if ranks and rank.form != (form := next(iter(ranks.values())).form):
+            raise ValueError(f"{file}: is {rank.form}, {files[0]} is {form}; give the traces of one run in one form")
+        ranks[device] = rank
+    pairs = _find_rows(ranks)
+    counts = {device: len(rank.rows) for device, rank in ranks.items()}
+    if len(set(counts.values())) != 1:
+        few, many = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
+        raise ValueError(
+            f"{files[0]}: {few!r} has {counts[few]} iterations and {many!r} {counts[many]}; give whole traces"
+        )
+    form = next(iter(ranks.values())).form
+    rules = ClockRules(source=str(files[0]), starts_with_input=form == OWN or form.endswith(_NOT_MARKED), pairs=pairs)
+    windows, clocks = find_windows(_Iterations(ranks), rules=rules)
+    return RankTraces(files=files, form=form, ranks=ranks, pairs=pairs, windows=windows, clocks=clocks)
+
+
+class _Iterations:
+    """Every iteration's rows by device, each made when it is its turn."""
+
+    def __init__(self, ranks: Mapping[str, RankTrace]) -> None:
+        self._ranks = ranks
+
+    def __iter__(self) -> Iterator[dict[str, Sequence[Entry]]]:
+        for rows in zip(*(rank.rows for rank in self._ranks.values()), strict=True):
+            yield dict(zip(self._ranks, rows, strict=True))
+
+
+def _find_rows(ranks: Mapping[str, RankTrace]) -> frozenset[tuple[str, str]] | None:
+    """Fill in the rows of ranks whose stages only the messages of all tell; devices that follow each other, if told."""
+    unmarked = {rank.number: rank.unmarked for rank in ranks.values() if rank.unmarked and rank.number is not None}
+    if not unmarked:
+        return None
+    stages = find_stages(unmarked)
+    for rank in ranks.values():
+        if rank.unmarked is not None and rank.number is not None:
+            rank.rows = [
+                [(each.start_ns, each.end_ns, each.kind, stages[rank.number], each.microbatch) for each in row]
+                for row in rank.unmarked.iterations
+            ]
+    names = {rank.number: device for device, rank in ranks.items()}
+    behind = {(number, peer) for number, told in unmarked.items() for peer in told.behind}
+    if any(stages.get(peer) != stages[number] + 1 for number, peer in behind):
+        return None
+    return frozenset((names[number], names[peer]) for number, peer in behind)
+
+
+def _form(profiled: ProfiledRank) -> str:
+    form = _MARKED if profiled.unmarked is None else _UNMARKED
+    return form.replace("torch's profiler", "Chakra's linked traces") if profiled.is_chakra else form
+
+
+def _read_rank(path: Path) -> tuple[str, RankTrace]:
+    """Device and document of one rank; its stage is not known where nothing is marked."""
+    name = path.name.removesuffix(".gz").removesuffix(".json")
+    if (own := read_own_trace(path)) is not None:
+        return own.device or name, RankTrace(source=str(path), form=OWN, number=own.rank, rows=own.rows)
+    profiled = read_profiled_rank(path)
+    device = name if profiled.rank is None else f"rank{profiled.rank}"
+    if profiled.unmarked is not None and profiled.rank is None:
+        raise ValueError(
+            f"{path}: is Chakra's, whose traces state no rank; name the file by it, e.g. linked_0.json"
+            if profiled.is_chakra
+            else f"{path}: has no distributedInfo.rank; export the trace after init_process_group"
+        )
+    return device, RankTrace(
+        source=str(path),
+        form=_form(profiled),
+        number=profiled.rank,
+        rows=_profiled_rows(profiled),
+        unmarked=profiled.unmarked,
+        messages=profiled.messages,
+    )
+
+
+def _profiled_rows(rank: ProfiledRank) -> list[list[Entry]]:
+    """An action's n-th event is of iteration n."""
+    rows: list[list[Entry]] = []
+    seen: dict[tuple[str, int, int], int] = defaultdict(int)
+    for entry in rank.actions:
+        key = entry[2:]
+        if seen[key] == len(rows):
+            rows.append([])
+        rows[seen[key]].append(entry)
+        seen[key] += 1
+    return rows

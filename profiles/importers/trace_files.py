@@ -1,0 +1,47 @@
+"""Which files are the traces of a job, among those that were given."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+LOGS = (".log", ".txt", ".out")
+"""How the names of logs end."""
+
+PARQUET = ".parquet"
+
+_DOCUMENTS = (".json", ".json.gz", PARQUET)
+
+
+def find_traces(paths: Sequence[Path]) -> list[Path]:
+    """One parquet file, one log, or one document per rank.
+
+    Raises ValueError with one message where there is nothing, or nothing that can be read, or several of what is one.
+    """
+    files = [file for path in paths for file in _files(path)]
+    if not files:
+        raise ValueError(
+            f"{paths[0]}: holds no traces; give a .parquet file, a trace of torch's profiler per rank, or "
+            "the folder that the executor's --trace wrote"
+        )
+    if chakra := [file for file in files if file.suffix == ".et"]:
+        raise ValueError(
+            f"{chakra[0]}: is an execution trace of Chakra's in protobuf, not read: its converter leaves out when "
+            "operators began and what streams wait for, and cuts durations to whole microseconds; give the linked "
+            "traces (JSON, what chakra_trace_link writes) from which it was converted, or the profiler's"
+        )
+    whole = [file for file in files if file.suffix in (PARQUET, *LOGS)]
+    if whole and len(files) != 1:
+        what = "parquet file" if whole[0].suffix == PARQUET else "log"
+        raise ValueError(f"{whole[0]}: one {what} holds all ranks; give one file at a time")
+    return files
+
+
+def _files(path: Path) -> list[Path]:
+    """Of a folder what our executor wrote, else documents, else what is read or refused by its ending."""
+    if not path.is_dir():
+        return [path]
+    names = sorted(path.iterdir())
+    return (
+        sorted(path.glob("rank*.json"))
+        or [each for each in names if each.name.endswith(_DOCUMENTS)]
+        or [each for each in names if each.suffix in (".et", *LOGS)]
+    )
