@@ -2,9 +2,6 @@
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +15,7 @@ from profiles.workload import Workload
 
 if TYPE_CHECKING:
     from planner.fidelity.overhead import Overheads
+    from profiles.measure.host_processes import HostProcesses
 
 LEAST, MOST, RUN_NS = 5, 20, 10**9
 """Iterations timed with each clock: as many as are predicted to take so long, within these limits."""
@@ -26,7 +24,7 @@ TIMEOUT_S = 120.0
 """A run ends then, without a result."""
 
 
-def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads | None, str]":
+def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses") -> "tuple[Overheads | None, str]":
     """Overheads of the executor on this model, or None and why they could not be measured."""
     from planner.document import render_plan
     from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan, make_replicated_plan
@@ -49,7 +47,7 @@ def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads 
         iterations = max(LEAST, min(MOST, RUN_NS // max(1, simulate(problem, plan).makespan_ns)))
         about = {"model": model, "plan": str(path), "folder": folder, "iterations": iterations}
         about["replicated_plan"] = str(other or "")
-        if reason := _run("planner.execute.probe", json.dumps(about), folder=Path(folder)):
+        if reason := _run("planner.execute.probe", json.dumps(about), folder=Path(folder), host=host):
             return None, reason
         ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     found = find_overheads(
@@ -64,7 +62,7 @@ def probe(workload: Workload, *, model: str, by_wall: bool) -> "tuple[Overheads 
 
 
 def time_group(
-    workload: Workload, *, model: str, width: int, sizes: Sequence[int], iterations: int
+    workload: Workload, *, model: str, width: int, sizes: Sequence[int], iterations: int, host: "HostProcesses"
 ) -> tuple[Workload, str]:
     """The workload with costs at a width, of a group of so many processes, and why not if it is as it was.
 
@@ -82,7 +80,7 @@ def time_group(
             paths.append(str(Path(folder, f"plan{len(paths)}.json")))
             Path(paths[-1]).write_text(render_plan(plan), encoding="utf-8")
         about = json.dumps({"model": model, "plans": paths, "folder": folder, "iterations": iterations})
-        if reason := _run("planner.execute.group_probe", about, folder=Path(folder), count=width):
+        if reason := _run("planner.execute.group_probe", about, folder=Path(folder), host=host, count=width):
             return workload, reason
         ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(width)]
     runs = [_together([rank["runs"][number] for rank in ranks]) for number in range(len(paths))]
@@ -108,15 +106,9 @@ def _together(runs: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
     return {key: [time for run in runs for time in run.get(key, [])] for key in runs[0]}
 
 
-def _run(module: str, about: str, *, folder: Path, count: int = 2) -> str:
+def _run(module: str, about: str, *, folder: Path, host: "HostProcesses", count: int = 2) -> str:
     """Start the processes as torchrun would; why there is no result, or nothing."""
-    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-    processes = []
-    for rank in range(count):
-        with open(folder / f"log{rank}", "wb") as log:
-            own = environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            command = [sys.executable, "-m", module, about]
-            processes.append(subprocess.Popen(command, env=own, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+    processes = host.start_ranks(module, about, count=count, folder=folder)
     deadline = time.monotonic() + TIMEOUT_S
     try:
         while any(process.poll() is None for process in processes):
@@ -130,7 +122,6 @@ def _run(module: str, about: str, *, folder: Path, count: int = 2) -> str:
     finally:
         for process in processes:
             process.kill()
-            process.wait()
 
 
 def _last_words(path: Path) -> str:

@@ -22,6 +22,7 @@ from profiles.model_profile import Layer
 from profiles.workload import Workload
 
 if TYPE_CHECKING:
+    from profiles.measure.host_processes import HostProcesses
     from profiles.measure.links import LinkTables
     from profiles.measure.load_model import Intake
     from profiles.measure.measure_layers import Findings, Survey
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 MAX_SIZES = 16
 """Most microbatch sizes, or widths, of one run."""
+
+EXECUTOR = ("planner.execute.preparation", "planner.execute.execution")
+"""What processes of the executor import."""
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
@@ -93,6 +97,7 @@ def require_torch() -> None:
 def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> ProfilingResult:
     """Measure what is wanted; raises InputError where it cannot be measured."""
     require_torch()
+    from profiles.measure.host_processes import HostProcesses
     from profiles.measure.record import open_journal
 
     started = time.monotonic()
@@ -104,13 +109,13 @@ def run_profile(wanted: Wanted, *, console: Console, style: ReportStyle) -> Prof
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
-        with Telling(console, style) as telling:
-            findings = _survey(wanted.model, intake, survey=survey, journal=journal, telling=telling)
-            cluster = given or _measured_cluster(wanted, survey, journal=journal, telling=telling)
+        with Telling(console, style) as telling, HostProcesses(also=EXECUTOR) as host:
+            findings = _survey(wanted.model, intake, survey=survey, journal=journal, telling=telling, host=host)
+            cluster = given or _measured_cluster(wanted, survey, journal=journal, telling=telling, host=host)
             workload = _assemble(wanted, intake, findings=findings, cluster=cluster, num_microbatches=count)
             if findings.conditions == "busy" and intake.kind == "training":
-                workload = _add_overheads(wanted, workload, telling=telling)
-            workload = _add_groups(wanted, workload, survey=survey, telling=telling)
+                workload = _add_overheads(wanted, workload, telling=telling, host=host)
+            workload = _add_groups(wanted, workload, survey=survey, telling=telling, host=host)
             if wanted.global_batch is not None:
                 workload = workload.with_batch(wanted.global_batch, None)
     records = findings.records
@@ -281,7 +286,9 @@ def _sheet(name: str | None) -> Any:
     return SHEETS[name]
 
 
-def _survey(name: str, intake: "Intake", *, survey: "Survey", journal: "Journal", telling: "Telling") -> "Findings":
+def _survey(
+    name: str, intake: "Intake", *, survey: "Survey", journal: "Journal", telling: "Telling", host: "HostProcesses"
+) -> "Findings":
     """I and W are split by the executor's own hand: that is what will run."""
     from planner.execute.deferred import make_deferring
     from planner.execute.training import training_of
@@ -301,7 +308,7 @@ def _survey(name: str, intake: "Intake", *, survey: "Survey", journal: "Journal"
             defer=_name_of(make_deferring),
             cut=_name_of(training_of),
         )
-        found = time_busy(work, processes=survey.busy_processes)
+        found = time_busy(work, processes=survey.busy_processes, host=host)
         telling.hear("rounds", 1, total=1, label=f"{survey.busy_processes} processes at work")
         return found
 
@@ -328,19 +335,23 @@ def _given_cluster(wanted: Wanted, survey: "Survey") -> Cluster | None:
     return infer_cluster(load_links(Path(wanted.links)), name=survey.device_type)
 
 
-def _measured_cluster(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling") -> Cluster | None:
+def _measured_cluster(
+    wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling", host: "HostProcesses"
+) -> Cluster | None:
     """The machine at hand; None where nothing is known of it."""
     from profiles.measure.links import dump_links, infer_cluster
 
     if wanted.no_links or survey.sheet is not None:
         return None
-    tables = _tables(wanted, survey, journal=journal, telling=telling)
+    tables = _tables(wanted, survey, journal=journal, telling=telling, host=host)
     if wanted.links is not None:
         Path(wanted.links).write_text(dump_links(tables), encoding="utf-8")
     return infer_cluster(tables, name=tables.places[0].host)
 
 
-def _tables(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling") -> "LinkTables":
+def _tables(
+    wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "Telling", host: "HostProcesses"
+) -> "LinkTables":
     from profiles.measure.devices import count_devices
     from profiles.measure.link_run import DeviceKind, measure_links
     from profiles.measure.links import LinkTables
@@ -351,6 +362,7 @@ def _tables(wanted: Wanted, survey: "Survey", *, journal: "Journal", telling: "T
     if key not in journal.tables:
         tables = measure_links(
             count,
+            host=host,
             kind=DeviceKind(
                 device=survey.device, device_type=survey.device_type, memory_bytes=survey.memory_bytes or 0
             ),
@@ -399,12 +411,12 @@ def _bucket_bytes() -> int:
     return BUCKET_BYTES
 
 
-def _add_overheads(wanted: Wanted, workload: Workload, *, telling: "Telling") -> Workload:
+def _add_overheads(wanted: Wanted, workload: Workload, *, telling: "Telling", host: "HostProcesses") -> Workload:
     """With what actions and messages cost in the real executor; where that fails, the provenance says why."""
     from api.executor_probe import probe, with_overheads
 
     telling.hear("executor", 0, total=1, label="a short pipeline")
-    found, reason = probe(workload, model=wanted.model, by_wall=wanted.clock == "wall")
+    found, reason = probe(workload, model=wanted.model, by_wall=wanted.clock == "wall", host=host)
     telling.hear("executor", 1, total=1, label="a short pipeline")
     if found is not None:  # who states the memory of a device states what plans may fill
         return with_overheads(workload, found if wanted.memory is None else replace(found, reserved_bytes=None))
@@ -426,7 +438,9 @@ def _require_groups(wanted: Wanted, intake: "Intake", *, survey: "Survey", num_m
         raise InputError(f"{given}: an iteration of {samples} samples is not a multiple of every size of -b; give -m")
 
 
-def _add_groups(wanted: Wanted, workload: Workload, *, survey: "Survey", telling: "Telling") -> Workload:
+def _add_groups(
+    wanted: Wanted, workload: Workload, *, survey: "Survey", telling: "Telling", host: "HostProcesses"
+) -> Workload:
     """With what layers cost on groups of processes; raises InputError that says why they could not be measured."""
     from api.executor_probe import time_group
 
@@ -438,6 +452,7 @@ def _add_groups(wanted: Wanted, workload: Workload, *, survey: "Survey", telling
             width=width,
             sizes=survey.microbatch_sizes,
             iterations=max(1, wanted.repetitions // 2),
+            host=host,
         )
         telling.hear("groups", 1, total=1, label=f"{width} processes together")
         if reason:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.forking import share_forkers
 from tests.long_runs import examples
+from tests.processor_time import ProcessorTimes
 
 QUICK_TESTS = Path(__file__).with_name("quick_tests.txt")
 """The tests that take most branches in little time (`python -m tests.choose_quick`)."""
@@ -40,6 +41,9 @@ os.environ.pop("COLUMNS", None)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`make quick` runs the tests that tests/quick_tests.txt names, `make test` those first and then all others."""
     parser.addoption("--quick", choices=("only", "never"), help="of the tests in quick_tests.txt: these only, or never")
+    parser.addoption(
+        "--processor-times", metavar="FILE", help="write what every test file costs (tests/processor_time.py)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     is_first = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
     if is_first and config.getoption("--quick") == "never":
         share_forkers()
+    if config.getoption("--processor-times"):
+        config.pluginmanager.register(ProcessorTimes(config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

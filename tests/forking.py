@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ SOLVERS, RANKS = "PIPEPLAN_TESTS_FORKER", "PIPEPLAN_TESTS_RANKS_FORKER"
 SHARED = {SOLVERS: "tests.api.forked_solvers:load", RANKS: "tests.integration.forked_ranks:load"}
 MESSAGE_BYTES = 2**17
 """Orders and answers are shorter."""
+FORKS_SECONDS: list[float] = []
+"""Processor seconds of the forks that this process has seen end, with those of the forks that these asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,8 @@ class ForkedProcess:
     def poll(self) -> int | None:
         """The exit code, negative if a signal ended it; None while it runs."""
         if self.returncode is None:
-            self.returncode = self._forker.ask({"poll": self.pid})
+            self.returncode, seconds = self._forker.ask({"poll": self.pid})
+            FORKS_SECONDS.append(seconds)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -198,8 +202,10 @@ class Orders:
         self._connections: list[socket.socket] = []
         self._masters: dict[int, int] = {}
         """Who asked for each fork that is not known to have ended."""
-        self._codes: dict[int, int] = {}
-        """Exit codes of those that are: several threads may want to know."""
+        self._ends: dict[int, tuple[int, float]] = {}
+        """Exit codes and processor seconds of those that are: several threads may want to know."""
+        self._spent = defaultdict[int, float](float)
+        """Processor seconds of the forks that each asked for and that have ended."""
 
     def serve(self) -> tuple[dict[str, Any], list[int]] | None:
         """Carry out orders until standard input ends; in a fork, the order of what to become, and its files."""
@@ -241,12 +247,16 @@ class Orders:
             connection.send(json.dumps(answer).encode())
         return None
 
-    def _poll(self, pid: int) -> int | None:
-        """The exit code of a fork, once it has ended."""
-        if pid in self._masters and (ended := os.waitpid(pid, os.WNOHANG))[0]:
-            del self._masters[pid]
-            self._codes[pid] = os.waitstatus_to_exitcode(ended[1])
-        return None if pid in self._masters else self._codes[pid]
+    def _poll(self, pid: int) -> tuple[int | None, float]:
+        """The exit code and the processor seconds of a fork, once it has ended."""
+        if pid in self._masters:
+            ended, status, usage = os.wait4(pid, os.WNOHANG)
+            if not ended:
+                return None, 0.0
+            seconds = usage.ru_utime + usage.ru_stime + self._spent.pop(pid, 0.0)
+            self._spent[self._masters.pop(pid)] += seconds
+            self._ends[pid] = os.waitstatus_to_exitcode(status), seconds
+        return self._ends[pid]
 
 
 def main() -> None:

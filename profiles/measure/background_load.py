@@ -6,22 +6,21 @@ allocator that a process started by torchrun has. Who is done goes on until the 
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import IO, Any
 
 import torch
 
 from profiles.measure.clocks import Samples
+from profiles.measure.host_processes import HostProcesses
 from profiles.measure.load_model import load_model
 from profiles.measure.repeated_runs import RepeatedRuns
 
-TORCHRUN_THREADS = "1"
-"""What torchrun sets OMP_NUM_THREADS to where it is not set."""
+WORKER = "profiles.measure.background_load"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,33 +44,34 @@ class BusyWork:
     """Likewise what cuts modules (`load_model.Cut`)."""
 
 
-def time_busy(work: BusyWork, *, processes: int) -> dict[int, dict[str, Samples]]:
+def time_busy(work: BusyWork, *, processes: int, host: HostProcesses) -> dict[int, dict[str, Samples]]:
     """Samples of F, I, W and B (and R) per size and layer, of all processes together.
 
     Raises ValueError if a process does not come to its end.
     """
-    environment = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", TORCHRUN_THREADS)}
-    command = [sys.executable, "-m", "profiles.measure.background_load", json.dumps(asdict(work))]
-    pipe = subprocess.PIPE
+    about = json.dumps(asdict(work))
     with ExitStack() as stack:
-        started = [
-            stack.enter_context(subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True))
-            for _ in range(processes)
-        ]
-        for process in started:
-            stack.callback(process.kill)
-        for process in started:
-            _hear(process, model=work.model)
-        for process in started:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        return _pool([json.loads(_hear(process, model=work.model)) for process in started])
+        started = [_start(about, host=host, stack=stack) for _ in range(processes)]
+        for _, said in started:
+            _hear(said, model=work.model)
+        for orders, _ in started:
+            orders.write("go\n")
+            orders.flush()
+        return _pool([json.loads(_hear(said, model=work.model)) for _, said in started])
 
 
-def _hear(process: "subprocess.Popen[str]", *, model: str) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
+def _start(about: str, *, host: HostProcesses, stack: ExitStack) -> tuple[IO[str], IO[str]]:
+    """A process: where it takes orders, and where it answers; the stack ends it."""
+    orders, go = os.pipe()
+    said, answers = os.pipe()
+    own = stack.enter_context(os.fdopen(go, "w")), stack.enter_context(os.fdopen(said))
+    with open(orders), open(answers, "w"):
+        stack.callback(host.start(WORKER, about, environment={}, files=(orders, answers, 2)).kill)
+    return own
+
+
+def _hear(said: IO[str], *, model: str) -> str:
+    line = said.readline()
     if not line:
         raise ValueError(f"a process that timed {model!r} beside others broke off and said why above; try --alone")
     return line

@@ -1,17 +1,15 @@
 """Start the processes of a link measurement on this host, and read what they found; needs no torch itself."""
 
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiles.measure.host_processes import HostProcess, HostProcesses
 from profiles.measure.links import LinkTables, choose_pairs, load_links
 
-ROOT = Path(__file__).resolve().parents[2]
+WORKER = "profiles.measure.link_worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +29,7 @@ class DeviceKind:
 def measure_links(
     num_devices: int,
     *,
+    host: HostProcesses,
     kind: DeviceKind = DeviceKind(),
     repetitions: int = 7,
     largest_bytes: int = 0,
@@ -55,29 +54,17 @@ def measure_links(
             "--progress": progress,
         }
         words = [str(word) for pair in settings.items() for word in pair]
-        command = [sys.executable, "-m", "profiles.measure.link_worker", str(output), *words]
-        processes = [
-            _start(command, rank=rank, world=num_devices, log=Path(folder, f"log{rank}")) for rank in range(num_devices)
-        ]
+        processes = host.start_ranks(WORKER, str(output), *words, count=num_devices, folder=Path(folder))
         try:
             _wait(processes, folder=Path(folder), timeout_s=timeout_s, hear=hear)
         finally:
             for process in processes:
                 process.kill()
-                process.wait()
         return load_links(output)
 
 
-def _start(command: list[str], *, rank: int, world: int, log: Path) -> "subprocess.Popen[bytes]":
-    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "OMP_NUM_THREADS": 1}
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    environment = os.environ | {name: str(value) for name, value in own.items()} | {"PYTHONPATH": paths}
-    with open(log, "wb") as file:
-        return subprocess.Popen(command, env=environment, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
-
-
 def _wait(
-    processes: "list[subprocess.Popen[bytes]]",
+    processes: list[HostProcess],
     *,
     folder: Path,
     timeout_s: float,

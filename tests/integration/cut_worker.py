@@ -6,6 +6,7 @@ Arguments: nothing, or names of functions of `benchmarks.corpus_models`.
 import importlib
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -138,6 +139,7 @@ def conv1d() -> list[str]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore" if sys.argv[1:] else "error")  # other people's models may warn
     if sys.argv[1:]:
         found = {name: compare(name, is_trained=True, module_name="benchmarks.corpus_models") for name in sys.argv[1:]}
         sys.stdout.write(json.dumps({"models": found, "conv1d": conv1d()}))

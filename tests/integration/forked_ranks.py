@@ -27,9 +27,11 @@ class Rank(Program):
 
 
 def load() -> None:
-    """Torch, and of the executor everything but its main module."""
+    """Torch, with what several programs take of it, and of the executor everything but its main module."""
     import torch
-    import torch.distributed
+    import torch.distributed.fsdp
+    import torch.distributed.pipelining
+    import torch.profiler
 
     torch.set_num_threads(1)
     package = importlib.import_module(EXECUTOR)
@@ -63,13 +65,17 @@ def run_forked(ranks: Sequence[Rank], *, timeout_s: float) -> list[tuple[int, st
     return [(code, rank.log.read_text(encoding="utf-8")) for code, rank in zip(codes, ranks, strict=True)]
 
 
-def run_alone(program: str, *arguments: str) -> str:
+def one_thread() -> dict[str, str]:
+    """The environment of a process that computes on one thread and finds our packages."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def run_alone(program: str, *arguments: str, timeout_s: float = 300) -> str:
     """What one process prints, without a launcher and with one thread."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         log, output = Path(folder, "log"), Path(folder, "output")
-        rank = Rank(program=program, arguments=arguments, environment=environment, log=log, output=output)
-        ((code, said),) = run_forked([rank], timeout_s=300)
+        rank = Rank(program=program, arguments=arguments, environment=one_thread(), log=log, output=output)
+        ((code, said),) = run_forked([rank], timeout_s=timeout_s)
         assert code == 0, f"{program} ended with {code}: {said}"
         return output.read_text(encoding="utf-8")
 
@@ -82,12 +88,11 @@ def run_script(text: str, path: Path) -> str:
 
 def run_module(module: str, count: int, *, arguments: Sequence[str] = (), timeout_s: float = 240.0) -> str:
     """What `benchmarks.processes.run_ranks` gives, of forked ranks: what rank 0 wrote."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
             Rank(
                 arguments=[str(Path(folder, "store")), str(rank), str(count), *arguments],
-                environment=environment,
+                environment=one_thread(),
                 log=Path(folder, f"{rank}.log"),
                 program=module,
                 output=Path(folder, f"{rank}.out"),

@@ -306,6 +306,7 @@ def run(*arguments: str) -> list[Any]:
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("error")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     place = Path(sys.argv[1])

@@ -2,15 +2,12 @@
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.forked_ranks import run_alone
 from tests.long_runs import IS_LONG
 
 WORKER = Path(__file__).with_name("cut_worker.py")
@@ -34,7 +31,7 @@ CORPUS = (*TRANSFORMERS, *PICTURES) if IS_LONG else ("gpt2", "t5")
 @pytest.fixture(scope="module")
 def answers() -> Any:
     """What the worker found."""
-    return work("-W", "error")
+    return work()
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +39,15 @@ def corpus() -> Any:
     """Likewise of models of transformers, torchvision and timm; skipped without transformers."""
     if not is_there("transformers"):
         pytest.skip("transformers is not installed: pip install '.[models]'")
-    return work("-W", "ignore", models=[name for name in CORPUS if name not in PICTURES or is_there("torchvision")])
+    return work(*(name for name in CORPUS if name not in PICTURES or is_there("torchvision")))
 
 
 def is_there(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def work(*options: str, models: Sequence[str] = ()) -> Any:
-    environment = os.environ | {"PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *options, str(WORKER), *models]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def work(*models: str) -> Any:
+    return json.loads(run_alone(str(WORKER), *models))
 
 
 @pytest.mark.parametrize("mode", ["trained", "evaluated"])

@@ -17,6 +17,7 @@ from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
+from profiles.measure.host_processes import HostProcesses
 from profiles.model_profile import WidthBytes
 from profiles.workload import Workload
 from tests.integration.execute_models import SAMPLES
@@ -301,12 +302,14 @@ def test_layers_are_timed_by_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (WORKER.parent, WORKER.parents[2]))))
         profile = replace(problem.profile, microbatch_size=SAMPLES)
         workload = Workload(profile=profile, cluster=problem.cluster, num_microbatches=4)
-        timed, reason = time_group(workload, model=model, width=2, sizes=(SAMPLES,), iterations=2)
+        with HostProcesses() as host:
+            how = {"width": 2, "sizes": (SAMPLES,), "iterations": 2, "host": host}
+            timed, reason = time_group(workload, model=model, **how)
+            same, wrong = time_group(workload, model="no_such:model", **how)
         assert reason == ""
         for layer in timed.profile.layers:
             assert [cost.width for cost in layer.costs] == [1, 2]
             assert 20 < layer.wider[0].parameter_bytes < 0.6 * layer.parameter_bytes  # the outer bias is whole
         assert "Width 2: times of layers run tensor-parallel by 2 processes" in timed.profile.provenance
-        same, reason = time_group(workload, model="no_such:model", width=2, sizes=(SAMPLES,), iterations=2)
         assert same is workload
-        assert "no_such" in reason
+        assert "no_such" in wrong

@@ -3,8 +3,6 @@
 import ast
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +21,7 @@ from planner.replanning.observations import read_observations
 from planner.simulate import simulate
 from planner.verify import verify
 from tests.integration.forked_ranks import run_script
-from tests.integration.test_execute_command import environment, losses
+from tests.integration.test_execute_command import environment, losses, start_ranks
 from tests.long_runs import long_only
 from tests.planner.export.chains import make_chain, make_plan
 from tests.planner.export.test_targets import PARSERS, cut, language_model, replicated
@@ -55,19 +53,14 @@ def test_deepspeeds_engine_trains_as_planned(make: Callable[[], tuple[Problem, P
     (tmp_path / "planned.py").write_text(render_deepspeed(problem, plan))
     paths = os.pathsep.join([str(PARSERS / "dependencies"), str(PARSERS)])
     size = sum(len(stage.replicas) for stage in plan.stages)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)),
-            *(str(HERE / "deepspeed_worker.py"), str(tmp_path / "planned.py"), str(tmp_path)),
-        ],
-        env=environment() | {"PYTHONPATH": paths, "DS_ACCELERATOR": "cpu", "HOME": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
+    where = {"PYTHONPATH": paths, "DS_ACCELERATOR": "cpu", "HOME": str(tmp_path)}
+    answers = start_ranks(
+        [[tmp_path / "planned.py", tmp_path]] * size,
+        program=str(HERE / "deepspeed_worker.py"),
+        folder=tmp_path,
+        **{name: [value] * size for name, value in where.items()},
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert [code for code, _ in answers] == [0] * size, answers
     for rank in range(size):
         found = json.loads((tmp_path / f"rank{rank}.json").read_text())
         stage = plan.stages[found["stage"]]
@@ -144,19 +137,8 @@ def test_stages_of_an_exported_table_may_be_fully_sharded(is_split: bool, tmp_pa
     plan = make_plan(problem, split if is_split else whole, stages="0,1@d0 2,3@d1")
     table = tmp_path / "table.csv"
     table.write_text(render_torch_table(problem, plan, merges_backward=False))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
-            *(str(HERE / "fully_sharded_worker.py"), str(table), str(tmp_path), "4"),
-        ],
-        env=environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    answers = start_ranks([[table, tmp_path, 4]] * 4, program=str(HERE / "fully_sharded_worker.py"), folder=tmp_path)
+    assert [code for code, _ in answers] == [0] * 4, answers
     for rank in range(4):
         found = json.loads((tmp_path / f"rank{rank}.json").read_text())
         assert found["apart"] < 1e-14
@@ -174,7 +156,7 @@ def test_torchs_profiler_is_read(tmp_path: Path):
         "            time.sleep(0.02)\n"
         f"profiler.export_chrome_trace({str(tmp_path / 'trace.json')!r})\n"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120, capture_output=True)
+    run_script(code, tmp_path / "profiled.py")
     problem = make_chain("ww", num_devices=1, num_microbatches=2)
     plan = make_plan(problem, "d0: 0F0 0F1 0B0 0B1", stages="0,1@d0")
     seen = read_observations([("trace.json", (tmp_path / "trace.json").read_bytes())], plan)

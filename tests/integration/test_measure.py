@@ -2,14 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from api.inputs import make_problem
 from api.profiling import shares
@@ -17,10 +14,12 @@ from planner.costs import CostModel
 from planner.plan import Stage
 from profiles.cluster import Cluster, Device
 from profiles.load import load_workload
+from profiles.measure.host_processes import HostProcesses
 from profiles.measure.link_run import DeviceKind, measure_links
 from profiles.measure.links import dump_links, infer_cluster, load_links
 from profiles.operations import CausalAttention, Product
 from profiles.rates_at_hand import rates_at_hand
+from tests.integration.forked_ranks import Rank, one_thread, run_alone, run_forked
 from tests.long_runs import IS_LONG, shortened
 
 WORKER = Path(__file__).with_name("measure_worker.py")
@@ -30,10 +29,7 @@ WORKER = Path(__file__).with_name("measure_worker.py")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the worker wrote its documents and `answers.json`."""
     place = tmp_path_factory.mktemp("measured")
-    environment = os.environ | {"PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "error", str(WORKER), str(place)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+    run_alone(str(WORKER), str(place), timeout_s=600)
     return place
 
 
@@ -304,7 +300,9 @@ def test_mistakes_are_refused(answers: Any, name: str):
 
 def test_links_of_real_processes(tmp_path: Path):
     """Tests that three gloo processes give a full table, a document that reads back, and a cluster to plan on."""
-    tables = measure_links(3, kind=DeviceKind(memory_bytes=2**30), repetitions=2, largest_bytes=1 << 17, timeout_s=300)
+    kind = DeviceKind(memory_bytes=2**30)
+    with HostProcesses() as host:
+        tables = measure_links(3, host=host, kind=kind, repetitions=2, largest_bytes=1 << 17, timeout_s=300)
     assert [(pair.a, pair.b) for pair in tables.pairs] == [(0, 1), (0, 2), (1, 2)]
     assert all([size for size, _ in pair.one_way] == [1 << 10, 1 << 14, 1 << 17] for pair in tables.pairs)
     assert all(pair.both_ways_ns for pair in tables.pairs)
@@ -323,8 +321,9 @@ def test_links_of_real_processes(tmp_path: Path):
 
 def test_a_process_that_dies_ends_the_sweep():
     """Tests that a device that does not exist ends in one message, not in a wait."""
-    with pytest.raises(ValueError, match=r"links: process \d ended with 2: .*invalid choice: 'abacus'"):
-        measure_links(1, kind=DeviceKind(device="abacus"), timeout_s=120)
+    complaint = r"links: process \d ended with 2: .*invalid choice: 'abacus'"
+    with HostProcesses() as host, pytest.raises(ValueError, match=complaint):
+        measure_links(1, host=host, kind=DeviceKind(device="abacus"), timeout_s=120)
 
 
 def test_measured_costs_are_planned_with(folder: Path):
@@ -338,24 +337,27 @@ def test_measured_costs_are_planned_with(folder: Path):
     assert cost.forward_ns == sum(layer.costs[0].forward_ns for layer in tiny.layers)
 
 
+def gpu_profiles(*arguments: str, log: Path) -> Rank:
+    """The command, on one thread."""
+    return Rank(program="benchmarks.gpu_profiles", arguments=arguments, environment=one_thread(), log=log)
+
+
 def test_gpu_profiles_without_a_gpu(tmp_path: Path):
     """Tests that the command for GPUs ends with one message without one, and works on a processor with tiny shapes.
 
     `make test` tries the message alone.
     """
-    command = [sys.executable, "-m", "benchmarks.gpu_profiles", "--quick", "-o", str(tmp_path)]
-    root = WORKER.parents[2]
-    if not torch.cuda.is_available():
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 2
+    asked = ["--quick", "-o", str(tmp_path)]
+    if not Path("/dev/nvidiactl").exists():
+        ((code, said),) = run_forked([gpu_profiles(*asked, log=tmp_path / "log")], timeout_s=120)
+        assert code == 2
         refusal = "torch finds no CUDA device here; use --device cpu, or --estimate A100"
-        assert done.stderr == f"gpu-profiles: gpt2-xl: --device cuda: {refusal}\n"
+        assert said == f"gpu-profiles: gpt2-xl: --device cuda: {refusal}\n"
     if not IS_LONG:
         return
-    done = subprocess.run(
-        [*command, "--device", "cpu", "--only", "mixture-64-experts"], cwd=root, capture_output=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    asked += ["--device", "cpu", "--only", "mixture-64-experts"]
+    ((code, said),) = run_forked([gpu_profiles(*asked, log=tmp_path / "log")], timeout_s=300)
+    assert code == 0, said
     profile = load_workload(tmp_path / "mixture-64-experts-cpu.json").profile
     assert [cost.microbatch_size for cost in profile.layers[1].costs] == [None, 2, 1]
     assert all(cost.recompute_ns > 0 for cost in profile.layers[1].costs)

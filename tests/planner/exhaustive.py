@@ -6,7 +6,7 @@ branch is left when a lower bound on whatever can come of it reaches the best ob
 """
 
 import numpy as np
-from numba import njit
+from solver_models.jit import kernel
 
 FAR = 2**60
 STAGE, DEVICE, HAS_W, F_NS, I_NS, W_NS, B_NS, HELD, STASH, KEPT, WORKSPACE, W_WORKSPACE = range(12)
@@ -15,7 +15,7 @@ SENDER, RECEIVER, WAY, DURATION, RANK = range(5)
 """Columns of the table of legs."""
 
 
-@njit(cache=True)
+@kernel
 def sections(num_microbatches, num_seats, num_devices, num_legs, num_links, num_stages):
     """Where the parts of a state begin: clock; per seat F, I committed and W pending; per device what it is committed
     to (seat, kind, microbatch), when it is free, its start, when transfers free it, bytes held; ends of F and of I;
@@ -36,7 +36,7 @@ NOW, DONE_F, DONE_I, PENDING, SEAT, KIND, MICROBATCH, FREE, FIRST, BLOCKED, BYTE
 END_F, END_I, ARRIVAL, LINK, STAGE_END, SYNC_END = range(11, 17)
 
 
-@njit(cache=True)
+@kernel
 def explore(scalars, seats, legs, leg_links, ring_time, ring_links, room, best, only_bound):
     """(least objective below `best`, length, path as rows of seat, kind, microbatch); (best, 0, path) if there is none.
 
@@ -83,7 +83,7 @@ def explore(scalars, seats, legs, leg_links, ring_time, ring_links, room, best, 
     return best, best_length, best_path
 
 
-@njit(cache=True)
+@kernel
 def list_choices(state, at, tables, device, choices):
     """Fill in (seat, kind) of the actions that may come next on a device, the most promising first."""
     scalars, seats, room = tables[0], tables[1], tables[6]
@@ -100,7 +100,7 @@ def list_choices(state, at, tables, device, choices):
     return count
 
 
-@njit(cache=True)
+@kernel
 def next_microbatch(state, at, seat, kind):
     """Microbatches are taken in order; of pending W the first."""
     if kind == 0:
@@ -113,7 +113,7 @@ def next_microbatch(state, at, seat, kind):
     return m
 
 
-@njit(cache=True)
+@kernel
 def may_follow(state, at, scalars, seats, room, seat, kind):
     """Whether counts, options and memory allow an action of this kind as the device's next."""
     done_f, done_i, pending = state[at[DONE_F] + seat], state[at[DONE_I] + seat], state[at[PENDING] + seat]
@@ -128,7 +128,7 @@ def may_follow(state, at, scalars, seats, room, seat, kind):
     return allowed and done_i < done_f and max(held, after) <= room[seats[seat, DEVICE]]
 
 
-@njit(cache=True)
+@kernel
 def commit(state, at, tables, device, seat, kind):
     """Make an action the device's next; returns its microbatch."""
     seats = tables[1]
@@ -149,7 +149,7 @@ def commit(state, at, tables, device, seat, kind):
     return m
 
 
-@njit(cache=True)
+@kernel
 def has_work(state, at, tables, device):
     """Whether a device has actions left that it is not committed to."""
     scalars, seats = tables[0], tables[1]
@@ -160,7 +160,7 @@ def has_work(state, at, tables, device):
     return False
 
 
-@njit(cache=True)
+@kernel
 def has_inputs(state, at, tables, seat, kind, m):
     """Whether everything that an action needs is there now."""
     M, legs, now = tables[0][0], tables[2], state[at[NOW]]
@@ -179,7 +179,7 @@ def has_inputs(state, at, tables, seat, kind, m):
     return True
 
 
-@njit(cache=True)
+@kernel
 def start(state, at, tables, device, lasting):
     """Start the action that a device is committed to, if it can and takes time (or takes none, if not `lasting`)."""
     M, overlap, seats, now = tables[0][0], tables[0][2], tables[1], state[at[NOW]]
@@ -205,7 +205,7 @@ def start(state, at, tables, device, lasting):
     return True
 
 
-@njit(cache=True)
+@kernel
 def advance(state, at, tables):
     """Let time pass until a free device has to commit itself; returns it, or -1 if nothing more happens."""
     num_devices = tables[6].shape[0]
@@ -231,7 +231,7 @@ def advance(state, at, tables):
         state[at[NOW]] = following
 
 
-@njit(cache=True)
+@kernel
 def send(state, at, tables):
     """Everything that has become ready now takes its links, in the order of stage, microbatch, direction and rank."""
     scalars, seats, legs, ring_time = tables[0], tables[1], tables[2], tables[4]
@@ -261,7 +261,7 @@ def send(state, at, tables):
             transfer(state, at, tables, chosen)
 
 
-@njit(cache=True)
+@kernel
 def is_done(state, at, tables, stage):
     """Whether a stage's last action has ended."""
     scalars, seats = tables[0], tables[1]
@@ -274,7 +274,7 @@ def is_done(state, at, tables, stage):
     return state[at[STAGE_END] + stage] <= state[at[NOW]]
 
 
-@njit(cache=True)
+@kernel
 def synchronise(state, at, tables, stage):
     """Put an all-reduce on the links of its ring."""
     ring_time, ring_links = tables[4], tables[5]
@@ -288,7 +288,7 @@ def synchronise(state, at, tables, stage):
     state[at[SYNC_END] + stage] = begin + ring_time[stage]
 
 
-@njit(cache=True)
+@kernel
 def transfer(state, at, tables, index):
     """Put a transfer on its links (and, without overlap, on its devices)."""
     M, overlap, seats, legs, leg_links = tables[0][0], tables[0][2], tables[1], tables[2], tables[3]
@@ -311,7 +311,7 @@ def transfer(state, at, tables, index):
             state[at[BLOCKED] + seats[legs[leg, end], DEVICE]] = arrival
 
 
-@njit(cache=True)
+@kernel
 def objective(state, at, tables):
     """Makespan or span of a finished game; FAR if it is stuck."""
     scalars, seats, ring_time = tables[0], tables[1], tables[4]
@@ -334,7 +334,7 @@ def objective(state, at, tables):
     return value + scalars[4]
 
 
-@njit(cache=True)
+@kernel
 def bound(state, at, tables):
     """No way of going on from `state` has a lower objective.
 
@@ -360,7 +360,7 @@ def bound(state, at, tables):
     return value + scalars[4]
 
 
-@njit(cache=True)
+@kernel
 def backward_time(scalars, seats, seat, whole):
     """The least time of a backward pass: B, or I (with W if `whole`)."""
     split = seats[seat, I_NS] + (seats[seat, W_NS] if whole and seats[seat, HAS_W] else 0)
@@ -369,7 +369,7 @@ def backward_time(scalars, seats, seat, whole):
     return min(seats[seat, B_NS], split) if scalars[1] else seats[seat, B_NS]
 
 
-@njit(cache=True)
+@kernel
 def relax(state, at, tables, begin_f, begin_i):
     """Fill in the earliest starts of the F and I (or B) yet to start; returns the earliest last end per seat."""
     scalars, seats, legs = tables[0], tables[1], tables[2]
@@ -403,7 +403,7 @@ def relax(state, at, tables, begin_f, begin_i):
     return last
 
 
-@njit(cache=True)
+@kernel
 def device_bound(state, at, tables, begin_f, begin_i, device):
     """Earliest end of all that a device has left, the work that is, and the least synchronisation that follows it."""
     scalars, seats, ring_time = tables[0], tables[1], tables[4]
@@ -432,7 +432,7 @@ def device_bound(state, at, tables, begin_f, begin_i, device):
     return end, work + late_work, sync
 
 
-@njit(cache=True)
+@kernel
 def count_pending(state, at, device, seat):
     """Number of W of a seat that have yet to start while their I has started."""
     pending, count = state[at[PENDING] + seat], 0

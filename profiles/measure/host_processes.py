@@ -1,0 +1,195 @@
+"""Processes that measure on this host, each a fork of one that has imported torch, which takes a second or two.
+
+`HostProcesses` starts that one when it is first needed. It does nothing else: it has no threads and has computed
+nothing, so that a fork is what a fresh process is after its imports.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPORTED = ("torch", "torch.distributed", "profiles.measure.load_model", "profiles.measure.repeated_runs")
+"""What all of them import sooner or later."""
+THREADS = {"OMP_NUM_THREADS": "1"}
+"""What torchrun sets where it is not set."""
+LENGTH = struct.Struct("!I")
+"""What goes before every order and every answer."""
+PAUSE_S = 0.02
+"""Between two looks whether a process has ended."""
+
+
+class HostProcess:
+    """A process that was started; as much of `subprocess.Popen` as is needed."""
+
+    def __init__(self, starter: "HostProcesses", pid: int) -> None:
+        self.pid = pid
+        self._starter = starter
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative if a signal ended it; None while it runs."""
+        if self._code is None:
+            self._code = self._starter.ask({"poll": self.pid})
+        return self._code
+
+    def kill(self) -> None:
+        """End it, and wait until it has ended."""
+        while self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            time.sleep(PAUSE_S)
+
+
+class HostProcesses:
+    """Starts processes, within a `with` block; who starts some ends them before it."""
+
+    def __init__(self, *, also: Sequence[str] = ()) -> None:
+        self._imported = (*IMPORTED, *also)
+        """Modules that it imports."""
+        self._connection: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connection is not None and self._process is not None:
+            self._connection.close()
+            self._process.wait()
+            self._connection = self._process = None
+
+    def start(
+        self, module: str, *arguments: str, environment: Mapping[str, str], files: tuple[int, int, int]
+    ) -> HostProcess:
+        """What `python -m module` does here with these arguments; `files`: standard input, output and error."""
+        order = {
+            "module": module,
+            "arguments": arguments,
+            "environment": THREADS | os.environ | dict(environment),
+            "folder": os.getcwd(),
+        }
+        return HostProcess(self, int(self.ask(order, files)))
+
+    def start_ranks(self, module: str, *arguments: str, count: int, folder: Path) -> list[HostProcess]:
+        """So many processes that are to meet, as torchrun would start them; each writes what it says to `logN`."""
+        started = list[HostProcess]()
+        for rank in range(count):
+            own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+            environment = {name: str(value) for name, value in own.items()}
+            with open(folder / f"log{rank}", "wb") as log, open(os.devnull, "rb") as nothing:
+                files = nothing.fileno(), log.fileno(), log.fileno()
+                started.append(self.start(module, *arguments, environment=environment, files=files))
+        return started
+
+    def ask(self, order: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
+        """The answer to an order; raises ValueError if nobody is there to give one."""
+        connection = self._connect()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            _send(connection, order, files)
+            if heard := _receive(connection):
+                return heard[0]
+        raise ValueError("the process that starts others to measure has ended, and said why above")
+
+    def _connect(self) -> socket.socket:
+        if self._connection is None:
+            self._connection, theirs = socket.socketpair()
+            paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "profiles.measure.host_processes", str(theirs.fileno()), *self._imported],
+                    env=THREADS | os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
+        return self._connection
+
+
+def _send(connection: socket.socket, message: Any, files: Sequence[int] = ()) -> None:
+    text = json.dumps(message).encode()
+    socket.send_fds(connection, [LENGTH.pack(len(text))], files)
+    connection.sendall(text)
+
+
+def _receive(connection: socket.socket) -> tuple[Any, list[int]] | None:
+    """A message and the files that came with it; None at the end."""
+    length, files, _, _ = socket.recv_fds(connection, LENGTH.size, 3)
+    if not length:
+        return None
+    with connection.makefile("rb", buffering=0) as stream:
+        text = b""
+        while len(text) < LENGTH.unpack(length)[0]:
+            text += stream.read(LENGTH.unpack(length)[0] - len(text))
+    return json.loads(text), files
+
+
+def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Carry out orders until nobody gives any; in a fork, the order of what to become, and its files."""
+    codes: dict[int, int] = {}
+    while heard := _receive(connection):
+        order, files = heard
+        if "module" not in order:
+            _send(connection, _poll(order["poll"], codes))
+            continue
+        pid = os.fork()
+        if not pid:
+            connection.close()
+            return order, files
+        for file in files:
+            os.close(file)
+        _send(connection, pid)
+    return None
+
+
+def _poll(pid: int, codes: dict[int, int]) -> int | None:
+    if pid not in codes:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if not ended:
+            return None
+        codes[pid] = os.waitstatus_to_exitcode(status)
+    return codes[pid]
+
+
+def _become(order: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Be what `python -m module` is, in its folder, environment and files."""
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    found = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = ["", *found, *(path for path in sys.path if path not in ("", *found))]
+    sys.argv = [order["module"], *order["arguments"]]
+    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+
+
+def main(number: str, *modules: str) -> None:
+    """Import, and start what is asked for; what is imported never becomes garbage: no fork looks through it."""
+    mine: tuple[dict[str, Any], list[int]] | None = None
+    with suppress(KeyboardInterrupt), socket.socket(fileno=int(number)) as connection:
+        for module in modules:
+            importlib.import_module(module)
+        gc.freeze()
+        mine = _serve(connection)
+    if mine is not None:
+        _become(*mine)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
