@@ -126,7 +126,7 @@ def main() -> None:
             "replication and two stages per device, as by default; `replicas`: one stage per device;",
             "`chunks`: no replication; `one stage`: neither. Proved by `certificate`: the certified bound equals the",
             "makespan; by `complete search`: every partition, mapping and order was closed by a compiled tree, by",
-            "enumeration or by CP-SAT: the claimed bound equals the makespan. `two-level`: two hosts of two devices.",
+            "enumeration or by branch and bound, not by CP-SAT's word alone; the claimed bound equals the makespan. `two-level`: two hosts of two devices.",
             "",
         ],
         header=HEADER,
