@@ -24,13 +24,13 @@ def make_row() -> Problem:
     return make_problem(layers, [make_link("d0 d1", latency=1)], edge_bytes=4, num_microbatches=3, memory_bytes=1_000)
 
 
-def make_turns(problem: Problem | None = None, *, case: CaseParams = CaseParams(), **exact: Any) -> ExactTurns:
+def make_turns(problem: Problem | None = None, *, case: CaseParams | None = None, **exact: Any) -> ExactTurns:
     run = SearchState(
         problem or make_row(),
         Limits(max_rounds=1),
         on_progress=lambda _: None,
         should_stop=lambda: False,
-        params=SearchParams(exact=ExactParams(**exact), case=case),
+        params=SearchParams(exact=ExactParams(**exact), case=case or CaseParams()),
     )
     return ExactTurns(run, Searcher(run.instance))
 
