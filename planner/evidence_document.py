@@ -22,7 +22,7 @@ _DEPTH = 3
 
 
 def read_evidence(reader: DocumentReader) -> Evidence:
-    """The evidence of a plan; raises ValueError that names what is unknown, missing, of a wrong type or out of range."""
+    """The evidence of a plan; raises ValueError with what is unknown, missing, of a wrong type or out of range."""
     evidence = read_record(Evidence, reader)
     for name, words in WORDS.items():
         _one_of(reader.get(name, str), words)

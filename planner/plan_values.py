@@ -37,7 +37,7 @@ WORDS: dict[str, tuple[str, ...]] = {
         "no_improvement",
         "user",
         "internal_error",
-    ),  # fmt: skip
+    ),
 }
 """Texts of the evidence that are one of a few."""
 

@@ -579,7 +579,7 @@ def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> N
 
 
 def _count_submitted(cursor: Cursor, key_id: str | None, tenant: str, *, since: float) -> int:
-    """Jobs that came with the key (of the tenant, without one) after that moment, whether they are still there or not."""
+    """Jobs that came with the key (of the tenant, without one) after that moment, deleted ones included."""
     whose, value = ("tenant", tenant) if key_id is None else ("key_id", key_id)
     count = 0
     for table in ("jobs", "deleted_jobs"):
@@ -728,7 +728,7 @@ def _serve(cursor: Cursor, tenant: str, *, now: float) -> None:
 
 
 def _forget_rest(cursor: Cursor, gone: Sequence[Row], *, now: float) -> None:
-    """What belongs to jobs (id, tenant, key, submitted) whose rows are gone; their submissions count for an hour yet."""
+    """What belongs to jobs (id, tenant, key, submitted) whose rows are gone; their submissions count for an hour."""
     cursor.execute("DELETE FROM deleted_jobs WHERE created_at <= ?", (now - HOUR_S,))
     for job_id, tenant, key_id, created_at in gone:
         if created_at > now - HOUR_S:

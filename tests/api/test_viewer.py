@@ -350,6 +350,7 @@ def test_the_plan_in_one_sentence(shown: Page):
         ["1", "gpu1"],
     ]
     assert "busiest link" in shown.text("machine")
+    assert len(shown.browser.find_elements(By.CSS_SELECTOR, ".memory-rows path.area")) == 2
 
 
 @pytest.mark.parametrize(
@@ -358,17 +359,17 @@ def test_the_plan_in_one_sentence(shown: Page):
         (
             {"solver_bound_ns": 31_000_000, "proved_by": "complete search", "solution_status": "optimal"},
             "proved to be the fastest there is (by a complete search; its certificate leaves 3.2 %), fits",
-            "PROVED OPTIMAL BY\ncomplete search",
+            "proved optimal by\ncomplete search",
         ),
         (
             {"solver_bound_ns": 31_000_000},
             "at most 3.2 % from perfect (a solver claims that nothing is faster), fits",
-            "BOUND CLAIMED BY A SOLVER\n31.00 ms",
+            "bound claimed by a solver\n31.00 ms",
         ),
         (
             {"solver_bound_ns": 30_690_000},
             "at most 3.2 % from perfect (1.0 %, claims a solver), fits",
-            "BOUND CLAIMED BY A SOLVER\n30.69 ms",
+            "bound claimed by a solver\n30.69 ms",
         ),
     ],
 )
@@ -379,8 +380,7 @@ def test_who_says_what_is_said(page: Page, evidence: dict[str, Any], sentence: s
     stated = replace(plan, evidence=replace(plan.evidence, **evidence))
     page.show(render_picture(problem, stated, timeline=timeline))
     assert sentence in page.text("headline")
-    assert figure.lower() in page.text("figures").lower()
-    assert len(shown.browser.find_elements(By.CSS_SELECTOR, ".memory-rows path.area")) == 2
+    assert figure in page.text("figures").lower()
 
 
 def test_hover_explains_an_action(shown: Page):

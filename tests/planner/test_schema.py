@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from planner.plan import Plan
-from planner.problem import Options, Problem
 from planner.plan_values import RANGES
+from planner.problem import Options, Problem
 from planner.schema import _FORMS, KINDS, DocumentKind, definitions, document_schema
 from profiles.canonical_json import to_plain
 from profiles.load import parse_workload, workload_of
