@@ -337,6 +337,8 @@ def _render_cost(problem: Problem, plan_rental: RentalResult) -> str:
 def _render_claim(evidence: Evidence, claimed_ns: int) -> str:
     """What a solver says, and who says so."""
     solver = evidence.solver_versions.get("complete model")
+    if solver is None and evidence.stopped_by == "complete_search":
+        return "the complete search found nothing faster, but some cases only a solver closed: that is its word"
     if solver is None:
         return f"the complete search, not at its end, rules out less than {render_ms(claimed_ns)} ms"
     return f"{solver} claims that nothing is below {render_ms(claimed_ns)} ms, which is not proved here"

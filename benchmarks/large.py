@@ -45,12 +45,12 @@ class Row:
 
 
 ROWS = (
-    Row(family="chain-200x64-m256-loose-sparse-four", limit_s=120, first_s=5, gap=0.1),
+    Row(family="chain-200x64-m256-loose-sparse-four", limit_s=120, first_s=5, gap=0.05),
     Row(family="chain-200x64-m256-mid-two-level-classes", limit_s=120, first_s=5, gap=0.1),
     Row(family="chain-200x64-m256-tight-random-different", limit_s=120, first_s=5, gap=0.1),
     Row(family="chain-200x64-m256-tight-homogeneous-equal", limit_s=120, first_s=5, gap=0.1),
-    Row(family="chain-1000x1024-m1024-mid-sparse-four", limit_s=26, first_s=30, total_s=30),
-    Row(family="chain-1000x1024-m1024-loose-sparse-four", limit_s=26, first_s=30, total_s=30),
+    Row(family="chain-1000x1024-m1024-mid-sparse-four", limit_s=26, first_s=20, total_s=30),
+    Row(family="chain-1000x1024-m1024-loose-sparse-four", limit_s=26, first_s=20, total_s=30),
 )
 
 

@@ -8,7 +8,7 @@ PUBLISHED_V_HALF = {8: 80_500}
 """Makespan in microseconds of V-Half as published, F = I = W = 1000 us per device, transfers free, M = 3 D: the bubble
 .1056 for eight devices."""
 
-MAX_GAP = 0.10
+MAX_GAP = 0.04
 """The target."""
 
 

@@ -3,20 +3,19 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
-from planner.actions import parse_action
+from planner.document_reader import DocumentReader
+from planner.evidence_document import read_evidence
 from planner.plan import (
     PLAN_FORMAT,
     SHARDS,
-    BaselineResult,
     Evidence,
     ImproverTally,
     Plan,
     ProblemReference,
     RecomputeMap,
-    RentalResult,
     Shard,
     Share,
     SizeResult,
@@ -150,7 +149,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
     """Build a plan from the parsed document; raises ValueError as `parse_plan` does."""
-    top = _DocumentReader(document, dict, source=source, path="")
+    top = DocumentReader(document, dict, source=source, path="")
     if top.get("format", str).value != PLAN_FORMAT:
         raise top.get("format", str).error(f"is not {PLAN_FORMAT!r}; convert the document or use a matching version")
     evidence = top.optional("evidence", dict)
@@ -161,17 +160,17 @@ def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
             device: tuple(item.action() for item in top.get("schedule", dict).get(device, list).items(str))
             for device in top.get("schedule", dict).value
         },
-        evidence=None if evidence is None else _read_evidence(evidence),
+        evidence=None if evidence is None else read_evidence(evidence),
         dealing=_read_dealing(top.optional("dealing", list)),
     )
 
 
-def _read_dealing(reader: "_DocumentReader | None") -> tuple[tuple[int, ...], ...]:
+def _read_dealing(reader: DocumentReader | None) -> tuple[tuple[int, ...], ...]:
     """Whether it deals every microbatch once is for the verifier to say."""
     return () if reader is None else tuple(_read_sizes(hand) or () for hand in reader.items(list))
 
 
-def _read_problem(reader: "_DocumentReader") -> ProblemReference:
+def _read_problem(reader: DocumentReader) -> ProblemReference:
     return ProblemReference(
         profile=reader.get("profile", str).value,
         profile_sha256=reader.get("profile_sha256", str).value,
@@ -185,15 +184,15 @@ def _read_problem(reader: "_DocumentReader") -> ProblemReference:
     )
 
 
-def _value(reader: "_DocumentReader | None") -> Any:
+def _value(reader: DocumentReader | None) -> Any:
     return None if reader is None else reader.value
 
 
-def _read_sizes(reader: "_DocumentReader | None") -> tuple[int, ...] | None:
+def _read_sizes(reader: DocumentReader | None) -> tuple[int, ...] | None:
     return None if reader is None else tuple(item.value for item in reader.items(int))
 
 
-def _read_stage(reader: "_DocumentReader") -> Stage:
+def _read_stage(reader: DocumentReader) -> Stage:
     replicas = tuple(
         tuple(item.value for item in group.items(str)) for group in reader.get("replicas", list).items(list)
     )
@@ -208,7 +207,7 @@ def _read_stage(reader: "_DocumentReader") -> Stage:
     )
 
 
-def _read_recompute(reader: "_DocumentReader") -> bool | RecomputeMap:
+def _read_recompute(reader: DocumentReader) -> bool | RecomputeMap:
     given = reader.optional("recompute", object)
     if given is None or isinstance(given.value, bool):
         return given is not None and bool(given.value)
@@ -217,7 +216,7 @@ def _read_recompute(reader: "_DocumentReader") -> bool | RecomputeMap:
     return tuple((name, given.get(name, str).value) for name in given.value)
 
 
-def _read_shard(reader: "_DocumentReader", *, num_replicas: int) -> Shard:
+def _read_shard(reader: DocumentReader, *, num_replicas: int) -> Shard:
     given = reader.optional("shard", str)
     found: Shard | None = "none" if given is None else next((each for each in SHARDS if each == given.value), None)
     if given is not None and found is None:
@@ -228,129 +227,14 @@ def _read_shard(reader: "_DocumentReader", *, num_replicas: int) -> Shard:
     return found
 
 
-def _read_shares(reader: "_DocumentReader", key: str) -> tuple[Share, ...]:
+def _read_shares(reader: DocumentReader, key: str) -> tuple[Share, ...]:
     shares = reader.optional(key, list)
     return () if shares is None else tuple(_read_share(item) for item in shares.items(dict))
 
 
-def _read_share(reader: "_DocumentReader") -> Share:
+def _read_share(reader: DocumentReader) -> Share:
     numbers = [item.value for item in reader.get("share", list).items(int)]
     if len(numbers) != 2 or min(numbers) < 1:
         raise reader.get("share", list).error("is not two positive integers, as [1, 2]; see the plan format")
     group = tuple(item.value for item in reader.get("group", list).items(str))
     return Share(group=group, numerator=numbers[0], denominator=numbers[1])
-
-
-def _read_evidence(reader: "_DocumentReader") -> Evidence:
-    """Evidence is taken as it stands: the verifier recomputes whatever matters."""
-    required = (
-        field.name for field in fields(Evidence) if field.default is MISSING and field.default_factory is MISSING
-    )
-    values = {name: reader.get(name, object).value for name in required}
-    proof, assumed = reader.optional("proved_by", str), reader.optional("assumed_divisible", list)
-    values["proved_by"] = None if proof is None else proof.value
-    values["assumed_divisible"] = None if assumed is None else tuple(item.value for item in assumed.items(int))
-    if (timings := reader.optional("timings", dict)) is not None:
-        values["timings"] = {str(key): timings.get(key, str).value for key in timings.value}
-    if (bucket := reader.optional("bucket_bytes", int)) is not None:
-        values["bucket_bytes"] = bucket.value
-    if (threads := reader.optional("threads", int)) is not None:
-        values["threads"] = threads.value
-    if (params := reader.optional("search_params", dict)) is not None:
-        values["search_params"] = params.value
-    if (improvers := reader.optional("improvers", list)) is not None:
-        values["improvers"] = tuple(_read_tally(item) for item in improvers.items(dict))
-    if (sizes := reader.optional("sizes", list)) is not None:
-        values["sizes"] = tuple(_read_size(item) for item in sizes.items(dict))
-    if (rental := reader.optional("rental", dict)) is not None:
-        values["rental"] = _read_rental(rental)
-    values["baselines"] = tuple(_read_baseline(item) for item in reader.get("baselines", list).items(dict))
-    values["interpolated_costs"] = tuple(item.value for item in reader.get("interpolated_costs", list).items(str))
-    return Evidence(**values)
-
-
-def _read_tally(reader: "_DocumentReader") -> ImproverTally:
-    seconds = reader.optional("seconds", object)
-    return ImproverTally(
-        name=reader.get("name", str).value,
-        turns=reader.get("turns", int).value,
-        seconds=None if seconds is None else seconds.value,
-        improvements=reader.get("improvements", int).value,
-        gain_ns=reader.get("gain_ns", int).value,
-    )
-
-
-def _read_size(reader: "_DocumentReader") -> SizeResult:
-    known = {field.name for field in fields(SizeResult)}
-    stated = {key: value for key, value in reader.value.items() if key in known}
-    absent: dict[str, Any] = {"objective_ns": None, "lower_bound_ns": None}
-    return SizeResult(
-        **absent
-        | stated
-        | {
-            "microbatch_size": reader.get("microbatch_size", int).value,
-            "num_microbatches": reader.get("num_microbatches", int).value,
-            "state": reader.get("state", str).value,
-        }
-    )
-
-
-def _read_rental(reader: "_DocumentReader") -> RentalResult:
-    """Figures are taken as they stand, as all evidence is."""
-    figures = {name: reader.get(name, object).value for name in ("price_per_hour", "cost", "lower_bound", "gap")}
-    return RentalResult(
-        devices=tuple(item.value for item in reader.get("devices", list).items(str)),
-        certificate=reader.get("certificate", dict).value,
-        **figures,
-    )
-
-
-def _read_baseline(reader: "_DocumentReader") -> BaselineResult:
-    reader.get("name", str), reader.get("makespan_ns", object)
-    known = {field.name for field in fields(BaselineResult)}
-    return BaselineResult(**{key: value for key, value in reader.value.items() if key in known})
-
-
-class _DocumentReader:
-    """A value of a parsed document together with the path that led to it."""
-
-    def __init__(self, value: Any, kind: type, *, source: str, path: str) -> None:
-        self.source, self.path, self.value = source, path, value
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise self.error(f"is not {_KIND_NAMES[kind]}; see the plan format")
-
-    def error(self, problem: str) -> ValueError:
-        return ValueError(f"{self.source}: {self.path or 'the document'} = {repr(self.value)[:60]} {problem}")
-
-    def get(self, key: str, kind: type) -> "_DocumentReader":
-        if key not in self.value:
-            raise ValueError(f"{self.source}: {self._at(key)} is missing; see the plan format")
-        return _DocumentReader(self.value[key], kind, source=self.source, path=self._at(key))
-
-    def optional(self, key: str, kind: type) -> "_DocumentReader | None":
-        return None if self.value.get(key) is None else self.get(key, kind)
-
-    def items(self, kind: type) -> list["_DocumentReader"]:
-        return [
-            _DocumentReader(item, kind, source=self.source, path=f"{self.path}[{index}]")
-            for index, item in enumerate(self.value)
-        ]
-
-    def action(self) -> Any:
-        try:
-            return parse_action(self.value)
-        except ValueError as error:
-            raise ValueError(f"{self.source}: {self.path}: {error}") from None
-
-    def _at(self, key: str) -> str:
-        return f"{self.path}.{key}" if self.path else key
-
-
-_KIND_NAMES = {
-    dict: "an object",
-    list: "an array",
-    str: "a string",
-    int: "an integer",
-    bool: "true or false",
-    object: "a value",
-}

@@ -232,8 +232,9 @@ class Evidence:
     solution_status: str
     """`optimal` (`proved_by` says how that is known) or `feasible`."""
     stopped_by: str
-    """`proof` (the certificate closes the gap), `complete_search` (no partition, mapping or order is left), `gap`,
-    `time`, `rounds`, `no_improvement`, `user`, or `internal_error` (the search broke off)."""
+    """`proof` (the certificate closes the gap), `complete_search` (no partition, mapping or order is left), `solver`
+    (it claims that nothing is better), `gap`, `time`, `rounds`, `no_improvement`, `user`, or `internal_error` (the
+    search broke off)."""
     source: str
     """Which part of the planner found the plan."""
     baselines: tuple[BaselineResult, ...]

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from planner.actions import ACTION_TEXT
 from planner.plan import PLAN_FORMAT, Plan
+from planner.plan_values import PARAMETER_NAME, TIMINGS, WORDS, range_of
 from planner.problem import Options
 from profiles.class_schema import DRAFT, definitions_of, references
 from profiles.field_rules import MAX_NAME_LENGTH, JsonSchema
@@ -28,7 +29,6 @@ _DOCUMENTS: dict[str, tuple[str, str]] = {
 _NAME: JsonSchema = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH}
 _NAMES: JsonSchema = {"type": "array", "minItems": 1, "uniqueItems": True, "items": _NAME}
 _SHA256: JsonSchema = {"pattern": "^[0-9a-f]{64}$"}
-_MEASURED: JsonSchema = {"enum": ["measured", "measured in part", "not measured"]}
 _ACTION: JsonSchema = {"type": "string", "pattern": f"^{ACTION_TEXT.pattern}$", "examples": ["2F0"]}
 
 _FORMS: dict[str, dict[str, JsonSchema]] = {
@@ -60,21 +60,14 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
     "BaselineResult": {"name": {"minLength": 1}},
     "Evidence": {
         "peak_bytes": {"propertyNames": _NAME, "additionalProperties": {"type": "integer", "minimum": 0}},
-        "solution_status": {"enum": ["optimal", "feasible"]},
-        "stopped_by": {
-            "enum": ["proof", "complete_search", "gap", "time", "rounds", "no_improvement", "user", "internal_error"]
-        },
+        **{name: {"enum": list(words)} for name, words in WORDS.items()},
         "timings": {
             "additionalProperties": False,
-            "properties": {
-                "conditions": {"enum": ["busy", "alone", "not stated"]},
-                "action_overhead": _MEASURED,
-                "message_overhead": _MEASURED,
-            },
+            "properties": {name: {"enum": list(words)} for name, words in TIMINGS.items()},
         },
         "search_params": {
             "minProperties": 1,
-            "propertyNames": {"pattern": "^[a-z_]+\\.[a-z_]+$"},
+            "propertyNames": {"pattern": PARAMETER_NAME},
             "additionalProperties": {"anyOf": [{"type": "number"}, {"type": "array", "minItems": 1}]},
         },
         "verdict": {
@@ -83,39 +76,13 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
         },
     },
 }
-"""What the classes of a plan, which read it leniently, do not say: the verifier does."""
+"""What the classes of a plan do not say: its reader and the verifier do."""
 
 _WITH_SHARDS: JsonSchema = {
     "if": {"properties": {"shard": {"const": "optimizer"}}, "required": ["shard"]},
     "then": {"properties": {"replicas": {"minItems": 2}}},
 }
 """One replica has nobody to shard with."""
-
-_RANGES: dict[str, tuple[int, int | None, str]] = {
-    "num_microbatches": (1, None, "microbatches"),
-    "microbatch_size": (1, None, "samples"),
-    "microbatch_sizes": (1, None, "samples"),
-    "microbatches": (1, None, "samples"),
-    "global_batch_size": (1, None, "samples"),
-    "samples": (1, None, "samples"),
-    "rounds": (0, None, "rounds"),
-    "bubble": (0, 1, "fraction"),
-    "gap": (0, 1, "fraction"),
-    "price_per_hour": (0, None, "money per hour"),
-    "cost": (0, None, "money"),
-    "lower_bound": (0, None, "money"),
-    "peak_fraction": (0, None, "fraction"),
-    "seed": (0, None, ""),
-    "threads": (1, None, "threads"),
-    "turns": (0, None, "turns"),
-    "seconds": (0, None, "seconds"),
-    "improvements": (0, None, "plans"),
-    "assumed_divisible": (0, None, "stage numbers"),
-}
-"""Least, most and unit of the numbers of a plan whose names do not end in their unit."""
-
-_ENDINGS = {"_ns": "nanoseconds", "_bytes": "bytes"}
-"""Units that end a name; such numbers are not negative."""
 
 
 def document_schema(kind: DocumentKind) -> JsonSchema:
@@ -182,10 +149,9 @@ def _plan_definitions(ref_template: str) -> dict[str, JsonSchema]:
 
 def _ranged(name: str, part: JsonSchema) -> JsonSchema:
     """The numbers of a field with their range; the unit is said in the description."""
-    measured = {ending: (0, None, unit) for ending, unit in _ENDINGS.items() if name.endswith(ending)}
-    if not measured and name not in _RANGES:
+    if (found := range_of(name)) is None:
         return part
-    least, most, unit = _RANGES.get(name) or next(iter(measured.values()))
+    least, most, unit = found
     limits = {"minimum": least} | ({} if most is None else {"maximum": most})
     return {**_limited(part, limits), "description": part["description"] + (f" Unit: {unit}." if unit else "")}
 

@@ -139,6 +139,7 @@ def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None
         "gap": evidence.objective_gap,
         "solution_status": evidence.solution_status,
         "stopped_by": evidence.stopped_by,
+        "solver_bound_ns": evidence.solver_bound_ns,
         "source": evidence.source,
     }
 

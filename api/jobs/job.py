@@ -88,7 +88,7 @@ class Quota:
     unfinished_jobs: int
     """Jobs of the tenant that may be queued or running."""
     hourly_jobs: int
-    """Jobs that may be submitted within an hour with the key (by the tenant, without one)."""
+    """Jobs that may be submitted within an hour with the key (by the tenant, without one), deleted ones included."""
     stored_bytes: int
     """Bytes of requests, plans and what was made of them that the tenant's jobs may hold."""
 
@@ -141,6 +141,8 @@ class Job:
     """Words between spaces, one at either end as well; empty: none."""
     profile_sha256: str | None
     """SHA-256 of the profile; None where an earlier release stored the job."""
+    solver_bound_ns: int | None
+    """What a complete search or a solver claims that no plan is below, once the job has ended."""
 
     @property
     def is_finished(self) -> bool:
@@ -174,6 +176,7 @@ class Outcome:
     lower_bound_ns: int | None = None
     gap: float | None = None
     source: str | None = None
+    solver_bound_ns: int | None = None
     error: dict[str, Any] | None = None
     """`code` and `detail` of what went wrong."""
 

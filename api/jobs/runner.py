@@ -141,11 +141,17 @@ def identity(job: Job) -> dict[str, Any]:
     return {"job": job.id, "request_id": job.request_id, "tenant": job.tenant}
 
 
+_KEPT = (
+    *("plan", "incumbent_ns", "lower_bound_ns", "gap", "solution_status", "stopped_by", "source"),
+    "solver_bound_ns",
+)
+"""What of a solver's last word stands with its job."""
+
+
 def outcome_of(answer: dict[str, Any]) -> Outcome:
     """The last word of a solver as the end of its job."""
     if answer["event"] == "done":
-        kept = ("plan", "incumbent_ns", "lower_bound_ns", "gap", "solution_status", "stopped_by", "source")
-        return Outcome(state="succeeded", **{name: answer[name] for name in kept})
+        return Outcome(state="succeeded", **{name: answer[name] for name in _KEPT})
     error = {"code": answer["code"], "detail": answer["detail"]}
     if answer["code"] == "infeasible":
         return Outcome(state="failed", solution_status="infeasible", stopped_by="proof", error=error)

@@ -17,6 +17,9 @@ from api.jobs.store_schema import bring_up_to_date
 BATCH, BATCH_BYTES = 20, 32 * 2**20
 """Jobs that expire in one transaction, and what they may hold together; a larger one goes alone."""
 
+HOUR_S = 3600.0
+"""How long a submission counts."""
+
 KEPT = 30
 """Incumbents of a job that are kept, the latest ones, to look back at."""
 
@@ -391,11 +394,11 @@ class SqlStore:
     def forget(self, job_id: str, tenant: str) -> bool:
         """The row goes, and with it the lease of whoever works on it."""
         with self.database.transaction() as cursor:
-            cursor.execute("DELETE FROM jobs WHERE id = ? AND tenant = ?", (job_id, tenant))
-            is_gone = cursor.rowcount == 1
-            if is_gone:
-                _forget_rest(cursor, [job_id])
-            return is_gone
+            returned = "RETURNING id, tenant, key_id, created_at"
+            cursor.execute(f"DELETE FROM jobs WHERE id = ? AND tenant = ? {returned}", (job_id, tenant))
+            gone = cursor.fetchall()
+            _forget_rest(cursor, gone, now=self.database.now())
+            return bool(gone)
 
     def expire(self, *, older_than_s: float) -> int:
         """Finished, old and not pinned, a few in a transaction and with pauses, so that nobody waits long for it."""
@@ -428,10 +431,11 @@ class SqlStore:
             if not chosen:
                 return 0
             marks = ", ".join("?" * len(chosen))
-            cursor.execute(f"DELETE FROM jobs WHERE id IN ({marks}) AND is_pinned = 0 RETURNING id", chosen)
-            ids = [row[0] for row in cursor.fetchall()]
-            _forget_rest(cursor, ids)
-            return len(ids)
+            returned = "RETURNING id, tenant, key_id, created_at"
+            cursor.execute(f"DELETE FROM jobs WHERE id IN ({marks}) AND is_pinned = 0 {returned}", chosen)
+            gone = cursor.fetchall()
+            _forget_rest(cursor, gone, now=self.database.now())
+            return len(gone)
 
     # ------------------------------------------------------------ counting
 
@@ -441,9 +445,9 @@ class SqlStore:
 
     def count_since(self, key_id: str | None, tenant: str, *, seconds: float) -> int:
         """Submitted lately."""
-        whose, value = ("tenant", tenant) if key_id is None else ("key_id", key_id)
         since = self.database.now() - seconds
-        return self._count(f"SELECT COUNT(*) FROM jobs WHERE {whose} = ? AND created_at > ?", value, since)
+        with self.database.transaction(is_writing=False) as cursor:
+            return _count_submitted(cursor, key_id, tenant, since=since)
 
     def count_states(self) -> dict[str, int]:
         """Only states that occur."""
@@ -563,18 +567,25 @@ def _insert(cursor: Cursor, job: NewJob, *, now: float) -> None:
 def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> None:
     """Raise QuotaError for one job too many; what is rolled back with it leaves nothing behind."""
     unfinished = "SELECT COUNT(*) FROM jobs WHERE tenant = ? AND state IN ('queued', 'running')"
-    whose, value = ("tenant", job.tenant) if job.key_id is None else ("key_id", job.key_id)
-    lately = f"SELECT COUNT(*) FROM jobs WHERE {whose} = ? AND created_at > ?"
     held = "SELECT COALESCE(SUM(request_bytes + plan_bytes + drawn_bytes), 0) FROM jobs WHERE tenant = ?"
     cursor.execute(unfinished, (job.tenant,))
     if _first(cursor.fetchone()) >= quota.unfinished_jobs:
         raise QuotaError("too_many_jobs", quota.unfinished_jobs)
-    cursor.execute(lately, (value, now - 3600.0))
-    if _first(cursor.fetchone()) >= quota.hourly_jobs:
+    if _count_submitted(cursor, job.key_id, job.tenant, since=now - HOUR_S) >= quota.hourly_jobs:
         raise QuotaError("hourly_limit", quota.hourly_jobs)
     cursor.execute(held, (job.tenant,))
     if _first(cursor.fetchone()) + len(job.request.encode()) > quota.stored_bytes:
         raise QuotaError("too_many_bytes", quota.stored_bytes)
+
+
+def _count_submitted(cursor: Cursor, key_id: str | None, tenant: str, *, since: float) -> int:
+    """Jobs that came with the key (of the tenant, without one) after that moment, deleted ones included."""
+    whose, value = ("tenant", tenant) if key_id is None else ("key_id", key_id)
+    count = 0
+    for table in ("jobs", "deleted_jobs"):
+        cursor.execute(f"SELECT COUNT(*) FROM {table} WHERE {whose} = ? AND created_at > ?", (value, since))
+        count += _first(cursor.fetchone())
+    return count
 
 
 def _tell(cursor: Cursor, job_id: str, *, kind: str, now: float, data: dict[str, Any]) -> None:
@@ -644,8 +655,8 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
     cursor.execute(
         "UPDATE jobs SET state = ?, stopped_by = ?, solution_status = ?, error = ?, finished_at = ?, "
         "incumbent_ns = COALESCE(?, incumbent_ns), lower_bound_ns = COALESCE(?, lower_bound_ns), "
-        "gap = COALESCE(?, gap), source = COALESCE(?, source), worker = NULL, lease_until = NULL, phase = NULL, "
-        "version = version + 1 WHERE id = ?",
+        "gap = COALESCE(?, gap), source = COALESCE(?, source), solver_bound_ns = ?, worker = NULL, "
+        "lease_until = NULL, phase = NULL, version = version + 1 WHERE id = ?",
         (
             outcome.state,
             outcome.stopped_by,
@@ -656,6 +667,7 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
             outcome.lower_bound_ns,
             outcome.gap,
             outcome.source,
+            outcome.solver_bound_ns,
             job_id,
         ),
     )
@@ -715,7 +727,13 @@ def _serve(cursor: Cursor, tenant: str, *, now: float) -> None:
     )
 
 
-def _forget_rest(cursor: Cursor, job_ids: Sequence[str]) -> None:
-    for job_id in job_ids:
+def _forget_rest(cursor: Cursor, gone: Sequence[Row], *, now: float) -> None:
+    """What belongs to jobs (id, tenant, key, submitted) whose rows are gone; their submissions count for an hour."""
+    cursor.execute("DELETE FROM deleted_jobs WHERE created_at <= ?", (now - HOUR_S,))
+    for job_id, tenant, key_id, created_at in gone:
+        if created_at > now - HOUR_S:
+            cursor.execute(
+                "INSERT INTO deleted_jobs (tenant, key_id, created_at) VALUES (?, ?, ?)", (tenant, key_id, created_at)
+            )
         for table in ("requests", "plans", "incumbents", "drawings", "events"):
             cursor.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))

@@ -6,9 +6,9 @@ earlier versions alone. The tests open stores that earlier releases wrote.
 
 from typing import Any, Protocol
 
-VERSION = 3
+VERSION = 4
 """Of the schema. 1: request texts stood in the rows of `jobs`. 2: no projects, tags, incumbents, drawings, workers,
-audit."""
+audit. 3: no bounds of solvers, no places of deleted jobs."""
 
 _LOOKS = (
     "CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (state, tenant, priority, created_at)",
@@ -33,8 +33,11 @@ TABLES = (
         incumbent_ns BIGINT, lower_bound_ns BIGINT, gap DOUBLE PRECISION, source TEXT, solution_status TEXT,
         stopped_by TEXT, error TEXT, plan_sha256 TEXT, request_id TEXT, project TEXT NOT NULL DEFAULT '',
         tags TEXT NOT NULL DEFAULT '', profile_sha256 TEXT, plan_bytes BIGINT NOT NULL DEFAULT 0,
-        drawn_bytes BIGINT NOT NULL DEFAULT 0)""",
+        drawn_bytes BIGINT NOT NULL DEFAULT 0, solver_bound_ns BIGINT)""",
     *_LOOKS,
+    """CREATE TABLE IF NOT EXISTS deleted_jobs (tenant TEXT NOT NULL, key_id TEXT,
+        created_at DOUBLE PRECISION NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS deleted_jobs_recent ON deleted_jobs (created_at)",
     "CREATE TABLE IF NOT EXISTS requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS plans (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
@@ -67,7 +70,7 @@ TABLES = (
 
 CONTENTS = (
     *("jobs", "requests", "plans", "incumbents", "drawings", "events", "idempotency", "tenants", "api_keys"),
-    *("audit", "webhooks", "deliveries"),
+    *("audit", "webhooks", "deliveries", "deleted_jobs"),
 )
 """The tables that a backup holds: all but who works just now and the version, which it states itself."""
 
@@ -93,6 +96,11 @@ STEPS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE idempotency ADD COLUMN created_at DOUBLE PRECISION NOT NULL DEFAULT 0",
         "UPDATE idempotency SET created_at = COALESCE((SELECT created_at FROM jobs WHERE id = job_id), 0)",
         "ALTER TABLE api_keys ADD COLUMN last_used_at DOUBLE PRECISION",
+    ),
+    3: (
+        "ALTER TABLE jobs ADD COLUMN solver_bound_ns BIGINT",
+        "UPDATE jobs SET solver_bound_ns = incumbent_ns "
+        "WHERE solution_status = 'optimal' AND stopped_by = 'complete_search'",
     ),
 }
 """What leads from a version to the next one."""

@@ -4,10 +4,10 @@ import json
 import re
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 from api.jobs.job import LABEL, MAX_TAGS
-from planner.progress import MAX_THREADS
+from planner.progress import MAX_THREADS, Method
 from planner.schema import definitions
 from profiles.workload import WORKLOAD_FORMAT
 
@@ -87,6 +87,12 @@ def _limits() -> Schema:
             "patience": {"type": ["integer", "null"], "minimum": 1, "maximum": 10**9},
             "patience_s": {"type": ["number", "null"]},
             "threads": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_THREADS},
+            "method": {
+                "enum": list(get_args(Method)),
+                "default": "auto",
+                "description": "Who looks for plans; cp-sat and ilp are a solver on one model with everything open.",
+            },
+            "solver": {**_TEXT, "description": "PuLP's name of the solver of the method ilp; null: HiGHS."},
         },
         required=[],
         additionalProperties=False,

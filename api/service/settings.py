@@ -41,7 +41,7 @@ class ClientLimits:
     tenant_streams: int = 200
     """Those of one tenant."""
     stored_bytes: int = 8 * 2**30
-    """Bytes that the stored requests of one tenant may have."""
+    """Bytes that the requests, plans and drawings of one tenant may have in the store."""
     inspections: int = 64
     """Checks and drawings that may wait for their turn."""
     max_wait_s: int = 60

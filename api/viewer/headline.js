@@ -39,11 +39,21 @@ function speedInWords(content, plan, own) {
 }
 
 function distanceInWords(content, plan, own) {
-  if (plan.figures.solutionStatus === "optimal") return "proved to be the fastest there is";
-  if (!isNumber(content.lowerBoundNs)) return "";
-  const gap = (own - content.lowerBoundNs) / own;
-  if (gap <= 0) return "proved to be the fastest there is";
-  return gap < 0.0005 ? "less than 0.1 % from perfect" : `at most ${inPercent(gap, gap < 0.0995 ? 1 : 0)} from perfect`;
+  const best = "proved to be the fastest there is", { solutionStatus, provedBy } = plan.figures;
+  const gap = isNumber(content.lowerBoundNs) ? (own - content.lowerBoundNs) / own : null;
+  if (solutionStatus === "optimal" && provedBy === "complete search" && gap > 0) return `${best} (by a complete search; its certificate leaves ${gapInWords(gap)})`;
+  if (solutionStatus === "optimal") return best;
+  if (gap === null) return "";
+  return gap <= 0 ? best : `${gap < 0.0005 ? gapInWords(gap) : `at most ${gapInWords(gap)}`} from perfect${claimInWords(content, plan, own)}`;
+}
+
+function gapInWords(gap) { return gap < 0.0005 ? "less than 0.1 %" : inPercent(gap, gap < 0.0995 ? 1 : 0); }
+
+// What a solver says beyond the bound that is proved.
+function claimInWords(content, plan, own) {
+  const { solverBoundNs } = plan.figures;
+  if (!isNumber(solverBoundNs) || solverBoundNs <= content.lowerBoundNs) return "";
+  return solverBoundNs >= own ? " (a solver claims that nothing is faster)" : ` (${inPercent((own - solverBoundNs) / own)}, claims a solver)`;
 }
 
 function roomInWords(plan) {

@@ -46,6 +46,8 @@ function figuresOf(content) {
     rows.push(["lower bound", [{ text: inMs(bound), note: typeof figures[0].boundKind === "string" ? figures[0].boundKind : "" }]]);
     rows.push(["gap to the bound", figures.map((f) => ({ text: inPercent((f[objective] - bound) / f[objective]) }))]);
   }
+  if (figures.some((f) => f.provedBy)) rows.push(["proved optimal by", figures.map((f) => ({ text: f.provedBy ?? "–" }))]);
+  if (figures.some((f) => isNumber(f.solverBoundNs))) rows.push(["bound claimed by a solver", figures.map((f) => ({ text: inMs(f.solverBoundNs) }))]);
   rows.push(["peak memory", content.plans.map((plan) => peakFigure(plan))]);
   if (figures.some((f) => "passed" in f)) rows.push(["verifier", figures.map((f) => verdictFigure(f))]);
   return rows;

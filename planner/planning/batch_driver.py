@@ -84,6 +84,7 @@ class _Sizes(Heats[SizeRun]):
         conclusion = Conclusion(
             bound=least_over_sizes({size: entry for size, entry in entries.items() if entry is not None}),
             solver_bound_ns=int(min(*claims, self.best_ns or 0)) if has_claim else None,
+            searched_ns=int(min(*(run.shown_ns for run in self.runs), self.best_ns or 0)) if has_claim else None,
             stopped_by=self.stopped_by(),
             sizes=tuple(run.result(self.best_ns, is_best=run is self.best) for run in self.runs),
         )

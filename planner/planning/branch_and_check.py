@@ -2,6 +2,8 @@
 
 The master (`solver_models.joint`) lists the partitions and mappings whose floor is below the incumbent; each is closed
 by its floor, by all of its orders, or by CP-SAT. What stays open when time is up bounds every plan from below.
+
+What only CP-SAT or the integer programme says is kept apart: it is a solver's claim, not a search of ours.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -36,13 +38,19 @@ class _Case:
     candidate: Candidate
     """Partition and mapping."""
     bound: int
-    """Nanoseconds that none of its orders beats."""
+    """Nanoseconds that none of its orders beats, if CP-SAT can be believed."""
+    proved: int
+    """The same by our own rules: its floor, branch and bound, or all of its orders."""
     instance: ScheduleInstance | None = None
     """The orders that are open, once they are asked for."""
     effort: float = 0.0
     """The most that was spent on it."""
     key: Hashable = None
     """Cases with equal keys have equal optima; None if unknown."""
+
+    def prove(self, bound: int) -> None:
+        """None of its orders is below `bound`, by rules of ours."""
+        self.bound, self.proved = max(self.bound, bound), max(self.proved, bound)
 
 
 def is_small(problem: Problem) -> bool:
@@ -88,6 +96,11 @@ class ExactSearch:
         self.incumbent_ns, self.seconds_left = incumbent_ns, seconds_left
         self.bound_ns: int | None = None
         """What no plan beats, if the solvers can be believed; None until the open cases are listed."""
+        self.proved_ns: int | None = None
+        """The same without what only a solver says."""
+        self.cases: list[_Case] = []
+        """Those of the last list, which has all below `threshold`."""
+        self.threshold = 0
         self.solver = ""
         """The solver that was asked for orders."""
         self.num_cases = self.num_orders = 0
@@ -98,7 +111,8 @@ class ExactSearch:
         """Nodes that the next attempt to list them may look at."""
         self.num_master_rounds = 0
         """Times that the integer programme was asked for the next case."""
-        self.settled: dict[Hashable, int] = {}
+        self.settled: dict[Hashable, tuple[int, int]] = {}
+        """By key, the largest bound and proved bound of a case."""
         has_all_groups = not list_groups(problem) or (
             lists_every_group(problem) and problem.options.max_stages_per_device == 1
         )
@@ -124,6 +138,11 @@ class ExactSearch:
         """Whether no plan that is searched can be better than the incumbent."""
         return self.bound_ns is not None and self.bound_ns >= self.below
 
+    @property
+    def is_proved(self) -> bool:
+        """Whether that needs nobody's word."""
+        return self.proved_ns is not None and self.proved_ns >= self.below
+
     def proposals(self, *, least: int) -> Iterator[Plan | None]:
         """Better plans as they are found; `least`: a bound that is known. Nothing where the problem is too large.
 
@@ -138,7 +157,8 @@ class ExactSearch:
             if opened is None:
                 yield None
                 continue
-            cases = [self._make_case(case) for case in opened]
+            self.cases = cases = [self._make_case(case) for case in opened]
+            self.threshold = threshold
             self.num_cases = max(self.num_cases, len(cases))
             self._rebound(threshold, cases)
             if self.below == LATEST or not (self.branches or self.num_orders):
@@ -147,10 +167,40 @@ class ExactSearch:
         if not self.is_closed and not self._is_over():
             yield from self._ask_master()
         if self.is_closed and self.below == LATEST and self.covers_all_plans:
+            how = "" if self.is_proved else ", some orders by a solver whose word it is,"
             raise InfeasibleProblemError(
-                "every partition, mapping and order was tried and none fits into memory: give more memory, fewer "
+                f"every partition, mapping and order was tried{how} and none fits into memory: give more memory, fewer "
                 "receive buffers, recomputation, or more stages per device"
             )
+
+    def close_again(self) -> Iterator[Plan | None]:
+        """Close what only CP-SAT closed by branch and bound, with more nodes than it was given before CP-SAT was asked.
+
+        Nothing where that would be too many nodes. A better plan is found only where CP-SAT was wrong.
+        """
+        for nodes in self.case_params.nodes_again if self.branches and self.is_closed else ():
+            claimed = self._claimed()
+            if not claimed or len(claimed) * nodes > self.case_params.most_nodes_again:
+                return
+            size = self.case_params.long_batch
+            for first in range(0, len(claimed), size):
+                if self._is_over():
+                    return
+                batch = claimed[first : first + size]
+                for better in self.window.map(partial(self._sequence, nodes=nodes, below=self.below), batch):
+                    yield None if better is None else self._to_plan(better)
+            self._claimed()
+            self._rebound(self.threshold, self.cases)
+
+    def _claimed(self) -> list[_Case]:
+        """Cases that only CP-SAT closed, of those alike the first; what is alike to a proved one is proved."""
+        first = dict[Hashable, _Case]()
+        for number, case in enumerate(self.cases):
+            if case.key is not None:
+                case.prove(self.settled.get(case.key, (0, 0))[1])
+            if case.proved < self.below:
+                first.setdefault((None, number) if case.key is None else case.key, case)
+        return list(first.values())
 
     def _rungs(self, least: int) -> Iterator[tuple[int, tuple[OpenCase, ...] | None]]:
         """Thresholds up to the incumbent with the open cases below them; None where these were too many to be listed.
@@ -227,7 +277,7 @@ class ExactSearch:
             return None
         is_closed, better = found
         if is_closed:
-            case.bound = max(case.bound, below if better is None else better.objective)
+            case.prove(below if better is None else better.objective)
             self._note(case)
         return better
 
@@ -261,7 +311,7 @@ class ExactSearch:
             )
             if answer is None or self.seconds_left() <= end:
                 return
-            self._rebound(below if answer.case is None else answer.bound, opened)
+            self._rebound(below if answer.case is None else answer.bound, opened, is_ours=False)
             if answer.case is None:
                 return
             case = self._make_case(answer.case)
@@ -281,7 +331,7 @@ class ExactSearch:
     def _settle_fully(self, case: _Case) -> Iterator[Plan | None]:
         """Lift the bound of one case as far as all efforts can."""
         floor = self.searcher.exact_floor(case.candidate)
-        case.bound = LATEST if floor is None else max(case.bound, floor)
+        case.prove(LATEST if floor is None else floor)
         for effort in self.case_params.efforts:
             for open_case in () if self._is_over() else self._next_batch([case], effort=effort):
                 yield self._settle(open_case, effort, below=self.below)
@@ -291,12 +341,18 @@ class ExactSearch:
 
     def _make_case(self, case: OpenCase) -> _Case:
         candidate = self.searcher.make_candidate(case.stage_of, case.groups, modes=case.modes)
-        return _Case(candidate=candidate, bound=case.floor)
+        return _Case(candidate=candidate, bound=case.floor, proved=case.floor)
 
-    def _rebound(self, threshold: int, cases: Sequence[_Case]) -> None:
-        """What is not open takes at least the incumbent, or the threshold that the cases were listed with."""
+    def _rebound(self, threshold: int, cases: Sequence[_Case], *, is_ours: bool = True) -> None:
+        """What is not open takes at least the incumbent, or the threshold that the cases were listed with.
+
+        `is_ours`: whether it was we who listed them, and not a solver.
+        """
         bound = min([threshold, self.below, *(case.bound for case in cases)])
         self.bound_ns = bound if self.bound_ns is None else max(bound, min(self.bound_ns, self.below))
+        if is_ours:
+            proved = min([threshold, self.below, *(case.proved for case in cases)])
+            self.proved_ns = proved if self.proved_ns is None else max(proved, min(self.proved_ns, self.below))
 
     def _find(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
         """Good orders of the most promising cases, by list scheduling and polishing."""
@@ -326,7 +382,9 @@ class ExactSearch:
                 case.instance = make_schedule_instance(self.problem, self._stages(case.candidate), costs=self.costs)
                 case.key = signature(case.instance)
             if case.key is not None:
-                case.bound = max(case.bound, self.settled.get(case.key, 0))
+                bound, proved = self.settled.get(case.key, (0, 0))
+                case.prove(proved)
+                case.bound = max(case.bound, bound)
             if case.bound < self.below and (case.key is None or case.key not in seen):
                 seen.add(case.key)
                 yield case
@@ -354,7 +412,8 @@ class ExactSearch:
     def _note(self, case: _Case) -> None:
         """What is known of a case holds for all that are alike."""
         if case.key is not None:
-            self.settled[case.key] = max(case.bound, self.settled.get(case.key, 0))
+            bound, proved = self.settled.get(case.key, (0, 0))
+            self.settled[case.key] = (max(case.bound, bound), max(case.proved, proved))
 
     def _settle_quotient(self, case: _Case, *, below: int, effort: float) -> tuple[Plan | None, int]:
         """The best plan in which alike devices run alike words, and what is worth finding after it."""
@@ -424,7 +483,8 @@ class ExactSearch:
         is_done, better = self.searcher.enumerate_orders(
             case.candidate, threshold=below, most_words=self.case_params.max_words, most_plays=most_plays
         )
-        case.bound = below if is_done else case.bound
+        if is_done:
+            case.prove(below)
         return None if better is None else self._to_plan(better)
 
     def _stages(self, candidate: Candidate) -> tuple[Stage, ...]:

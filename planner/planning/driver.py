@@ -280,17 +280,18 @@ def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> N
         run.layouts += run.near_bound[: params.seed_layouts]
 
 
-def certify(run: SearchState) -> None:
+def certify(run: SearchState, loop: SearchLoop | None) -> None:
     """Where a gap is open after the search of a small problem: a certificate that there is nothing below the incumbent.
 
     What the complete search closed, a reader has to believe; a refutation is derived again by whoever checks the plan.
-    It looks at the clock between many cases, so a part of the time is left to it.
+    It looks at the clock between many cases, so a part of the time is left to it. Where there is none, what only a
+    solver says is closed by the search itself, as far as that is quick.
     """
     below = run.threshold_ns
     if below is None or run.lower_bound is None or run.lower_bound.value_ns >= below or run.should_stop():
         return
     is_claimed = run.solver_bound_ns is not None and run.solver_bound_ns >= below
-    if not is_claimed or is_complete(run.limits.method):
+    if not is_claimed or loop is None:
         return
     with run.turn_of(REFUTATION):
         found = refute(run.problem, run.costs, value=below, has_time=run.time_until(0.8), params=run.params.bound)
@@ -298,6 +299,10 @@ def certify(run: SearchState) -> None:
         run.lower_bound = found
         run.stopped_by = "proof"
         run.report("bound")
+    elif run.searched_ns is None or run.searched_ns < below:
+        with run.turn_of(loop.exact.name):
+            for _ in loop.exact.close_again():
+                run.report_if_due("search")
 
 
 def search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) -> None:
@@ -322,7 +327,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
                 yield
             if run.stopped_by == "time":
                 run.window.drain()
-        certify(run)
+        certify(run, loop)
         if isinstance(run.witness, Archive) and loop is not None:
             run.witness.take(run, loop)
     except PipeplanError:

@@ -7,7 +7,6 @@ from planner.certificate import Bound, schedule_bound
 from planner.embedded_problem import enclose
 from planner.errors import NoPlanFoundError, PlanError
 from planner.plan import Evidence, Plan, ProvedBy, SizeResult
-from planner.planning.complete_search import is_complete
 from planner.planning.named_params import changed_params
 from planner.planning.search_state import COMPLETE, SearchState
 from planner.timeline import Timeline
@@ -21,11 +20,11 @@ class Conclusion:
     bound: Bound
     """What no plan is below."""
     solver_bound_ns: int | None
-    """What a complete search claims that no plan is below."""
+    """What a complete search or a solver claims that no plan is below."""
     stopped_by: str
     """Why the search ended, if nothing else says so."""
-    is_claim: bool = False
-    """Whether the bound of the complete search is only what a solver says."""
+    searched_ns: int | None = None
+    """What of that a complete search has shown by rules of its own, without a solver's word."""
     sizes: tuple[SizeResult, ...] = ()
     """What was found at every size of microbatches, if that was to be decided."""
 
@@ -37,16 +36,14 @@ class Conclusion:
             bound=run.lower_bound,
             solver_bound_ns=run.solver_bound_ns,
             stopped_by=run.stopped_by,
-            is_claim=is_complete(run.limits.method),
+            searched_ns=run.searched_ns,
         )
 
     def proof_of(self, objective: int) -> ProvedBy | None:
         """What shows that a plan is optimal, if anything does."""
         if objective <= self.bound.value_ns:
             return "certificate"
-        if self.is_claim or self.solver_bound_ns is None:
-            return None
-        return "complete search" if self.solver_bound_ns >= objective else None
+        return "complete search" if self.searched_ns is not None and self.searched_ns >= objective else None
 
 
 def finish(run: SearchState, conclusion: Conclusion | None = None) -> Plan:

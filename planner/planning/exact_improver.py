@@ -40,7 +40,7 @@ class ExactTurns:
     def close(self) -> None:
         """Note what it claims, and which solver it asked."""
         if self.exact.covers_all_plans:
-            self.run.solver_bound_ns = self.exact.bound_ns
+            self.run.solver_bound_ns, self.run.searched_ns = self.exact.bound_ns, self.exact.proved_ns
         if self.exact.solver:
             self.run.solvers["ortools"] = self.exact.solver
 
@@ -53,6 +53,13 @@ class ExactTurns:
         while not self.is_done:
             self.run.propose(self._step(), source=self.name)
             yield
+
+    def close_again(self) -> Iterator[None]:
+        """Close without CP-SAT what only it closed, as far as that is quick."""
+        for plan in self.exact.close_again() if self.exact.covers_all_plans else ():
+            self.run.propose(plan, source=self.name)
+            yield
+        self.close()
 
     def take_turn(self) -> Iterator[None]:
         """Some steps, or all that are left."""

@@ -71,6 +71,13 @@ class PausableRun:
             return math.inf
         return max(self.lower_bound_ns or 0, self.state.solver_bound_ns or 0)
 
+    @property
+    def shown_ns(self) -> float:
+        """The same without what only a solver says."""
+        if self.infeasible or (self.is_empty and self.state.searched_ns is None):
+            return math.inf
+        return max(self.lower_bound_ns or 0, self.state.searched_ns or 0)
+
     def is_open(self, least_ns: int | None) -> bool:
         """Whether one of its plans may be below `least_ns`."""
         return self.ruled_out_ns < (math.inf if least_ns is None else least_ns)

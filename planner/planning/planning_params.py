@@ -378,6 +378,11 @@ class CaseParams(ParamGroup):
     """Plays that this takes. Not measured."""
     order_batch: Count = 8
     """Orders that are solved side by side, below the same incumbent, however many threads there are. Not measured."""
+    nodes_again: tuple[Work, ...] = (20_000, 200_000)
+    """Nodes that a case gets which only CP-SAT closed, once no refutation was found, one after the other. Not
+    measured."""
+    most_nodes_again: Work = 1_000_000
+    """Nodes of all these cases together; where they would take more, CP-SAT's word remains a claim. Not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,12 @@ class PostgresServer:
             connection.execute(f"CREATE DATABASE {name}".encode())
         return self.url(name)
 
+    def dump(self, url: str) -> str:
+        """A database as statements, without what only `psql` reads."""
+        command = [str(self._programs / "pg_dump"), "--inserts", "--no-owner", "--no-privileges", url]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return "".join(line for line in done.stdout.splitlines(keepends=True) if not line.startswith("\\"))
+
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
         """End the server: SIGINT drops its clients, SIGQUIT is a crash."""
         assert self._process is not None

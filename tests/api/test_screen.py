@@ -121,6 +121,10 @@ def test_complete_search_is_shown(problem: Problem, plan: Plan):
     claim = replace(plan.evidence, solver_bound_ns=30_750_000)
     text = text_of(render_screen(problem, replace(plan, evidence=claim), run=RunSummary(elapsed_s=2.0)), width=160)
     assert "the complete search, not at its end, rules out less than 30.75 ms" in text
+    claim = replace(claim, solver_bound_ns=plan.evidence.makespan_ns, stopped_by="complete_search")
+    text = text_of(render_screen(problem, replace(plan, evidence=claim), run=RunSummary(elapsed_s=2.0)), width=160)
+    assert "found nothing faster, but some cases only a solver closed: that is its word" in text
+    assert "optimal" not in text
 
 
 def test_names_are_not_markup(problem: Problem, plan: Plan):

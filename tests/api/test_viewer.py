@@ -353,6 +353,36 @@ def test_the_plan_in_one_sentence(shown: Page):
     assert len(shown.browser.find_elements(By.CSS_SELECTOR, ".memory-rows path.area")) == 2
 
 
+@pytest.mark.parametrize(
+    ("evidence", "sentence", "figure"),
+    [
+        (
+            {"solver_bound_ns": 31_000_000, "proved_by": "complete search", "solution_status": "optimal"},
+            "proved to be the fastest there is (by a complete search; its certificate leaves 3.2 %), fits",
+            "proved optimal by\ncomplete search",
+        ),
+        (
+            {"solver_bound_ns": 31_000_000},
+            "at most 3.2 % from perfect (a solver claims that nothing is faster), fits",
+            "bound claimed by a solver\n31.00 ms",
+        ),
+        (
+            {"solver_bound_ns": 30_690_000},
+            "at most 3.2 % from perfect (1.0 %, claims a solver), fits",
+            "bound claimed by a solver\n30.69 ms",
+        ),
+    ],
+)
+def test_who_says_what_is_said(page: Page, evidence: dict[str, Any], sentence: str, figure: str):
+    """Tests that a proof names its kind, and that what a solver claims stands beside what is proved, as a claim."""
+    problem, plan, timeline = small()
+    assert plan.evidence is not None
+    stated = replace(plan, evidence=replace(plan.evidence, **evidence))
+    page.show(render_picture(problem, stated, timeline=timeline))
+    assert sentence in page.text("headline")
+    assert figure in page.text("figures").lower()
+
+
 def test_hover_explains_an_action(shown: Page):
     """Tests that the box under the pointer has the action, its times, why it waited, and the memory."""
     shown.over("gpu1", "1F1").perform()

@@ -5,6 +5,7 @@ with the schemas and with the command line that they call.
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 from api.cli import app
+from api.jobs.container import GIB, share_out
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.sql_store import SqlStore
 from api.jobs.sqlite import SqliteDatabase
@@ -29,9 +31,13 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
 
 
+MANIFESTS = ("kubernetes/pipeplan.yaml", "autoscaling/autoscaler.yaml", "webhooks/egress.yaml")
+"""Files of Kubernetes objects."""
+
+
 def manifests() -> list[dict[str, Any]]:
     """Every Kubernetes object."""
-    files = (DOCKER / "kubernetes" / "pipeplan.yaml", DOCKER / "autoscaling" / "autoscaler.yaml")
+    files = (DOCKER / name for name in MANIFESTS)
     texts = (file.read_text(encoding="utf-8") for file in files)
     return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
@@ -76,15 +82,84 @@ def test_pods_are_restricted():
             assert container["resources"]["requests"] == container["resources"]["limits"]
 
 
+def built(folder: Path) -> list[dict[str, Any]]:
+    """What kustomize makes of a folder, each as Kubernetes asks for."""
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], check=True, capture_output=True, text=True)
+    made = [document for document in yaml.safe_load_all(done.stdout) if document]
+    for document in made:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    return made
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 @pytest.mark.parametrize(("folder", "num_more"), [("kubernetes", 0), ("autoscaling", 1)])
 def test_kustomize_builds(folder: str, num_more: int):
     """Tests that kustomize makes the manifests, and with autoscaling one object more, each as Kubernetes asks for."""
-    built = subprocess.run(["kubectl", "kustomize", str(DOCKER / folder)], check=True, capture_output=True, text=True)
-    made = [document for document in yaml.safe_load_all(built.stdout) if document]
-    assert len(made) == len(manifests()) - 1 + num_more
-    for document in made:
-        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    assert len(built(DOCKER / folder)) == len(manifests()) - 2 + num_more
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("base", ["kubernetes", "autoscaling"])
+def test_webhooks_leave_the_cluster(tmp_path: Path, base: str):
+    """Tests that the component lets doors, and only them, reach port 443, and names hosts by a variable of ours."""
+    places = {name: os.path.relpath(DOCKER / name, tmp_path) for name in (base, "webhooks")}
+    overlay = {"resources": [places[base]], "components": [places["webhooks"]]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    made = built(tmp_path)
+    (policy,) = (item["spec"] for item in made if item["metadata"]["name"] == "pipeplan-webhooks")
+    assert policy["podSelector"]["matchLabels"] == {"app": "pipeplan", "part": "api"}
+    assert policy["egress"][0]["ports"] == [{"protocol": "TCP", "port": 443}]
+    named = {
+        item["metadata"]["name"]: {entry["name"] for entry in item["spec"]["template"]["spec"]["containers"][0]["env"]}
+        for item in made
+        if item["kind"] == "Deployment"
+    }
+    variable = "PIPEPLAN_WEBHOOK_HOSTS"
+    assert {name for name, variables in named.items() if variable in variables} == {"pipeplan-api"}
+    assert variable in (ROOT / "api" / "cli" / "serving_arguments.py").read_text(encoding="utf-8")
+
+
+def memory_bytes(amount: str) -> int:
+    """Bytes of what compose or Kubernetes calls memory."""
+    number, unit = re.fullmatch(r"(\d+)(g|Gi)", amount).groups()  # type: ignore[union-attr]
+    assert unit in ("g", "Gi")
+    return int(number) * GIB
+
+
+def started_with() -> list[tuple[list[str], str, bool]]:
+    """Command, memory limit, and whether solvers run elsewhere, of everything that compose and Kubernetes start."""
+    found = []
+    for pod in pods():
+        (container,) = pod["containers"]
+        names = {entry["name"] for entry in container["env"]}
+        found.append((container["args"], container["resources"]["limits"]["memory"], "PIPEPLAN_DATABASE_URL" in names))
+    for service in compose()["services"].values():
+        if "command" in service:
+            found.append((service["command"], service["mem_limit"], "PIPEPLAN_DATABASE_URL" in service["environment"]))
+    return found
+
+
+@pytest.mark.parametrize("number", range(len(started_with())))
+def test_memory_limits_hold_what_is_started(number: int):
+    """Tests that service, solvers and helpers fit together into the memory that compose and Kubernetes allow."""
+    command, limit, has_database = started_with()[number]
+    given = {name: command[command.index(name) + 1] for name in ("--workers", "--memory-gib") if name in command}
+    is_serving = command[0] == "serve"
+    asked = given.get("--memory-gib")
+    shares = share_out(
+        memory_bytes(limit),
+        asked_bytes=None if asked is None else int(asked) * GIB,
+        num_solvers=0 if is_serving and has_database else int(given.get("--workers", 1)),
+        num_helpers=4 if is_serving else 0,
+    )
+    assert shares.solver_bytes >= GIB
+
+
+def test_probes_wait_for_a_busy_service():
+    """Tests that every probe waits for five seconds, as the image's own health check does, not for one."""
+    probes = [probe for pod in pods() for name, probe in pod["containers"][0].items() if name.endswith("Probe")]
+    assert len(probes) == 4
+    assert {probe.get("timeoutSeconds", 1) for probe in probes} == {5}
 
 
 def test_autoscaling_asks_for_what_there_is():

@@ -95,6 +95,10 @@ def test_documents_obey_the_schema(schema: Draft202012Validator, case: tuple[Pro
 
 Change = Callable[[dict[str, Any]], object]
 
+TALLY = {"name": "x", "turns": 1, "improvements": 0, "gain_ns": 0}
+SIZE = {"microbatch_size": 1, "num_microbatches": 2, "state": "open"}
+RENTAL = {"devices": ["a"], "price_per_hour": 1.5, "cost": 1, "lower_bound": 0.5, "gap": 0.5, "certificate": {}}
+
 BROKEN: dict[str, Change] = {
     "no format": lambda d: d.pop("format"),
     "another format": lambda d: d.update(format="pipeline-plan/2"),
@@ -123,6 +127,37 @@ BROKEN: dict[str, Change] = {
     "evidence in a list": lambda d: d.update(evidence=[]),
     "evidence without its makespan": lambda d: d["evidence"].pop("makespan_ns"),
     "a baseline that is a number": lambda d: d["evidence"].update(baselines=[1]),
+    "a negative makespan": lambda d: d["evidence"].update(makespan_ns=-1),
+    "a gap above one": lambda d: d["evidence"].update(gap=1.5),
+    "a search parameter that is text": lambda d: d["evidence"].update(search_params={"multistart.pool_size": "12"}),
+    "a search parameter without a group": lambda d: d["evidence"].update(search_params={"pool_size": 12}),
+    "an unknown status": lambda d: d["evidence"].update(solution_status="perfect"),
+    "a peak that is text": lambda d: d["evidence"].update(peak_bytes={"a": "1 GB"}),
+    "a baseline without a name": lambda d: d["evidence"]["baselines"][0].pop("name"),
+    "evidence of something unheard of": lambda d: d["evidence"].update(comment="hello"),
+    "a baseline with something unheard of": lambda d: d["evidence"]["baselines"][0].update(comment="hello"),
+    "a makespan that is a fraction": lambda d: d["evidence"].update(makespan_ns=8.5),
+    "a makespan that is true": lambda d: d["evidence"].update(makespan_ns=True),
+    "a makespan that is null": lambda d: d["evidence"].update(makespan_ns=None),
+    "a bubble that is true": lambda d: d["evidence"].update(bubble=True),
+    "a bubble that is text": lambda d: d["evidence"].update(bubble="10 %"),
+    "a bubble of a baseline above one": lambda d: d["evidence"]["baselines"][0].update(bubble=2),
+    "peaks in a list": lambda d: d["evidence"].update(peak_bytes=[1]),
+    "a negative peak": lambda d: d["evidence"].update(peak_bytes={"a": -1}),
+    "a certificate in a list": lambda d: d["evidence"].update(certificate=[]),
+    "a solver bound that is text": lambda d: d["evidence"].update(solver_bound_ns="3"),
+    "a proof of something else": lambda d: d["evidence"].update(proved_by="the author"),
+    "an end for an unknown reason": lambda d: d["evidence"].update(stopped_by="boredom"),
+    "a solver's version that is a number": lambda d: d["evidence"].update(solver_versions={"cp-sat": 9}),
+    "a negative seed": lambda d: d["evidence"].update(seed=-1),
+    "a verdict without violations": lambda d: d["evidence"].update(verdict={"passed": True}),
+    "a verdict that is text": lambda d: d["evidence"].update(verdict={"passed": "yes", "violations": []}),
+    "timings of something else": lambda d: d["evidence"].update(timings={"weather": "fine"}),
+    "timings in other words": lambda d: d["evidence"].update(timings={"conditions": "quiet"}),
+    "an improver that took its turns in halves": lambda d: d["evidence"].update(improvers=[{**TALLY, "turns": 0.5}]),
+    "an improver without its gain": lambda d: d["evidence"].update(improvers=[{"name": "x", "turns": 1}]),
+    "a size in an unknown state": lambda d: d["evidence"].update(sizes=[{**SIZE, "state": "good"}]),
+    "a cost that is text": lambda d: d["evidence"].update(rental={**RENTAL, "cost": "cheap"}),
 }
 
 STRICTER: dict[str, Change] = {
@@ -134,13 +169,6 @@ STRICTER: dict[str, Change] = {
     "no replica": lambda d: d["stages"][0].update(replicas=[]),
     "a device twice in a group": lambda d: d["stages"][0].update(replicas=[["a", "a"]]),
     "an action twice": lambda d: d["schedule"].update(a=["0F0", "0F0"]),
-    "a negative makespan": lambda d: d["evidence"].update(makespan_ns=-1),
-    "a gap above one": lambda d: d["evidence"].update(gap=1.5),
-    "a search parameter that is text": lambda d: d["evidence"].update(search_params={"multistart.pool_size": "12"}),
-    "a search parameter without a group": lambda d: d["evidence"].update(search_params={"pool_size": 12}),
-    "an unknown status": lambda d: d["evidence"].update(solution_status="perfect"),
-    "a peak that is text": lambda d: d["evidence"].update(peak_bytes={"a": "1 GB"}),
-    "a baseline without a name": lambda d: d["evidence"]["baselines"][0].pop("name"),
 }
 """What the schema refuses and the reader leaves to the verifier."""
 
@@ -184,12 +212,63 @@ def test_the_reader_refuses_broken_documents(what: str):
         ),
         ("an unknown action", r"schedule\.a\[0\]: '0X0' is not an action"),
         ("another format", r"format = 'pipeline-plan/2' is not 'pipeline-plan/1'"),
+        ("evidence of something unheard of", r"evidence = {.* has the unknown key 'comment'; take it out"),
+        ("a peak that is text", r"evidence\.peak_bytes\.a = '1 GB' is not an integer"),
+        ("a gap above one", r"evidence\.gap = 1\.5 is not from 0 to 1"),
+        ("an unknown status", r"evidence\.solution_status = 'perfect' is none of optimal, feasible"),
+        ("a size in an unknown state", r"evidence\.sizes\[0\]\.state = 'good' is none of best, open"),
     ],
 )
 def test_the_reader_names_path_and_value(what: str, path: str):
     """Tests that an error says where in the document it is, and what stands there."""
     with pytest.raises(ValueError, match=path):
         plan_from_plain(changed(BROKEN[what]))
+
+
+def test_every_form_of_evidence_is_read(schema: Draft202012Validator):
+    """Tests that improvers, sizes, money and timings are read, whole numbers where fractions may stand included."""
+    stated = changed(
+        lambda d: d["evidence"].update(
+            improvers=[TALLY, {**TALLY, "seconds": 2}],
+            sizes=[{**SIZE, "objective_ns": None}],
+            rental=RENTAL,
+            timings={"conditions": "alone"},
+            assumed_divisible=[0],
+            search_params={"a.b": [4, None, [0.5]]},
+        )
+    )
+    schema.validate(stated)
+    evidence = plan_from_plain(stated).evidence
+    assert evidence is not None
+    assert [tally.seconds for tally in evidence.improvers] == [None, 2]
+    assert (evidence.sizes[0].objective_ns, evidence.sizes[0].rounds) == (None, 0)
+    assert evidence.rental is not None
+    assert (evidence.rental.cost, evidence.assumed_divisible) == (1, (0,))
+
+
+SINCE: tuple[str, ...] = (
+    "proved_by", "assumed_divisible", "timings", "bucket_bytes", "threads", "search_params", "improvers", "sizes",
+    "rental",
+)  # fmt: skip
+"""Keys of the evidence that documents of the first release did not have, in the order in which they came."""
+
+
+@pytest.mark.parametrize("number", range(len(SINCE)))
+def test_documents_of_older_releases_are_read(number: int):
+    """Tests that evidence without what later releases added is read, and null where there is nothing counts as that."""
+    without = changed(lambda d: [d["evidence"].pop(name, None) for name in SINCE[number:]])
+    with_null = changed(lambda d: d["evidence"].update(dict.fromkeys(SINCE[number:])))
+    old = plan_from_plain(without)
+    assert old == plan_from_plain(with_null)
+    assert old.evidence is not None
+    assert (old.evidence.improvers, old.evidence.timings) == ((), {})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
+def test_numbers_without_measure(value: float):
+    """Tests that what is no finite number in its range is refused, not compared."""
+    with pytest.raises(ValueError, match=r"evidence\.gap = .* is not"):
+        plan_from_plain(changed(lambda d: d["evidence"].update(gap=value)))
 
 
 @pytest.mark.parametrize(

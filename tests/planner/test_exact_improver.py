@@ -1,14 +1,21 @@
 """The exact search in turns: a problem whose cases cannot be listed leaves the joint search its time."""
 
+from dataclasses import replace
+from random import Random
 from typing import Any
 
+import pytest
+
+from planner.certificate import Bound
+from planner.planning.evidence import Conclusion
 from planner.planning.exact_improver import ExactTurns
-from planner.planning.planning_params import ExactParams, SearchParams
+from planner.planning.planning_params import CaseParams, ExactParams, SearchParams
 from planner.planning.search_state import SearchState
 from planner.problem import Problem
 from planner.progress import Limits
 from solver_models.search import Searcher
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.strategies import random_chain
 
 
 def make_row() -> Problem:
@@ -17,13 +24,13 @@ def make_row() -> Problem:
     return make_problem(layers, [make_link("d0 d1", latency=1)], edge_bytes=4, num_microbatches=3, memory_bytes=1_000)
 
 
-def make_turns(**exact: Any) -> ExactTurns:
+def make_turns(problem: Problem | None = None, *, case: CaseParams | None = None, **exact: Any) -> ExactTurns:
     run = SearchState(
-        make_row(),
+        problem or make_row(),
         Limits(max_rounds=1),
         on_progress=lambda _: None,
         should_stop=lambda: False,
-        params=SearchParams(exact=ExactParams(**exact)),
+        params=SearchParams(exact=ExactParams(**exact), case=case or CaseParams()),
     )
     return ExactTurns(run, Searcher(run.instance))
 
@@ -45,10 +52,50 @@ def test_a_turn_goes_on_to_the_end_where_cases_are_listed():
     turns = make_turns()
     list(turns.take_turn())
     assert turns.is_done
-    assert turns.exact.bound_ns == turns.run.incumbent_ns is not None
+    assert turns.exact.bound_ns == turns.exact.proved_ns == turns.run.incumbent_ns is not None
     assert turns.run.stopped_by == "complete_search"
     assert turns.run.is_over()
     assert turns.run.stopped_by == "complete_search"
+
+
+BY_CP_SAT = CaseParams(rounds=((100_000, 0, 30.0),), few_plays=1, many_plays=1, promising=0)
+"""No order is looked at by us."""
+
+ABOVE_ITS_FLOOR = random_chain(Random(3), sizes=(5, 2, 3), tight=False)
+"""Floors alone do not close it."""
+
+
+def test_what_only_cp_sat_closed_is_a_claim():
+    """Tests that cases that CP-SAT alone closed make a claim and no proof, until branch and bound closes them, too."""
+    turns = make_turns(ABOVE_ITS_FLOOR, case=BY_CP_SAT)
+    list(turns.take_turn())
+    turns.close()
+    run = turns.run
+    assert run.incumbent_ns == run.solver_bound_ns == turns.exact.bound_ns is not None
+    assert run.searched_ns is not None
+    assert run.searched_ns < run.incumbent_ns
+    list(turns.close_again())
+    assert run.searched_ns == run.solver_bound_ns == run.incumbent_ns
+
+
+def test_too_many_nodes_leave_a_claim():
+    """Tests that nothing is closed again where that may take more nodes than are allowed."""
+    turns = make_turns(ABOVE_ITS_FLOOR, case=replace(BY_CP_SAT, most_nodes_again=1))
+    list(turns.take_turn())
+    assert list(turns.close_again()) == []
+    run = turns.run
+    assert run.incumbent_ns == run.solver_bound_ns is not None
+    assert run.searched_ns is not None
+    assert run.searched_ns < run.incumbent_ns
+
+
+@pytest.mark.parametrize(("searched", "proved"), [(None, None), (8, None), (9, "complete search")])
+def test_claims_are_no_proof(searched: int | None, proved: str | None):
+    """Tests that a bound that solvers claim proves nothing, and what the search has shown by itself does."""
+    bound = Bound(value_ns=7, kind="work", certificate={})
+    conclusion = Conclusion(bound=bound, solver_bound_ns=9, searched_ns=searched, stopped_by="complete_search")
+    assert conclusion.proof_of(9) == proved
+    assert conclusion.proof_of(7) == "certificate"
 
 
 def test_long_lists_wait_until_their_nodes_are_saved():

@@ -11,8 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from planner.plan import Plan
+from planner.plan_values import RANGES
 from planner.problem import Options, Problem
-from planner.schema import _FORMS, _RANGES, KINDS, DocumentKind, definitions, document_schema
+from planner.schema import _FORMS, KINDS, DocumentKind, definitions, document_schema
 from profiles.canonical_json import to_plain
 from profiles.load import parse_workload, workload_of
 from profiles.template import make_template
@@ -88,7 +89,7 @@ def test_what_is_added_to_the_classes_of_plans_is_about_their_fields():
         for name in (*_FORMS, "ImproverTally", "RentalResult", "SizeResult")
         for field in found[name]["properties"]
     }
-    assert set(_RANGES) <= fields
+    assert set(RANGES) <= fields
 
 
 def make_document() -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import hashlib
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -15,6 +17,7 @@ from api.jobs.sqlite import SqliteDatabase
 from api.jobs.store import IdempotencyConflictError
 from api.service.keys import KeyRing
 from planner.document import parse_plan
+from tests.api.jobs import frozen_stores
 
 HERE = Path(__file__).parent
 
@@ -49,6 +52,20 @@ def version_1(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databa
     else:
         url = request.getfixturevalue("postgres").fresh_database()
         run_script(url, text)
+        made = PostgresDatabase(url)
+    yield made
+    made.close_all()
+
+
+@pytest.fixture(params=["3 sqlite", "3 postgres", "4 sqlite", "4 postgres"])
+def frozen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A store that `frozen_stores` wrote with the code of its version."""
+    version, engine = request.param.split()
+    if engine == "sqlite":
+        made: Database = SqliteDatabase(Path(shutil.copy(frozen_stores.sqlite_file(int(version)), tmp_path)))
+    else:
+        url = request.getfixturevalue("postgres").fresh_database()
+        run_script(url, frozen_stores.postgres_file(int(version)).read_text())
         made = PostgresDatabase(url)
     yield made
     made.close_all()
@@ -120,6 +137,45 @@ def test_version_2_is_taken_over(version_2: Database):
     assert (claimed.id, claimed.base_id) == (WAITING, DONE)
 
 
+def test_frozen_stores_are_taken_over(frozen: Database, tmp_path: Path):
+    """Tests that everything in a store of version 3 and later is there after the migration, and that work goes on."""
+    for _ in range(2):
+        store = SqlStore(frozen)
+        assert version_of(frozen) == store_schema.VERSION
+    assert_as_new(frozen, tmp_path)
+    jobs = {job.id: job for job in store.recent(frozen_stores.TENANT, limit=9)}
+    assert {job.id: job.state for job in jobs.values()} == {
+        frozen_stores.DONE: "succeeded",
+        frozen_stores.FAILED: "failed",
+        frozen_stores.PINNED: "cancelled",
+        frozen_stores.RUNNING: "running",
+        frozen_stores.WAITING: "queued",
+    }
+    done = jobs[frozen_stores.DONE]
+    assert (done.project, done.tags, done.gap, done.solver_bound_ns) == ("moon", " a b ", 0.25, None)
+    text = store.plan_text(done.id)
+    assert text is not None
+    assert parse_plan(text).evidence is not None
+    assert store.incumbent_text(done.id, store.incumbents(done.id)[0]) == text
+    assert store.drawing(done.id, "report") == "{}"
+    assert store.recall(frozen_stores.TENANT, idempotency_key="one", body_sha256="12" * 32) == done
+    assert KeyRing(frozen).find(frozen_stores.KEY) is not None
+    assert store.forget(done.id, frozen_stores.TENANT)
+    assert store.put_back(all_running=True) == 1
+
+
+def test_tables_change_only_with_the_version(tmp_path: Path):
+    """Tests that a new store has the tables and indexes of the store that was kept of this version, word by word."""
+    kept = shutil.copy(frozen_stores.sqlite_file(store_schema.VERSION), tmp_path)
+    frozen_stores.write_sqlite(tmp_path / "new.sqlite")
+    found = []
+    for path in (Path(kept), tmp_path / "new.sqlite"):
+        with closing(sqlite3.connect(path)) as connection:
+            rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+            found.append({name: " ".join(sql.split()) for name, sql in rows})
+    assert found[0] == found[1]
+
+
 def test_keys_of_version_2_open_the_door(version_2: Database):
     """Tests that an API key of release 0.2 is still good, and a revoked one is not."""
     SqlStore(version_2)
@@ -142,13 +198,18 @@ def test_tomorrows_store_is_refused(version_2: Database):
 
 def test_every_way_leads_to_the_same_tables(version_1: Database, version_2: Database, tmp_path: Path):
     """Tests that migrated stores have the columns of a new one, in every table."""
-    fresh = SqliteDatabase(tmp_path / "fresh.sqlite")
-    for database in (fresh, version_1, version_2):
+    for database in (version_1, version_2):
         SqlStore(database)
-    with fresh.transaction() as new, version_1.transaction() as first, version_2.transaction() as second:
+        assert_as_new(database, tmp_path)
+
+
+def assert_as_new(database: Database, folder: Path) -> None:
+    """The columns are those of a new store, in every table."""
+    fresh = SqliteDatabase(folder / "fresh.sqlite")
+    SqlStore(fresh)
+    with fresh.transaction() as new, database.transaction() as cursor:
         for table in (*store_schema.CONTENTS, "workers"):
             wanted = fresh.columns(new, table)
             assert wanted
-            assert version_1.columns(first, table) == wanted
-            assert version_2.columns(second, table) == wanted
+            assert database.columns(cursor, table) == wanted
     fresh.close_all()

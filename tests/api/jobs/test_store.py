@@ -413,6 +413,33 @@ def test_every_quota_holds(store: JobStore):
     assert store.request_text(first.id) == "x" * 900
 
 
+@pytest.mark.parametrize("key_id", [None, "k"])
+def test_deleting_gives_no_place_of_the_hour_back(store: JobStore, key_id: str | None):
+    """Tests that a job that was deleted, or expired, counts for its hour, by key or tenant, and its bytes do not."""
+    hour = replace(ROOM, hourly_jobs=2)
+    for _ in range(2):
+        job = store.submit(new_job(request="x" * 900, key_id=key_id), quota=hour)[0]
+        store.stop(job.id, "a")
+        assert store.forget(job.id, "a")
+    with pytest.raises(QuotaError, match="hourly_limit"):
+        store.submit(new_job(key_id=key_id), quota=hour)
+    assert store.count_since(key_id, "a", seconds=60) == 2
+    store.submit(new_job("b", key_id="other"), quota=hour)
+    last = store.submit(new_job(key_id=key_id), quota=replace(hour, hourly_jobs=3))[0]
+    store.stop(last.id, "a")
+    assert store.expire(older_than_s=-1000) == 1
+    assert store.count_since(key_id, "a", seconds=60) == 3
+
+
+def test_what_a_solver_claims_is_kept(store: JobStore):
+    """Tests that a claim below the plan stands with its job."""
+    job = submit(store)
+    store.finish(claim(store), replace(DONE, solver_bound_ns=70))
+    done = store.get(job.id)
+    assert done is not None
+    assert (done.incumbent_ns, done.solver_bound_ns) == (90, 70)
+
+
 def test_a_key_that_the_cache_answered_is_used_up(store: JobStore):
     """Tests that a key under which a stored answer was given is refused with another body."""
     job = submit(store)
@@ -445,9 +472,9 @@ def test_large_jobs_expire_a_few_at_a_time(store: JobStore, monkeypatch: pytest.
     taken: list[int] = []
     forget = sql_store._forget_rest
 
-    def watch(cursor: sql_store.Cursor, job_ids: Sequence[str]) -> None:
-        taken.append(len(job_ids))
-        forget(cursor, job_ids)
+    def watch(cursor: sql_store.Cursor, gone: Sequence[sql_store.Row], *, now: float) -> None:
+        taken.append(len(gone))
+        forget(cursor, gone, now=now)
 
     monkeypatch.setattr(sql_store, "_forget_rest", watch)
     assert store.expire(older_than_s=-1000) == 5

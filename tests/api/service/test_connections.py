@@ -4,9 +4,8 @@ import contextlib
 import json
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,41 +23,81 @@ HALF_OPEN = int(os.environ.get("PIPEPLAN_HALF_OPEN", "2000"))
 HELD_S = float(os.environ.get("PIPEPLAN_HELD_S", "1"))
 """For how long; `make test-crash` takes a minute."""
 
+WHOLE_S = 60.0
+"""Held as long as this, connections meet their deadlines several times over."""
+
 ANSWER_S = 1.0
-"""Within which everybody else is answered, in the median; single looks may meet a busy machine."""
+"""Within which everybody else is answered: 99 of 100 while connections come again for a minute, and half of a few."""
 
 HALF_HEADER = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 HALF_BODY = post("/v1/plans", b"", Content_Length="1000", Connection="") + b"{"
 
 
-@contextmanager
-def half_open(port: int, data: bytes) -> Iterator[list[socket.socket]]:
+class HalfOpen:
     """Connections that sent no more than this; whoever is dropped comes again at once."""
-    sockets: list[socket.socket] = []
+
+    def __init__(self, port: int, data: bytes) -> None:
+        self._port, self._data = port, data
+        self._sockets = [self._connect() for _ in range(HALF_OPEN)]
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._renew)
+        self.num_dropped = 0
+
+    def _connect(self) -> socket.socket:
+        made = socket.create_connection(("127.0.0.1", self._port), timeout=30)
+        made.sendall(self._data)
+        made.setblocking(False)
+        return made
+
+    def _renew(self) -> None:
+        while not self._ends.wait(0.5):
+            for place, each in enumerate(self._sockets):
+                if is_closed(each):
+                    each.close()
+                    self._sockets[place] = self._connect()
+                    self.num_dropped += 1
+
+    def __enter__(self) -> "HalfOpen":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+        for each in self._sockets:
+            each.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other end has hung up; what it said before is thrown away."""
     try:
-        for _ in range(HALF_OPEN):
-            connection = socket.create_connection(("127.0.0.1", port), timeout=30)
-            connection.sendall(data)
-            sockets.append(connection)
-        yield sockets
-    finally:
-        for connection in sockets:
-            connection.close()
+        while connection.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @pytest.mark.parametrize("data", [b"", HALF_HEADER, HALF_BODY], ids=["nothing", "header", "body"])
 def test_half_open_connections_stop_nobody(tmp_path: Path, data: bytes):
-    """Tests that thousands of connections that send half a request leave probes and requests as quick as before."""
+    """Tests that thousands of connections that send half a request leave probes and requests as quick as before.
+
+    Held for a minute they are dropped at their deadlines and come again, and are as many at the end as at the start.
+    """
     raise_file_limit()
     traffic = ClientLimits(requests_per_s=10_000.0, burst=10_000)
-    with serving(tmp_path, traffic=traffic, num_workers=0) as running, half_open(running.port, data):
+    with serving(tmp_path, traffic=traffic, num_workers=0) as running, HalfOpen(running.port, data) as held:
         times, until = [], time.monotonic() + HELD_S
         while time.monotonic() < until:
             for path in ("/livez", "/v1/plans", "/v1/capabilities"):
                 begin = time.monotonic()
                 assert request(running, "GET", path)[0] == 200
                 times.append(time.monotonic() - begin)
-        assert sorted(times)[len(times) // 2] < ANSWER_S
+        is_whole = HELD_S >= WHOLE_S
+        assert sorted(times)[len(times) * 99 // 100 if is_whole else len(times) // 2] < ANSWER_S
+        assert held.num_dropped >= (HALF_OPEN if is_whole else 0)
 
 
 def test_slow_headers_are_given_up(tmp_path: Path):

@@ -4,7 +4,7 @@ import http.client
 import json
 import threading
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,9 +25,11 @@ from planner.document import parse_plan, render_plan
 from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
+from planner.schema import document_schema
 from planner.verify import verify
 from tests.api.jobs.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
+from tests.planner.test_complete_model import open_problem
 
 NEWS = News(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan="{}")
 QUICK = Limits(time_limit_s=30.0, max_rounds=1)
@@ -71,6 +73,39 @@ def test_submit_and_wait(running: Running):
     assert 0 <= job["gap"] < 1
     plan = parse_plan(request(running, "GET", job["links"]["plan"])[2])
     assert verify(make_toy_problem(), plan).passed
+
+
+@pytest.mark.parametrize("method", ["cp-sat", "ilp"])
+def test_a_solver_may_be_chosen(running: Running, method: str):
+    """Tests that a solver on the complete model is asked as on the command line, and its claim told as a claim."""
+    limits = {"time_limit_s": 60, "method": method} | ({"solver": "HiGHS"} if method == "ilp" else {})
+    body = {"workload": workload_document(open_problem()), "limits": limits}
+    status, _, text = request(running, "POST", "/v1/plans", body, {"Prefer": "wait=60"})
+    job = json.loads(text)
+    assert status == 200, job
+    check_job(job)
+    assert (job["incumbent_ns"], job["solver_bound_ns"], job["stopped_by"]) == (74, 74, "solver")
+    assert job["lower_bound_ns"] < 74
+    assert (job["solution_status"], job["proved_by"]) == ("feasible", None)
+    jsonschema.validate(json.loads(request(running, "GET", job["links"]["plan"])[2]), document_schema("plan"))
+
+
+@pytest.mark.parametrize("limits", [{"method": "best"}, {"solver": "HiGHS"}, {"method": "cp-sat", "solver": "CBC"}])
+def test_no_other_method_is_taken(running: Running, limits: dict[str, str]):
+    """Tests that a method that there is not, or a solver without the method that asks it, is refused at its place."""
+    body = {"workload": workload_document(make_toy_problem()), "limits": limits}
+    status, _, text = request(running, "POST", "/v1/plans", body)
+    assert status == 422
+    assert json.loads(text)["errors"][0]["pointer"].startswith("/limits")
+
+
+def test_every_limit_is_in_the_interface():
+    """Tests that the document of the interface has every limit that a request may state, with its default."""
+    stated = make_document()["components"]["schemas"]["Limits"]["properties"]
+    assert set(stated) == {field.name for field in fields(Limits)}
+    for field in fields(Limits):
+        default = stated[field.name].get("default", field.default)
+        assert field.name == "time_limit_s" or default == field.default
 
 
 def test_a_global_batch_is_cut(running: Running):
