@@ -70,7 +70,7 @@ def describe_failure(error: BaseException) -> Failure:
     if isinstance(error, InfeasibleProblemError):
         return Failure(code=Exit.INFEASIBLE, message=f"no plan can exist: {text}")
     if isinstance(error, NoPlanFoundError):
-        return Failure(code=Exit.NOT_FOUND, message=f"no plan found: {text}; a longer --time-limit may help")
+        return Failure(code=Exit.NOT_FOUND, message=f"no plan found: {text}")
     if isinstance(error, PlanError):
         return Failure(code=Exit.REJECTED, message=f"our own verifier rejected the plan: {text}; please report this")
     if extra := missing_extra(error):

@@ -27,7 +27,7 @@ def list_groups(problem: Problem) -> tuple[DeviceGroup, ...]:
     are added as they are.
     """
     given = chain.from_iterable(problem.options.placement or ())
-    blocks = (block for width in open_widths(problem) for block in _blocks(problem, width))
+    blocks = (block for width in open_widths(problem) for block in listed_blocks(problem, width))
     others = every_group(problem) if lists_every_group(problem) else ()
     wide = dict.fromkeys(tuple(group) for group in chain(blocks, others, given) if len(group) > 1)
     return tuple(sorted(wide, key=len))
@@ -65,7 +65,8 @@ def has_listed_groups(problem: Problem, stages: Iterable[Stage]) -> bool:
     return used <= listed and not overlap_anywhere(stages)
 
 
-def _blocks(problem: Problem, width: int) -> Iterator[DeviceGroup]:
+def listed_blocks(problem: Problem, width: int) -> Iterator[DeviceGroup]:
+    """Disjoint groups of one type and width: those of every host's devices, and then those of what is left over."""
     for device_type in problem.cluster.device_types:
         by_host: dict[str, list[str]] = {}
         for device in problem.cluster.devices:

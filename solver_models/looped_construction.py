@@ -19,17 +19,29 @@ ROAMING_UNITS = 1 << 60
 FORWARD, BACKWARD, SYNCHRONISATION, SEND_FORWARD, SEND_BACKWARD = range(5)
 """Rows of a table of stages; `Loop.times` has the first three, `Loop.crossing` the first two."""
 
-HELD, STATIC, TRANSIENT = 0, 1, 2
+RECOMPUTATION = 3
+"""Another row of `Loop.times`."""
+
+STASH, STATIC, SAVED, SHARED = 0, 1, 2, 3
 """Rows of `Loop.sizes`."""
 
 
 class Loop(NamedTuple):
-    """L layers for p ranks, as sums of the first 0, 1, 2 ... layers."""
+    """L layers for p ranks of r replicas, as sums of the first 0, 1, 2 ... layers."""
 
     times: Integers
-    """[3, p, L + 1] ticks of F, of B and of the synchronisation, on every rank."""
+    """[4, p, L + 1] ticks of F and of B for all replicas, of the synchronisation, and what recomputation adds to B."""
+    fixed: Integers
+    """[3, p] ticks that every F, B and synchronisation of a stage takes beside."""
     sizes: Integers
-    """[3, L + 1] units held per microbatch from F to B, resident, and needed beside while B runs."""
+    """[4, L + 1] units of stash for all replicas, resident, of what recomputation leaves out of the stash until B, and
+    resident ones that replicas share."""
+    replicas: int
+    """r, which share microbatches in equal parts."""
+    sharers: int
+    """Replicas that share what of the state they can, in equal parts."""
+    until: Integers
+    """[L + 1] up to which layer a stage recomputes that begins at a boundary, or all of it if it ends before."""
     crossing: Integers
     """[2, p, L + 1] ticks from a rank to the next of an activation at every boundary, and of a gradient back."""
     buffers: Integers
@@ -73,8 +85,14 @@ def stage_times(loop: Loop, cut: Integers, ranks: int) -> Integers:
     stages = cut.shape[0] - 1
     table = np.zeros((5, stages), np.int64)
     for s in range(stages):
+        rank = s % ranks
         for k in range(3):
-            table[k, s] = loop.times[k, s % ranks, cut[s + 1]] - loop.times[k, s % ranks, cut[s]]
+            table[k, s] = loop.times[k, rank, cut[s + 1]] - loop.times[k, rank, cut[s]]
+        last = min(cut[s + 1], loop.until[cut[s]])
+        table[BACKWARD, s] += loop.times[RECOMPUTATION, rank, last] - loop.times[RECOMPUTATION, rank, cut[s]]
+        table[FORWARD, s] = loop.fixed[FORWARD, rank] - -table[FORWARD, s] // loop.replicas
+        table[BACKWARD, s] = loop.fixed[BACKWARD, rank] - -table[BACKWARD, s] // loop.replicas
+        table[SYNCHRONISATION, s] += loop.fixed[SYNCHRONISATION, rank] * (table[SYNCHRONISATION, s] > 0)
         if s + 1 < stages:
             table[SEND_FORWARD, s] = loop.crossing[FORWARD, s % ranks, cut[s + 1]]
             table[SEND_BACKWARD, s + 1] = loop.crossing[BACKWARD, s % ranks, cut[s + 1]]
@@ -108,6 +126,7 @@ def missing_memory(loop: Loop, cut: Integers, ranks: int) -> int:
         static, ahead = int64(0), num_ahead(ranks, chunks, rank, turns)
         for s in range(rank, stages, ranks):
             static += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]]
+            static -= (loop.sizes[SHARED, cut[s]] - loop.sizes[SHARED, cut[s + 1]]) // loop.sharers
             if ranks > 1:
                 static += loop.buffers[cut[s]] * (s > 0) + loop.buffers[cut[s + 1]] * (s + 1 < stages)
         held, peak = static, static
@@ -115,9 +134,11 @@ def missing_memory(loop: Loop, cut: Integers, ranks: int) -> int:
             is_backward, number = action(place, ahead, turns)
             chunk, _ = turn(number, ranks, chunks)
             s = (chunks - 1 - chunk if is_backward else chunk) * ranks + rank
-            size = loop.sizes[HELD, cut[s + 1]] - loop.sizes[HELD, cut[s]]
+            whole = loop.sizes[STASH, cut[s + 1]] - loop.sizes[STASH, cut[s]]
+            saved = loop.sizes[SAVED, min(cut[s + 1], loop.until[cut[s]])] - loop.sizes[SAVED, cut[s]]
+            size = -((saved - whole) // loop.replicas)
             if is_backward:
-                peak = max(peak, held + loop.sizes[TRANSIENT, cut[s + 1]] - loop.sizes[TRANSIENT, cut[s]])
+                peak = max(peak, held - size - -whole // loop.replicas)
                 held -= size
             else:
                 held += size
@@ -137,11 +158,10 @@ def has_room(loop: Loop, cut: Integers, ranks: int) -> bool:
     for rank in range(ranks):
         need, largest = int64(0), int64(0)
         for s in range(rank, stages, ranks):
-            need += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]] + loop.buffers[cut[s]]
-            need += loop.buffers[cut[s + 1]]
-            held = loop.sizes[HELD, cut[s + 1]] - loop.sizes[HELD, cut[s]]
-            held += loop.sizes[TRANSIENT, cut[s + 1]] - loop.sizes[TRANSIENT, cut[s]]
-            largest = max(largest, held)
+            need += loop.sizes[STATIC, cut[s + 1]] - loop.sizes[STATIC, cut[s]]
+            need -= (loop.sizes[SHARED, cut[s]] - loop.sizes[SHARED, cut[s + 1]]) // loop.sharers
+            need += loop.buffers[cut[s]] + loop.buffers[cut[s + 1]]
+            largest = max(largest, -((loop.sizes[STASH, cut[s]] - loop.sizes[STASH, cut[s + 1]]) // loop.replicas))
         if need + largest * (num_ahead(ranks, chunks, rank, loop.microbatches * chunks) + 1) > loop.budget[rank]:
             return False
     return True

@@ -201,8 +201,12 @@ def _looped(searcher: Searcher, candidate: Candidate) -> None:
     del searcher, candidate
     sums = np.arange(5, dtype=np.int64)
     loop = Loop(
-        times=np.tile(sums, (3, 2, 1)),
-        sizes=np.tile(sums, (3, 1)),
+        times=np.tile(sums, (4, 2, 1)),
+        fixed=np.zeros((3, 2), np.int64),
+        sizes=np.tile(sums, (4, 1)),
+        replicas=1,
+        sharers=1,
+        until=np.arange(5, dtype=np.int64),
         crossing=np.zeros((2, 2, 5), np.int64),
         buffers=np.zeros(5, np.int64),
         budget=np.full(2, 100, np.int64),

@@ -250,7 +250,8 @@ def _restricted(question: "Question", target: str | None, *, decides_chunks: boo
 
     program = TARGETS[target]
     options = with_chunks(question.options, program) if decides_chunks else question.options
-    return restrict_question(replace(question, options=options), program), program
+    with as_input_errors():
+        return restrict_question(replace(question, options=options), program), program
 
 
 def _deliver(problem: "Problem", plan: "Plan", *, run: "RunSummary", files: PlanFiles, style: "ReportStyle") -> None:

@@ -1,8 +1,10 @@
-"""Proofs that no plan fits into memory."""
+"""Proofs that no plan fits into memory, or can have what is pinned or be on all devices."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import groupby
 
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
@@ -13,7 +15,14 @@ from planner.plan import Stage
 
 def prove_infeasible(least: Least) -> str | None:
     """A sentence that names the limit that rules out every plan, or None if none was found."""
-    return _largest_layer(least) or _everything(least) or _too_many_stages(least)
+    return (
+        _largest_layer(least)
+        or _everything(least)
+        or _too_many_stages(least)
+        or _pinned_together(least)
+        or _pinned_apart(least)
+        or _idle_devices(least)
+    )
 
 
 def prove_overfull(least: Least, stages: Sequence[Stage]) -> str | None:
@@ -40,17 +49,18 @@ def prove_overfull(least: Least, stages: Sequence[Stage]) -> str | None:
 def _footprint(least: Least, number: int) -> Fraction:
     """Least bytes of a device that runs the layer: state, one microbatch's stash over the most replicas, and workspace.
 
-    I holds the whole stash of its microbatch even where the stage recomputes. Replicas that shard hold an equal part of
-    the optimizer's state at least.
+    I holds the whole stash of its microbatch even where the stage recomputes.
     """
-    layer = least.layers[number]
     return min(
-        entry.state_bytes
-        - ((own := Fraction(layer.shardable_bytes_at(width))) - own / least.sharers)
-        + entry.workspace_bytes
-        + Fraction(entry.stash_bytes, least.problem.max_replicas)
+        _state(least, number, width) + entry.workspace_bytes + Fraction(entry.stash_bytes, least.problem.max_replicas)
         for width, entry in least.entries(number)
     )
+
+
+def _state(least: Least, number: int, width: int) -> Fraction:
+    """Least bytes of state: replicas that shard hold an equal part of the optimizer's at least."""
+    own = Fraction(least.layers[number].shardable_bytes_at(width))
+    return dict(least.entries(number))[width].state_bytes - (own - own / least.sharers)
 
 
 def _largest_layer(least: Least) -> str | None:
@@ -104,6 +114,55 @@ def _too_many_stages(least: Least) -> str | None:
         f"cut into stages that fit the largest device ({largest:,} bytes), the layers need at least {stages} stages, "
         f"but {least.num_devices} devices hold at most {chunks} each; "
         "use larger or more devices, or allow more stages per device"
+    )
+
+
+def _pinned_together(least: Least) -> str | None:
+    """A device holds the state of all layers that are pinned to it, and one of them with its workspace and stash."""
+    cluster, pinned = least.problem.cluster, dict[str, list[int]]()
+    for pin in least.problem.options.pinned:
+        pinned.setdefault(pin.device, []).append(least.index[pin.layer])
+    for device, layers in pinned.items():
+        states = {n: min(_state(least, n, width) for width, _ in least.entries(n)) for n in layers}
+        exact = sum(states.values()) + max(_footprint(least, number) - states[number] for number in layers)
+        need, has = -(-exact.numerator // exact.denominator), cluster.by_name[device].usable_bytes
+        if need > has:
+            names = ", ".join(repr(least.layers[number].name) for number in layers[:4])
+            return (
+                f"device {device!r} needs at least {need:,} bytes for the {len(layers)} layers that are pinned to it "
+                f"({names}{', ...' if len(layers) > 4 else ''}), but it has {has:,}; pin fewer of them, or use a "
+                "larger device"
+            )
+    return None
+
+
+def _pinned_apart(least: Least) -> str | None:
+    """A stage on one device ends where the next pinned layer of a chain is on another one."""
+    problem = least.problem
+    if problem.max_replicas > 1 or least.widths != (1,) or not problem.profile.is_chain:
+        return None
+    device_of = {least.index[pin.layer]: pin.device for pin in problem.options.pinned}
+    stages = Counter(device for device, _ in groupby(device_of[number] for number in sorted(device_of)))
+    device, count = max(stages.items(), key=lambda item: item[1], default=("", 0))
+    most = problem.options.max_stages_per_device
+    if count <= most:
+        return None
+    return (
+        f"the layers pinned to device {device!r} are in {count} stages at least, for others between them are pinned "
+        f"elsewhere, but a device holds at most {most}; change the pins, or allow more stages per device"
+    )
+
+
+def _idle_devices(least: Least) -> str | None:
+    """Where no device may stay idle, the layers have to be on all of them, each in one stage."""
+    problem = least.problem
+    most = len(least.layers) * problem.max_replicas * max(least.widths)
+    if problem.options.idle_devices or most >= least.num_devices:
+        return None
+    return (
+        f"every device has to hold a stage (idle_devices = false), but {len(least.layers)} layers on at most "
+        f"{problem.max_replicas} replicas (microbatch_size = {problem.profile.microbatch_size}, cut into whole "
+        f"samples) are on {most} of {least.num_devices} devices at most; use fewer devices, or allow idle ones"
     )
 
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 
 from planner.export.looped_pipelines import require_looped
-from planner.export.model_parts import cut_of, require_contiguous
+from planner.export.model_parts import cut_by, cut_of, require_contiguous
 from planner.export.samples import require_equal_shares, require_known_shares
 from planner.export.shards import is_sharded
 from planner.plan import Plan
@@ -48,7 +48,7 @@ class PlannedPipelineModule(PipelineModule):
 
 def require_expressible(problem: Problem, plan: Plan) -> None:
     """Raise ValueError for stages that DeepSpeed cannot have, whatever their order of actions."""
-    require_contiguous(problem, plan)
+    require_contiguous(problem, cut_by(plan))
     is_sharded(plan, what="DeepSpeed")
     require_known_shares(problem, plan, what="DeepSpeed")
     require_equal_shares(plan, what="DeepSpeed")

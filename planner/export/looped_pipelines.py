@@ -75,6 +75,28 @@ def looped_orders(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int
     return orders
 
 
+def require_some_loop(problem: Problem) -> None:
+    """Raise ValueError where no plan stands in a loop, for the stages, or their devices, that are decided."""
+    options, count = problem.options, problem.num_microbatches
+    if options.partition is None:
+        return
+    if options.placement is not None and all(options.placement):
+        pairs = zip(options.partition, options.placement, strict=True)
+        stages = tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
+        as_looped(problem, Plan(problem=problem.reference(), stages=stages, schedule={}), has_widths=True)
+        return
+    size = len(options.partition)
+    most = min(size, len(problem.cluster.devices))
+    ways = [ranks for ranks in range(1, most + 1) if size % ranks == 0]
+    held = [ranks for ranks in ways if size // ranks <= options.max_stages_per_device]
+    if not any(ranks == size or count % ranks == 0 for ranks in held):
+        raise ValueError(
+            f"partition has {size} stages, and no number of ranks out of {len(problem.cluster.devices)} devices has "
+            f"equally many of them, at most max_stages_per_device = {options.max_stages_per_device} each, and divides "
+            f"num_microbatches = {count} where it has several; give another partition, or leave it out"
+        )
+
+
 def as_looped(problem: Problem, plan: Plan, *, has_widths: bool = False) -> Plan:
     """The same stages in the only order that there is; raises ValueError if the stages are no loop."""
     ranks = looped_ranks(plan, has_widths=has_widths)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from planner.export.looped_pipelines import require_looped
-from planner.export.model_parts import cut_of, letter_of, letters_of
+from planner.export.model_parts import Cut, cut_by, cut_of, is_block, letter_of, letters_of
 from planner.export.samples import require_equal_shares, require_known_shares, require_samples
 from planner.export.shards import is_sharded
 from planner.plan import FULL_RECOMPUTATION, Plan
@@ -39,7 +39,7 @@ def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
     """Raises ValueError with the reason why Megatron cannot run the plan exactly."""
     require_expressible(problem, plan)
     ranks = require_looped(problem, plan, what="Megatron-LM", has_widths=True)
-    letters = letters_of(problem, plan)
+    letters = letters_of(problem, cut_by(plan))
     replicas, width = len(plan.stages[0].replicas), len(plan.stages[0].replicas[0])
     per_replica = require_samples(problem, what="Megatron-LM") // replicas
     arguments: list[tuple[str, ...]] = [
@@ -65,11 +65,8 @@ def make_megatron_job(problem: Problem, plan: Plan) -> MegatronJob:
 
 def require_expressible(problem: Problem, plan: Plan) -> None:
     """Raise ValueError for stages that no layout of Megatron's gives, whatever their order of actions."""
-    letters = letters_of(problem, plan)
-    for letter, what in (("E", "embedding"), ("L", "head")):
-        if sum(letter in stage for stage in letters) > 1:
-            raise ValueError(f"the layers of the {what} are in several stages, and Megatron has one {what}; merge them")
-    _require_interleaved(plan, letters)
+    require_parts(problem, cut_by(plan))
+    _require_interleaved(plan)
     _recomputation(plan)
     is_sharded(plan, what="Megatron")
     require_known_shares(problem, plan, what="Megatron-LM")
@@ -82,23 +79,31 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
         )
 
 
-def _require_interleaved(plan: Plan, letters: Sequence[str]) -> None:
-    """Raise ValueError for stages that Megatron does not have: several on one rank of one, or two that predict tokens.
+def require_parts(problem: Problem, cut: Cut) -> None:
+    """Raise ValueError for layers in stages that Megatron does not have, whatever ranks they are on.
 
     It also wants multi-token prediction in the last stage of a rank. Behind it is one stage at most, that of the head,
     and there are two ranks or more, so that it is.
     """
-    num_ranks = len({stage.replicas for stage in plan.stages})
-    if num_ranks == 1 < len(plan.stages):
-        raise ValueError(
-            f"one rank holds {len(plan.stages)} stages, and Megatron interleaves on two ranks or more; plan with "
-            "max_stages_per_device = 1"
-        )
+    letters = letters_of(problem, cut)
+    for letter, what in (("E", "embedding"), ("L", "head")):
+        if sum(letter in stage for stage in letters) > 1:
+            raise ValueError(f"the layers of the {what} are in several stages, and Megatron has one {what}; merge them")
     predicting = [number for number, stage in enumerate(letters) if "m" in stage]
     if len(predicting) > 1:
         raise ValueError(
             f"stages {predicting[0]} and {predicting[1]} have layers of multi-token prediction, and Megatron has all "
             "of them in one stage; merge them in the profile"
+        )
+
+
+def _require_interleaved(plan: Plan) -> None:
+    """Raise ValueError for several stages on the one rank that there is."""
+    num_ranks = len({stage.replicas for stage in plan.stages})
+    if num_ranks == 1 < len(plan.stages):
+        raise ValueError(
+            f"one rank holds {len(plan.stages)} stages, and Megatron interleaves on two ranks or more; plan with "
+            "max_stages_per_device = 1"
         )
 
 
@@ -111,8 +116,8 @@ def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
         if len({stage.recompute for stage in plan.stages}) > 1:
             raise ValueError("some stages recompute and some do not, and Megatron's flag is for all; plan without it")
         return _full("uniform", 1) if plan.stages[0].recompute else []
-    blocks = [[(name, stage.recomputed.get(name)) for name in stage.layers if _is_block(name)] for stage in plan.stages]
-    others = [name for stage in plan.stages for name in stage.recomputed if not _is_block(name)]
+    blocks = [[(name, stage.recomputed.get(name)) for name in stage.layers if is_block(name)] for stage in plan.stages]
+    others = [name for stage in plan.stages for name in stage.recomputed if not is_block(name)]
     if others:
         raise ValueError(
             f"layer {others[0]!r} recomputes and is no block, and Megatron's flags are for blocks; plan with "
@@ -133,7 +138,7 @@ def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
 def _notes(problem: Problem, plan: Plan) -> Iterator[str]:
     """Megatron recomputes blocks alone, where a plan that says `recompute = true` means all layers of its stages."""
     for number, stage in enumerate(plan.stages):
-        layers = [problem.profile.by_name[name] for name in stage.layers if not _is_block(name)]
+        layers = [problem.profile.by_name[name] for name in stage.layers if not is_block(name)]
         saved = -(-sum(layer.stash_bytes - layer.checkpoint_bytes for layer in layers) // len(stage.replicas))
         if stage.recompute is True and saved > 0:
             yield (
@@ -149,10 +154,6 @@ def _full(method: str, num_layers: int) -> list[tuple[str, ...]]:
         ("--recompute-method", method),
         ("--recompute-num-layers", str(num_layers)),
     ]
-
-
-def _is_block(name: str) -> bool:
-    return letter_of(name) in "tm"
 
 
 def _one_head(stage: str) -> str:

@@ -19,13 +19,22 @@ def letter_of(layer: str) -> str:
     return next((letter for letter, pattern in _LETTERS if pattern.search(layer)), "t")
 
 
-def letters_of(problem: Problem, plan: Plan) -> list[str]:
+def is_block(layer: str) -> bool:
+    """Whether a layer is a transformer block, by its name."""
+    return letter_of(layer) in "tm"
+
+
+Cut = Sequence[Sequence[str]]
+"""The layers of every stage."""
+
+
+def letters_of(problem: Problem, cut: Cut) -> list[str]:
     """Per stage the letters of its layers, with the E and the L that a profile of blocks alone leaves out.
 
     Raises ValueError if the layers are no chain from an embedding over blocks to a head, cut between layers.
     """
-    require_contiguous(problem, plan)
-    stages = ["".join(map(letter_of, stage.layers)) for stage in plan.stages]
+    require_contiguous(problem, cut)
+    stages = ["".join(map(letter_of, layers)) for layers in cut]
     whole = "".join(stages)
     if "E" not in whole:
         stages[0] = "E" + stages[0]
@@ -39,10 +48,15 @@ def letters_of(problem: Problem, plan: Plan) -> list[str]:
     return stages
 
 
-def require_contiguous(problem: Problem, plan: Plan) -> None:
+def cut_by(plan: Plan) -> Cut:
+    """The layers of every stage of a plan."""
+    return [stage.layers for stage in plan.stages]
+
+
+def require_contiguous(problem: Problem, cut: Cut) -> None:
     """Raise ValueError unless the stages cut the profile's list of layers."""
     names = [layer.name for layer in problem.profile.layers]
-    listed = [name for stage in plan.stages for name in stage.layers]
+    listed = [name for stage in cut for name in stage]
     if listed != names:
         at = next(number for number, name in enumerate(names) if listed[number] != name)
         raise ValueError(

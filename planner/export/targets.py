@@ -6,9 +6,11 @@ from typing import Any
 
 from planner.actions import Action
 from planner.batch_problem import BatchProblem, Question
+from planner.errors import InfeasibleProblemError
 from planner.execute.layout import make_layout
 from planner.export import deepspeed, megatron, torchtitan
-from planner.export.looped_pipelines import as_looped
+from planner.export.looped_pipelines import as_looped, require_some_loop
+from planner.export.model_parts import Cut, require_contiguous
 from planner.export.samples import require_known_shares
 from planner.export.torch_table import render_torch_table
 from planner.plan import Plan
@@ -28,6 +30,9 @@ class Target:
     fit: Callable[[Problem, Plan], Plan]
     """The same plan as the target writes it, or the nearest that has the same stages. Raises ValueError with the reason
     why there is none."""
+    require: Callable[[Problem, Cut], object] | None = None
+    """Raises ValueError with the reason where no plan with these layers in its stages, or, where they are one stage, no
+    plan at all can be fitted; None: it takes any."""
     is_looped: bool = False
     """Whether it runs stages in a loop in the order of 1F1B, interleaved or not, and nothing else."""
     most_chunks: int | None = None
@@ -55,7 +60,7 @@ def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
 
 def _fit_megatron(problem: Problem, plan: Plan) -> Plan:
     megatron.require_expressible(problem, plan)
-    return as_looped(problem, plan)
+    return as_looped(problem, plan, has_widths=True)
 
 
 def _fit_deepspeed(problem: Problem, plan: Plan) -> Plan:
@@ -78,7 +83,8 @@ def renumbered(plan: Plan) -> Plan:
 MOST_CHUNKS = 12
 """Virtual stages per rank that are looked at for Megatron-LM; published layouts have up to eight."""
 
-_SINGLE = {"max_width": 1, "split_placement": False, "unequal_shares": False, "skip_edges": False}
+_WHOLE = {"split_placement": False, "unequal_shares": False, "skip_edges": False}
+_SINGLE = {**_WHOLE, "max_width": 1}
 _KEPT = {"recompute": False, "recompute_layers": False}
 _LOOPED = {"split_backward": False, "uneven_replication": False, "shard_optimizer": "together", "order": "looped"}
 
@@ -104,13 +110,16 @@ TARGETS = {
             runs="as torch; equally many chunks on every rank, in a loop or (two of them) in a V",
             limits={**_SINGLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
             fit=_fit_torchtitan,
+            require=torchtitan.module_names,
         ),
         Target(
             name="megatron",
             runs="any cut of a chain; chunks in a loop; 1F1B or interleaved; whole backward; replicas of whole "
-            "pipelines; recomputation, and sharded optimizer state, in all stages or none",
-            limits={**_SINGLE, **_LOOPED},
+            "pipelines; groups of devices (tensor-parallel) of one width; recomputation of all stages, of the first "
+            "blocks of each, equally many, or selectively of all; sharded optimizer state in all stages or none",
+            limits={**_WHOLE, **_LOOPED},
             fit=_fit_megatron,
+            require=megatron.require_parts,
             is_looped=True,
             most_chunks=MOST_CHUNKS,
         ),
@@ -120,6 +129,7 @@ TARGETS = {
             "recomputation, and sharded optimizer state, in all stages or none",
             limits={**_SINGLE, **_LOOPED, "max_stages_per_device": 1, "recompute_layers": False},
             fit=_fit_deepspeed,
+            require=require_contiguous,
             is_looped=True,
         ),
     )
@@ -127,12 +137,28 @@ TARGETS = {
 """By name."""
 
 
-def fitted(problem: Problem, plan: Plan, *, target: Target) -> Plan | None:
-    """The plan as the target runs it, or None if it cannot."""
+def require_possible(question: Question, target: Target | None) -> None:
+    """Raise InfeasibleProblemError where no search finds a plan that the target, or `order = looped`, can run.
+
+    Looked at are the names of the layers, their order, and the stages and devices that are decided.
+    """
+    problems = question.candidates if isinstance(question, BatchProblem) else (question,)
+    reasons = [_why_impossible(problem, target) for problem in problems]
+    if all(reasons):
+        what = "order = looped" if target is None else f"target {target.name}"
+        raise InfeasibleProblemError(f"{what}: {reasons[0]}")
+
+
+def _why_impossible(problem: Problem, target: Target | None) -> str:
+    """The reason, if there is one; empty otherwise."""
     try:
-        return target.fit(problem, plan)
-    except ValueError:
-        return None
+        if target is not None and target.require is not None:
+            target.require(problem, problem.options.partition or [problem.profile.topological_order])
+        if problem.options.order == "looped":
+            require_some_loop(problem)
+    except ValueError as reason:
+        return str(reason)
+    return ""
 
 
 def restrict(options: Options, target: Target) -> Options:
@@ -144,18 +170,22 @@ def restrict(options: Options, target: Target) -> Options:
 def restrict_problem(problem: Problem, target: Target) -> Problem:
     """The problem under whose options every plan of the target is allowed.
 
-    No program can cut microbatches of unknown size: then no stage is replicated.
+    No program can cut microbatches of unknown size: then no stage is replicated. Raises ValueError where layers were
+    measured on wider groups only than the target has.
     """
     options = restrict(problem.options, target)
     if problem.profile.microbatch_size is None:
         options = replace(options, max_replicas=1)
+    _require_widths(problem, options, target=target)
     return replace(problem, options=options)
 
 
 def restrict_question(question: Question, target: Target) -> Question:
     """The same for a problem or a global batch, whose profile states the size of a microbatch."""
     if isinstance(question, BatchProblem):
-        return replace(question, options=restrict(question.options, target))
+        options = restrict(question.options, target)
+        _require_widths(question, options, target=target)
+        return replace(question, options=options)
     return restrict_problem(question, target)
 
 
@@ -165,6 +195,18 @@ def with_chunks(options: Options, target: Target) -> Options:
     if target.most_chunks is None or not is_open:
         return options
     return replace(options, max_stages_per_device=target.most_chunks)
+
+
+def _require_widths(question: Question, options: Options, *, target: Target) -> None:
+    """Raise ValueError for a layer that only groups wider than the target's run, by what was measured."""
+    for layer in question.profile.layers:
+        widths = sorted({cost.width for cost in layer.costs})
+        if widths[0] > options.max_width:
+            raise ValueError(
+                f"target {target.name}: layer {layer.name!r} was measured at width {', '.join(map(str, widths))} only, "
+                f"and {target.name} is planned for with max_width = {options.max_width}; measure it at width "
+                f"{options.max_width} or less, or plan for another program (pipeplan targets)"
+            )
 
 
 def _narrower(given: Any, limit: Any) -> Any:

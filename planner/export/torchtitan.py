@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from planner.export.model_parts import cut_of, letter_of, letters_of
+from planner.export.model_parts import Cut, cut_by, cut_of, letter_of, letters_of
 from planner.export.samples import require_samples
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.plan import Plan
@@ -50,7 +50,7 @@ def make_parallelism(problem: Problem, plan: Plan) -> dict[str, Any]:
     """Fields of torchtitan's `ParallelismConfig` by name."""
     return {
         "pipeline_parallel_degree": len(torch_ranks(plan)),
-        "module_fqns_per_model_part": module_names(problem, plan),
+        "module_fqns_per_model_part": module_names(problem, cut_by(plan)),
         "pipeline_parallel_schedule": find_map(plan),
         "pipeline_parallel_schedule_csv": SCHEDULE_FILE,
         "pipeline_parallel_microbatch_size": problem.profile.microbatch_size,
@@ -72,11 +72,14 @@ def find_map(plan: Plan) -> str:
     )
 
 
-def module_names(problem: Problem, plan: Plan) -> list[list[str]]:
-    """The modules of every stage, by the names that torchtitan's models have at their top."""
+def module_names(problem: Problem, cut: Cut) -> list[list[str]]:
+    """The modules of every stage, by the names that torchtitan's models have at their top.
+
+    Raises ValueError for layers in stages that torchtitan does not have, whatever ranks they are on.
+    """
     blocks = 0
     parts = []
-    for stage in letters_of(problem, plan):
+    for stage in letters_of(problem, cut):
         names = []
         for letter in dict.fromkeys(stage) if set(stage) <= {"E"} else _collapsed(stage):
             if letter == "m":

@@ -14,7 +14,7 @@ from planner.plan import DeviceGroup
 
 
 def loop_stages(case: Case) -> Findings:
-    """Under `order = looped` stage s is on rank s mod P of P ranks, on single devices, each rank with equally many."""
+    """Under `order = looped` stage s is on rank s mod P of P ranks, each with equally many groups, all of one width."""
     if case.options.order == "looped":
         yield from _misplaced(case)
 
@@ -30,7 +30,7 @@ def loop_order(case: Case) -> Findings:
         message = f"{count} microbatches are no multiple of the {len(ranks)} ranks, which have several stages each."
         yield Finding("the microbatches", f"a multiple of {len(ranks)}", count, message)
         return
-    rank_of = {group[0]: rank for rank, groups in enumerate(ranks) for group in groups}
+    rank_of = {device: rank for rank, groups in enumerate(ranks) for group in groups for device in group}
     for number, device in enumerate(orders.devices):
         begin, end = orders.first[number], orders.first[number + 1]
         rank = rank_of[device]
@@ -57,12 +57,16 @@ def _ranks(case: Case) -> list[tuple[DeviceGroup, ...]]:
 def _misplaced(case: Case) -> Iterator[Finding]:
     ranks, stages = _ranks(case), case.plan.stages
     names = [device for groups in ranks for group in groups for device in group]
-    if any(len(group) != 1 for groups in ranks for group in groups) or len(set(names)) < len(names):
-        yield Finding("the ranks", "single devices, each of one rank", names, "The ranks of the loop share devices.")
+    if len(set(names)) < len(names):
+        yield Finding("the ranks", "every device in one rank", names, "The ranks of the loop share devices.")
+    widths = sorted({len(group) for groups in ranks for group in groups})
+    if len(widths) > 1:
+        message = f"Groups of the loop have widths {widths}, and one width is of all stages."
+        yield Finding("the ranks", "groups of one width", widths, message)
     sizes = sorted({len(groups) for groups in ranks})
     if len(sizes) > 1:
-        message = f"Ranks of the loop have {sizes} devices, and replicas are of the whole pipeline."
-        yield Finding("the ranks", "equally many devices each", sizes, message)
+        message = f"Ranks of the loop have {sizes} replicas, and replicas are of the whole pipeline."
+        yield Finding("the ranks", "equally many replicas each", sizes, message)
     if len(stages) % len(ranks):
         message = f"{len(stages)} stages are no multiple of the {len(ranks)} ranks of the loop."
         yield Finding("the stages", f"a multiple of {len(ranks)}", len(stages), message)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Unpack
 
 from planner.batch_problem import BatchProblem
-from planner.export.targets import Target
+from planner.export.targets import Target, require_possible
 from planner.plan import Plan
 from planner.planning import driver
 from planner.planning.batch_driver import make_batch_plan
@@ -21,6 +21,7 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[drive
     """
     if unknown := how.keys() - driver.PlanningOptions.__annotations__.keys():
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
+    require_possible(problem, how.get("target"))
     if isinstance(problem, Problem) and problem.options.objective == "cost":
         if top > 1:
             raise ValueError(f"top = {top}: with objective = cost one plan is made; see make_pareto for others")

@@ -111,7 +111,7 @@ def _time_for(run: SearchState, *, share: float) -> HasTime:
 
 def _judged(run: SearchState, plan: Plan) -> tuple[Plan, Verdict] | None:
     """A plan as its target runs it, and what the verifier says; None if it cannot run or breaks a rule."""
-    fitted = plan if run.fit is None else run.fit(plan)
+    fitted = run.fitted(plan)
     if fitted is None:
         return None
     verdict = verify(run.problem, fitted)

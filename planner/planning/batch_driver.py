@@ -5,15 +5,15 @@ All sizes are played and bounded, the largest first, whose plans have the fewest
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Unpack
+from typing import NoReturn, Unpack
 
 from planner.batch_problem import BatchProblem
 from planner.certificate import least_over_sizes
-from planner.errors import InfeasibleProblemError
+from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Plan
 from planner.planning.complete_search import require_answerable
 from planner.planning.driver import PlanningOptions, ignore, never
-from planner.planning.evidence import Conclusion, finish
+from planner.planning.evidence import Conclusion, finish, why_none_was_found
 from planner.planning.heats import Heats
 from planner.planning.planning_params import SearchParams
 from planner.planning.size_run import SizeRun
@@ -77,7 +77,6 @@ class _Sizes(Heats[SizeRun]):
             run.close()
         if self.best is None:
             self._give_up()
-            return finish(next(run.state for run in self.runs if not run.infeasible))
         claims = [run.ruled_out_ns for run in self.runs]
         has_claim = any(run.state.solver_bound_ns is not None or run.is_empty for run in self.runs)
         entries = {run.size: run.infeasible or run.state.lower_bound for run in self.runs}
@@ -90,9 +89,16 @@ class _Sizes(Heats[SizeRun]):
         )
         return finish(self.best.state, conclusion)
 
-    def _give_up(self) -> None:
-        """Raise InfeasibleProblemError if no size has a plan, and that is known of each."""
+    def _give_up(self) -> NoReturn:
+        """Raise what is known: that no size has a plan, or only that none was found."""
         if all(run.infeasible or run.is_empty for run in self.runs):
             known = {run.infeasible or "a complete search found none": run.size for run in reversed(self.runs)}
             reasons = "; ".join(f"microbatches of {size}: {reason}" for reason, size in reversed(known.items()))
             raise InfeasibleProblemError(f"no plan fits at any size. {reasons}")
+        states = [run.state for run in self.runs if not run.infeasible]
+        for state in (each for each in states if each.rejected is not None):
+            finish(state)
+        raise NoPlanFoundError(
+            f"none in {self.elapsed_s:.0f} s of search at any size of microbatches; "
+            f"{'; '.join(why_none_was_found(states))}"
+        )

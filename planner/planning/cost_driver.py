@@ -17,6 +17,7 @@ from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.plan import Plan
 from planner.planning.complete_search import require_answerable
 from planner.planning.driver import PlanningOptions, ignore, never
+from planner.planning.evidence import why_none_was_found
 from planner.planning.heats import Heats
 from planner.planning.planning_params import SearchParams
 from planner.planning.subset_run import SubsetRun, answer
@@ -186,18 +187,20 @@ class SubsetField(Heats[SubsetRun]):
             reasons = {box.time for box in self.subsets.boxes if isinstance(box.time, str)}
             late = [box.time_ns for box in self.subsets.boxes if box.time_ns is not None]
             if late:
-                reasons.add(f"deadline_ns = {deadline}, but no plan is faster than {min(late)} ns; allow more time")
+                reasons.add(
+                    f"deadline_ns = {deadline}, but no plan is faster than {min(late)} ns; give a later deadline"
+                )
             raise InfeasibleProblemError(f"no plan fits on any subset of the devices: {'; '.join(sorted(reasons))}")
         late_ns = min((run.objective_ns for run in self.runs if run.objective_ns is not None), default=None)
         if late_ns is not None:
             deadline = self.question.options.deadline_ns
             raise NoPlanFoundError(
-                f"no plan found in {self.elapsed_s:.0f} s ends by deadline_ns = {deadline}; the fastest takes "
-                f"{late_ns} ns: allow more time for the search, or a later deadline"
+                f"none in {self.elapsed_s:.0f} s of search ends by deadline_ns = {deadline}; the fastest takes "
+                f"{late_ns} ns: give a later deadline"
             )
         raise NoPlanFoundError(
-            f"no plan was found in {self.elapsed_s:.0f} s on any of {len(self.runs)} subsets of the devices; no limit "
-            "was proved to rule one out: allow more time, recomputation or more stages per device"
+            f"none in {self.elapsed_s:.0f} s of search on any of {len(self.runs)} subsets of the devices; "
+            f"{'; '.join(why_none_was_found([run.state for run in self.runs]))}"
         )
 
     @contextmanager

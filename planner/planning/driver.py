@@ -16,7 +16,7 @@ from planner.costs import CostModel
 from planner.device_groups import has_listed_groups
 from planner.errors import InfeasibleProblemError, PipeplanError
 from planner.export.looped_pipelines import as_looped
-from planner.export.targets import Target, fitted
+from planner.export.targets import Target
 from planner.plan import Plan
 from planner.planning.archive import Archive
 from planner.planning.bound_improver import raises_bound
@@ -96,20 +96,17 @@ def begin_run(problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> Sear
         limits,
         on_progress=how["on_progress"],
         should_stop=how["should_stop"],
-        fit=partial(_fitted, problem, target=target) if is_looped or target is not None else None,
+        fit=partial(_fit, problem, target=target) if is_looped or target is not None else None,
         fits_stages=is_looped or (target is not None and target.is_looped),
         params=how["params"],
     )
 
 
-def _fitted(problem: Problem, plan: Plan, *, target: Target | None) -> Plan | None:
-    """The plan as the options and the target want it, or None if there is none."""
+def _fit(problem: Problem, plan: Plan, *, target: Target | None) -> Plan:
+    """The plan as the options and the target want it; raises ValueError with the reason why there is none."""
     if problem.options.order == "looped" and (target is None or not target.is_looped):
-        try:
-            plan = as_looped(problem, plan)
-        except ValueError:
-            return None
-    return plan if target is None else fitted(problem, plan, target=target)
+        plan = as_looped(problem, plan, has_widths=True)
+    return plan if target is None else target.fit(problem, plan)
 
 
 def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | None:

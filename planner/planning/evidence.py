@@ -1,5 +1,6 @@
 """The end of a planning run: the incumbent with everything that speaks for it, verified once more."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
@@ -52,15 +53,25 @@ def finish(run: SearchState, conclusion: Conclusion | None = None) -> Plan:
         if run.rejected is not None:
             first = run.rejected.violations[0]
             raise PlanError(f"the verifier rejected every plan found; the last one: {first.message}")
-        raise NoPlanFoundError(
-            f"no plan was found in {run.elapsed_s:.0f} s; no limit was proved to rule one out: allow more time, "
-            "more memory, recomputation or more stages per device"
-        )
+        raise NoPlanFoundError(f"none in {run.elapsed_s:.0f} s of search; {'; '.join(why_none_was_found([run]))}")
     plan = replace(run.plan, evidence=make_evidence(run, conclusion or Conclusion.of(run), timeline=run.timeline))
     verdict = verify(run.problem, plan, earlier=run.verdict if run.is_large else None)
     if not verdict.passed:
         raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
     return plan
+
+
+def why_none_was_found(runs: Sequence[SearchState]) -> list[str]:
+    """What is known of why there is no incumbent in any of these runs: dropped plans, and baselines that do not fit."""
+    reasons = dict.fromkeys(reason for run in runs for reason in run.dropped.reasons(most=2))
+    played = [row for run in runs for row in run.baselines if row.peak_fraction is not None]
+    least = min(played, key=lambda row: row.peak_fraction or 0.0, default=None)
+    if least is not None and not any(row.fits_memory for row in played):
+        closest = f"none of {len(played)} baselines fits into memory, and the closest one, {least.name}, {least.note}"
+        reasons[f"{closest}; larger devices, smaller microbatches, recomputation or more stages per device help"] = None
+    return list(reasons) or [
+        "nothing that is known rules a plan out; more memory, recomputation or more stages per device make room"
+    ]
 
 
 def has_time_for_schedule_bound(run: SearchState) -> bool:

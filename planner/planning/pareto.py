@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Unpack
 
+from planner.export.targets import require_possible
 from planner.plan import Plan
 from planner.planning.complete_search import require_answerable
 from planner.planning.cost_driver import SubsetField
@@ -59,6 +60,7 @@ def make_pareto(problem: Problem, **how: Unpack[PlanningOptions]) -> ParetoFront
     """
     question = replace(problem, options=replace(problem.options, objective="cost"))
     require_answerable(question, how.get("limits") or Limits())
+    require_possible(question, how.get("target"))
     with ExitStack() as stack:
         field = _Front(question, stack, **how)
         field.branch()

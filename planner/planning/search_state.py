@@ -16,6 +16,7 @@ from planner.clock import HasTime
 from planner.costs import CostModel
 from planner.lowering import make_instance
 from planner.plan import BaselineResult, ImproverTally, Plan, Stage
+from planner.planning.dropped_plans import DroppedPlans
 from planner.planning.planning_params import SearchParams
 from planner.problem import Problem
 from planner.progress import Limits, Progress
@@ -72,7 +73,7 @@ class SearchState:
         *,
         on_progress: Callable[[Progress], None],
         should_stop: Callable[[], bool],
-        fit: Callable[[Plan], Plan | None] | None = None,
+        fit: Callable[[Plan], Plan] | None = None,
         fits_stages: bool = False,
         params: SearchParams = SearchParams(),
     ) -> None:
@@ -124,6 +125,9 @@ class SearchState:
         self.played: list[Plan] = []
         """The baselines that fit."""
         self.rejected: Verdict | None = None
+        """What the verifier said of the last plan that was offered as it is and broke a rule."""
+        self.dropped = DroppedPlans()
+        """Why others did not count."""
         self.solvers: dict[str, str] = {}
         self.witness: Witness | None = None
         """Sees every plan that the verifier passed, better or not, where somebody asks for more than the best."""
@@ -268,18 +272,21 @@ class SearchState:
             if plan.stages in self.seen_stages:
                 return False
             self.seen_stages.add(plan.stages)
-        if self.fit is not None:
-            fitted = self.fit(plan)
-            if fitted is None:
-                return False
-            plan, timeline = fitted, timeline if fitted.schedule == plan.schedule else None
+        fitted = self.fitted(plan)
+        if fitted is None:
+            return False
+        is_changed = fitted.schedule != plan.schedule
+        plan, timeline = fitted, None if is_changed else timeline
         if timeline is not None and best is not None and timeline.objective_ns(self.problem.options.objective) >= best:
             return False
         begin = time.monotonic()
         verdict = verify(self.problem, plan)
         self.offer_s = time.monotonic() - begin
         if verdict.timeline is None or not verdict.passed:
-            self.rejected = verdict
+            if is_changed:
+                self.dropped.add(verdict.violations[0].message)
+            else:
+                self.rejected = verdict
             return False
         if self.witness is not None:
             self.witness.see(plan, verdict.timeline, source=source, verdict=verdict)
@@ -293,6 +300,16 @@ class SearchState:
             tally.gain_ns += best - verdict.timeline.objective_ns(self.problem.options.objective)
         self.improved_round, self.improved_s = self.rounds, self.elapsed_s
         return True
+
+    def fitted(self, plan: Plan) -> Plan | None:
+        """The plan as it is run, or None, with the reason in `dropped`, if it cannot be."""
+        if self.fit is None:
+            return plan
+        try:
+            return self.fit(plan)
+        except ValueError as reason:
+            self.dropped.add(str(reason))
+            return None
 
     def is_over(self) -> bool:
         """Whether a limit is reached; remembers which."""

@@ -59,7 +59,7 @@ class SequentialTurns:
     def _find_stages(self) -> tuple[Stage, ...] | None:
         problem = self.run.problem
         num_cells = len(problem.cluster.devices) * len(problem.profile.layers) ** 2
-        if num_cells > self.params.max_cells or problem.options.partition is not None:
+        if num_cells > self.params.max_cells or problem.options.partition is not None or problem.only_wider:
             return None
         max_cells = self.params.looks * self.params.max_cells
         has_time = self.run.time_until(self.run.params.pace.seed_share)

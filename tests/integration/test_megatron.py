@@ -17,7 +17,7 @@ import pytest
 
 from planner.export.looped_pipelines import as_looped
 from planner.export.megatron import make_megatron_job
-from planner.export.model_parts import letters_of
+from planner.export.model_parts import cut_by, letters_of
 from planner.plan import Plan
 from planner.problem import Problem
 from profiles.model_profile import RecomputeBytes, RecomputeTime
@@ -164,9 +164,8 @@ def test_megatron_takes_the_flags(name: str, answers: dict[str, dict[str, Any]])
     found = answers[name]
     assert "refused" not in found, found["refused"]
     size = len(found["layout"])
-    letters = [
-        "".join(dict.fromkeys(stage)) if set(stage) <= set("EL") else stage for stage in letters_of(problem, plan)
-    ]
+    stages = letters_of(problem, cut_by(plan))
+    letters = ["".join(dict.fromkeys(stage)) if set(stage) <= set("EL") else stage for stage in stages]
     wanted = [stage.replace("LL", "L") for stage in letters]
     assert found["layout"] == [wanted[rank::size] for rank in range(size)]
     assert found["num_microbatches"] == problem.num_microbatches

@@ -9,7 +9,7 @@ import pytest
 
 from planner.errors import PipeplanError
 from planner.execute.layout import make_layout
-from planner.export.targets import TARGETS, fitted, restrict_problem
+from planner.export.targets import TARGETS, restrict_problem
 from planner.plan import Plan
 from planner.planning import make_plan
 from planner.problem import Problem
@@ -115,7 +115,8 @@ def test_an_unknown_size_is_told_and_not_executed():
     assert plan.evidence.assumed_divisible == (0,)
     with pytest.raises(ValueError, match=r"stage 0 .* microbatch_size = null: state the samples"):
         make_layout(plan)
-    assert fitted(problem, replace(plan, evidence=None), target=TARGETS["executor"]) is None
+    with pytest.raises(ValueError, match="the executor cannot cut samples"):
+        TARGETS["executor"].fit(problem, replace(plan, evidence=None))
 
 
 def test_an_odd_microbatch_stays_whole():

@@ -16,7 +16,7 @@ import pytest
 
 from planner.export import deepspeed, megatron, torchtitan
 from planner.export.looped_pipelines import as_looped
-from planner.export.targets import TARGETS, fitted, renumbered, restrict
+from planner.export.targets import TARGETS, renumbered, restrict
 from planner.export.torch_table import import_torch_table, render_torch_table, torch_ranks
 from planner.export.zero_bubble import import_zero_bubble, render_zero_bubble
 from planner.plan import Plan
@@ -246,10 +246,12 @@ def test_what_a_program_cannot_shard_is_refused():
     for make, name in ((megatron.make_megatron_job, "Megatron"), (deepspeed.render_deepspeed, "DeepSpeed")):
         with pytest.raises(ValueError, match="stage 1 has shard = 'optimizer' and stage 0, .* but " + name):
             make(problem, mixed)
-        assert fitted(problem, mixed, target=TARGETS[name.lower()]) is None
+        with pytest.raises(ValueError, match="in all stages or in none"):
+            TARGETS[name.lower()].fit(problem, mixed)
     with pytest.raises(ValueError, match="stage 1 has shard = 'optimizer', but torchtitan's data_parallel_shard_degr"):
         torchtitan.make_torchtitan_files(problem, mixed)
-    assert fitted(problem, mixed, target=TARGETS["torchtitan"]) is None
+    with pytest.raises(ValueError, match="shards parameters and gradients too"):
+        TARGETS["torchtitan"].fit(problem, mixed)
     assert TARGETS["executor"].fit(problem, mixed) == mixed
     if (path := parser_file("torchtitan", "config", "configs.py")) is not None:
         assert "parallelism method used is FSDP (Fully Sharded Data Parallelism)" in path.read_text()
