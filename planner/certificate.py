@@ -72,6 +72,11 @@ class Bound:
     timely: tuple[tuple[Stage, ...], ...] = ()
     """Stages that a plan not far above it could have, for all that the search for the bound has seen."""
 
+    @property
+    def num_cases(self) -> int:
+        """Cases that its certificate closes; 0 where it tells none apart."""
+        return len(self.certificate.get("trees", self.certificate.get("cases", ())))
+
 
 def make_bound(
     problem: Problem,
