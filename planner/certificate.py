@@ -72,6 +72,11 @@ class Bound:
     timely: tuple[tuple[Stage, ...], ...] = ()
     """Stages that a plan not far above it could have, for all that the search for the bound has seen."""
 
+    @property
+    def num_cases(self) -> int:
+        """Cases that its certificate closes; 0 where it tells none apart."""
+        return len(self.certificate.get("trees", self.certificate.get("cases", ())))
+
 
 def make_bound(
     problem: Problem,
@@ -522,8 +527,9 @@ def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
     if times is None:
         raise ValueError("certificate: a bound of kind 'windows' does not hold for this problem; make the bound again")
     probes = certificate["probes"]
-    if type(probes) is not int or not 0 <= probes <= windows.MAX_PROBES:
-        raise ValueError(f"certificate: probes is not an integer from 0 to {windows.MAX_PROBES}; make the bound again")
+    most = windows.most_probes(times)
+    if type(probes) is not int or not 0 <= probes <= most:
+        raise ValueError(f"certificate: probes is not an integer from 0 to {most} here; make the bound again")
     _require_ruled_out(stated, is_out=windows.is_out_of_reach(times, stated - 1, probes=probes))
     return stated
 

@@ -107,7 +107,15 @@ def _evidence_to_plain(evidence: Evidence) -> dict[str, Any]:
 
 
 def _stated_fields(value: ImproverTally | SizeResult) -> dict[str, Any]:
-    return {key: value for key, value in _fields(value).items() if value is not None and value != ""}
+    return {
+        key: each
+        for key, each in _fields(value).items()
+        if each is not None and each != "" and not (key in _LATER and each == 0)
+    }
+
+
+_LATER = {"bounds_raised", "bound_gain_ns", "cases_closed"}
+"""What a part of the search may have done and most parts never do."""
 
 
 _LEFT_OUT = {

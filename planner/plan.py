@@ -151,6 +151,12 @@ class ImproverTally:
     """Plans that it found and that were better than any before."""
     gain_ns: int
     """By how much, in all; the first plan of a run counts as no gain."""
+    bounds_raised: int = 0
+    """Turns after which the certified bound was higher; 0 in earlier documents, as are the next two."""
+    bound_gain_ns: int = 0
+    """By how much, in all; the first bound of a run counts as no gain."""
+    cases_closed: int = 0
+    """Cases of partition and mapping, or of a bound, that were closed on the way."""
 
 
 SizeState = Literal["best", "open", "closed", "infeasible"]

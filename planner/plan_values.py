@@ -19,6 +19,8 @@ RANGES: dict[str, tuple[int, int | None, str]] = {
     "turns": (0, None, "turns"),
     "seconds": (0, None, "seconds"),
     "improvements": (0, None, "plans"),
+    "bounds_raised": (0, None, "bounds"),
+    "cases_closed": (0, None, "cases"),
     "assumed_divisible": (0, None, "stage numbers"),
 }
 """Least, most and unit of the numbers of a plan whose names do not end in their unit."""

@@ -70,6 +70,8 @@ class Search:
     tag: str | None = None
     name: str | None = None
     """Part of the profile's name, in any case."""
+    model: str | None = None
+    """The profile's whole name, letter by letter."""
     sha256: str | None = None
     """What the plan's, or the profile's, SHA-256 begins with."""
     state: str | None = None

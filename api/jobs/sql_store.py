@@ -520,6 +520,7 @@ def _conditions(query: Search) -> tuple[str, list[Any]]:
         ("created_at < ?", [query.until]),
         ("tags LIKE ? ESCAPE '!'", [tag]),
         ("LOWER(name) LIKE ? ESCAPE '!'", [name]),
+        ("name = ?", [query.model]),
         ("(plan_sha256 LIKE ? OR profile_sha256 LIKE ?)", [begin, begin]),
     )
     meant = [(condition, values) for condition, values in asked if values[0] is not None]

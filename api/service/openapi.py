@@ -9,6 +9,7 @@ from typing import Any, get_args
 from api.jobs.job import LABEL, MAX_TAGS
 from planner.progress import MAX_THREADS, Method
 from planner.schema import definitions
+from profiles.field_rules import MAX_NAME_LENGTH
 from profiles.workload import WORKLOAD_FORMAT
 
 Schema = dict[str, Any]
@@ -344,6 +345,7 @@ def _search_parameters() -> list[Schema]:
         "project": label,
         "tag": label,
         "name": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[ -~]+$"},
+        "model": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": "^[ -~]+$"},
         "sha256": {"type": "string", "pattern": "^[0-9a-f]{6,64}$"},
         "state": {"enum": _STATES},
         "since": day,

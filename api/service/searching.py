@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from api.jobs.job import LABEL, Search, State
 from api.service.problem_json import Complaint, ServiceError
+from profiles.field_rules import MAX_NAME_LENGTH
 
 _SHA256 = re.compile(r"[0-9a-f]{6,64}", re.ASCII)
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -22,6 +23,7 @@ _FORMS = {
     "project": "a project's name",
     "tag": "a tag",
     "name": "part of a name, at most 100 letters",
+    "model": "a model's whole name, at most 300 letters",
     "sha256": "at least 6 hexadecimal digits that a plan's or a profile's SHA-256 begins with",
     "state": f"one of {', '.join(get_args(State))}",
     "since": "a date or moment, e.g. 2026-01-31 or 2026-01-31T12:00:00Z",
@@ -58,7 +60,8 @@ def _read(name: str, text: str) -> Any:
         return text if patterns[name].fullmatch(text) else None
     if name == "state":
         return text if text in get_args(State) else None
-    return text if 0 < len(text) <= MOST_NAME and text.isprintable() else None
+    most = MAX_NAME_LENGTH if name == "model" else MOST_NAME
+    return text if 0 < len(text) <= most and text.isprintable() else None
 
 
 def _moment(text: str) -> float | None:

@@ -100,7 +100,11 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
         "stoppedBy": evidence.stopped_by,
         "source": evidence.source,
         "improvers": [
-            [each.name, each.turns, each.seconds, each.improvements, each.gain_ns] for each in evidence.improvers
+            [
+                *(each.name, each.turns, each.seconds, each.improvements, each.gain_ns),
+                *(each.bounds_raised, each.bound_gain_ns, each.cases_closed),
+            ]
+            for each in evidence.improvers
         ],
         "passed": evidence.verdict.get("passed"),
         "numViolations": len(evidence.verdict.get("violations", ())),

@@ -11,7 +11,20 @@ export function memoryRows(content) {
   const tightest = [...plan.devices].sort((a, b) => a.limitBytes - a.peakBytes - (b.limitBytes - b.peakBytes)).slice(0, MOST_ROWS);
   const shown = plan.devices.filter((device) => tightest.includes(device));
   const list = element("ul", { className: "memory-rows" }, shown.map((device) => memoryRow(device, plan.figures.makespanNs)));
+  list.querySelector("svg")?.setAttribute("tabindex", "0");
+  list.addEventListener("keydown", moveBetween);
   return list;
+}
+
+// One row can be reached by Tab, the others from it by arrow keys.
+function moveBetween(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key], row = event.target.closest?.("li");
+  const next = step > 0 ? row?.nextElementSibling : row?.previousElementSibling;
+  if (!step || !next) return;
+  event.preventDefault();
+  event.target.setAttribute("tabindex", "-1");
+  next.querySelector("svg").setAttribute("tabindex", "0");
+  next.querySelector("svg").focus();
 }
 
 function memoryRow(device, endNs) {
@@ -34,20 +47,35 @@ function memoryCurve(device, endNs) {
   const limit = svgElement("line", { x1: 0, x2: WIDTH, y1: yOfBytes(device.limitBytes), y2: yOfBytes(device.limitBytes), class: "limit" });
   const area = svgElement("path", { d: areaPath(device.held, { xOfTime, yOfBytes, endNs }), class: device.peakBytes > device.limitBytes ? "area over" : "area" });
   const hair = svgElement("line", { y1: 0, y2: HEIGHT, class: "hair", visibility: "hidden" });
-  const box = svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" }, [area, limit, hair]);
-  box.addEventListener("pointermove", (event) => showMemoryAt(box, { event, device, endNs, hair }));
-  box.addEventListener("pointerleave", () => {
+  const box = svgElement("svg", {
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", tabindex: "-1", role: "slider", "aria-label": `Memory of ${device.name} at`,
+    "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": "0", "aria-valuetext": `peak ${peakOfLimit(device)}`,
+  }, [area, limit, hair]);
+  const showAt = (part) => showMemoryAt(box, { part: Math.min(1, Math.max(0, part)), device, endNs, hair });
+  const hide = () => {
     hair.setAttribute("visibility", "hidden");
     box.parentElement.querySelector(".number").textContent = peakOfLimit(device);
+  };
+  box.addEventListener("pointermove", (event) => showAt(event.offsetX / box.clientWidth));
+  box.addEventListener("pointerleave", hide);
+  box.addEventListener("blur", hide);
+  box.addEventListener("keydown", (event) => {
+    const now = Number(box.getAttribute("aria-valuenow")) / 100, steps = { ArrowRight: 0.01, ArrowLeft: -0.01, PageUp: 0.1, PageDown: -0.1 };
+    const part = { Home: 0, End: 1 }[event.key] ?? (event.key in steps ? now + steps[event.key] : null);
+    if (part === null) return;
+    event.preventDefault();
+    showAt(part);
   });
   return box;
 }
 
-function showMemoryAt(box, { event, device, endNs, hair }) {
-  const part = Math.min(1, Math.max(0, event.offsetX / box.clientWidth));
+function showMemoryAt(box, { part, device, endNs, hair }) {
   for (const end of ["x1", "x2"]) hair.setAttribute(end, WIDTH * part);
   hair.setAttribute("visibility", "visible");
-  box.parentElement.querySelector(".number").textContent = `${inBytes(bytesAt(device, part * endNs))} at ${inMs(part * endNs)}`;
+  const words = `${inBytes(bytesAt(device, part * endNs))} at ${inMs(part * endNs)}`;
+  box.setAttribute("aria-valuenow", (100 * part).toFixed(0));
+  box.setAttribute("aria-valuetext", words);
+  box.parentElement.querySelector(".number").textContent = words;
 }
 
 // At most two steps per unit of width: the most that was held in it, then what was left.

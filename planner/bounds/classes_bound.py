@@ -62,8 +62,8 @@ class Sequence:
         self.count, self.size = classes.count, classes.trunk.num_layers
         self.shape = (self.size + 1, classes.num_states, classes.num_classes)
         self.trips = numpy.zeros(self.shape, dtype=numpy.int64)
-        self.steps: list[Steps] = []
-        """The stages that are left if the deadline is not out of reach."""
+        self._found: list[tuple[int, int, Open]] = []
+        self._ranked: list[Steps] | None = None
         self.cost = SWEEPS * effort(classes, deadline)
         """Figures that were looked at, roughly."""
 
@@ -76,15 +76,22 @@ class Sequence:
             self._come_back(found)
         return self._is_ranked_out(found)
 
+    @property
+    def steps(self) -> list[Steps]:
+        """The stages that are left if the deadline is not out of reach; whoever checks a certificate needs none."""
+        if self._ranked is None:
+            self._ranked = [_make_steps(start, number, possible=possible) for start, number, possible in self._found]
+        return self._ranked
+
     def _is_ranked_out(self, found: list[tuple[int, int, Open]]) -> bool:
         """Whether times by rank show the same of what is left, where that is not too much work."""
         entries = sum(int(possible.is_open.sum()) for _, _, possible in found)
-        self.steps = [_make_steps(start, number, possible=possible) for start, number, possible in found]
+        self._found = found
         if self.count > MAX_RANKS or entries * self.count**2 > MAX_RANKED or prod(self.shape) * self.count > MAX_TABLE:
             return False
         ranks = Ranks(self.classes, self.deadline, steps=[steps for steps in self.steps if len(steps.after)])
         is_out = ranks.is_out_of_reach()
-        self.steps = ranks.steps
+        self._ranked = ranks.steps
         self.cost += ranks.cost
         return is_out
 

@@ -29,6 +29,9 @@ MAX_PROBES = 1_000
 MAX_PAIRS = 4_000_000
 """Most pairs of actions that one pass looks at."""
 
+MAX_PROBED = 60_000_000
+"""The same times the pairs that a certificate may ask to try: a second."""
+
 
 Job = tuple[int, bool]
 """A lane, and whether its F or its I is meant."""
@@ -150,8 +153,17 @@ def make_times(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel)
     if problem.options.objective == "span" or any(stage.is_split for stage in stages):
         return None
     times = HeadsAndTails.of(problem, stages, costs=costs)
-    pairs = sum((2 * len(numbers) * times.count) ** 2 for numbers in times.partners.on.values())
-    return times if pairs <= MAX_PAIRS else None
+    return times if pairs_of_pass(times) <= MAX_PAIRS else None
+
+
+def pairs_of_pass(times: HeadsAndTails) -> int:
+    """Pairs of actions that one pass looks at."""
+    return sum((2 * len(numbers) * times.count) ** 2 for numbers in times.partners.on.values())
+
+
+def most_probes(times: HeadsAndTails) -> int:
+    """Pairs that a certificate may ask to try in both orders."""
+    return min(MAX_PROBES, MAX_PROBED // max(pairs_of_pass(times), 1))
 
 
 def climb(times: HeadsAndTails, start: int, *, steps: int, reached: int | None = None, probes: int = 0) -> int:
@@ -173,4 +185,5 @@ def climb(times: HeadsAndTails, start: int, *, steps: int, reached: int | None =
 
 def count_probes(times: HeadsAndTails, *, seconds: float, params: BoundParams) -> int:
     """How many pairs may be tried per value so that some values can be tried in so many seconds."""
-    return min(MAX_PROBES, int(seconds * params.probes_per_s / (params.probe_steps * len(times.lanes.lanes))))
+    wanted = int(seconds * params.probes_per_s / (params.probe_steps * len(times.lanes.lanes)))
+    return min(most_probes(times), wanted)

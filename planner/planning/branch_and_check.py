@@ -139,6 +139,11 @@ class ExactSearch:
         return self.bound_ns is not None and self.bound_ns >= self.below
 
     @property
+    def num_closed(self) -> int:
+        """Cases of the last list that are closed."""
+        return sum(case.bound >= self.below for case in self.cases)
+
+    @property
     def is_proved(self) -> bool:
         """Whether that needs nobody's word."""
         return self.proved_ns is not None and self.proved_ns >= self.below

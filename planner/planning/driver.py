@@ -37,8 +37,8 @@ from solver_models.large_construction import large_seeds
 from solver_models.precompile import FIRST, JOINT
 from solver_models.search import Searcher
 
-BASELINES, START, REFUTATION = "baselines", "the plan to start from", "refutation"
-"""What all baselines together, the plan that the caller gives, and the last proof are called among the improvers."""
+BASELINES, START, BOUND, REFUTATION = "baselines", "the plan to start from", "bound", "refutation"
+"""What all baselines together, the caller's plan, the first bound and the last proof are called among improvers."""
 
 
 class PlanningOptions(TypedDict, total=False):
@@ -240,15 +240,16 @@ def bound(run: SearchState) -> None:
             params = replace(params, packing_per_s=max(1, params.packing_per_s // run.params.pace.counted_part))
         elif raises_bound(run):
             params = replace(params, packing_per_s=max(1, int(params.packing_per_s * params.min_s / seconds)))
-        run.lower_bound = make_bound(
-            run.problem,
-            run.costs,
-            time_limit_s=seconds,
-            make_covering=Covering,
-            has_time=run.time_until(params.share),
-            reached=run.threshold_ns,
-            params=params,
-        )
+        with run.turn_of(BOUND):
+            run.lower_bound = make_bound(
+                run.problem,
+                run.costs,
+                time_limit_s=seconds,
+                make_covering=Covering,
+                has_time=run.time_until(params.share),
+                reached=run.threshold_ns,
+                params=params,
+            )
         add_layouts(run, seconds=seconds, params=params)
     run.report("bound")
 
@@ -292,8 +293,8 @@ def certify(run: SearchState, loop: SearchLoop | None) -> None:
         return
     with run.turn_of(REFUTATION):
         found = refute(run.problem, run.costs, value=below, has_time=run.time_until(0.8), params=run.params.bound)
+        run.lower_bound = found or run.lower_bound
     if found is not None:
-        run.lower_bound = found
         run.stopped_by = "proof"
         run.report("bound")
     elif run.searched_ns is None or run.searched_ns < below:

@@ -41,6 +41,7 @@ class ExactTurns:
         """Note what it claims, and which solver it asked."""
         if self.exact.covers_all_plans:
             self.run.solver_bound_ns, self.run.searched_ns = self.exact.bound_ns, self.exact.proved_ns
+        self.run.tally(self.name).cases_closed = self.exact.num_closed
         if self.exact.solver:
             self.run.solvers["ortools"] = self.exact.solver
 

@@ -51,6 +51,20 @@ class Tally:
     """Better plans."""
     gain_ns: int = 0
     """By how much they were better than what was there before, in all."""
+    bounds_raised: int = 0
+    """Turns that raised the certified bound."""
+    bound_gain_ns: int = 0
+    """By how much, in all."""
+    cases_closed: int = 0
+    """Cases that it closed."""
+
+    def note_bound(self, before: Bound | None, after: Bound | None) -> None:
+        """A turn has ended: what became of the bound."""
+        if after is None or (before is not None and after.value_ns <= before.value_ns):
+            return
+        self.bounds_raised += 1
+        self.bound_gain_ns += 0 if before is None else after.value_ns - before.value_ns
+        self.cases_closed += after.num_cases
 
 
 class Witness(Protocol):
@@ -208,13 +222,14 @@ class SearchState:
     def turn_of(self, name: str) -> Iterator[None]:
         """A turn of an improver: what it finds and the seconds it takes are counted as its own."""
         tally, owner = self.tally(name), self.window.owner
-        begin, waited_s = time.monotonic(), self.window.waited_s
+        begin, waited_s, bound = time.monotonic(), self.window.waited_s, self.lower_bound
         self.window.owner = name
         try:
             yield
         finally:
             self.window.owner = owner
             tally.turns += 1
+            tally.note_bound(bound, self.lower_bound)
             tally.seconds += time.monotonic() - begin - (self.window.waited_s - waited_s)
 
     def tally(self, name: str) -> Tally:
@@ -232,6 +247,9 @@ class SearchState:
                 seconds=round(tally.seconds + self.window.seconds.get(name, 0.0), 3) if is_timed else None,
                 improvements=tally.improvements,
                 gain_ns=tally.gain_ns,
+                bounds_raised=tally.bounds_raised,
+                bound_gain_ns=tally.bound_gain_ns,
+                cases_closed=tally.cases_closed,
             )
             for name, tally in self.tallies.items()
         )

@@ -353,6 +353,23 @@ def test_the_plan_in_one_sentence(shown: Page):
     assert len(shown.browser.find_elements(By.CSS_SELECTOR, ".memory-rows path.area")) == 2
 
 
+def test_memory_curves_by_keyboard(shown: Page):
+    """Tests that one curve is reached by Tab, the others by arrow keys, and that keys say what was held when."""
+    first, second = shown.browser.find_elements(By.CSS_SELECTOR, ".memory-rows svg")
+    assert [each.get_attribute("tabindex") for each in (first, second)] == ["0", "-1"]
+    shown.script("arguments[0].focus()", first)
+    first.send_keys(Keys.END)
+    assert first.get_attribute("aria-valuetext").endswith("at 31.00 ms")
+    first.send_keys(Keys.ARROW_LEFT)
+    row = "arguments[0].parentElement.querySelector('.number').textContent"
+    assert shown.script(row, first).endswith("at 30.69 ms")
+    first.send_keys(Keys.ARROW_DOWN)
+    assert shown.script("document.activeElement === arguments[0]", second)
+    assert [each.get_attribute("tabindex") for each in (first, second)] == ["-1", "0"]
+    second.send_keys(Keys.PAGE_DOWN, Keys.HOME)
+    assert second.get_attribute("aria-valuenow") == "0"
+
+
 @pytest.mark.parametrize(
     ("evidence", "sentence", "figure"),
     [

@@ -229,7 +229,7 @@ def test_every_form_of_evidence_is_read(schema: Draft202012Validator):
     """Tests that improvers, sizes, money and timings are read, whole numbers where fractions may stand included."""
     stated = changed(
         lambda d: d["evidence"].update(
-            improvers=[TALLY, {**TALLY, "seconds": 2}],
+            improvers=[TALLY, {**TALLY, "seconds": 2, "bounds_raised": 1, "bound_gain_ns": 5, "cases_closed": 3}],
             sizes=[{**SIZE, "objective_ns": None}],
             rental=RENTAL,
             timings={"conditions": "alone"},
@@ -241,6 +241,8 @@ def test_every_form_of_evidence_is_read(schema: Draft202012Validator):
     evidence = plan_from_plain(stated).evidence
     assert evidence is not None
     assert [tally.seconds for tally in evidence.improvers] == [None, 2]
+    assert [tally.cases_closed for tally in evidence.improvers] == [0, 3]
+    assert plan_to_plain(plan_from_plain(stated))["evidence"]["improvers"] == stated["evidence"]["improvers"]
     assert (evidence.sizes[0].objective_ns, evidence.sizes[0].rounds) == (None, 0)
     assert evidence.rental is not None
     assert (evidence.rental.cost, evidence.assumed_divisible) == (1, (0,))

@@ -251,6 +251,7 @@ def test_evidence_says_what_every_improver_found():
     known = {tally.name: tally for tally in evidence.improvers}
     assert known["baselines"].turns == 1
     assert known["joint search"].turns >= 1
+    assert (known["bound"].bounds_raised, known["bound"].bound_gain_ns) == (1, 0)
     assert known.get(evidence.source, known["baselines"]).improvements >= 1
     assert parse_plan(render_plan(plan)).evidence == evidence
 

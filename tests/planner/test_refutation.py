@@ -111,7 +111,10 @@ def test_unlike_devices_are_not_taken_for_each_other():
 
 
 def test_a_plan_is_certified():
-    """Tests that a plan that the complete search closed has a refutation, and its evidence is derived again."""
+    """Tests that a plan that the complete search closed has a refutation, and its evidence is derived again.
+
+    What part of the search raised the bound, and how many cases each closed, stands in its ledger.
+    """
     problem = hard()
     plan = make_plan(problem, limits=Limits(max_rounds=6))
     evidence = plan.evidence
@@ -124,6 +127,11 @@ def test_a_plan_is_certified():
     assert evidence.lower_bound_ns == evidence.makespan_ns == brute_force(problem)
     assert evidence.stopped_by == "proof"
     assert rederive(problem, plan).passed
+    did = {tally.name: tally for tally in evidence.improvers}
+    assert did["exact search"].cases_closed > 0
+    assert (did["refutation"].bounds_raised, did["refutation"].cases_closed) == (1, len(evidence.certificate["trees"]))
+    raised = sum(tally.bound_gain_ns for tally in evidence.improvers)
+    assert 0 < did["refutation"].bound_gain_ns <= raised < evidence.lower_bound_ns
 
 
 def mutate(certificate: dict[str, Any], rng: Random) -> dict[str, Any]:

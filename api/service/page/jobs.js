@@ -17,10 +17,13 @@ function jobRow(job, { isShown }) {
   return element("li", {}, [made]);
 }
 
-// The query for what was typed: `project:x tag:y since:2026-11-01 until:2026-12-01`, a hash, or part of a name.
+// The query for what was typed: `project:x tag:y since:2026-11-01 until:2026-12-01`, a hash, or part of a name; what
+// stands behind `model:` is a whole name.
 export function searchOf(text) {
   const query = new URLSearchParams({ limit: "100" }), rest = [];
-  for (const word of text.split(/\s+/)) {
+  const [, before, model] = /^(|.*\s)model:(.+)$/.exec(text) ?? [null, text, null];
+  if (model) query.set("model", model);
+  for (const word of before.split(/\s+/)) {
     const [, name, value] = /^(project|tag|state|since|until):(.+)$/.exec(word) ?? [];
     if (name) query.set(name, value);
     else rest.push(word);

@@ -1,20 +1,29 @@
 // What found what: the parts of the search, their turns, their seconds, and what they gained.
 
 import { seconds } from "./progress_chart.js";
-import { inMs } from "../viewer/describe.js";
+import { inMs, plural } from "../viewer/describe.js";
 import { element } from "../viewer/dom.js";
 import { makeTable, wideTable } from "../viewer/tables.js";
 
 export function ledger(story, improvers) {
-  const rows = improvers?.length ? improvers.map(([name, turns, spent, improvements, gain]) => ({ name, turns, spent, improvements, gain })) : fromStory(story);
+  const rows = improvers?.length ? improvers.map(([name, turns, spent, improvements, gain, raised, boundGain, closed]) => ({ name, turns, spent, improvements, gain, raised, boundGain, closed })) : fromStory(story);
   if (!rows.length) return element("p", { className: "hint", text: "Nothing has been found yet." });
   const most = Math.max(1, ...rows.map((row) => row.gain));
-  const useful = rows.filter((row) => row.improvements > 0).sort((a, b) => b.gain - a.gain), idle = rows.filter((row) => !row.improvements);
+  const useful = rows.filter((row) => row.improvements > 0).sort((a, b) => b.gain - a.gain);
+  const proofs = rows.filter((row) => row.raised || row.closed), idle = rows.filter((row) => !row.improvements && !proofs.includes(row));
   const columns = [{ name: "part of the search", className: "name" }, { name: "share", className: "track-cell" }, { name: "gained", number: true }, { name: "plans", number: true }, { name: "time", number: true }];
   const table = wideTable("Table of finds", makeTable(columns, useful.map((row) => ({ cells: cellsOf(row, most) }))));
-  if (!idle.length) return table;
-  const words = idle.map((row) => `${row.name}${row.spent === null || row.spent === undefined ? "" : ` (${seconds(row.spent)})`}`).join(", ");
-  return element("div", {}, [table, element("p", { className: "hint", text: `Without a find: ${words}.` })]);
+  const words = idle.map((row) => `${row.name}${spentInWords(row)}`).join(", ");
+  const lines = [...proofs.map((row) => `${row.name}: ${proofInWords(row)}${spentInWords(row)}.`), ...(words ? [`Without a find: ${words}.`] : [])];
+  return lines.length ? element("div", {}, [table, ...lines.map((text) => element("p", { className: "hint", text }))]) : table;
+}
+
+function spentInWords({ spent }) { return spent === null || spent === undefined ? "" : ` (${seconds(spent)})`; }
+
+// What it did for the bound: the first one of a run has nothing to be above.
+function proofInWords({ raised, boundGain, closed }) {
+  const bound = boundGain ? `raised the bound by ${inMs(boundGain)}` : raised ? "the first bound" : "";
+  return [bound, closed ? `closed ${plural(closed, "case")}` : ""].filter(Boolean).join(", ");
 }
 
 function cellsOf(row, most) {

@@ -66,7 +66,7 @@ async function search() {
 }
 
 function searchForModel() {
-  byId("filter").value = state.job.name;
+  byId("filter").value = `model:${state.job.name}`;
   byId("filter").focus();
   search();
 }

@@ -1,6 +1,6 @@
 // Time against devices, memory or money: certain ranges for every number, and every plan made so far as a point to open.
 
-import { addressOf } from "./address.js";
+import { addressOf, readAddress, writeAddress } from "./address.js";
 import { niceSteps } from "./progress_chart.js";
 import { findRanges, isNoChange, noChange } from "./ranges.js";
 import { call, isLive } from "./service.js";
@@ -20,6 +20,7 @@ export class Pareto {
     this.choice = element("select", { attributes: { id: "pareto-axis" } }, AXES.map(({ name, text }) => element("option", { text, attributes: { value: name } })));
     this.choice.addEventListener("change", () => {
       this.axis = this.choice.value;
+      writeAddress({ axis: this.axis === AXES[0].name ? null : this.axis });
       this.ranges = null;
       this.look();
     });
@@ -29,10 +30,17 @@ export class Pareto {
 
   show(job, content, jobs) {
     if (job.id !== this.job?.id || job.state !== this.job.state) this.ranges = null;
+    const isOther = job.id !== this.job?.id;
     Object.assign(this, { job, content, jobs });
     this.choice.querySelector("[value='money']").disabled = !content.machine.hasPrices;
+    if (isOther) this.readAxis();
     if (this.ranges) this.paint();
     else this.look();
+  }
+
+  readAxis() {
+    const asked = readAddress().axis, choice = [...this.choice.options].find(({ value, disabled }) => value === asked && !disabled);
+    this.choice.value = this.axis = choice ? asked : AXES[0].name;
   }
 
   // The page turns to something else: what is under way is told to nobody.

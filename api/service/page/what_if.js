@@ -1,7 +1,7 @@
 // What-ifs as instruments: every position of a slider is answered at once with a range that is certain, and sharpened
 // by the solver when asked.
 
-import { addressOf } from "./address.js";
+import { addressOf, readAddress, writeAddress } from "./address.js";
 import { findRanges, isNoChange, knownRange, noChange, sharpen } from "./ranges.js";
 import { call, follow, isLive } from "./service.js";
 import { inBytes, inMs, inPercent, isNumber } from "../viewer/describe.js";
@@ -63,22 +63,25 @@ export class WhatIf {
     this.clear = button("As it is", { onClick: () => this.reset() });
     this.open = element("a", { text: "Open the plan", attributes: { href: "?", hidden: "" } });
     this.watch();
+    if (this.sliders.some(({ input, start }) => Number(input.value) !== start)) this.lookUp();
     this.root.replaceChildren(element("div", { className: "sliders" }, this.sliders.map(({ box }) => box)), this.scale, this.answer, element("p", { className: "row" }, [this.sharpen, this.clear, this.open]));
   }
 
   slider({ name, label, positions, start }) {
-    const input = element("input", { attributes: { type: "range", id: `wi-${name}`, min: "0", max: String(positions.length - 1), step: "1", value: String(start) } });
-    const output = element("output", { text: positions[start].text, attributes: { for: `wi-${name}` } });
+    const place = placeInAddress(name, positions, start);
+    const input = element("input", { attributes: { type: "range", id: `wi-${name}`, min: "0", max: String(positions.length - 1), step: "1", value: String(place) } });
+    const output = element("output", { text: positions[place].text, attributes: { for: `wi-${name}` } });
     const strip = element("span", { className: "strip", attributes: { "aria-hidden": "true" } });
     const box = element("div", { className: "slider" }, [element("label", { text: label, attributes: { for: `wi-${name}` } }), output, strip, input]);
     const slider = { name, input, output, strip, positions, start, box };
-    input.setAttribute("aria-valuetext", positions[start].text);
+    input.setAttribute("aria-valuetext", positions[place].text);
     input.addEventListener("input", () => this.moved(slider));
     return slider;
   }
 
   moved(slider) {
     const { text } = slider.positions[slider.input.value];
+    writeAddress({ [slider.name]: slider.input.value - slider.start || null });
     slider.output.textContent = text;
     slider.input.setAttribute("aria-valuetext", text);
     this.control?.abort();
@@ -203,6 +206,12 @@ export class WhatIf {
       if (!signal.aborted) this.answer.textContent = error.message;
     }
   }
+}
+
+// Where the address says that a slider stands, in steps from where it starts.
+function placeInAddress(name, positions, start) {
+  const place = start + Number.parseInt(readAddress()[name] ?? "0", 10);
+  return place in positions ? place : start;
 }
 
 function planOf(job) { return `${job.plan_sha256} ${job.incumbent_ns}`; }

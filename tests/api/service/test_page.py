@@ -138,6 +138,10 @@ def test_what_if_by_keyboard(page: Chrome):
     wait_for(page, says("#what-if-body .answer", "At least "))
     at_first = text_of(page, "#what-if-body .answer")
     assert ", at most " in at_first
+    assert query(page)["devices"] == "1"
+    page.refresh()
+    wait_for(page, says("#what-if-body .answer", at_first))
+    assert "+1" in text_of(page, "output[for='wi-devices']")
     press(page, "#sharpen:enabled", Keys.ENTER)
     press(page, "#what-if-body a:not([hidden])", Keys.ENTER)
     wait_for(page, says("#what-if-of", "What if: +1 device"))
@@ -165,6 +169,9 @@ def test_plans_are_found_compared_and_planned_again(page: Chrome, running: Runni
     page.find_element(By.CSS_SELECTOR, "#pareto-axis option[value='money']").click()
     wait_for(page, says("#pareto-body svg", "5.00"))
     assert "per hour" in text_of(page, "#pareto-body svg")
+    page.refresh()
+    wait_for(page, says("#pareto-body svg", "5.00"))
+    assert query(page)["axis"] == "money"
     press(page, "#filter", "project:found-b since:2020-01-01")
     wait_for(page, lambda page: [row.get_attribute("data-id") for row in rows_of(page)] == [second])
     press(page, "#again:enabled", Keys.ENTER)
