@@ -274,6 +274,8 @@ def render_reading(copies: int) -> list[str]:
     from pyarrow import parquet
 
     whole = parquet.read_table(HERE / "trace-SE.parquet")
+    wide = {"optype": pyarrow.string(), "start_ts": pyarrow.float64(), "duration": pyarrow.float64()}
+    whole = whole.cast(pyarrow.schema([field.with_type(wide.get(field.name, field.type)) for field in whole.schema]))
     steps, place = whole.column("step"), whole.column_names.index("step")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "many.parquet")
