@@ -173,7 +173,13 @@ def run_rank(name: str, kinds: Sequence[PlanKind], folder: Path, *, rank: int) -
         if len(alone.training.layers) < kind.num_stages:
             (folder / f"{name}.{KINDS.index(kind)}.none").touch()
             continue
-        preparation = prepare(kind.make(list(alone.training.layers)), alone.training)
+        try:
+            preparation = prepare(kind.make(list(alone.training.layers)), alone.training)
+        except ValueError as error:  # of the plan, and so on every rank
+            if rank == 0:
+                refused = ExactCase(model=name, kind=kind.name, failed=f"refused: {error}"[:200])
+                (folder / f"{name}.{KINDS.index(kind)}.json").write_text(json.dumps(asdict(refused)))
+            continue
         execution = Execution(preparation, device=torch.device("cpu"))
         told = [execution.step(number).losses for number in range(STEPS)]
         model = copy.deepcopy(alone.module)
