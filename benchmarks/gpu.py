@@ -1,21 +1,25 @@
 """`python -m benchmarks.gpu`: profiles, one-device plans against their prediction, reserve, clocks and TF/s of the GPU.
 
 Runs on a machine that reaches nothing, from the folder that `make gpu-bundle` makes: it wants torch, and of this
-project neither solvers nor compiler. Every finding is a file in `-o`; what is there is not done again, and no new one
-is begun after `--minutes`, so that the same command goes on. `--device cpu --quick` tries all of it on tiny shapes.
+project neither solvers nor compiler. Every finding is a file in `-o`; what is there is not done again. After
+`--minutes` the present one is given up (a profile keeps the layers that it has), so that the same command goes on.
+`--device cpu --quick` tries all of it on tiny shapes.
 """
 
 import argparse
 import itertools
 import json
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import FrameType
 from typing import Any
 
 import torch
@@ -67,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny shapes, few repetitions")
-    parser.add_argument("--minutes", type=float, default=8.0, help="no new finding is begun later")
+    parser.add_argument("--minutes", type=float, default=8.0, help="the present finding is given up then")
+    parser.add_argument("--begin-until", type=float, help="no new finding is begun after so many minutes")
     parser.add_argument("-o", "--output", type=Path, default=Path("out/gpu"))
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -76,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     options.output.mkdir(parents=True, exist_ok=True)
-    until, is_complete = time.monotonic() + 60 * options.minutes, True
+    now, is_complete = time.monotonic(), True
+    until = now + 60 * options.minutes
+    last_begin = until if options.begin_until is None else now + 60 * options.begin_until
     with tempfile.TemporaryDirectory() as folder:
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if options.device == "cuda" else "gloo",
@@ -87,14 +94,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 target = options.output / name
                 if target.exists():
                     continue
-                if time.monotonic() > until:
+                if time.monotonic() > min(until, last_begin):
                     is_complete = False
                     break
-                write(target, find, device=options.device)
+                with given_up_at(until):
+                    write(target, find, device=options.device)
+        except DeadlineError:
+            is_complete = False
         finally:
             distributed.destroy_process_group()
     (options.output / "table.md").write_text(make_table(options.output), encoding="utf-8")
     return 0 if is_complete else 3
+
+
+class DeadlineError(BaseException):
+    """The time is up; no finding is to take it for a failure of its own."""
+
+
+@contextmanager
+def given_up_at(until: float) -> Iterator[None]:
+    """Raise `DeadlineError` in the block when the monotonic clock says so, between two steps of the interpreter."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise DeadlineError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, until - time.monotonic()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def findings(options: argparse.Namespace) -> list[tuple[str, Callable[[], str]]]:

@@ -4,7 +4,7 @@ How accurate few samples of thread counts are, the strategies on four graphs, an
 against the even split.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 from benchmarks.concurrency.plan_cores import plan_cores
@@ -27,12 +27,18 @@ from benchmarks.statistics_of import interval, paired
 MODELLED_CORES, SIBLING_PERCENT = 16, 160
 """The modelled host: cores, and the time on the sibling of a busy core in percent of that on a core."""
 STAGES = (
-    StageWork(size=768, repeats=30),
-    StageWork(size=384, repeats=6),
-    StageWork(size=256, repeats=6),
-    StageWork(size=512, repeats=4),
+    StageWork(size=768, repeats=9),
+    StageWork(size=384, repeats=72),
+    StageWork(size=640, repeats=15),
+    StageWork(size=512, repeats=30),
 )
-"""Stages of one host: a large one and three small ones; they may run side by side."""
+"""Stages of one host with as much work each, in products of different size; they may run side by side."""
+
+
+def work_shares(works: Sequence[StageWork]) -> list[float]:
+    """Which part of all multiplications each stage has."""
+    each = [work.repeats * work.size**3 for work in works]
+    return [one / sum(each) for one in each]
 
 
 def accuracy_rows(host: Host, *, quick: bool) -> Iterator[list[str]]:
@@ -157,7 +163,8 @@ def main() -> None:
             "|" + " --- |" * len(header),
             *(line(cells) for cells in ablation_rows(seconds=3.0 if given.quick else 20.0)),
             "",
-            "Four stages of this host, each a process of its own with threads and affinity set for every run:",
+            "Four stages of this host, each a process of its own with threads and affinity set for every run; their",
+            f"parts of the work: {', '.join(f'{100 * share:.0f} %' for share in work_shares(STAGES))}.",
             "",
             *real_page(host, rounds=6 if given.quick else 16),
         )

@@ -239,7 +239,8 @@ def main() -> None:
         f"An estimate from shapes: {BATCH} samples on each of {WORKERS} workers, ring all-reduce layer by layer.",
         *(line for network in ("ResNet-50", "ResNet-101") for line in first_k_page(network)),
         "",
-        "Real processes over gloo, gradients on a link throttled to three times a W, F, I and W paced at 8 ms:",
+        "An emulation: real processes over gloo whose F, I and W sleep until 8 ms are over, gradients on a link that",
+        "sleeps until three times a W is over. What real arithmetic gains is in `benchmarks.seeds_executed`.",
         *(
             line
             for count in ([2] if given.quick else [2, 4])

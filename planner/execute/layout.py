@@ -336,6 +336,8 @@ def _require_own_devices(plan: Plan) -> None:
     if not plan.stages:
         raise ValueError("the plan has no stages; plan again")
     for number, stage in enumerate(plan.stages):
+        if not stage.layers:
+            raise ValueError(f"stage {number} has no layers; plan again")
         if stage.is_split:
             _require_plain_parts(stage, number)
             if widths_of(plan):

@@ -1,4 +1,4 @@
-"""Styles for `parallelize_module` beside torch's own: several matrices in one, and transformers' `Conv1D`.
+"""Styles for `parallelize_module` beside torch's own: several matrices in one, transformers' `Conv1D`, shared norms.
 
 The private parts of torch's styles are used; the executor is pinned to one version of torch.
 """
@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
 from planner.execute.deferred import is_conv1d
 
@@ -40,6 +40,23 @@ class FusedColwiseParallel(ColwiseParallel):
         take = partial(self._prepare_input_fn, self.input_layouts, self.desired_input_layouts)
         give = partial(self._prepare_output_fn, self.output_layouts, self.use_local_output)
         return distribute_module(module, device_mesh, partition, take, give)
+
+
+class SummedGradients(ParallelStyle):
+    """A part that every member has whole and applies to its heads alone: its gradient is the sum over the group."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        group = device_mesh.get_group()
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_hook(partial(_sum_over, group=group))
+        return module
+
+
+def _sum_over(gradient: torch.Tensor, *, group: distributed.ProcessGroup) -> torch.Tensor:
+    total = gradient.clone()
+    distributed.all_reduce(total, group=group)
+    return total
 
 
 class Conv1DRowwiseParallel(RowwiseParallel):

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
-from planner.execute.parallel_styles import Conv1DRowwiseParallel, FusedColwiseParallel
+from planner.execute.parallel_styles import Conv1DRowwiseParallel, FusedColwiseParallel, SummedGradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,9 @@ _DECODER_ATTENTION = ParallelRule(
     styles=dict.fromkeys(("q_proj", "k_proj", "v_proj"), ColwiseParallel) | {"o_proj": RowwiseParallel},
     heads=_ATTENTION_HEADS,
 )
+_NORMED_ATTENTION = ParallelRule(
+    styles={**_DECODER_ATTENTION.styles, "q_norm": SummedGradients, "k_norm": SummedGradients}, heads=_ATTENTION_HEADS
+)
 _GATED_PERCEPTRON = ParallelRule(
     styles=dict.fromkeys(("gate_proj", "up_proj"), ColwiseParallel) | {"down_proj": RowwiseParallel}
 )
@@ -40,6 +43,7 @@ _ENCODER_ATTENTION = ParallelRule(
     heads=_ATTENTION_HEADS,
 )
 _ENCODER_PERCEPTRON = ParallelRule(styles={"intermediate.dense": ColwiseParallel, "output.dense": RowwiseParallel})
+_NUMBERED_PERCEPTRON = ParallelRule(styles={"fc1": ColwiseParallel, "fc2": RowwiseParallel})
 
 
 def _of_families(names: str, kind: str, *, rule: ParallelRule) -> dict[tuple[str, str], ParallelRule]:
@@ -48,9 +52,24 @@ def _of_families(names: str, kind: str, *, rule: ParallelRule) -> dict[tuple[str
 
 RULES: Mapping[tuple[str, str], ParallelRule] = {
     **_of_families("Llama Mistral Mixtral Qwen2", "Attention", rule=_DECODER_ATTENTION),
-    **_of_families("Llama Mistral Qwen2", "MLP", rule=_GATED_PERCEPTRON),
+    **_of_families("Qwen3", "Attention", rule=_NORMED_ATTENTION),
+    **_of_families("ViT", "Attention", rule=_DECODER_ATTENTION),
+    **_of_families("Llama Mistral Qwen2 Qwen3", "MLP", rule=_GATED_PERCEPTRON),
     **_of_families("Bert Roberta", "Attention", rule=_ENCODER_ATTENTION),
     **_of_families("Bert Roberta", "Layer", rule=_ENCODER_PERCEPTRON),
+    **_of_families("ViT", "MLP", rule=_NUMBERED_PERCEPTRON),
+    **_of_families("Whisper", "EncoderLayer", rule=_NUMBERED_PERCEPTRON),
+    **_of_families("Whisper", "DecoderLayer", rule=_NUMBERED_PERCEPTRON),
+    ("transformers", "WhisperAttention"): ParallelRule(
+        styles=dict.fromkeys(("q_proj", "k_proj", "v_proj"), ColwiseParallel) | {"out_proj": RowwiseParallel},
+        heads=("encoder_attention_heads", "decoder_attention_heads"),
+        local={"num_heads": None},
+    ),
+    # T5's attention stays whole: the bias of all its heads is handed from block to block.
+    ("transformers", "T5DenseActDense"): ParallelRule(styles={"wi": ColwiseParallel, "wo": RowwiseParallel}),
+    ("transformers", "T5DenseGatedActDense"): ParallelRule(
+        styles={"wi_0": ColwiseParallel, "wi_1": ColwiseParallel, "wo": RowwiseParallel}
+    ),
     ("transformers", "GPT2Attention"): ParallelRule(
         styles={"c_attn": lambda: FusedColwiseParallel(num_fused=3), "c_proj": Conv1DRowwiseParallel},
         heads=_ATTENTION_HEADS,

@@ -32,7 +32,7 @@ def replay_ends_ns(step: RunStep, *, durations_ns: Mapping[Key, int] | None = No
                 source = maker_of(key, last=last[seat[0]])
                 if source is not None and source not in end:
                     break
-                start = free[seat]
+                start = free[seat] + action.gap_ns
                 if source is not None:
                     way = (seat[0], source[1], action.kind)
                     number = counts[way] = counts.get(way, -1) + (source[1] != seat[1])

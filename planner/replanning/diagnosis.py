@@ -1,5 +1,6 @@
 """What a running job says about devices, layers and links, and what its iteration time says beside that."""
 
+import heapq
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,11 +16,22 @@ from planner.problem import Problem
 from planner.replanning.as_measured import Scales, at_best, exactly, under
 from planner.replanning.link_times import SlowLinks, find_slow_links, time_transfers
 from planner.replanning.observations import Observations
-from planner.replanning.slowdown_factors import Component, FactorExplanation, Pair, Ratio, find_factors
+from planner.replanning.slowdown_factors import Box, Component, FactorExplanation, Factors, Pair, Ratio, find_factors
 from planner.simulate import simulate
 
 MAX_BOUND_S = 4.0
 """Seconds, roughly, that all bounds together may take."""
+
+LEAST_BOUNDS, MOST_BOUNDS, BOUNDS_OF = 13, 65, 1200
+"""Bounds that are made where not everything is certain: the whole, and twice as many as cuts in two. As many as the
+third over layers times devices, within the first two: the larger the question, the longer each takes.
+"""
+
+CLOSE = 0.99
+"""A bound that is this part of what it can be at most is good enough."""
+
+LEAST_WIDTH = 0.01
+"""Parts whose factors differ by no more (logarithms) are not cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +88,7 @@ class Diagnosis:
     @property
     def is_ambiguous(self) -> bool:
         """Whether several explanations have to be reckoned with."""
-        return any(len(component.explanations) > 1 for component in self.scales.factors.components)
+        return any(len(each.explanations) > 1 for way in self.scales.factors.all_ways() for each in way.components)
 
     @property
     def unexplained_ns(self) -> int:
@@ -120,11 +132,42 @@ def diagnose(problem: Problem, plan: Plan, *, seen: Observations) -> Diagnosis:
 
 
 def find_limit_ns(problem: Problem, plan: Plan, *, found: Diagnosis) -> int:
-    """No plan is below this on the cluster as measured: the least bound over everything that may explain it."""
-    chosen = found.scales.factors.combinations()
-    seconds = min(2.0, MAX_BOUND_S / len(chosen))
-    questions = (at_best(problem, plan, scales=found.scales, chosen=each) for each in chosen)
-    return min(make_bound(each, CostModel(each), time_limit_s=seconds).value_ns for each in questions)
+    """No plan is below this on the cluster as measured: the least bound over everything that may explain it.
+
+    What is left open is a box of numbers. It is bounded with everything at its least, and cut in two where it is
+    widest, again and again the part with the least bound, until that is close to the bound at a corner.
+    """
+    devices = problem.cluster.by_name
+    parts = [(0, number, way, way.box(devices)) for number, way in enumerate(found.scales.factors.all_ways())]
+    is_open = len(parts) > 1 or any(high > low for low, high in parts[0][3])
+    seconds = MAX_BOUND_S / LEAST_BOUNDS if is_open else MAX_BOUND_S / 2
+    most = BOUNDS_OF // (len(devices) * len(problem.profile.layers))
+
+    def bound(way: Factors, box: Box) -> int:
+        scales = replace(found.scales, factors=way)
+        best = at_best(problem, plan, scales=scales, chosen=way.least(box))
+        return make_bound(best, CostModel(best), time_limit_s=seconds).value_ns
+
+    parts = [(bound(way, box), number, way, box) for _, number, way, box in parts]
+    heapq.heapify(parts)
+    corners = [(way, tuple((ends[side],) * 2 for ends in box)) for _, _, way, box in parts for side in (0, 1)]
+    enough = CLOSE * min(bound(way, corner) for way, corner in corners) if is_open else 0
+    for number in range(len(parts), max(LEAST_BOUNDS, min(MOST_BOUNDS, most)) - 1, 2):
+        value, _, way, box = parts[0]
+        widest = max(range(len(box)), key=lambda each: box[each][1] - box[each][0], default=0)
+        if value >= enough or box[widest][1] - box[widest][0] <= LEAST_WIDTH:
+            break
+        heapq.heappop(parts)
+        for half, cut in enumerate(_halves(box, widest)):
+            # What is below everything in the whole is below everything in its part.
+            heapq.heappush(parts, (max(value, bound(way, cut)), number + half, way, cut))
+    return parts[0][0]
+
+
+def _halves(box: Box, place: int) -> tuple[Box, Box]:
+    low, high = box[place]
+    middle = (low + high) / 2
+    return (*box[:place], (low, middle), *box[place + 1 :]), (*box[:place], (middle, high), *box[place + 1 :])
 
 
 def _scales(problem: Problem, plan: Plan, *, seen: Observations) -> Scales:

@@ -3,18 +3,23 @@
 A pair's ratio is its device's factor times its stage's. Devices and stages that are connected by pairs make up a
 component; multiplying its devices and dividing its stages by one number changes no ratio, so what is measured leaves
 one number per component open. An explanation fixes it by taking one device or stage for unchanged; the explanations
-that change the fewest devices and stages are the plausible ones. Where there are several, none can be excluded.
+that change the fewest devices and stages are the plausible ones. Where there are several, none can be excluded, nor
+can anything between them: a device twice as slow and its layers once more are, there, like a device three times as
+slow. Whoever bounds all plans therefore reckons with all that is left open (`Leeway`), as long as nothing is faster
+than planned that need not be.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy
 
 Pair = tuple[str, int]
 """A device and a stage."""
+
+Box = tuple[tuple[float, float], ...]
+"""By component from which power to which."""
 
 Node = str | int
 """A device, by its name, or a stage, by its number."""
@@ -22,8 +27,8 @@ Node = str | int
 LEAST_DRIFT = 0.02
 """Deviations up to this are taken as none whatever their spread."""
 
-MAX_COMBINATIONS = 16
-"""So many combinations of explanations are told apart at most."""
+FEW = 3
+"""Fewer components than this may be as slow as each other by chance, without anything in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +54,40 @@ class FactorExplanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leeway:
+    """What is left open in a component: its devices times e to some power, its stages divided by the same."""
+
+    logs: Mapping[Node, float]
+    """Logarithms of factors at power 0, of what is not as planned at all powers."""
+    low: float
+    """Least power: no device need be faster than planned; or what an explanation needs."""
+    high: float
+    """Greatest power: no stage need be faster than planned; or what an explanation needs."""
+
+    def least(self, low: float, high: float) -> FactorExplanation:
+        """Of every device and stage the least factor at any of these powers: nothing there is below it."""
+        return FactorExplanation(
+            devices={node: math.exp(log + low) for node, log in self.logs.items() if isinstance(node, str)},
+            stages={node: math.exp(log - high) for node, log in self.logs.items() if isinstance(node, int)},
+            is_plausible=False,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """Devices and stages that hang together."""
 
     pairs: tuple[Pair, ...]
     """Those that were measured."""
     explanations: tuple[FactorExplanation, ...]
-    """All that must be reckoned with, plausible ones first; a single empty one where nothing differs."""
+    """The simplest ones, plausible ones first; a single empty one where nothing differs."""
+    leeway: Leeway
+    """All that may be true, these and what is between."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing there is certain to be as planned."""
+        return self.leeway.logs.keys() >= {node for pair in self.pairs for node in pair}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,31 +98,47 @@ class Factors:
     """What all measured pairs, or most of them, take times their planned time; 1 where they have nothing in common."""
     components: tuple[Component, ...]
     """Relative to `common`."""
+    apart: tuple[Component, ...] = ()
+    """Relative to 1, where it may be chance that `common` is common; else empty."""
 
     def likeliest(self) -> FactorExplanation:
         """The first plausible explanation of every component."""
         return _merge(component.explanations[0] for component in self.components)
 
-    def combinations(self) -> list[FactorExplanation]:
-        """One explanation per component, put together, in every way.
+    def least(self, box: Box) -> FactorExplanation:
+        """With every component at the least of its powers in the box."""
+        return _merge(
+            component.leeway.least(low, high) for component, (low, high) in zip(self.components, box, strict=True)
+        )
 
-        Beyond `MAX_COMBINATIONS` a component has its least factors over all its explanations: what is below every
-        plan with these is below every plan with any of its explanations.
+    def box(self, devices: Collection[str]) -> Box:
+        """All that is left open on these devices of a cluster.
+
+        A device of one component takes for a stage of another what the quotient of their powers says, and that is all
+        that counts. So where nothing is certain, one of two powers is enough.
         """
-        choices: list[Sequence[FactorExplanation]] = []
-        count = 1
-        for component in self.components:
-            count *= len(component.explanations)
-            is_told_apart = count <= MAX_COMBINATIONS
-            choices.append(component.explanations if is_told_apart else (_least(component.explanations),))
-        return [_merge(chosen) for chosen in product(*choices)]
+        box = tuple((component.leeway.low, component.leeway.high) for component in self.components)
+        measured = {device for component in self.components for device, _ in component.pairs}
+        if len(box) != 2 or not measured.issuperset(devices) or not all(each.is_open for each in self.components):
+            return box
+        (low, high), (least, most) = box
+        return (0.0, 0.0), (least - high, most - low)
+
+    def all_ways(self) -> "tuple[Factors, ...]":
+        """These, and those without anything in common where that cannot be excluded."""
+        return (self, Factors(common=1.0, components=self.apart)) if self.apart else (self,)
 
 
 def find_factors(ratios: Mapping[Pair, Ratio]) -> Factors:
     """Explain ratios, all above 0."""
-    common = _common(ratios)
+    common, count = _common(ratios)
     relative = {pair: Ratio(value=ratio.value / common, spread=ratio.spread) for pair, ratio in ratios.items()}
-    return Factors(common=common, components=tuple(_explain(pairs, relative) for pairs in _components(relative)))
+    is_chance = common != 1.0 and count < FEW
+    return Factors(
+        common=common,
+        components=tuple(_explain(pairs, relative) for pairs in _components(relative)),
+        apart=tuple(_explain(pairs, ratios) for pairs in _components(ratios)) if is_chance else (),
+    )
 
 
 def threshold(spread: float) -> float:
@@ -98,23 +146,28 @@ def threshold(spread: float) -> float:
     return max(math.log1p(LEAST_DRIFT), 3 * spread)
 
 
-def _common(ratios: Mapping[Pair, Ratio]) -> float:
-    """The middle ratio if all devices, or at least three and more than half, are near it; else 1."""
+def _common(ratios: Mapping[Pair, Ratio]) -> tuple[float, int]:
+    """The middle ratio if all devices, or most of them in at least three components, are near it; else 1.
+
+    And in how many components they are: within one, devices are alike by their stages, which is one coincidence.
+    """
     devices: dict[str, list[float]] = {}
     for (device, _), ratio in ratios.items():
         devices.setdefault(device, []).append(ratio.value)
     if not ratios:
-        return 1.0
+        return 1.0, 0
     values = sorted(ratio.value for ratio in ratios.values())
     middle = values[len(values) // 2]
     margin = threshold(sorted(ratio.spread for ratio in ratios.values())[len(ratios) // 2])
     near = {
         device for device, those in devices.items() if all(abs(math.log(value / middle)) <= margin for value in those)
     }
-    is_shared = len(near) == len(devices) or (len(near) >= 3 and 2 * len(near) > len(devices))
+    count = sum(any(device in near for device, _ in pairs) for pairs in _components(ratios))
+    is_shared = len(near) == len(devices) or (count >= FEW and 2 * len(near) > len(devices))
     # Replicas of one stage share its layers: that is no more than one coincidence.
     spans_stages = len({stage for device, stage in ratios if device in near}) > 1
-    return middle if is_shared and spans_stages and len(devices) > 1 and abs(math.log(middle)) > margin else 1.0
+    is_common = is_shared and spans_stages and len(devices) > 1 and abs(math.log(middle)) > margin
+    return (middle if is_common else 1.0), count
 
 
 def _components(pairs: Iterable[Pair]) -> list[tuple[Pair, ...]]:
@@ -138,24 +191,42 @@ def _explain(pairs: tuple[Pair, ...], ratios: Mapping[Pair, Ratio]) -> Component
     nodes += dict.fromkeys(stage for _, stage in pairs)
     margin = max(threshold(ratios[pair].spread) for pair in pairs)
     if all(abs(math.log(ratios[pair].value)) <= margin for pair in pairs):
-        return Component(pairs=pairs, explanations=(FactorExplanation(devices={}, stages={}, is_plausible=True),))
+        none = FactorExplanation(devices={}, stages={}, is_plausible=True)
+        return Component(pairs=pairs, explanations=(none,), leeway=Leeway(logs={}, low=0.0, high=0.0))
     logs = _solve(pairs, nodes=nodes, ratios=ratios)
-    found: dict[frozenset[Node], dict[Node, float]] = {}
+    found: dict[frozenset[Node], tuple[float, dict[Node, float]]] = {}
     for anchor in nodes:
-        shift = logs[anchor]
         # A device's factor grows by what the stages' shrinks.
-        sign = 1 if isinstance(anchor, str) else -1
-        factors = {node: log - sign * shift * (1 if isinstance(node, str) else -1) for node, log in logs.items()}
+        power = -logs[anchor] if isinstance(anchor, str) else logs[anchor]
+        factors = {node: log + (power if isinstance(node, str) else -power) for node, log in logs.items()}
         changed = {node: log for node, log in factors.items() if abs(log) > margin}
-        found.setdefault(frozenset(changed), changed)
-    fewest = min(len(changed) for changed in found.values())
+        found.setdefault(frozenset(changed), (power, changed))
+    fewest = min(len(changed) for _, changed in found.values())
     kept = [
-        (len(changed) == fewest, changed)
-        for changed in found.values()
+        (len(changed) == fewest, power, changed)
+        for power, changed in found.values()
         if len(changed) == fewest or len({isinstance(node, str) for node in changed}) == 1
     ]
-    kept.sort(key=lambda entry: (not entry[0], -sum(isinstance(node, str) for node in entry[1])))
-    return Component(pairs=pairs, explanations=tuple(_as_explanation(each, is_plausible=ok) for ok, each in kept))
+    kept.sort(key=lambda entry: (not entry[0], -sum(isinstance(node, str) for node in entry[2])))
+    return Component(
+        pairs=pairs,
+        explanations=tuple(_as_explanation(each, is_plausible=ok) for ok, _, each in kept),
+        leeway=_leeway(logs, powers=[power for _, power, _ in kept], margin=margin),
+    )
+
+
+def _leeway(logs: Mapping[Node, float], *, powers: Sequence[float], margin: float) -> Leeway:
+    """From where the least device is as planned to where the least stage is, and all `powers` of explanations."""
+    ends = [-min(log for node, log in logs.items() if isinstance(node, str))]
+    ends.append(min(log for node, log in logs.items() if isinstance(node, int)))
+    low, high = min(*ends, *powers), max(*ends, *powers)
+    changed = {
+        node: log
+        for node, log in logs.items()
+        if max(abs(log + sign * power) for power in (low, high) for sign in [1 if isinstance(node, str) else -1])
+        > margin
+    }
+    return Leeway(logs=changed, low=low, high=high)
 
 
 def _as_explanation(changed: Mapping[Node, float], *, is_plausible: bool) -> FactorExplanation:
@@ -177,16 +248,6 @@ def _solve(pairs: Sequence[Pair], *, nodes: Sequence[Node], ratios: Mapping[Pair
     matrix[-1, 0] = 1
     solution = numpy.linalg.lstsq(matrix, right, rcond=None)[0]
     return {node: float(solution[index]) for node, index in number.items()}
-
-
-def _least(explanations: Sequence[FactorExplanation]) -> FactorExplanation:
-    devices = {device for each in explanations for device in each.devices}
-    stages = {stage for each in explanations for stage in each.stages}
-    return FactorExplanation(
-        devices={device: min(each.devices.get(device, 1.0) for each in explanations) for device in devices},
-        stages={stage: min(each.stages.get(stage, 1.0) for each in explanations) for stage in stages},
-        is_plausible=False,
-    )
 
 
 def _merge(chosen: Iterable[FactorExplanation]) -> FactorExplanation:

@@ -1,4 +1,4 @@
-"""What a rank of our executor wrote with --trace, read member by member: 32 bytes are kept of an action."""
+"""What a rank of our executor wrote with --trace, read member by member: 40 bytes are kept of an action."""
 
 import json
 from array import array
@@ -62,6 +62,8 @@ class OwnTrace:
     """What the plan calls it."""
     rows: ActionColumns = field(default_factory=ActionColumns)
     """Per iteration its actions."""
+    taken_up: "list[array[int]]" = field(default_factory=list)
+    """Per iteration when each action was taken up; from then until its start the device waited. Empty: not told."""
 
 
 def read_own_trace(path: Path) -> OwnTrace | None:
@@ -74,7 +76,7 @@ def read_own_trace(path: Path) -> OwnTrace | None:
             trace = _read(_members(_Text(text)), path=path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); give another file") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, OverflowError) as error:
         raise ValueError(f"{path}: is cut off or broken ({str(error)[:80]}); run with --trace again") from None
     if not any(trace.rows):
         raise ValueError(f"{path}: holds no iteration; run with --trace again")
@@ -86,11 +88,18 @@ def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> OwnTrace:
     for name, value in members:
         if name == "iterations":
             trace.rows.append(_entries(value, path=path))
+        elif name == "times" and isinstance(value, dict):
+            trace.taken_up.append(_whole_numbers(value.get("taken_up_ns")))
         elif name == "device":
             trace.device = str(value or "")
         elif name == "rank" and isinstance(value, int):
             trace.rank = value
     return trace
+
+
+def _whole_numbers(values: Any) -> "array[int]":
+    is_told = isinstance(values, list) and all(isinstance(value, int) for value in values)
+    return array("q", values if is_told else [])
 
 
 def _entries(iteration: Any, *, path: Path) -> list[Entry]:

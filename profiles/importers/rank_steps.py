@@ -3,6 +3,7 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -109,7 +110,10 @@ def _make_step(job: RankTraces, number: int, *, seats: Mapping[str, Seat], told:
     begin = min(entry[0] for row in rows.values() for entry in row)
     source = f"{job.files[0]}: iteration {number}"
     actions = {
-        seat: tuple(_action(entry, begin=begin, source=source) for entry in sorted(rows[device]))
+        seat: tuple(
+            _action(entry, begin=begin, gap_ns=gap, source=source)
+            for entry, gap in sorted(zip(rows[device], job.gaps(number, device), strict=True))
+        )
         for device, seat in sorted(seats.items(), key=lambda item: item[1])
     }
     ran = {seat: sorted((action.kind, action.microbatch) for action in row) for seat, row in actions.items()}
@@ -119,10 +123,11 @@ def _make_step(job: RankTraces, number: int, *, seats: Mapping[str, Seat], told:
                 f"{source}, pipeline {seat[0]}: stage {seat[1]} ran other microbatches than the first; the trace is "
                 "cut off"
             )
-    return RunStep(number=number, actions=actions, transfers_ns=_seen_lags(actions) | told)
+    lags = _seen_lags(actions, has_gaps=any(rank.taken_up for rank in job.ranks.values()))
+    return RunStep(number=number, actions=actions, transfers_ns=lags | told)
 
 
-def _action(entry: Entry, *, begin: int, source: str) -> RunAction:
+def _action(entry: Entry, *, begin: int, gap_ns: int, source: str) -> RunAction:
     start, end, kind, _, microbatch = entry
     if kind not in ("F", "B"):
         raise ValueError(
@@ -130,13 +135,15 @@ def _action(entry: Entry, *, begin: int, source: str) -> RunAction:
             "pipeplan import trace reads the durations"
         )
     whole: Literal["F", "B"] = "F" if kind == "F" else "B"
-    return RunAction(kind=whole, microbatch=microbatch, start_ns=start - begin, duration_ns=end - start)
+    return RunAction(kind=whole, microbatch=microbatch, start_ns=start - begin, duration_ns=end - start, gap_ns=gap_ns)
 
 
-def _seen_lags(actions: Mapping[Seat, Sequence[RunAction]]) -> dict[Key, int]:
+def _seen_lags(actions: dict[Seat, tuple[RunAction, ...]], *, has_gaps: bool) -> dict[Key, int]:
     """From when an input was made until it was used, where its receiver waited for it; elsewhere what is usual there.
 
-    Never more than was seen: nothing starts before its input is there.
+    Never more than was seen: nothing starts before its input is there. `has_gaps`: whether it is told when actions were
+    taken up; who found everything there and starts a moment later, a pipeline's begin included, did not wait: the
+    moment joins the gap.
     """
     last = dict(sorted(actions))
     ends = {
@@ -148,16 +155,20 @@ def _seen_lags(actions: Mapping[Seat, Sequence[RunAction]]) -> dict[Key, int]:
     waited: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     counts: dict[tuple[int, int, str], int] = defaultdict(int)
     for seat, row in actions.items():
-        free = [None, *(action.start_ns + action.duration_ns for action in row)]
-        for action, before in zip(row, free, strict=False):
+        told, before = list(row), 0
+        for place, action in enumerate(row):
+            idle = action.start_ns - before - action.gap_ns
+            before = action.start_ns + action.duration_ns
             maker = maker_of((*seat, action.kind, action.microbatch), last=last[seat[0]])
-            if maker is None or maker[1] == seat[1]:
-                continue
-            way = seat[0], maker[1], action.kind
-            lag = max(0, action.start_ns - ends[maker])
-            lags[*way, counts[way]] = lag
-            counts[way] += 1
-            if before is None or action.start_ns - before > WAITED * lag:
-                waited[way].append(lag)
+            if maker is not None and maker[1] != seat[1]:
+                way = seat[0], maker[1], action.kind
+                lag = lags[*way, counts[way]] = max(0, action.start_ns - ends[maker])
+                counts[way] += 1
+                if place == 0 or idle > WAITED * lag:
+                    waited[way].append(lag)
+                    continue
+            if has_gaps and idle > 0:
+                told[place] = replace(action, gap_ns=action.gap_ns + idle)
+        actions[seat] = tuple(told)
     usual = {way: round(statistics.median(found)) for way, found in waited.items()}
     return {key: min(lag, usual.get(key[:3], lag)) for key, lag in lags.items()}

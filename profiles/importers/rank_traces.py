@@ -28,6 +28,8 @@ class RankTrace:
     """Its rank, if the document says it."""
     rows: Sequence[Sequence[Entry]] = field(default_factory=list)
     """Per iteration, by its own clock; empty as long as its stage is not known."""
+    taken_up: Sequence[Sequence[int]] = ()
+    """Per iteration when each action was taken up, by the same clock; empty where it is not told."""
     unmarked: UnmarkedRank | None = None
     """What is told without marks."""
     messages: list[MessageEnd] = field(default_factory=list)
@@ -59,6 +61,15 @@ class RankTraces:
     def iteration(self, number: int) -> dict[str, list[Entry]]:
         """Its actions by device, on one clock."""
         return on_one_clock({device: rank.rows[number] for device, rank in self.ranks.items()}, self.windows[number])
+
+    def gaps(self, number: int, device: str) -> list[int]:
+        """Of an iteration's actions how long each was not taken up after the one before; 0 where it is not told."""
+        rank = self.ranks[device]
+        row, taken_up = rank.rows[number], rank.taken_up[number] if number < len(rank.taken_up) else ()
+        if len(taken_up) != len(row):
+            return [0] * len(row)
+        ends = [taken_up[0], *(entry[1] for entry in row)]
+        return [max(0, min(up, entry[0]) - end) for up, entry, end in zip(taken_up, row, ends, strict=False)]
 
     @cached_property
     def stages(self) -> dict[str, frozenset[int]]:
@@ -147,7 +158,8 @@ def _read_rank(path: Path) -> tuple[str, RankTrace]:
     """Device and document of one rank; its stage is not known where nothing is marked."""
     name = path.name.removesuffix(".gz").removesuffix(".json")
     if (own := read_own_trace(path)) is not None:
-        return own.device or name, RankTrace(source=str(path), form=OWN, number=own.rank, rows=own.rows)
+        found = RankTrace(source=str(path), form=OWN, number=own.rank, rows=own.rows, taken_up=own.taken_up)
+        return own.device or name, found
     profiled = read_profiled_rank(path)
     device = name if profiled.rank is None else f"rank{profiled.rank}"
     if profiled.unmarked is not None and profiled.rank is None:

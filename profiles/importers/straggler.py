@@ -49,6 +49,8 @@ class RunAction:
     """Since the step's begin."""
     duration_ns: int
     """Its own."""
+    gap_ns: int = 0
+    """Between the action before it and when its device took it up, not waiting: messages, bookkeeping; 0: not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,12 @@ from benchmarks.concurrency.strategies import (
     widths_by_kind,
 )
 from benchmarks.operation_graphs import GRAPHS, training_graph
+from benchmarks.seeds_concurrency import STAGES, work_shares
+
+
+def test_no_stage_that_is_run_has_most_of_the_work():
+    """Tests that the stages of the real run are not such that only uneven widths can win."""
+    assert max(work_shares(STAGES)) < 0.3
 
 
 def random_operations(rng: Random, *, count: int, cores: int) -> list[Operation]:

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 def run(folder: Path, root: Path, *, minutes: str) -> int:
     """The exit code of the command."""
-    arguments = ("--device", "cpu", "--quick", "--minutes", minutes, "-o", str(folder))
+    arguments = ("--device", "cpu", "--quick", "--minutes", "8", "--begin-until", minutes, "-o", str(folder))
     return subprocess.run([sys.executable, "-m", "benchmarks.gpu", *arguments], cwd=root, check=False).returncode
 
 
@@ -30,3 +30,18 @@ def test_it_goes_on_where_its_time_ended(tmp_path: Path, repository_root: Path):
     assert found["executed_ns"] > 0
     assert found["predicted_ns"] > 0
     assert executed[0].name.removesuffix(".kept.json") + ".profile.json" in {path.name for path in tmp_path.iterdir()}
+
+
+ENDLESS = """\
+import sys, time
+from benchmarks import gpu
+gpu.findings = lambda _: [("endless.json", lambda: time.sleep(600)), ("later.json", lambda: "{}")]
+sys.exit(gpu.main(["--device", "cpu", "--quick", "--minutes", "0.02", "-o", sys.argv[1]]))
+"""
+
+
+def test_a_finding_has_no_more_time_than_there_is(tmp_path: Path, repository_root: Path):
+    """Tests that a finding that would never end is given up at the limit, leaves no file, and none is begun after."""
+    done = subprocess.run([sys.executable, "-c", ENDLESS, str(tmp_path)], cwd=repository_root, check=False, timeout=120)
+    assert done.returncode == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["table.md"]

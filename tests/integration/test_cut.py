@@ -90,14 +90,16 @@ def test_models_that_cannot_be_cut_are_refused(answers: Any, model: str, reason:
     assert reason in answers["refused"][model]
 
 
-def test_models_of_libraries_are_cut_to_the_bit(corpus: Any):
-    """Tests that loss and gradients of the layers are those of the models as their libraries make them; all of the
-    corpus is tried with PIPEPLAN_LONG=1."""
+def test_models_of_libraries_are_cut_exactly(corpus: Any):
+    """Tests that loss and gradients of the layers are those of the models as their libraries make them, but for the
+    order in which some add up; all of the corpus is tried with PIPEPLAN_LONG=1."""
     models = corpus["models"]
     differences = {name: (found["loss"], found["gradients"]) for name, found in models.items()}
     assert len(differences) >= 2
     assert all(max(each) <= 1e-6 for each in differences.values()), differences
-    assert all(len(found["layers"]) > 4 for found in models.values())
+    assert all(len(found["layers"]) > 4 or name == "albert" for name, found in models.items())
+    # The blocks of ALBERT share their weights: they are one layer, and its head is the other.
+    assert len(models.get("albert", {"layers": "ab"})["layers"]) == 2
 
 
 def test_weights_of_transposed_layers_wait(corpus: Any):

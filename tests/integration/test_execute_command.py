@@ -4,11 +4,13 @@ import json
 import os
 import re
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,14 @@ from planner.document import render_plan
 from planner.execute.layout import make_layout
 from planner.fidelity.attribution import Comparison
 from planner.fidelity.executed_run import read_run
+from planner.fidelity.run_replay import replay_ns
 from planner.plan import Evidence, Plan
 from planner.planning import make_plan as planner_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulate import simulate
+from profiles.importers.rank_steps import read_run_steps
+from tests.integration.clean_end import require_clean_end
 from tests.integration.forked_ranks import EXECUTOR, Rank, run_forked
 from tests.long_runs import long_only
 from tests.planner.execute.orders import make_random_plan
@@ -31,6 +36,21 @@ from tests.planner.export import chains
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PLAN = make_random_plan("0 1", cut=(2, 2), num_microbatches=4)
+WIDE_MODEL = """\
+import torch
+from torch import nn
+from planner.execute.training import Training
+
+def make_training():
+    return Training(
+        layers={name: lambda: nn.Sequential(nn.Linear(512, 512), nn.GELU()) for name in ("l0", "l1")},
+        loss=lambda output, target: (output - target).square().mean(),
+        batch=lambda step: (torch.ones(3072, 512), torch.zeros(3072, 512)),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
+    )
+"""
+"""Layers that take some milliseconds."""
+
 LIMIT_S = 90
 """None may hang."""
 
@@ -110,7 +130,8 @@ def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     two = torchrun(2, write(plan, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t")
     alone = make_random_plan("0", cut=(3,), num_microbatches=4)
     ((code, said),) = start_ranks([[write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1"]])
-    assert (two.returncode, code) == (0, 0), two.stderr + said
+    require_clean_end(two.returncode, two.stderr)
+    require_clean_end(code, said)
     assert losses(tmp_path / "2") == losses(tmp_path / "1")
     assert len(losses(tmp_path / "1")) == 3
     assert re.findall(r"^iteration (\d): loss [0-9.]+, [0-9.]+ ms$", two.stderr, re.MULTILINE) == ["0", "1", "2"]
@@ -122,6 +143,22 @@ def test_torchrun_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert all(start <= end for spans in document["iterations"] for _, start, end in spans)
         assert [event["name"] for event in events if event["ph"] == "X" and event["pid"] == rank + 1] == row * 3
     require_parts_that_add_up(problem, plan, tmp_path / "t")
+
+
+def test_what_ran_is_replayed_within_two_per_cent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that the traces of 2 pipelines of 2 stages give every action and, replayed, what the iterations took."""
+    (tmp_path / "wide_model.py").write_text(WIDE_MODEL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    plan = make_random_plan("0/1 2/3", cut=(1, 1), num_microbatches=6, backward="B")
+    command = [write(plan, tmp_path / "p.json"), "--model", "wide_model:make_training", "--steps", 4]
+    done = start_ranks([[*command, "--trace", tmp_path / "t"]] * 4)
+    for code, said in done:
+        require_clean_end(code, said)
+    steps = read_run_steps([tmp_path / "t"])
+    assert len(steps) == 3
+    for step in steps:
+        assert {seat: len(row) for seat, row in step.actions.items()} == dict.fromkeys(product((0, 1), (0, 1)), 12)
+    assert statistics.median(abs(replay_ns(step) / step.measured_ns - 1) for step in steps) <= 0.02
 
 
 def require_parts_that_add_up(problem: Problem, plan: Plan, folder: Path) -> None:

@@ -1,10 +1,10 @@
 """Checkpoints on the command line, and a loop of one's own with several optimizers."""
 
-import re
 from pathlib import Path
 
 import pytest
 
+from tests.integration.clean_end import require_clean_end
 from tests.integration.test_execute import shard
 from tests.integration.test_execute_command import (
     PLAN,
@@ -44,18 +44,11 @@ if any(found):
     open(sys.argv[2], "w").write("".join(json.dumps({"losses": row}) + "\\n" for row in found))
 """
 
-NATIVE_TRACE = re.compile(r"frame #\d+|Exception raised from|terminate called|CapturedTraceback|Traceback")
-
 
 @pytest.fixture
 def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "models_of_a_loop.py").write_text(MODELS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-
-def require_clean_end(code: int, said: str) -> None:
-    assert code == 0, said
-    assert not NATIVE_TRACE.search(said), said
 
 
 @pytest.mark.usefixtures("_models")

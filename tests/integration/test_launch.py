@@ -16,6 +16,7 @@ import pytest
 from api.cli import main
 from planner.document import plan_sha256, render_plan
 from planner.plan import Plan
+from tests.integration.clean_end import require_clean_end
 from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
 from tests.integration.test_execute_command import environment, losses, start_ranks
 from tests.long_runs import long_only
@@ -107,6 +108,7 @@ def test_slurm_trains_as_planned(plan, hosts, slurm, tmp_path: Path, monkeypatch
     assert main(["job", "logs", str(folder)]) == 0
     log = capsys.readouterr().out
     assert state == "ended with 0", log
+    require_clean_end(0, log)
     assert "iteration 1: loss" in log
     assert losses(tmp_path / "slurm.losses") == alone
     assert len(alone) == 2
@@ -177,7 +179,8 @@ def test_agents_of_different_sizes_seat_every_rank(tmp_path: Path, monkeypatch):
         for command in submission.commands
     ]
     errors = [agent.communicate(timeout=LIMIT_S)[1] for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], "\n".join(errors)
+    for agent, said in zip(agents, errors, strict=True):
+        require_clean_end(agent.returncode, said)
     assert losses(tmp_path / "losses") == alone
     assert json.loads((tmp_path / "trace" / "rank2.json").read_text())["device"] == THREE.devices[2]
 

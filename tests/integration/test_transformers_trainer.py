@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.clean_end import require_clean_end
 from tests.integration.forked_ranks import Rank, run_forked
 from tests.integration.test_execute_command import ROOT, environment, free_port, write
 from tests.planner.execute.orders import make_random_plan
@@ -64,10 +65,10 @@ def test_the_trainers_example_trains_under_a_plan(plan: Path, tmp_path: Path):
     from safetensors.torch import load_file
 
     ((code, said),) = start([(str(SCRIPT), ["one"])], tmp_path)
-    assert code == 0, said
+    require_clean_end(code, said)
     for more in ([], ["--resume"]):
         for code, said in train_planned(plan, tmp_path, str(SCRIPT), "two", *more):
-            assert code == 0, said
+            require_clean_end(code, said)
         expected = history(tmp_path / "one")
         assert len(expected) == 8
         assert history(tmp_path / "two") == [pytest.approx(row, rel=1e-4) for row in expected]

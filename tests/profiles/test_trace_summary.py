@@ -101,6 +101,8 @@ def test_the_executors_documents_are_read(tmp_path: Path):
         ('{"traceEvents": [7]}', "an event is '7'"),
         ('{"device": "a", "iterations": [[["0F0", 5, 3]]]}', "lasts from 5 to 3"),
         ('{"device": "a", "iterations": [[["0F0", 5', "is cut off or broken"),
+        ('{"device": "a", "iterations": [[["0F0", 5, 36893488147419103232]]]}', "is cut off or broken"),
+        ('{"device": "a", "iterations": [[["0F0", 5, 6]]], "times": [{"begin_ns": 1}', "is cut off or broken"),
         ('{"device": "a", "iterations": []}', "holds no iteration"),
     ],
 )
@@ -123,8 +125,17 @@ def test_traces_of_several_runs_are_refused(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no traces"):
         summarise_traces([tmp_path / "empty"])
-    with pytest.raises(ValueError, match=r"rank0\.et: is an execution trace of Chakra's in protobuf, not read"):
-        summarise_traces([tmp_path / "rank0.et"])
+    (tmp_path / "empty" / "rank0.et").write_bytes(b"\x08")
+    for given in (tmp_path / "rank0.et", tmp_path / "empty"):
+        with pytest.raises(ValueError, match=r"rank0\.et: is an execution trace of Chakra's in protobuf, not read"):
+            summarise_traces([given])
+    (tmp_path / "logs").mkdir()
+    for name in ("a.log", "b.log"):
+        (tmp_path / "logs" / name).write_text(megatron_log())
+    with pytest.raises(ValueError, match=r"a\.log: one log holds all ranks; give one file at a time"):
+        summarise_traces([tmp_path / "logs"])
+    (tmp_path / "logs" / "b.log").unlink()
+    assert summarise_traces([tmp_path / "logs"]).form == "Megatron's timers"
 
 
 def test_spreads_take_constant_room():

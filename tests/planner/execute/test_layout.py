@@ -116,6 +116,8 @@ def test_groups_and_split_placement_are_refused():
         make_layout(replace(plan, stages=(plan.stages[0], alone, *plan.stages[2:])))
     with pytest.raises(ValueError, match="no stages"):
         make_layout(replace(plan, stages=()))
+    with pytest.raises(ValueError, match="stage 1 has no layers; plan again"):
+        make_layout(replace(plan, stages=(plan.stages[0], replace(plan.stages[1], layers=()), *plan.stages[2:])))
     twice = replace(plan.stages[1], replicas=(("d1",), ("d1",)))
     with pytest.raises(ValueError, match="stage 1 has no device, or one twice"):
         make_layout(replace(plan, stages=(plan.stages[0], twice)))

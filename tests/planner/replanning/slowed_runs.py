@@ -1,7 +1,7 @@
 """Runs by construction: a plan played on a cluster some of whose devices, links or layers are slow, as traces."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -96,6 +96,35 @@ def _one_f_one_b(problem: Problem, stage: int, *, num_stages: int) -> tuple[Acti
         if m + ahead < count:
             word.append(Action("F", stage, m + ahead))
     return tuple(word)
+
+
+def random_truth(rng: Random, problem: Problem, plan: Plan, *, kinds: Sequence[str]) -> Truth:
+    """One to three slow devices, links or stages of these kinds, of several kinds at least two; factors 1.05 to 5."""
+    population = {
+        "devices": list(problem.cluster.by_name),
+        "links": list(range(len(problem.cluster.links))),
+        "stages": list(range(len(plan.stages))),
+    }
+    every = [(kind, each) for kind in kinds for each in population[kind]]
+    most = min(len(problem.cluster.devices), len(every)) if len(kinds) == 1 else 3
+    while True:
+        chosen = rng.sample(every, min(rng.randint(min(2, len(kinds)), 3), most))
+        if len({kind for kind, _ in chosen}) >= min(2, len(kinds)):
+            break
+    factors = {key: rng.uniform(1.05, 5) for key in chosen}
+    return Truth(**{kind: {e: f for (k, e), f in factors.items() if k == kind} for kind in population})
+
+
+def can_be_told(plan: Plan, truth: Truth) -> bool:
+    """Whether something is as planned wherever devices and stages hang together, so that products can be told apart."""
+    joined: list[set[str | int]] = []
+    for number, stage in enumerate(plan.stages):
+        nodes: set[str | int] = {number, *(group[0] for group in stage.replicas)}
+        for other in [each for each in joined if each & nodes]:
+            nodes |= other
+            joined.remove(other)
+        joined.append(nodes)
+    return not any(nodes <= {*truth.devices, *truth.stages} for nodes in joined)
 
 
 def slowed(problem: Problem, plan: Plan, truth: Truth) -> Problem:
