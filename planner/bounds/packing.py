@@ -214,12 +214,19 @@ def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[Pa
     """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out."""
     left, counter = iter(cases), _Counter()
 
+    def has_parts(case: PackingCertificate | None) -> bool:
+        """Whether all parts follow of a case that needs none: it may have been split when rules were weaker."""
+        if case is None or case.split is None:
+            return case is not None
+        answers = [has_parts(next(left, None)) for _ in range(2)]
+        return all(answers)
+
     def is_refuted(packing: Packing) -> bool:
         case = next(left, None)
         if case is None:
             return False
         if packing.is_empty or any(packing.is_refuted(prices) for prices in case.prices):
-            return True
+            return has_parts(case)
         if case.split is None:
             return counter.all_late(packing)
         answers = [is_refuted(packing.part(case.split, first=first)) for first in (True, False)]

@@ -1,8 +1,8 @@
 """The least waste of a way through the trunk: a dynamic programme over boundaries, slots and heads.
 
 With prices on layers every load of a device has a value, and what it lacks to the largest value is its *waste*. A plan
-cannot waste more than `slack` on all devices. A stage on r replicas causes at least r x half of the least waste of the
-loads that hold it (all of it where a device holds nothing else); which loads are in time depends on its head.
+cannot waste more than `slack` on all devices. The waste of a load is shared out between its stages, and a stage on r
+replicas causes at least r x its least share of the loads that hold it; which are in time depends on its head.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,9 @@ from planner.clock import HasTime, always, require_time
 
 NO_COST = 1 << 50
 """More waste than any plan can have."""
+
+SHARINGS = 4
+"""How often the waste of loads is shared out anew between their two stages."""
 
 BUCKETS = 64
 """Heads are rounded down to so many values."""
@@ -37,32 +40,28 @@ class Ways:
         self.stages, self.priced = stages, priced
         boundaries = self.boundaries = stages.boundaries
         self.slots = min(boundaries.chunks * boundaries.num_devices, boundaries.size * boundaries.replicas)
-        loads, waste = priced.loads, priced.waste
-        self.pairs = loads.second >= 0
-        half = numpy.where(self.pairs, waste // 2, waste)
-        self.halves = half
-        self.least = numpy.full(len(stages.start), NO_COST)
-        numpy.minimum.at(self.least, loads.first, half)
-        numpy.minimum.at(self.least, loads.second[self.pairs], half[self.pairs])
+        self.pairs = priced.loads.second >= 0
+        self.least, self.shares = share_waste(priced, num_stages=len(stages.start))
         self.step = -(-(2 * int(stages.head[stages.is_open].max(initial=0)) + stages.deadline // 20 + 1) // BUCKETS)
         self._rate()
 
     def _rate(self) -> None:
         """Per stage the least waste by bucket of its head, that after a stage on its device, and where that may be."""
-        stages, loads, half = self.stages, self.priced.loads, self.halves
+        stages, loads = self.stages, self.priced.loads
+        of_first, of_second = self.shares
         self.costs = numpy.full((len(stages.start), BUCKETS), NO_COST)
         self.following = numpy.full(len(stages.start), NO_COST)
         self.may_follow = numpy.zeros((len(stages.start), self.boundaries.replicas + 1), dtype=numpy.bool_)
         apart = self.pairs & ~loads.follows
         behind = loads.second[loads.follows]
-        for stage, latest, which in (
-            (loads.first, loads.first_latest, slice(None)),
-            (loads.second, loads.second_latest, apart),
+        for stage, latest, share, which in (
+            (loads.first, loads.first_latest, of_first, slice(None)),
+            (loads.second, loads.second_latest, of_second, apart),
         ):
             bucket = numpy.clip(latest[which] // self.step, 0, BUCKETS - 1)
-            numpy.minimum.at(self.costs, (stage[which], bucket), half[which])
+            numpy.minimum.at(self.costs, (stage[which], bucket), share[which])
         self.costs = numpy.minimum.accumulate(self.costs[:, ::-1], axis=1)[:, ::-1]
-        numpy.minimum.at(self.following, behind, half[loads.follows])
+        numpy.minimum.at(self.following, behind, of_second[loads.follows])
         self.may_follow[behind, stages.replicas[loads.first[loads.follows]]] = True
 
     def _ahead(self) -> Integers:
@@ -195,6 +194,28 @@ def merge(place: Integers, waste: Integers, *, shift: int) -> None:
     numpy.minimum(target, waste[:, :inside], out=target)
     if inside < width:
         numpy.minimum(place[:, -1], waste[:, inside:].min(axis=1), out=place[:, -1])
+
+
+def share_waste(priced: Priced, *, num_stages: int) -> tuple[Integers, tuple[Integers, Integers]]:
+    """Per stage the least waste that it causes on a device; per load what its first and its second stage cause of it.
+
+    At first two stages cause a half each. What a load then wastes beyond the least of both goes to them in equal parts,
+    which lessens no least: a stage that goes well with few others comes to bear more than half.
+    """
+    first, second, waste = priced.loads.first, priced.loads.second, priced.waste
+    pairs = numpy.flatnonzero(second >= 0)
+    of_first, of_second = waste.copy(), numpy.zeros_like(waste)
+    of_first[pairs] = waste[pairs] // 2
+    of_second[pairs] = waste[pairs] - of_first[pairs]
+    for further in range(SHARINGS + 1):
+        least = numpy.full(num_stages, NO_COST)
+        numpy.minimum.at(least, first, of_first)
+        numpy.minimum.at(least, second[pairs], of_second[pairs])
+        if further < SHARINGS:
+            own, others = least[first[pairs]], least[second[pairs]]
+            of_first[pairs] = own + (waste[pairs] - own - others) // 2
+            of_second[pairs] = waste[pairs] - of_first[pairs]
+    return least, (of_first, of_second)
 
 
 def slack_mask(stages: OpenStages, priced: Priced) -> Mask:

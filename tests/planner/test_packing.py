@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from planner.bounds.bound_params import BoundParams
 from planner.bounds.boundaries import Boundaries
+from planner.bounds.device_loads import DeviceLoads
 from planner.bounds.minimum_costs import Least
 from planner.bounds.packing import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
 from planner.bounds.packing_search import Packed, Refutation, climb, climb_on
+from planner.bounds.packing_slack import Priced, share_waste
 from planner.certificate import Bound, check_certificate, make_bound, raise_bound, schedule_bound
 from planner.costs import CostModel
 from planner.plan import Plan
@@ -341,6 +343,58 @@ def test_a_value_above_is_refused():
     ):
         with pytest.raises(ValueError, match="certificate: "):
             check_certificate(problem, {**certificate, **change})
+
+
+def test_parts_of_a_case_that_is_closed_are_no_harm():
+    """Tests that cases hold which were split when rules were weaker: what is closed by prices needs no parts."""
+    problem = heavy(5, 3)
+    certificate = packed(problem).certificate
+    place = next(n for n, (prices, split) in enumerate(certificate["cases"]) if prices and not split)
+    cases = copy.deepcopy(certificate["cases"])
+    closed = cases[place]
+    cases[place] = [closed[0], [1, 0]]
+    for inner in ([], [1, 0]):
+        parts = [[[], inner], *[[[], []] for _ in inner], [[], []]]
+        changed = [*cases[: place + 1], *parts, *cases[place + 1 :]]
+        assert check_certificate(problem, {**certificate, "cases": changed}) == certificate["value_ns"]
+        with pytest.raises(ValueError, match="certificate: "):
+            check_certificate(problem, {**certificate, "cases": [*changed, [[], []]]})
+    with pytest.raises(ValueError, match="certificate: "):
+        check_certificate(problem, {**certificate, "cases": cases})
+
+
+@given(st.randoms(use_true_random=False))
+def test_waste_is_shared_out(rng):
+    """Tests that stages are charged no more than the waste of any load, and none less than half of its least."""
+    count, num_stages = rng.randint(1, 30), rng.randint(2, 8)
+    first = numpy.array([rng.randrange(num_stages - 1) for _ in range(count)])
+    second = numpy.array([rng.choice((-1, rng.randint(k + 1, num_stages - 1))) for k in first.tolist()])
+    zeros = numpy.zeros(count, numpy.int64)
+    loads = DeviceLoads(
+        first=first, second=second, first_latest=zeros, second_latest=zeros, follows=zeros > 0, kind=zeros, room=zeros
+    )
+    waste = numpy.array([rng.randint(0, 100) for _ in range(count)])
+    least, (of_first, of_second) = share_waste(Priced(loads=loads, waste=waste, slack=0), num_stages=num_stages)
+    pairs = second >= 0
+    assert (of_first + of_second == waste).all()
+    assert (least[first] <= of_first).all()
+    assert (least[second[pairs]] <= of_second[pairs]).all()
+    assert (least[first[~pairs]] <= waste[~pairs]).all()
+    for stage in set(first.tolist()) | set(second[pairs].tolist()):
+        own = [w // 2 if j >= 0 else w for k, j, w in zip(first, second, waste, strict=True) if stage in (k, j)]
+        assert least[stage] >= min(own) >= 0
+
+
+def test_two_stages_that_share_one_friend():
+    """Tests that of two stages which only go well with the same third one, either causes waste."""
+    first, second = numpy.array([0, 0, 1, 0, 1, 2]), numpy.array([2, 1, 2, -1, -1, -1])
+    zeros = numpy.zeros(6, numpy.int64)
+    loads = DeviceLoads(
+        first=first, second=second, first_latest=zeros, second_latest=zeros, follows=zeros > 0, kind=zeros, room=zeros
+    )
+    waste = numpy.array([0, 80, 20, 90, 90, 90])
+    least, _ = share_waste(Priced(loads=loads, waste=waste, slack=100), num_stages=3)
+    assert least.tolist() == [0, 19, 0]
 
 
 def numbers(value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
