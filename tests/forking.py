@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -106,12 +105,15 @@ class ForkedProcess:
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code; subprocess.TimeoutExpired if it goes on for so many seconds."""
-        until, pause = time.monotonic() + (timeout if timeout is not None else 1e9), 0.001
-        while (code := self.poll()) is None:
-            if time.monotonic() > until:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            time.sleep(pause)
-            pause = min(2 * pause, 0.02)
+        with suppress(ProcessLookupError):  # another thread has seen the end
+            ended = os.pidfd_open(self.pid)
+            try:
+                select.select([ended], [], [], None if timeout is None else max(0.0, timeout))
+            finally:
+                os.close(ended)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
         return code
 
     def send_signal(self, number: int) -> None:

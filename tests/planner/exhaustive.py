@@ -6,6 +6,7 @@ branch is left when a lower bound on whatever can come of it reaches the best ob
 """
 
 import numpy as np
+
 from solver_models.jit import kernel
 
 FAR = 2**60

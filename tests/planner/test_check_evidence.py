@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import jsonschema
 import pytest
 
 from planner import check_evidence, embedded_document, embedded_problem
+from planner.baselines.registry import Baseline, make_baselines, play_baseline
 from planner.check_evidence import HISTORY, rederive
+from planner.costs import CostModel
 from planner.document import parse_plan, render_plan
 from planner.embedded_problem import enclosed_problem
 from planner.planning import make_plan
@@ -37,6 +39,33 @@ def make_question() -> Problem:
 def document() -> str:
     """A plan with an open gap, as a document."""
     return render_plan(make_plan(make_question(), limits=Limits(time_limit_s=60, max_rounds=1)))
+
+
+@pytest.fixture(scope="module")
+def played() -> dict[str, tuple[Baseline, Any]]:
+    """The baselines of the question, and what came of each."""
+    problem = make_question()
+    costs = CostModel(problem)
+    return {each.name: (each, play_baseline(problem, each, costs=costs)) for each in make_baselines(problem, costs)}
+
+
+@pytest.fixture
+def _played_once(played: dict[str, tuple[Baseline, Any]], monkeypatch: pytest.MonkeyPatch):
+    """Whoever asks for the baselines of the question gets those, which are most of the work."""
+    question, asked = make_question(), list[Problem]()
+
+    def make(problem: Problem, costs: CostModel) -> Iterable[Baseline]:
+        if problem != question:
+            return make_baselines(problem, costs)
+        asked.append(problem)
+        return [each for each, _ in played.values()]
+
+    def play(problem: Problem, baseline: Baseline, *, costs: CostModel) -> Any:
+        is_known = any(problem is each for each in asked)
+        return played[baseline.name][1] if is_known else play_baseline(problem, baseline, costs=costs)
+
+    monkeypatch.setattr(check_evidence, "make_baselines", make)
+    monkeypatch.setattr(check_evidence, "play_baseline", play)
 
 
 def check(text: str) -> dict[str, tuple[Any, Any]]:
@@ -147,6 +176,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 }
 
 
+@pytest.mark.usefixtures("_played_once")
 @pytest.mark.parametrize("name", SPOILT)
 def test_tampered_evidence_is_found(document: str, name: str):
     """Tests that every figure that can be derived is: changed in the document, it is named with both values."""
