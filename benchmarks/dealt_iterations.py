@@ -51,8 +51,8 @@ def main() -> None:
         table.add(row_of(per_step, found))
     table.close(
         "*By the clock* is dealt / in order and dealt / padded by the wall clock, with whatever else the machine did.",
-        "The *gap* is what the certified bound leaves open below a dealing, by the times that the stage was measured to",
-        "take; the median over the steps.",
+        "The *gap* is what the certified bound leaves open below a dealing, by the times that the stage was measured",
+        "to take; the median over the steps.",
     )
 
 
