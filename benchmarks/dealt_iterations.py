@@ -1,6 +1,6 @@
 """What dealing whole sequences saves: `python -m benchmarks.dealt_iterations [-o docs/benchmarks/dealt_iterations.md]`.
 
-A GPT of four blocks trains on the paragraphs of this repository's documents on two processes, each a pipeline of one
+A GPT of two blocks trains on the paragraphs of this repository's documents on two processes, each a pipeline of one
 stage: sequences dealt anew in every step, as many whole ones to each in the order in which they come, and all padded to
 the longest and cut evenly. The three ways take turns on the same sequences; losses have to agree.
 """
@@ -14,14 +14,14 @@ from typing import Any
 from benchmarks.processes import run_ranks
 from benchmarks.report import Table, make_parser, percent
 
-PER_STEP, STEPS, PIPELINES = (8, 16, 32), 6, 2
+PER_STEP, STEPS, PIPELINES = (8, 16), 6, 2
 WAYS = ("dealt", "in order", "padded")
 
 PREFACE = [
     "# Iterations of uneven sequences, dealt",
     "",
     "Whole sequences dealt to two pipelines before every step, beside as many to each in the order in which they come,",
-    "and beside sequences padded to the longest of their step. A GPT of four blocks of 128 features learns the",
+    "and beside sequences padded to the longest of their step. A GPT of two blocks of 128 features learns the",
     "paragraphs of this",
     "repository's documents as bytes, at most 1,024 of each: real lengths, from a heading's line to whole pages, not",
     "chosen for this. A step's time is the processor time of the process that takes longest, summed over the steps:",

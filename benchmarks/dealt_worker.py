@@ -24,7 +24,7 @@ from planner.execute.preparation import prepare
 from planner.execute.training import Batch, Training
 from tests.planner.execute.orders import make_random_plan
 
-WIDTH, BLOCKS, LONGEST = 128, 4, 1024
+WIDTH, BLOCKS, LONGEST = 128, 2, 1024
 LENGTHS = (8, 128, 384, 1024)
 """At which a stage is timed."""
 IGNORED = -100

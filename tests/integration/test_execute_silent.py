@@ -157,8 +157,8 @@ STOPPED = {
     f"(d1), summed over all microbatches, is not; {UNTOUCHED}",
     "nan_in_gradient_stops": "iteration 0: all losses are finite, but the gradient of l1:weight on rank 1 (d1), summed "
     f"over all microbatches, is not; {UNTOUCHED}",
-    "dealt_nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the first "
-    f"to give it; {UNTOUCHED}",
+    "dealt_nan_stops": "iteration 1: the loss of microbatch 2 is nan: layer 'l0' of stage 0 on rank 0 (d0) is the "
+    f"first to give it; {UNTOUCHED}",
     "failing_optimizer": "the optimizer's step (Failing) raised KeyError: 'momentum' (execute_run_worker.py, line ",
     "raising_factory": "the factory of layer 'l1' raised TypeError: no such width (execute_run_worker.py, line ",
 }
