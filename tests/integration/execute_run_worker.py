@@ -20,6 +20,7 @@ from planner.document import parse_plan
 from planner.errors import ExecutionError
 from planner.execute.checkpoint import find_newest, load_checkpoint, write_numbered
 from planner.execute.execution import Execution
+from planner.execute.listed_microbatches import list_microbatches
 from planner.execute.preparation import prepare
 from planner.execute.training import Training
 from planner.execute.user_code import OwnCodeError
@@ -366,7 +367,24 @@ def dealt_without_its_own(folder: Path, *, rank: int) -> Any:
         return str(error)
 
 
+def listed_by_the_plan(folder: Path, *, rank: int) -> Any:
+    """One batch is cut into the sizes that a plan states, or into equal ones."""
+    batch = torch.arange(12.0)[:, None], torch.arange(12)
+    found = {}
+    for name, planned in (("stated", (5, 1, 6)), ("equal", None)):
+        cut = list_microbatches(batch, planned=planned, count=4)
+        assert torch.equal(torch.cat([target for _, target in cut.values()]), batch[1])
+        found[name] = [len(inputs[0]) for inputs, _ in cut.values()]
+    for planned, count in (((5, 1), 2), (None, 5)):
+        try:
+            list_microbatches(batch, planned=planned, count=count)
+        except ValueError as error:
+            found[str(count)] = str(error)
+    return found
+
+
 SCENARIOS = [
+    listed_by_the_plan,
     dealt_evaluation,
     dealt_nan_stops,
     dealt_without_its_own,

@@ -227,6 +227,15 @@ def test_dealt_microbatches_are_evaluated_as_in_one_pipeline(runs):
         assert loss == pytest.approx(alone[1], rel=1e-12)
 
 
+def test_one_batch_is_cut_as_the_plan_says(runs):
+    """Tests that a batch becomes microbatches of the sizes stated, or equal ones, and is refused where it cannot."""
+    found = runs[0]["listed_by_the_plan"]
+    assert [found["stated"], found["equal"]] == [[5, 1, 6], [3, 3, 3, 3]]
+    end = " together; give as many, or a list of microbatches"
+    assert found["2"] == "the batch has 12 samples, but the 2 microbatches have 6" + end
+    assert found["5"] == "the batch has 12 samples, but the 5 microbatches have 10" + end
+
+
 def test_a_process_without_its_own_microbatches_says_so(runs):
     """Tests that who is given what others take, and not what it takes itself, is told which microbatch is missing."""
     said = [rank["dealt_without_its_own"] for rank in runs]
