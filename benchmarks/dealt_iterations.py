@@ -20,11 +20,11 @@ WAYS = ("dealt", "in order", "padded")
 PREFACE = [
     "# Iterations of uneven sequences, dealt",
     "",
-    "Whole sequences dealt to two pipelines before every step, beside as many to each in the order in which they come,",
-    "and beside sequences padded to the longest of their step. A GPT of two blocks of 128 features learns the paragraphs",
-    "of this repository's documents as bytes, at most 1,024 of each: real lengths, from a heading's line to whole pages,",
-    "not chosen for this. A step's time is the processor time of the process that takes longest, so that other work on",
-    "the machine does not count; the table has the sum over the steps, of which the first, of six, is left out.",
+    "Whole sequences dealt to two pipelines before every step, beside as many to each in the order in which they",
+    "come, and beside sequences padded to the longest of their step. A GPT of two blocks of 128 features learns the",
+    "paragraphs of this repository's documents as bytes, at most 1,024 of each: real lengths, from a heading's line to",
+    "whole pages, not chosen for this. A step's time is the processor time of the process that takes longest, so that",
+    "other work on the machine does not count; the table has the sum over six steps, of which the first is left out.",
     "`python -m benchmarks.dealt_iterations` makes it.",
     "",
 ]

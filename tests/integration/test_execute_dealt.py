@@ -113,6 +113,7 @@ if shortened(False, whole=True):
     }
     FOUR |= {
         "lengths, four stages": drawn("0 1 2 3", num_microbatches=6, model="lengths", steps=3, seed=2),
+        "dealt to two groups": dealt("0+1/2+3", (1, 0), (2,), cut=(2,), model="wide_sizes"),
         "dealt to four": dealt("0/1/2/3", (4,), (0, 1), (2,), (5, 3), cut=(3,)),
         "dealt to two, chunks": dealt("0/2 1/3 0/2 1/3", (4, 0), (1, 3, 2), seed=7),
         "dealt to two, summed": dealt("0/2 1/3", (4, 0), (1, 3, 2), cut=(2, 2), model="lengths_summed"),
@@ -207,6 +208,10 @@ def require_one_process(case: Case, answers: Sequence[dict[str, Any]]) -> None:
         assert answer["gradients"] <= 1e-12 * answer["largest"]
         assert answer["weights"] <= 1e-12 * max(answer["largest"], 1)
         assert answer["kept"] == 0
+    assert any(answer["evaluated"] for answer in answers) or case.model == "vectors"
+    for answer in answers:
+        if answer["evaluated"]:
+            assert answer["evaluated"] == pytest.approx(answer["expected_evaluation"], rel=1e-11, abs=0)
     for number in range(case.steps):
         told = [answer for answer in answers if answer["losses"][number]]
         plan = case.plan if case.then is None or number == 0 else case.then

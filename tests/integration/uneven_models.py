@@ -90,6 +90,12 @@ def skipping_sizes(kinds: str, *, num_microbatches: int) -> Training:
     return changed(models.skipping(kinds, num_microbatches=num_microbatches), batch=batch)
 
 
+def wide_sizes(kinds: str, *, num_microbatches: int) -> Training:
+    """Blocks that a group cuts, and one to five samples."""
+    chain = skipping_sizes(kinds + "ww", num_microbatches=num_microbatches)
+    return changed(models.wide(kinds, num_microbatches=num_microbatches), batch=chain.batch)
+
+
 SIZES = (2, 9, 4, 1, 6, 3)
 """Samples of the microbatches that a plan is made for."""
 
